@@ -1,0 +1,90 @@
+//! CUDA versions.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A version of the CUDA driver API, as `cuDriverGetVersion` counts: 12040 is 12.4.
+///
+/// ```
+/// use cuda_sys::CudaVersion;
+///
+/// let version: CudaVersion = "12.4".parse()?;
+/// assert_eq!(version, CudaVersion::new(12, 4));
+/// assert_eq!(version.number(), 12040);
+/// assert!(version < CudaVersion::new(13, 0));
+/// # Ok::<_, cuda_sys::ParseVersionError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CudaVersion(i32);
+
+impl CudaVersion {
+    /// The version of the headers that these bindings are made from.
+    #[allow(clippy::cast_possible_wrap, reason = "a small constant")]
+    pub const BINDINGS: Self = Self(crate::CUDA_VERSION as i32);
+
+    /// `major.minor`; the minor version is at most 99, as the number has two digits for it.
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self(major as i32 * 1000 + minor as i32 * 10)
+    }
+
+    /// From the driver's number.
+    pub const fn from_number(number: i32) -> Self {
+        Self(number)
+    }
+
+    /// The driver's number.
+    pub const fn number(self) -> i32 {
+        self.0
+    }
+
+    /// 12 of 12.4.
+    pub const fn major(self) -> i32 {
+        self.0 / 1000
+    }
+
+    /// 4 of 12.4.
+    pub const fn minor(self) -> i32 {
+        self.0 % 1000 / 10
+    }
+}
+
+impl fmt::Display for CudaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major(), self.minor())
+    }
+}
+
+impl fmt::Debug for CudaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CudaVersion({self})")
+    }
+}
+
+/// The text is no version of the form `12.4`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseVersionError(String);
+
+impl fmt::Display for ParseVersionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a CUDA version like 12.4", self.0)
+    }
+}
+
+impl std::error::Error for ParseVersionError {}
+
+impl FromStr for CudaVersion {
+    type Err = ParseVersionError;
+
+    fn from_str(text: &str) -> Result<Self, ParseVersionError> {
+        let error = || ParseVersionError(text.to_owned());
+        let parts = text.split_once('.').filter(|_| !text.contains('+'));
+        let (major, minor) = parts.ok_or_else(error)?;
+        let major: u16 = major.parse().map_err(|_| error())?;
+        let minor: u16 = minor.parse().map_err(|_| error())?;
+        // The number has two digits for the minor version.
+        if minor > 99 {
+            return Err(error());
+        }
+        Ok(Self::new(major, minor))
+    }
+}

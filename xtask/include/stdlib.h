@@ -1,0 +1,3 @@
+/* See stddef.h. */
+#pragma once
+#include <stddef.h>

@@ -1,0 +1,145 @@
+//! NVIDIA's headers and libclang, from PyPI into `target/`.
+
+use crate::root;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(Deserialize)]
+struct Pins {
+    headers: Vec<HeaderSet>,
+    libclang: Package,
+}
+
+#[derive(Deserialize)]
+struct HeaderSet {
+    version: String,
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    version: String,
+    sha256: Vec<String>,
+}
+
+fn pins() -> Result<Pins> {
+    let path = root().join("xtask/headers.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    toml::from_str(&text).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The versions that are pinned; the bindings are generated from the first.
+pub(crate) fn versions() -> Result<Vec<String>> {
+    Ok(pins()?.headers.into_iter().map(|set| set.version).collect())
+}
+
+/// The folder with the pinned cuda.h of `version`, fetched if it is not here yet.
+pub(crate) fn fetch(version: &str) -> Result<PathBuf> {
+    let pins = pins()?;
+    let Some(set) = pins.headers.iter().find(|set| set.version == version) else {
+        let known: Vec<_> = pins
+            .headers
+            .iter()
+            .map(|set| set.version.as_str())
+            .collect();
+        bail!(
+            "no headers pinned for {version}; there are {}",
+            known.join(", ")
+        );
+    };
+    let folder = root().join("target/headers").join(version);
+    install(&set.packages, &folder, Some("manylinux2014_x86_64"))?;
+    find(&folder, "cuda.h")?.with_context(|| format!("no cuda.h in {}", folder.display()))
+}
+
+/// Makes bindgen find a libclang: the one that `LIBCLANG_PATH` names, else PyPI's, else whatever
+/// this system has.
+pub(crate) fn provide_libclang() -> Result<()> {
+    const VARIABLE: &str = "LIBCLANG_PATH";
+    if std::env::var_os(VARIABLE).is_some() {
+        return Ok(());
+    }
+    let folder = root().join("target/libclang");
+    if let Err(error) = install(&[pins()?.libclang], &folder, None) {
+        eprintln!("xtask: libclang cannot be had from PyPI ({error:#}); trying the system's");
+        return Ok(());
+    }
+    let native = folder.join("clang/native");
+    ensure!(native.is_dir(), "no clang/native in {}", folder.display());
+    // SAFETY: xtask has one thread, so nothing reads the environment while it changes.
+    unsafe { std::env::set_var(VARIABLE, native) };
+    Ok(())
+}
+
+/// Installs packages into a folder of their own with pip, once: a marker says what is there.
+fn install(packages: &[Package], folder: &Path, platform: Option<&str>) -> Result<()> {
+    let mut requirements = String::new();
+    for package in packages {
+        requirements.push_str(&format!("{}=={}", package.name, package.version));
+        for hash in &package.sha256 {
+            requirements.push_str(&format!(" --hash=sha256:{hash}"));
+        }
+        requirements.push('\n');
+    }
+    let marker = folder.join("requirements.txt");
+    if fs::read_to_string(&marker).is_ok_and(|there| there == requirements) {
+        return Ok(());
+    }
+
+    // A half-finished folder has no marker: start over.
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    let parent = folder.parent().context("a folder without a parent")?;
+    fs::create_dir_all(parent)?;
+    let wanted = folder.with_extension("requirements.txt");
+    fs::write(&wanted, &requirements)?;
+    let mut pip = Command::new("python3");
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ])
+    .args([
+        "--no-deps",
+        "--no-compile",
+        "--only-binary=:all:",
+        "--require-hashes",
+    ])
+    .env("PIP_ROOT_USER_ACTION", "ignore");
+    if let Some(platform) = platform {
+        pip.args(["--platform", platform]);
+    }
+    pip.arg("--target").arg(folder).arg("-r").arg(&wanted);
+    let status = pip.status().context("running `python3 -m pip`")?;
+    ensure!(
+        status.success(),
+        "pip could not install {}",
+        requirements.trim()
+    );
+    fs::rename(&wanted, &marker)?;
+    Ok(())
+}
+
+/// The folder below `folder` that holds a file of that name.
+fn find(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        if folder.join(name).is_file() {
+            return Ok(Some(folder));
+        }
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(None)
+}

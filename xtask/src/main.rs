@@ -1,0 +1,45 @@
+//! The project's chores: `cargo xtask COMMAND`. One file a command.
+
+mod bind;
+mod generated;
+mod headers;
+mod regen;
+mod symbols;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  regen-bindings [--check] [--header DIR]  write cuda-sys/src/bindings from the pinned headers
+                                           (or those in DIR); --check: only compare
+  symbols                                  print symbol,base,since of every bound function as CSV
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let rest = args.get(1..).unwrap_or_default();
+    let done = match args.first().map(String::as_str) {
+        Some("regen-bindings") => regen::run(rest),
+        Some("symbols") => symbols::run(rest),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
