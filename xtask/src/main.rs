@@ -2,6 +2,7 @@
 
 mod bind;
 mod generated;
+mod header_check;
 mod headers;
 mod regen;
 mod symbols;
@@ -15,6 +16,7 @@ usage: cargo xtask COMMAND
   regen-bindings [--check] [--header DIR]  write cuda-sys/src/bindings from the pinned headers
                                            (or those in DIR); --check: only compare
   symbols                                  print symbol,base,since of every bound function as CSV
+  header-check [VERSION ...]               hold cuda-sys against the pinned headers (default: all of them)
 ";
 
 fn main() -> ExitCode {
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     let done = match args.first().map(String::as_str) {
         Some("regen-bindings") => regen::run(rest),
         Some("symbols") => symbols::run(rest),
+        Some("header-check") => header_check::run(rest),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
