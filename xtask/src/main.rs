@@ -1,11 +1,14 @@
 //! The project's chores: `cargo xtask COMMAND`. One file a command.
 
 mod bind;
+mod debian;
+mod drivers;
 mod generated;
 mod header_check;
 mod headers;
 mod regen;
 mod symbols;
+mod toolchain;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,6 +20,8 @@ usage: cargo xtask COMMAND
                                            (or those in DIR); --check: only compare
   symbols                                  print symbol,base,since of every bound function as CSV
   header-check [VERSION ...]               hold cuda-sys against the pinned headers (default: all of them)
+  drivers                                  fetch real libcuda.so files from Debian into target/drivers
+  msrv                                     check that the oldest supported compiler builds the crates
 ";
 
 fn main() -> ExitCode {
@@ -26,6 +31,8 @@ fn main() -> ExitCode {
         Some("regen-bindings") => regen::run(rest),
         Some("symbols") => symbols::run(rest),
         Some("header-check") => header_check::run(rest),
+        Some("drivers") => drivers::run(rest),
+        Some("msrv") => toolchain::msrv(rest),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
