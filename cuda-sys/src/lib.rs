@@ -38,7 +38,8 @@
 //! # Where the functions come from
 //! The first call of any function opens the driver, and it stays open: `libcuda.so.1`
 //! (on Windows `nvcuda.dll` of the system folder), or the file that the environment variable
-//! `CUDA_SYS_LIBRARY` names, or the one given to [`load_from`] before. [`install`] puts any other
+//! `CUDA_SYS_LIBRARY` names (a program with more rights than its user should not leave that to the
+//! environment), or the one given to [`load_from`] before. [`install`] puts any other
 //! source in its place.
 //!
 //! # Safety

@@ -104,7 +104,8 @@ pub fn load() -> Result<(), LoadError> {
     source().map(|_| ())
 }
 
-/// Opens the driver in the file `path`, which the dynamic linker takes as `dlopen` does.
+/// Opens the driver in the file `path`, which the dynamic linker takes as `dlopen` does: a name
+/// without a folder is looked for. (On Windows: a path that is not absolute, in the system folder.)
 ///
 /// # Errors
 /// Something has been loaded or installed already, or the file is no driver.
@@ -168,6 +169,7 @@ pub fn library_path() -> Option<&'static Path> {
 
 /// Why [`install`] or [`load_from`] did not take effect.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum InstallError {
     /// Functions come from somewhere already.
     InUse,

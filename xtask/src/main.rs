@@ -16,8 +16,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  regen-bindings [--check] [--header DIR]  write cuda-sys/src/bindings from the pinned headers
-                                           (or those in DIR); --check: only compare
+  regen-bindings [--check] [--header DIR]  write cuda-sys/src/bindings and the safe layer's attribute table
+                                           from the pinned headers (or those in DIR); --check: only compare
   symbols                                  print symbol,base,since of every bound function as CSV
   header-check [VERSION ...]               hold cuda-sys against the pinned headers (default: all of them)
   drivers                                  fetch real libcuda.so files from Debian into target/drivers

@@ -1,5 +1,6 @@
 //! `cargo xtask regen-bindings`: the generated files of the crates, from NVIDIA's headers.
 
+mod attributes;
 mod functions;
 mod groups;
 mod render;
@@ -45,6 +46,7 @@ fn generate(include: &Path) -> Result<Vec<Generated>> {
     let root = root();
     let overrides: Overrides = read_toml("xtask/overrides.toml")?;
     let docs: BTreeMap<String, String> = read_toml("xtask/docs.toml")?;
+    let kinds: BTreeMap<String, attributes::Kind> = read_toml("xtask/attributes.toml")?;
 
     let api = parse(&bind(&root, include, Reading::EveryAbi)?)?;
     let default = parse(&bind(&root, include, Reading::DefaultApi)?)?;
@@ -77,6 +79,10 @@ fn generate(include: &Path) -> Result<Vec<Generated>> {
             "functions_ptds.rs",
             render::functions(&functions, functions::Place::Ptds),
         ),
+        Generated {
+            path: root.join("cuda-safe/src/device/attributes.rs"),
+            text: render::marked(&version, &attributes::render(&api, &kinds)?),
+        },
     ])
 }
 

@@ -1,0 +1,85 @@
+//! The one place where a `CUresult` becomes a `Result`.
+
+use crate::context::Context;
+use crate::error::{DriverError, Error, Result};
+use cuda_sys::{CUresult, Function, Unavailable};
+
+/// Calls a function of the driver: `unsafe { call!(cuStreamQuery(stream)) }` is a `Result<()>`
+/// whose error names the function. In a forked child it calls nothing: the driver may crash there.
+macro_rules! call {
+    (abi::$function:ident($($argument:expr),* $(,)?)) => {
+        $crate::call::call!(@ $function, cuda_sys::abi::$function($($argument),*))
+    };
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::call::call!(@ $function, cuda_sys::$function($($argument),*))
+    };
+    (@ $function:ident, $call:expr) => {
+        if $crate::fork::in_child() {
+            Err($crate::error::Error::Forked)
+        } else {
+            $crate::call::check(stringify!($function), $call)
+        }
+    };
+}
+pub(crate) use call;
+
+#[inline]
+pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
+    if code.is_success() {
+        Ok(())
+    } else {
+        Err(fail(call, code))
+    }
+}
+
+/// An error code, or what stands behind it where there was no function to call.
+#[cold]
+#[inline(never)]
+pub(crate) fn fail(call: &'static str, code: CUresult) -> Error {
+    let perhaps_not_called = matches!(
+        code,
+        CUresult::CUDA_ERROR_NOT_INITIALIZED
+            | CUresult::CUDA_ERROR_STUB_LIBRARY
+            | CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+            | CUresult::CUDA_ERROR_NOT_FOUND
+    );
+    if perhaps_not_called {
+        match Function::find(call).map(Function::address) {
+            Some(Err(Unavailable::Load(error))) => return Error::Load(error),
+            Some(Err(Unavailable::Missing(missing))) => return Error::Missing(missing),
+            Some(Ok(_)) | None => {}
+        }
+    }
+    Error::Driver(DriverError { code, call })
+}
+
+/// Makes the call that newer drivers have, or where it is missing the older one.
+#[inline]
+pub(crate) fn newest_or(newest: Result<()>, older: impl FnOnce() -> Result<()>) -> Result<()> {
+    match newest {
+        Err(Error::Missing(_)) => older(),
+        done => done,
+    }
+}
+
+/// Makes a call that names its stream, event or memory and so needs no current context; should a
+/// driver want one all the same, the call is repeated once with `context` current.
+#[inline]
+pub(crate) fn without_current(
+    context: &Context,
+    mut call: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    match call() {
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) => {
+            under_current(context, call)
+        }
+        done => done,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn under_current(context: &Context, mut call: impl FnMut() -> Result<()>) -> Result<()> {
+    let _current = context.enter()?;
+    call()
+}

@@ -1,0 +1,355 @@
+//! Contexts, and the stack of current contexts that each thread has.
+
+mod guard;
+
+pub use guard::CurrentContext;
+
+use crate::call::{call, newest_or};
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Rejected, Result};
+use crate::hold::Hold;
+use crate::invalid::Invalid;
+use crate::release::{self, Resource, Root, release};
+use bitflags::bitflags;
+use cuda_sys::{CUcontext, CUctx_flags};
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// `CUcontext`: to a GPU what a process is to a CPU, the container of memory, modules, streams and
+/// events.
+///
+/// A `Context` *floats*: having one makes it current on no thread, and every thread may use it.
+/// What needs a current context makes this one current for the length of the call and leaves the
+/// thread's stack as it was. To have it current for longer, as foreign code (a runtime-API
+/// library, say) needs it, use [`with_current`](Self::with_current).
+///
+/// Clones share the context; everything made in it holds one, so it is released after all of
+/// them, in whatever order they are dropped. Contexts are equal if they are the same one.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// stream.synchronize()?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: CUcontext,
+    device: Device,
+    /// Unique in the process; none on drivers before 12.0.
+    id: Option<u64>,
+    origin: Origin,
+}
+
+/// What is due at a context's end.
+enum Origin {
+    /// Retained: one release.
+    Primary,
+    /// Destroyed if it is ours.
+    Other(#[allow(dead_code, reason = "a foreign owner is held, not read")] Hold),
+}
+
+// SAFETY: a context may be used by any thread: the driver locks inside, and a context is current
+// on a thread only while a guard, which is not Send, makes it so.
+unsafe impl Send for Inner {}
+// SAFETY: as for Send.
+unsafe impl Sync for Inner {}
+
+bitflags! {
+    /// `CUctx_flags`: how threads wait for a context's work, and what it allows.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct ContextFlags: u32 {
+        /// Spin while waiting: lowest latency, one core busy.
+        const SCHED_SPIN = CUctx_flags::CU_CTX_SCHED_SPIN.0;
+        /// Yield the core while waiting.
+        const SCHED_YIELD = CUctx_flags::CU_CTX_SCHED_YIELD.0;
+        /// Sleep while waiting.
+        const SCHED_BLOCKING_SYNC = CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC.0;
+        /// Allow pinned memory that the device maps (always on with unified addressing).
+        const MAP_HOST = CUctx_flags::CU_CTX_MAP_HOST.0;
+        /// Keep local memory at the largest size that a launch needed.
+        const LMEM_RESIZE_TO_MAX = CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0;
+        /// Synchronous memory operations always wait to the end. Since CUDA 12.1.
+        const SYNC_MEMOPS = CUctx_flags::CU_CTX_SYNC_MEMOPS.0;
+        // Flags that newer drivers know are kept.
+        const _ = !0;
+    }
+}
+
+impl Context {
+    /// `cuDevicePrimaryCtxRetain(&context, device)`: the device's one primary context, which the
+    /// runtime API and the libraries on it use too.
+    ///
+    /// The first retain in a process initialises it (some 100 ms); it is released with the last
+    /// clone and the last thing made in it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_DEVICE_UNAVAILABLE` (exclusive mode), or a fatal
+    /// error of earlier work.
+    ///
+    /// Since CUDA 7.0.
+    #[doc(alias = "cuDevicePrimaryCtxRetain")]
+    #[doc(alias = "cuDevicePrimaryCtxRelease")]
+    pub fn primary(device: &Device) -> Result<Self> {
+        release::drain();
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the device is the driver's, and the pointer is to a local.
+        unsafe { call!(cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
+        Ok(Self::own(raw, *device, Origin::Primary))
+    }
+
+    /// `cuCtxCreate(&context, flags, device)`: a context of one's own, apart from the primary one.
+    /// It floats: the driver pushes it on the thread's stack, and it is popped again.
+    ///
+    /// Some 150 ms to make and to destroy; its memory, modules and streams are apart from those of
+    /// other contexts, so a library is better served by the primary context.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.
+    ///
+    /// Since CUDA 3.2 (from 12.5 on through `cuCtxCreate_v4`).
+    #[doc(alias = "cuCtxCreate")]
+    #[doc(alias = "cuCtxDestroy")]
+    pub fn create(device: &Device, flags: ContextFlags) -> Result<Self> {
+        release::drain();
+        let mut raw = std::ptr::null_mut();
+        let (flags, number) = (flags.bits(), device.as_raw());
+        let plain = std::ptr::null_mut();
+        newest_or(
+            // SAFETY: no parameters is a plain context; the other pointer is to a local.
+            unsafe { call!(cuCtxCreate_v4(&raw mut raw, plain, flags, number)) },
+            // SAFETY: the pointer is to a local.
+            || unsafe { call!(abi::cuCtxCreate_v2(&raw mut raw, flags, number)) },
+        )?;
+        let context = Self::own(raw, *device, Origin::Other(Hold::Owned));
+        // Creating has pushed it.
+        if let Err(error) = guard::pop(raw) {
+            guard::leak_on_stack(&context);
+            return Err(error);
+        }
+        Ok(context)
+    }
+
+    /// Takes over a context that somebody created: it is destroyed with the last clone.
+    ///
+    /// # Errors
+    /// The device of the context cannot be asked for; then it is still the caller's.
+    ///
+    /// # Safety
+    /// `raw` is a context of `cuCtxCreate` that is alive, and nobody else destroys it or uses
+    /// objects of it after the last clone of this is gone. It is on no thread's stack by then.
+    pub unsafe fn from_raw(raw: CUcontext) -> Result<Self> {
+        Ok(Self::own(raw, device_of(raw)?, Origin::Other(Hold::Owned)))
+    }
+
+    /// A context that somebody else owns (the runtime API, PyTorch, a C library): never released
+    /// here.
+    ///
+    /// # Errors
+    /// The device of the context cannot be asked for.
+    ///
+    /// # Safety
+    /// `raw` is a context, and not the view of a green context, that stays alive until the last
+    /// clone of this, and everything made in it, is gone.
+    pub unsafe fn borrow_raw(raw: CUcontext) -> Result<Self> {
+        Ok(Self::own(
+            raw,
+            device_of(raw)?,
+            Origin::Other(Hold::Borrowed),
+        ))
+    }
+
+    /// A context that `owner` keeps alive: never released here, and `owner` is dropped after the
+    /// last clone of this and everything made in it.
+    ///
+    /// # Errors
+    /// The device of the context cannot be asked for; the owner is given back.
+    ///
+    /// # Safety
+    /// `raw` is a context, and not the view of a green context, that stays alive as long as
+    /// `owner` is.
+    pub unsafe fn from_foreign<O: Any + Send + Sync>(
+        raw: CUcontext,
+        owner: O,
+    ) -> Result<Self, Rejected<O>> {
+        match device_of(raw) {
+            Ok(device) => {
+                let hold = Hold::Foreign(Box::new(owner));
+                Ok(Self::own(raw, device, Origin::Other(hold)))
+            }
+            Err(error) => Err(Rejected::new(error, owner)),
+        }
+    }
+
+    fn own(raw: CUcontext, device: Device, origin: Origin) -> Self {
+        let mut id = 0;
+        // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no
+        // ids, and this answers an error.)
+        let known = unsafe { call!(cuCtxGetId(raw, &raw mut id)) }.is_ok();
+        Self {
+            inner: Arc::new(Inner {
+                raw,
+                device,
+                id: known.then_some(id),
+                origin,
+            }),
+        }
+    }
+
+    /// The device that the context is on.
+    #[doc(alias = "cuCtxGetDevice")]
+    pub fn device(&self) -> Device {
+        self.inner.device
+    }
+
+    /// `cuCtxGetId(context, &id)`: a number that no other context of this process has or will
+    /// have; none on drivers before CUDA 12.0.
+    #[doc(alias = "cuCtxGetId")]
+    pub fn id(&self) -> Option<u64> {
+        self.inner.id
+    }
+
+    /// The driver's handle. It stays this object's: do not destroy it.
+    pub fn as_raw(&self) -> CUcontext {
+        self.inner.raw
+    }
+
+    /// Never releases the context: it and all that is in it stay until the process ends.
+    pub fn leak(self) -> CUcontext {
+        let raw = self.as_raw();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// `cuCtxSynchronize()`: waits until all work of the context is done, that of its green
+    /// contexts included.
+    ///
+    /// # Errors
+    /// Those of the work that it waits for.
+    ///
+    /// Since CUDA 2.0 (from 13.0 on through `cuCtxSynchronize_v2`).
+    #[doc(alias = "cuCtxSynchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        release::drain();
+        newest_or(
+            // SAFETY: the context is alive.
+            unsafe { call!(cuCtxSynchronize_v2(self.as_raw())) },
+            || {
+                let _current = self.enter()?;
+                // SAFETY: no arguments; the current context is this one.
+                unsafe { call!(cuCtxSynchronize()) }
+            },
+        )
+    }
+
+    /// `cuMemGetInfo(&free, &total)`: the bytes of device memory that are free, and all there are.
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuMemGetInfo")]
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        let (mut free, mut total) = (0, 0);
+        let _current = self.enter()?;
+        // SAFETY: the pointers are to locals.
+        unsafe { call!(cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
+        Ok(MemoryInfo { free, total })
+    }
+}
+
+/// Device memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Free for allocations, of this process or another.
+    pub free: usize,
+    /// All that the device has.
+    pub total: usize,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        match &self.origin {
+            Origin::Primary => release(Resource::Primary(self.device.as_raw()), &Root),
+            Origin::Other(hold) if hold.is_owned() => release(Resource::Context(self.raw), &Root),
+            Origin::Other(_) => {}
+        }
+    }
+}
+
+/// The device of a context that is alive.
+fn device_of(raw: CUcontext) -> Result<Device> {
+    driver::init()?;
+    if raw.is_null() {
+        return Err(Invalid::Handle {
+            what: "context",
+            value: 0,
+        }
+        .into());
+    }
+    let mut number = 0;
+    newest_or(
+        // SAFETY: the pointer is to a local. (Of a handle that is no context newer drivers say so.)
+        unsafe { call!(cuCtxGetDevice_v2(&raw mut number, raw)) },
+        || {
+            guard::with_raw_current(raw, || {
+                // SAFETY: the pointer is to a local.
+                unsafe { call!(cuCtxGetDevice(&raw mut number)) }
+            })
+        },
+    )?;
+    Ok(Device::unchecked(number))
+}
+
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.raw == other.inner.raw && self.inner.id == other.inner.id
+    }
+}
+
+impl Eq for Context {}
+
+impl Hash for Context {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.raw.hash(state);
+        self.inner.id.hash(state);
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.inner.origin {
+            Origin::Primary => "primary",
+            Origin::Other(Hold::Owned) => "created",
+            Origin::Other(Hold::Foreign(_)) => "foreign",
+            Origin::Other(Hold::Borrowed) => "borrowed",
+        };
+        f.debug_struct("Context")
+            .field("kind", &kind)
+            .field("device", &self.inner.device)
+            .field("id", &self.inner.id)
+            .field("raw", &self.inner.raw)
+            .finish()
+    }
+}
+
+/// For error texts: `the primary context of device 0`, with its id.
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.inner.origin {
+            Origin::Primary => "the primary context",
+            _ => "a context",
+        };
+        write!(f, "{kind} of device {}", self.inner.device.ordinal())?;
+        match self.inner.id {
+            Some(id) => write!(f, " (id {id})"),
+            None => write!(f, " ({:p})", self.inner.raw),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Making a context current for a time, with a pop that looks first.
+
+use super::Context;
+use crate::call::call;
+use crate::error::Result;
+use crate::invalid::Invalid;
+use crate::report::{Report, count_leak, report};
+use cuda_sys::CUcontext;
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+thread_local! {
+    /// How many [`CurrentContext`]s this thread has open: they end in reverse order.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The guard of [`Context::make_current`]: while it lives, the context is current on this thread.
+///
+/// It owns a clone of the context. Guards of one thread are to be ended in reverse order; one that
+/// cannot be ended rightly, or is forgotten, leaves the stack as it is and its context alive for
+/// ever, and nothing else.
+#[must_use = "the context is current only while this guard lives"]
+#[derive(Debug)]
+pub struct CurrentContext {
+    context: Context,
+    pushed: bool,
+    /// Its place among this thread's guards, from 1.
+    depth: usize,
+    open: bool,
+    /// What is current is a matter of one thread.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Context {
+    /// Makes the context current on this thread until the guard is dropped: looks with
+    /// `cuCtxGetCurrent`, and pushes with `cuCtxPushCurrent` only if another is current.
+    ///
+    /// The closure form, [`with_current`](Self::with_current), cannot be misnested.
+    ///
+    /// # Errors
+    /// The driver refuses, as it does on the threads of its callbacks.
+    ///
+    /// Since CUDA 4.0.
+    #[doc(alias = "cuCtxPushCurrent")]
+    #[doc(alias = "cuCtxPopCurrent")]
+    #[doc(alias = "cuCtxGetCurrent")]
+    pub fn make_current(&self) -> Result<CurrentContext> {
+        let pushed = enter(self.as_raw())?;
+        let depth = DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1;
+        Ok(CurrentContext {
+            context: self.clone(),
+            pushed,
+            depth,
+            open: true,
+            not_send: PhantomData,
+        })
+    }
+
+    /// Runs `f` with the context current on this thread, and restores what was current before, a
+    /// panic in `f` included.
+    ///
+    /// # Errors
+    /// As for [`make_current`](Self::make_current); then `f` is not called.
+    ///
+    /// ```no_run
+    /// # use cuda_safe::{Context, Device};
+    /// # let context = Context::primary(&Device::get(0)?)?;
+    /// context.with_current(|_| {
+    ///     // A C library called here works in our context.
+    /// })?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuCtxPushCurrent")]
+    #[doc(alias = "cuCtxPopCurrent")]
+    pub fn with_current<R>(&self, f: impl FnOnce(&CurrentContext) -> R) -> Result<R> {
+        let current = self.make_current()?;
+        Ok(f(&current))
+    }
+
+    /// For the length of one call of this crate.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        Ok(Entered {
+            context: self,
+            pushed: enter(self.as_raw())?,
+            not_send: PhantomData,
+        })
+    }
+}
+
+impl CurrentContext {
+    /// The context that is current.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Ends the guard and says whether the stack was as it should be; dropping it tells
+    /// [`set_report_hook`](crate::set_report_hook)'s function instead.
+    ///
+    /// # Errors
+    /// [`Invalid::ContextStack`]: another context is current than this guard's.
+    /// [`Invalid::GuardOrder`]: guards made after this one are still open. Nothing was popped, and
+    /// the context, which is somewhere on the stack, is never released.
+    pub fn finish(mut self) -> Result<()> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.open) {
+            return Ok(());
+        }
+        let left = self.pop_own_push();
+        if left.is_err() && self.pushed {
+            leak_on_stack(&self.context);
+        }
+        left
+    }
+
+    fn pop_own_push(&self) -> Result<()> {
+        // At the end of a thread there may be no counter, and nothing left to check.
+        let open = DEPTH.try_with(Cell::get).unwrap_or(self.depth);
+        if open != self.depth {
+            return Err(Invalid::GuardOrder {
+                inner: open.saturating_sub(self.depth),
+            }
+            .into());
+        }
+        let _ = DEPTH.try_with(|depth| depth.set(self.depth - 1));
+        if self.pushed {
+            pop(self.context.as_raw())
+        } else {
+            expect_current(self.context.as_raw())
+        }
+    }
+}
+
+impl Drop for CurrentContext {
+    fn drop(&mut self) {
+        if let Err(error) = self.leave() {
+            report(&Report::ContextStack { error });
+        }
+    }
+}
+
+/// [`CurrentContext`] without a clone: it does not leave this crate, so nobody forgets it, and
+/// nothing but one call of the driver happens while it lives.
+pub(crate) struct Entered<'context> {
+    context: &'context Context,
+    pushed: bool,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if !self.pushed {
+            return;
+        }
+        if let Err(error) = pop(self.context.as_raw()) {
+            leak_on_stack(self.context);
+            report(&Report::ContextStack { error });
+        }
+    }
+}
+
+/// A context that stays on a stack of contexts must not be released: its handle would be dead
+/// there, and the driver crashes on some uses of a dead current context.
+pub(super) fn leak_on_stack(context: &Context) {
+    std::mem::forget(context.clone());
+    count_leak();
+}
+
+/// The current context of this thread; null if there is none.
+fn current() -> Result<CUcontext> {
+    let mut current = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local.
+    unsafe { call!(cuCtxGetCurrent(&raw mut current)) }?;
+    Ok(current)
+}
+
+/// Makes a context current; whether that took a push.
+fn enter(raw: CUcontext) -> Result<bool> {
+    if current()? == raw {
+        return Ok(false);
+    }
+    // SAFETY: the context is alive: its owner is borrowed or cloned by the guard.
+    unsafe { call!(cuCtxPushCurrent_v2(raw)) }?;
+    Ok(true)
+}
+
+/// Runs `f` with a context current that has no [`Context`] yet.
+pub(super) fn with_raw_current<T>(raw: CUcontext, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let pushed = enter(raw)?;
+    let done = f();
+    if pushed {
+        pop(raw)?;
+    }
+    done
+}
+
+/// Pops `raw` off this thread's stack if it is on top; else pops nothing and says so.
+pub(super) fn pop(raw: CUcontext) -> Result<()> {
+    expect_current(raw)?;
+    let mut popped = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local.
+    unsafe { call!(cuCtxPopCurrent_v2(&raw mut popped)) }
+}
+
+fn expect_current(raw: CUcontext) -> Result<()> {
+    let found = current()?;
+    if found == raw {
+        return Ok(());
+    }
+    Err(Invalid::ContextStack {
+        expected: raw.addr(),
+        found: found.addr(),
+    }
+    .into())
+}

@@ -1,0 +1,237 @@
+//! Events: marks in streams, for order and for time.
+
+use crate::call::{call, newest_or, without_current};
+use crate::context::Context;
+use crate::error::Result;
+use crate::hold::Hold;
+use crate::release::{self, Resource, release};
+use crate::stream::{Stream, ready, same_context};
+use cuda_sys::{CUevent, CUevent_flags};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// `CUevent`: recorded in a stream, it is reached when the work given to the stream before is done.
+///
+/// Clones share the event; it holds its context. Destroying waits for nothing, and streams that
+/// wait for it go on waiting.
+#[derive(Clone)]
+pub struct Event {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: CUevent,
+    hold: Hold,
+    context: Context,
+}
+
+// SAFETY: the driver lets any thread use an event, several at once.
+unsafe impl Send for Inner {}
+// SAFETY: as for Send.
+unsafe impl Sync for Inner {}
+
+/// How an event is made. The default is for order only, which is the cheapest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EventOptions {
+    /// Whether it takes the time, for [`Event::elapsed_since`].
+    pub timing: bool,
+    /// Whether [`Event::synchronize`] sleeps instead of spinning.
+    pub blocking_sync: bool,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl EventOptions {
+    fn flags(self) -> u32 {
+        let Self {
+            timing,
+            blocking_sync,
+            _non_exhaustive: (),
+        } = self;
+        let mut flags = CUevent_flags::CU_EVENT_DEFAULT;
+        if !timing {
+            flags |= CUevent_flags::CU_EVENT_DISABLE_TIMING;
+        }
+        if blocking_sync {
+            flags |= CUevent_flags::CU_EVENT_BLOCKING_SYNC;
+        }
+        flags.0
+    }
+}
+
+impl Context {
+    /// An [event](Event) of this context, for order only.
+    ///
+    /// # Errors
+    /// As for [`event_with`](Self::event_with).
+    pub fn event(&self) -> Result<Event> {
+        self.event_with(EventOptions::default())
+    }
+
+    /// `cuEventCreate(&event, flags)`: an event of this context.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, or one of earlier work.
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuEventCreate")]
+    #[doc(alias = "cuEventDestroy")]
+    pub fn event_with(&self, options: EventOptions) -> Result<Event> {
+        release::drain();
+        let mut raw = std::ptr::null_mut();
+        let _current = self.enter()?;
+        // SAFETY: the pointer is to a local, and the current context is this one.
+        unsafe { call!(cuEventCreate(&raw mut raw, options.flags())) }?;
+        Ok(Event::own(raw, self, Hold::Owned))
+    }
+}
+
+impl Event {
+    fn own(raw: CUevent, context: &Context, hold: Hold) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                raw,
+                hold,
+                context: context.clone(),
+            }),
+        }
+    }
+
+    /// Takes over an event: it is destroyed with the last clone.
+    ///
+    /// # Safety
+    /// `raw` is an event of `context` that is alive, and nobody else destroys it.
+    pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Self {
+        Self::own(raw, context, Hold::Owned)
+    }
+
+    /// An event that somebody else owns: never destroyed here.
+    ///
+    /// # Safety
+    /// `raw` is an event of `context` that stays alive until the last clone of this is gone.
+    pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Self {
+        Self::own(raw, context, Hold::Borrowed)
+    }
+
+    /// An event that `owner` keeps alive: never destroyed here, and `owner` is dropped after the
+    /// last clone of this.
+    ///
+    /// # Safety
+    /// `raw` is an event of `context` that stays alive as long as `owner` is.
+    pub unsafe fn from_foreign(
+        raw: CUevent,
+        context: &Context,
+        owner: impl Any + Send + Sync,
+    ) -> Self {
+        Self::own(raw, context, Hold::Foreign(Box::new(owner)))
+    }
+
+    /// Never destroys the event: it and its context stay until the process ends.
+    pub fn leak(self) -> CUevent {
+        let raw = self.as_raw();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// The driver's handle. It stays this object's: do not destroy it.
+    pub fn as_raw(&self) -> CUevent {
+        self.inner.raw
+    }
+
+    /// The context that the event was made in.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// `cuEventRecord(event, stream)`: marks what the stream has been given up to now; a mark from
+    /// before is forgotten.
+    ///
+    /// # Errors
+    /// The stream is of another context.
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuEventRecord")]
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        same_context("the event", self.context(), stream.context())?;
+        without_current(self.context(), || {
+            // SAFETY: the event and the stream are alive.
+            unsafe { call!(cuEventRecord(self.as_raw(), stream.as_raw())) }
+        })
+    }
+
+    /// `cuEventSynchronize(event)`: waits until the work that was recorded last is done. An event
+    /// that was never recorded is done.
+    ///
+    /// # Errors
+    /// Those of the work; [`Error::Forked`](crate::Error::Forked).
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuEventSynchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        release::drain();
+        // SAFETY: the event is alive.
+        without_current(self.context(), || unsafe {
+            call!(cuEventSynchronize(self.as_raw()))
+        })
+    }
+
+    /// `cuEventQuery(event)`: whether the work that was recorded last is done.
+    ///
+    /// # Errors
+    /// Those of the work; [`Error::Forked`](crate::Error::Forked).
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuEventQuery")]
+    pub fn is_done(&self) -> Result<bool> {
+        // SAFETY: the event is alive.
+        ready(without_current(self.context(), || unsafe {
+            call!(cuEventQuery(self.as_raw()))
+        }))
+    }
+
+    /// `cuEventElapsedTime(&ms, start, end)`: the time from `start` to this event, both recorded
+    /// and done, with [timing](EventOptions::timing). The device's clock resolves about half a
+    /// microsecond.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_HANDLE` without timing or a record, `CUDA_ERROR_NOT_READY` before both
+    /// are done.
+    ///
+    /// Since CUDA 2.0 (from 12.8 on through `cuEventElapsedTime_v2`).
+    #[doc(alias = "cuEventElapsedTime")]
+    pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
+        let mut milliseconds = 0.0f32;
+        let (from, to) = (start.as_raw(), self.as_raw());
+        let time = &raw mut milliseconds;
+        without_current(self.context(), || {
+            newest_or(
+                // SAFETY: both events are alive, and the pointer is to a local.
+                unsafe { call!(cuEventElapsedTime_v2(time, from, to)) },
+                // SAFETY: as above.
+                || unsafe { call!(abi::cuEventElapsedTime(time, from, to)) },
+            )
+        })?;
+        // Two records at the same moment may come out a hair below zero.
+        let seconds = f64::from(milliseconds.max(0.0)) / 1e3;
+        Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.hold.is_owned() {
+            release(Resource::Event(self.raw), &self.context);
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("raw", &self.inner.raw)
+            .field("context", self.context())
+            .finish()
+    }
+}

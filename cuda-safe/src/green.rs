@@ -1,0 +1,30 @@
+//! Green contexts: a GPU's multiprocessors (SMs) in partitions, each with streams of its own.
+//!
+//! 1. [`SmResource::of_device`] asks for the device's SMs.
+//! 2. [`SmResource::split_by_count`] splits them into [`SmGroup`]s and a remainder. A split consumes
+//!    what it splits, and a group goes into one green context: partitions of one split share no SM,
+//!    by ownership. (A second split of the device would hand out the same SMs again; it is refused
+//!    while parts of the first are in use, unless [`Overlap::Allow`] is given.)
+//! 3. [`GreenContext::new`] makes a partition of one or several groups.
+//! 4. Work given to a [`GreenContext::stream`] runs on the partition's SMs.
+//!
+//! Memory and kernels of the device's primary context are used on those streams.
+//!
+//! Disjoint partitions need not make progress independently: caches, memory bandwidth and the
+//! queues to the hardware are shared. Two cases give a partition *more* SMs than it was given: MPS
+//! with an active-thread percentage, and, on compute capability 9.x, modules that launch kernels
+//! from kernels (two SMs more, shared by all partitions).
+//!
+//! **Destroying a green context does not give all of its memory back** on driver 580: 4 MiB of
+//! device memory and 1.7 MiB of host memory stay each time (the device's part until the primary
+//! context goes). Make few, and keep them.
+//!
+//! Since CUDA 12.4.
+
+mod claim;
+mod context;
+mod resource;
+
+pub use claim::Overlap;
+pub use context::GreenContext;
+pub use resource::{SmGroup, SmResource, Split, SplitByCount, SplitFlags};

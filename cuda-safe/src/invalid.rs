@@ -1,0 +1,238 @@
+//! Arguments that cannot be right.
+
+use std::fmt;
+
+/// An argument that was refused; each says what was given and what is possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the fields say what the text of each shows")]
+pub enum Invalid {
+    /// No device has this number.
+    DeviceOrdinal { ordinal: u32, count: u32 },
+    /// The driver does not know a device attribute.
+    UnknownAttribute {
+        attribute: &'static str,
+        since: cuda_sys::CudaVersion,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// A split with a minimum above what there is.
+    SplitAboveResource { min: u32, sm_count: u32 },
+    /// A split into no groups, or a green context of none.
+    NoGroups,
+    /// Flags of a split that exclude each other, or that no driver knows.
+    SplitFlags { flags: u32 },
+    /// Split flags on a driver of CUDA 12.4.
+    SplitFlagsNeedNewerDriver { driver: cuda_sys::CudaVersion },
+    /// Parts of the device's multiprocessors are in use under another split.
+    SplitInUse { device: i32, holder: String },
+    /// Groups of different splits or devices in one green context.
+    GroupsOfDifferentSplits,
+    /// Several groups in one green context on a driver of CUDA 12.4.
+    SeveralGroupsNeedNewerDriver {
+        groups: usize,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// A stream of a green context cannot wait for the default stream.
+    BlockingGreenStream,
+    /// A module image without a byte, or PTX without text.
+    EmptyImage,
+    /// A module image that ends before its header says.
+    TruncatedImage { needed: u64, given: u64 },
+    /// Bytes that are neither a cubin nor a fatbin.
+    NotAnImage { starts_with: [u8; 4] },
+    /// Text that does not begin, after comments, with PTX's `.version`.
+    NotPtx,
+    /// A NUL byte inside a name or PTX text.
+    NulInText { position: usize },
+    /// No kernel of that name; the names there are, where the driver can list them.
+    NoSuchKernel {
+        name: String,
+        available: Option<Vec<String>>,
+    },
+    /// Another number of arguments than the kernel has parameters.
+    ArgumentCount {
+        kernel: String,
+        parameters: usize,
+        given: usize,
+    },
+    /// An argument of another size than its parameter.
+    ArgumentSize {
+        kernel: String,
+        index: usize,
+        parameter: usize,
+        given: usize,
+    },
+    /// A grid or block without an extent, or above what a number holds.
+    LaunchConfig { grid: [u32; 3], block: [u32; 3] },
+    /// Things of two contexts in one operation.
+    OtherContext {
+        what: &'static str,
+        its: String,
+        expected: String,
+    },
+    /// A buffer that is bound to another stream than the operation's.
+    OtherStream {
+        what: String,
+        its: String,
+        expected: String,
+    },
+    /// A copy between lengths that differ.
+    Lengths { source: usize, target: usize },
+    /// More bytes than an address can count.
+    TooLarge { len: usize, size: usize },
+    /// A pattern that the driver cannot set memory to.
+    FillSize { size: usize },
+    /// The stack of current contexts is not as the guard left it.
+    ContextStack { expected: usize, found: usize },
+    /// A guard that was ended while guards made after it were open.
+    GuardOrder { inner: usize },
+    /// A raw handle that stands for no object of that kind.
+    Handle { what: &'static str, value: usize },
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DeviceOrdinal { ordinal, count } => {
+                write!(f, "there is no device {ordinal}: the driver has {count}")
+            }
+            Self::UnknownAttribute {
+                attribute,
+                since,
+                driver,
+            } => write!(
+                f,
+                "the attribute {attribute} needs CUDA {since}; this driver offers {driver}"
+            ),
+            Self::SplitAboveResource { min, sm_count } => write!(
+                f,
+                "groups of at least {min} multiprocessors cannot come out of {sm_count}"
+            ),
+            Self::NoGroups => f.write_str("a partition needs at least one group"),
+            Self::SplitFlags { flags } => write!(
+                f,
+                "split flags {flags:#x}: the driver knows 1 (ignore co-scheduling) and 2 (maximum \
+                 potential cluster size), one of them at a time"
+            ),
+            Self::SplitFlagsNeedNewerDriver { driver } => {
+                write!(f, "split flags need CUDA 12.5; this driver offers {driver}")
+            }
+            Self::SplitInUse { device, holder } => {
+                write!(
+                    f,
+                    "the multiprocessors of device {device} are partitioned already"
+                )?;
+                if !holder.is_empty() {
+                    write!(f, ", for \"{holder}\"")?;
+                }
+                f.write_str(
+                    ": a second split would hand out the same ones (Overlap::Allow does so)",
+                )
+            }
+            Self::GroupsOfDifferentSplits => f.write_str(
+                "a green context takes groups of one split of one device: others may be the same \
+                 multiprocessors twice",
+            ),
+            Self::SeveralGroupsNeedNewerDriver { groups, driver } => write!(
+                f,
+                "{groups} groups in one green context need CUDA 12.5; this driver offers {driver}"
+            ),
+            Self::BlockingGreenStream => f.write_str(
+                "a stream of a green context is always non-blocking: it does not wait for the \
+                 legacy default stream",
+            ),
+            Self::EmptyImage => f.write_str("the module is empty"),
+            Self::TruncatedImage { needed, given } => write!(
+                f,
+                "the module image is truncated: its header speaks of {needed} bytes, and there \
+                 are {given}"
+            ),
+            Self::NotAnImage { starts_with } => write!(
+                f,
+                "not a cubin or fatbin: it starts with the bytes {starts_with:02x?}"
+            ),
+            Self::NotPtx => f.write_str(
+                "not PTX: such text begins, after comments, with the directive .version",
+            ),
+            Self::NulInText { position } => {
+                write!(f, "a NUL byte inside the text, at byte {position}")
+            }
+            Self::NoSuchKernel { name, available } => {
+                write!(f, "no kernel \"{name}\"")?;
+                match available {
+                    None => Ok(()),
+                    Some(names) if names.is_empty() => f.write_str(": there is none at all"),
+                    Some(names) => write!(f, "; there is {}", names.join(", ")),
+                }
+            }
+            Self::ArgumentCount {
+                kernel,
+                parameters,
+                given,
+            } => write!(
+                f,
+                "kernel \"{kernel}\" has {parameters} parameters, and {given} arguments are given"
+            ),
+            Self::ArgumentSize {
+                kernel,
+                index,
+                parameter,
+                given,
+            } => write!(
+                f,
+                "kernel \"{kernel}\": parameter {index} has {parameter} bytes, and the argument \
+                 has {given}"
+            ),
+            Self::LaunchConfig { grid, block } => write!(
+                f,
+                "no launch of a grid {grid:?} of blocks {block:?}: every extent is at least 1, \
+                 and together they stay below 2^32 threads a block"
+            ),
+            Self::OtherContext {
+                what,
+                its,
+                expected,
+            } => write!(
+                f,
+                "{what} belongs to {its}, and the operation to {expected}"
+            ),
+            Self::OtherStream {
+                what,
+                its,
+                expected,
+            } => write!(
+                f,
+                "{what} is bound to stream {its}, and the operation runs on stream {expected}"
+            ),
+            Self::Lengths { source, target } => {
+                write!(
+                    f,
+                    "a copy from {source} elements to {target}: the lengths differ"
+                )
+            }
+            Self::TooLarge { len, size } => {
+                write!(
+                    f,
+                    "{len} elements of {size} bytes are more than can be addressed"
+                )
+            }
+            Self::FillSize { size } => write!(
+                f,
+                "memory can be set to patterns of 1, 2 and 4 bytes, not of {size}"
+            ),
+            Self::ContextStack { expected, found } => write!(
+                f,
+                "the thread's current context should be {expected:#x} and is {found:#x}: somebody \
+                 changed the stack of contexts; nothing was popped"
+            ),
+            Self::GuardOrder { inner } => write!(
+                f,
+                "a guard of the current context ended before {inner} made after it: nothing was \
+                 popped"
+            ),
+            Self::Handle { what, value } => write!(f, "{value:#x} is no {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Invalid {}

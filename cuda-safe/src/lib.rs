@@ -1,0 +1,141 @@
+//! The CUDA driver API with RAII: contexts and the context stack, green contexts, streams, events,
+//! memory, modules and kernels. It costs what C costs.
+//!
+//! ```no_run
+//! use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+//! use cuda_safe::Device;
+//!
+//! // Two partitions of the GPU that share no multiprocessor (SM), and a stream on each.
+//! let device = Device::get(0)?;
+//! let split = SmResource::of_device(&device)?.split_by_count(SplitByCount {
+//!     min: 32,
+//!     max_groups: Some(2),
+//!     ..Default::default()
+//! })?;
+//! for group in split.groups {
+//!     let partition = GreenContext::new([group])?;
+//!     let stream = partition.stream()?;
+//!     println!("{} SMs, stream {stream:?}", partition.sm_count());
+//! }
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
+//!
+//! # What it is like
+//! - **Every object holds its parent.** Dropping in any order, on any thread, with any context
+//!   current or none, is right; forgetting leaks and nothing else.
+//! - **The context stack is the caller's.** After every call it is what it was before. What needs
+//!   a current context gets one for the length of the call; what names a stream, event or buffer
+//!   needs none and is one call of the driver.
+//! - **A buffer is bound to a stream**, where all safe work on it runs; so chains of work need
+//!   neither waits nor events, and a buffer of another stream is an error.
+//! - **Errors name the function** of the driver, the value that was refused, or the version that is
+//!   needed. Nothing panics because of the driver, its absence or its age.
+//! - **Nothing is hidden**: no events, modes, waits or allocations that the names do not tell.
+//!   [`sys`] is there for all that has no safe form yet (COVERAGE.md in the repository lists it);
+//!   objects give their raw handles (`as_raw`), and those that other code makes as well take them:
+//!   `from_raw` takes over, `borrow_raw` never releases, `from_foreign` keeps an owner alive.
+//!
+//! # Releases that wait
+//! Releasing these waits for *all* running work of the context (so the driver does):
+//! [`PinnedBuffer`], plain [`DeviceBuffer`]s, [`Module`], [`Library`], [`Context`] (created, or the
+//! last of a primary one), [`green::GreenContext`]. Releasing these waits for nothing: [`Stream`],
+//! [`Event`], stream-ordered [`DeviceBuffer`]s; but where one of them is the last to hold one of
+//! the others, that is released with it.
+//!
+//! What cannot be released at once (in a capture, on the driver's callback threads) is released
+//! by the next call that creates or synchronises something.
+//!
+//! # Threads
+//! | | `Send` | `Sync` | why |
+//! |---|---|---|---|
+//! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
+//! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
+//! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
+//! | [`DeviceBuffer`], [`PinnedBuffer`] | as `T` | as `T` | they own their memory |
+//! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
+//!
+//! # What it is not
+//! No kernel compiler: kernels come from nvcc, NVRTC or `nvptx64` Rust, as PTX, cubin or fatbin. No
+//! array library, no runtime API.
+
+mod call;
+mod context;
+pub mod device;
+mod driver;
+mod error;
+mod event;
+mod fork;
+pub mod green;
+mod hold;
+mod invalid;
+mod launch;
+mod memory;
+mod module;
+mod release;
+mod report;
+mod stream;
+
+pub use context::{Context, ContextFlags, CurrentContext, MemoryInfo};
+pub use cuda_sys as sys;
+pub use cuda_sys::{CUresult, CudaVersion};
+pub use device::{Device, Uuid, attribute};
+pub use driver::{init, version};
+pub use error::{CompileError, DriverError, Error, Rejected, Result};
+pub use event::{Event, EventOptions};
+pub use invalid::Invalid;
+pub use launch::{LaunchConfig, Param, Params, TypedKernel, Value};
+pub use memory::{DeviceBuffer, PinnedBuffer};
+pub use module::{Kernel, Library, Module, Parameter};
+pub use report::{Report, leaked, set_report_hook};
+pub use stream::{Stream, StreamOptions};
+
+/// The table of threads in the documentation, held by the compiler.
+const _: () = {
+    const fn send_and_sync<T: Send + Sync>() {}
+    send_and_sync::<Context>();
+    send_and_sync::<Stream>();
+    send_and_sync::<Event>();
+    send_and_sync::<Module>();
+    send_and_sync::<Library>();
+    send_and_sync::<Kernel>();
+    send_and_sync::<TypedKernel<(&[f32], u32)>>();
+    send_and_sync::<green::GreenContext>();
+    send_and_sync::<green::SmResource>();
+    send_and_sync::<green::SmGroup>();
+    send_and_sync::<DeviceBuffer<f32>>();
+    send_and_sync::<PinnedBuffer<f32>>();
+    send_and_sync::<Error>();
+};
+
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<cuda_safe::CurrentContext>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<cuda_safe::CurrentContext>();
+/// ```
+///
+/// ```compile_fail,E0382
+/// use cuda_safe::green::{GreenContext, SmGroup};
+/// fn twice(group: SmGroup) {
+///     let one = GreenContext::new([group]);
+///     let two = GreenContext::new([group]); // a group goes into one green context
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// use cuda_safe::green::{SmResource, SplitByCount};
+/// fn twice(resource: SmResource) {
+///     let one = resource.split_by_count(SplitByCount::default());
+///     let two = resource.split_by_count(SplitByCount::default()); // a split consumes
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // Not every bit pattern is a bool, and the device writes what it likes.
+/// fn read(buffer: cuda_safe::DeviceBuffer<bool>) { let _ = buffer.to_vec(); }
+/// ```
+#[cfg(doctest)]
+struct MustNotCompile;

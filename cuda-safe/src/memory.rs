@@ -1,0 +1,34 @@
+//! Memory: of the device, ordered by a stream, and of the host, pinned.
+
+mod copy;
+mod device;
+mod pinned;
+
+pub use device::DeviceBuffer;
+pub use pinned::PinnedBuffer;
+
+use crate::error::Result;
+use crate::invalid::Invalid;
+
+/// The bytes of `len` elements of `T`, as long as an allocation can be so large.
+fn bytes_of<T>(len: usize) -> Result<usize> {
+    // The driver's allocations begin at multiples of 256 (of memory pools and host pages: more).
+    const { assert!(align_of::<T>() <= 256, "no type needs a larger alignment") };
+    len.checked_mul(size_of::<T>())
+        .filter(|bytes| isize::try_from(*bytes).is_ok())
+        .ok_or_else(|| {
+            Invalid::TooLarge {
+                len,
+                size: size_of::<T>(),
+            }
+            .into()
+        })
+}
+
+fn same_length(source: usize, target: usize) -> Result<()> {
+    if source == target {
+        Ok(())
+    } else {
+        Err(Invalid::Lengths { source, target }.into())
+    }
+}

@@ -1,0 +1,149 @@
+//! Copies between device and host, and setting memory.
+//!
+//! A plain slice is copied before the call returns. To the device: an asynchronous copy and a
+//! wait. From the device: the wait first and then the driver's synchronous copy, so that no copy
+//! into the slice is under way if the wait fails.
+
+use super::{DeviceBuffer, same_length};
+use crate::call::{call, without_current};
+use crate::error::Result;
+use crate::invalid::Invalid;
+use bytemuck::{AnyBitPattern, NoUninit};
+
+impl<T: NoUninit> DeviceBuffer<T> {
+    /// `cuMemcpyHtoDAsync(buffer, slice, bytes, stream)` and a wait: copies `slice` here.
+    ///
+    /// # Errors
+    /// [`Invalid::Lengths`] if the lengths differ; those of earlier work on the stream.
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuMemcpyHtoD")]
+    #[doc(alias = "cuMemcpyHtoDAsync")]
+    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
+        same_length(slice.len(), self.len())?;
+        if self.size_bytes() == 0 {
+            return Ok(());
+        }
+        let (target, source) = (self.as_raw(), slice.as_ptr().cast());
+        let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
+        let copied = without_current(self.stream().context(), || {
+            // SAFETY: both sides hold `bytes` (the lengths are equal), and the slice has no
+            // uninitialised byte. It is borrowed until the wait below is over. Should that fail,
+            // the device is at most still *reading* the slice's memory, which harms nobody but
+            // the buffer: what was pageable is read by the driver's own staging, and the release
+            // of pinned memory waits.
+            unsafe { call!(cuMemcpyHtoDAsync_v2(target, source, bytes, stream)) }
+        });
+        // Even if the call failed: its code may be of earlier work, and the copy under way.
+        let waited = self.stream().wait_for_work();
+        copied.and(waited)
+    }
+
+    /// `cuMemsetD8Async` and its kin: sets all elements to one value, in the order of the stream.
+    ///
+    /// # Errors
+    /// [`Invalid::FillSize`] for elements of other sizes than 1, 2 and 4 bytes.
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuMemsetD8Async")]
+    #[doc(alias = "cuMemsetD16Async")]
+    #[doc(alias = "cuMemsetD32Async")]
+    pub fn fill(&mut self, value: T) -> Result<()> {
+        let (target, stream) = (self.as_raw(), self.stream().as_raw());
+        let count = self.len();
+        if !matches!(size_of::<T>(), 1 | 2 | 4) {
+            return Err(Invalid::FillSize {
+                size: size_of::<T>(),
+            }
+            .into());
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes = bytemuck::bytes_of(&value);
+        without_current(self.stream().context(), || match *bytes {
+            // SAFETY: the memory holds `count` elements of 1 byte.
+            [a] => unsafe { call!(cuMemsetD8Async(target, a, count, stream)) },
+            [a, b] => {
+                let pattern = u16::from_ne_bytes([a, b]);
+                // SAFETY: the memory holds `count` elements of 2 bytes. (The driver refuses an odd
+                // address, which only a borrowed buffer can have.)
+                unsafe { call!(cuMemsetD16Async(target, pattern, count, stream)) }
+            }
+            [a, b, c, d] => {
+                let pattern = u32::from_ne_bytes([a, b, c, d]);
+                // SAFETY: the memory holds `count` elements of 4 bytes; as above.
+                unsafe { call!(cuMemsetD32Async(target, pattern, count, stream)) }
+            }
+            // The size was checked above.
+            _ => Ok(()),
+        })
+    }
+}
+
+impl<T: AnyBitPattern> DeviceBuffer<T> {
+    /// A wait for the buffer's stream and `cuMemcpyDtoH(slice, buffer, bytes)`: copies all
+    /// elements into `slice`.
+    ///
+    /// # Errors
+    /// [`Invalid::Lengths`] if the lengths differ; those of earlier work on the stream, and then
+    /// nothing is copied.
+    ///
+    /// The driver makes this copy in the legacy default stream of the context, so it also waits
+    /// for *blocking* streams ([`StreamOptions::blocking`](crate::StreamOptions::blocking)).
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuMemcpyDtoH")]
+    pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
+        same_length(self.len(), slice.len())?;
+        self.stream().wait_for_work()?;
+        if self.size_bytes() == 0 {
+            return Ok(());
+        }
+        let (target, source) = (slice.as_mut_ptr().cast(), self.as_raw());
+        let _current = self.stream().context().enter()?;
+        // SAFETY: both sides hold `size_bytes` (the lengths are equal); any bits are a `T`; the
+        // copy is done when the call returns.
+        unsafe { call!(cuMemcpyDtoH_v2(target, source, self.size_bytes())) }
+    }
+}
+
+impl<T> DeviceBuffer<T> {
+    /// `cuMemcpyDtoDAsync(buffer, source, bytes, stream)`: copies all elements of `source` here,
+    /// in the order of the stream that both are bound to.
+    ///
+    /// # Errors
+    /// [`Invalid::Lengths`] if the lengths differ, [`Invalid::OtherStream`] if the streams do.
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuMemcpyDtoDAsync")]
+    pub fn copy_from(&mut self, source: &Self) -> Result<()> {
+        same_length(source.len(), self.len())?;
+        source.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
+        if self.size_bytes() == 0 {
+            return Ok(());
+        }
+        let (from, to) = (source.as_raw(), self.as_raw());
+        let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
+        without_current(self.stream().context(), || {
+            // SAFETY: both hold `bytes`, are bound to this stream, and are freed in its order or
+            // after a wait; they do not overlap, as one is borrowed mutably.
+            unsafe { call!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream)) }
+        })
+    }
+
+    /// `cuMemsetD8Async(buffer, 0, bytes, stream)`: sets all bytes to 0, in the order of the
+    /// stream.
+    ///
+    /// Since CUDA 3.2.
+    pub fn zero(&mut self) -> Result<()> {
+        let (target, bytes, stream) = (self.as_raw(), self.size_bytes(), self.stream().as_raw());
+        if bytes == 0 {
+            return Ok(());
+        }
+        without_current(self.stream().context(), || {
+            // SAFETY: the memory holds `bytes`.
+            unsafe { call!(cuMemsetD8Async(target, 0, bytes, stream)) }
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! Buffers in device memory.
+
+use super::bytes_of;
+use crate::call::{call, without_current};
+use crate::error::{Error, Result};
+use crate::invalid::Invalid;
+use crate::release::{self, Resource, release};
+use crate::stream::Stream;
+use bytemuck::{AnyBitPattern, NoUninit};
+use cuda_sys::CUdeviceptr;
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Device memory for `len` elements of `T`, bound to a stream.
+///
+/// Whatever safe code does with the buffer runs on that stream, and it is freed there; so work on
+/// it is in order without waits or events. Another stream in its place is an error that names
+/// both.
+///
+/// Stream-ordered memory ([`zeroed`](Self::zeroed), [`from_slice`](Self::from_slice),
+/// [`uninit`](Self::uninit)) comes from the device's memory pool and is freed without a wait.
+/// Plain memory ([`plain_zeroed`](Self::plain_zeroed)) is for drivers and devices without pools:
+/// freeing it waits for *all* work of the context.
+///
+/// The bits are the device's: reading them back takes a `T` that any bits make valid
+/// ([`AnyBitPattern`]), and writing a `T` without padding ([`NoUninit`]).
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// let buffer = DeviceBuffer::from_slice(&stream, &[1.0f32, 2.0, 3.0])?;
+/// assert_eq!(buffer.to_vec()?, [1.0, 2.0, 3.0]);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct DeviceBuffer<T> {
+    address: CUdeviceptr,
+    len: usize,
+    /// Before the stream in the order of drops: a foreign owner may free on it.
+    release: Release,
+    stream: Stream,
+    elements: PhantomData<T>,
+}
+
+/// How a buffer goes.
+enum Release {
+    /// Nothing was allocated, or somebody else frees it.
+    Nothing,
+    /// Freed in the order of the stream.
+    Ordered,
+    /// Freed at once, after a wait for all work.
+    Plain,
+    /// Somebody else's, kept alive by this.
+    Foreign(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>),
+}
+
+impl<T> DeviceBuffer<T> {
+    /// `cuMemAllocAsync(&address, bytes, stream)`: memory of the pool with whatever is in it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_NOT_SUPPORTED` on devices without pools
+    /// ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)); a length that
+    /// cannot be addressed.
+    ///
+    /// Since CUDA 11.2.
+    #[doc(alias = "cuMemAllocAsync")]
+    #[doc(alias = "cuMemFreeAsync")]
+    pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
+        release::drain();
+        let bytes = bytes_of::<T>(len)?;
+        if bytes == 0 {
+            return Ok(Self::own(0, len, stream, Release::Nothing));
+        }
+        let mut address = 0;
+        without_current(stream.context(), || {
+            // SAFETY: the stream is alive, and the pointer is to a local.
+            unsafe { call!(cuMemAllocAsync(&raw mut address, bytes, stream.as_raw())) }
+        })?;
+        Ok(Self::own(address, len, stream, Release::Ordered))
+    }
+
+    /// Memory of the pool, all bytes 0 once the stream comes to it.
+    ///
+    /// # Errors
+    /// As for [`uninit`](Self::uninit).
+    pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
+        let mut buffer = Self::uninit(stream, len)?;
+        buffer.zero()?;
+        Ok(buffer)
+    }
+
+    /// `cuMemAlloc(&address, bytes)`: plain memory, all bytes 0 once the stream comes to it.
+    ///
+    /// Freeing it waits for all work of the context.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; a length that cannot be addressed.
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuMemAlloc")]
+    #[doc(alias = "cuMemFree")]
+    pub fn plain_zeroed(stream: &Stream, len: usize) -> Result<Self> {
+        release::drain();
+        let bytes = bytes_of::<T>(len)?;
+        if bytes == 0 {
+            return Ok(Self::own(0, len, stream, Release::Nothing));
+        }
+        let mut address = 0;
+        {
+            let _current = stream.context().enter()?;
+            // SAFETY: the pointer is to a local, and the current context is the stream's.
+            unsafe { call!(cuMemAlloc_v2(&raw mut address, bytes)) }?;
+        }
+        let mut buffer = Self::own(address, len, stream, Release::Plain);
+        buffer.zero()?;
+        Ok(buffer)
+    }
+
+    /// Stream-ordered memory with a copy of `slice`. Returns when the copy is done.
+    ///
+    /// # Errors
+    /// As for [`uninit`](Self::uninit) and [`copy_from_slice`](Self::copy_from_slice).
+    pub fn from_slice(stream: &Stream, slice: &[T]) -> Result<Self>
+    where
+        T: NoUninit,
+    {
+        let mut buffer = Self::uninit(stream, slice.len())?;
+        buffer.copy_from_slice(slice)?;
+        Ok(buffer)
+    }
+
+    /// Takes over stream-ordered memory: it is freed with `cuMemFreeAsync` on `stream`.
+    ///
+    /// # Safety
+    /// `address` is the start of an allocation of `cuMemAllocAsync` or its kin (not of
+    /// `cuMemAlloc`) that holds `len` elements, is aligned for `T`, is accessible to the stream's
+    /// device, that nobody else frees or uses, and whose uses up to now come before what `stream`
+    /// is given next.
+    pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
+        Self::own(address, len, stream, Release::Ordered)
+    }
+
+    /// Memory that somebody else owns: never freed here.
+    ///
+    /// # Safety
+    /// `address` is memory that holds `len` elements, is aligned for `T` and accessible to the
+    /// stream's device, and that stays allocated and is used by nobody else until this is gone and
+    /// what was given to `stream` before is done.
+    pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
+        Self::own(address, len, stream, Release::Nothing)
+    }
+
+    /// Memory that `owner` keeps: never freed here, and `owner` is dropped with this.
+    ///
+    /// # Safety
+    /// As for [`borrow_raw`](Self::borrow_raw), but that it is `owner` that keeps the memory; and
+    /// dropping `owner` is in order with, or waits for, what was given to `stream` before.
+    pub unsafe fn from_foreign(
+        address: CUdeviceptr,
+        len: usize,
+        stream: &Stream,
+        owner: impl Any + Send + Sync,
+    ) -> Self {
+        Self::own(address, len, stream, Release::Foreign(Box::new(owner)))
+    }
+
+    fn own(address: CUdeviceptr, len: usize, stream: &Stream, release: Release) -> Self {
+        Self {
+            address,
+            len,
+            release,
+            stream: stream.clone(),
+            elements: PhantomData,
+        }
+    }
+
+    /// The address on the device; 0 if there is no byte.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    /// Gives the address and the stream out. Freeing is now the caller's: stream-ordered memory
+    /// with `cuMemFreeAsync` or [`from_raw`](Self::from_raw), plain memory with `cuMemFree`. The
+    /// owner of foreign memory is never dropped.
+    pub fn into_raw(mut self) -> (CUdeviceptr, Stream) {
+        let owner = std::mem::replace(&mut self.release, Release::Nothing);
+        std::mem::forget(owner);
+        (self.address, self.stream.clone())
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes of all elements.
+    pub fn size_bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// The stream that all work on the buffer runs on.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// An error that names both streams, unless the buffer is bound to `stream`.
+    pub(crate) fn check_stream(
+        &self,
+        what: impl FnOnce() -> String,
+        stream: &Stream,
+    ) -> Result<()> {
+        if self.stream == *stream {
+            return Ok(());
+        }
+        Err(self.other_stream(what(), stream))
+    }
+
+    #[cold]
+    fn other_stream(&self, what: String, expected: &Stream) -> Error {
+        Invalid::OtherStream {
+            what,
+            its: self.stream.to_string(),
+            expected: expected.to_string(),
+        }
+        .into()
+    }
+}
+
+impl<T: AnyBitPattern> DeviceBuffer<T> {
+    /// A copy of the elements. Waits for the work on the buffer.
+    ///
+    /// # Errors
+    /// As for [`copy_to_slice`](Self::copy_to_slice).
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut elements = vec![T::zeroed(); self.len];
+        self.copy_to_slice(&mut elements)?;
+        Ok(elements)
+    }
+}
+
+impl<T> Drop for DeviceBuffer<T> {
+    fn drop(&mut self) {
+        match self.release {
+            Release::Ordered => {
+                let memory = Resource::OrderedMemory(self.address, self.stream.as_raw());
+                release(memory, &self.stream);
+            }
+            Release::Plain => {
+                let memory = Resource::Memory(self.address, self.stream.as_raw());
+                release(memory, &self.stream);
+            }
+            Release::Nothing | Release::Foreign(_) => {}
+        }
+    }
+}
+
+impl<T> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBuffer")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("len", &self.len)
+            .field("element", &std::any::type_name::<T>())
+            .field("stream", &self.stream)
+            .finish()
+    }
+}

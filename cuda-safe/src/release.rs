@@ -1,0 +1,271 @@
+//! The one place that releases what the driver made.
+//!
+//! The rules, with what was measured on a real driver behind them:
+//!
+//! - It never panics, and the caller's current context is what it was.
+//! - No earlier error stops it. After a fatal one the driver refuses every release: leaked quietly.
+//! - In a forked child nothing is called: the driver crashes there.
+//! - At the end of the process the driver says so (`DEINITIALIZED`): everything is gone, done.
+//! - On the threads of the driver's callbacks most calls are refused (`NOT_PERMITTED`), and one that
+//!   waits for all work would wait for the callback itself. There, and where the call would become
+//!   part of a capture or break it, the release stands in a queue until the next create or
+//!   synchronise that finds it possible.
+//! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
+//!   capture mode: so it does.
+
+use crate::call::fail;
+use crate::context::Context;
+use crate::error::is_fatal;
+use crate::fork;
+use crate::report::{Report, count_leak, report};
+use core::ffi::c_void;
+use cuda_sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUlibrary, CUmodule, CUresult, CUstream,
+    CUstreamCaptureMode, CUstreamCaptureStatus,
+};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Something of the driver's that has to be given back, once.
+#[derive(Debug)]
+pub(crate) enum Resource {
+    Stream(CUstream),
+    Event(CUevent),
+    Module(CUmodule),
+    Library(CUlibrary),
+    /// Of `cuMemAlloc`, used on a stream.
+    Memory(CUdeviceptr, CUstream),
+    /// Of a memory pool. (`cuMemFree` of it would not wait for kernels that use it.)
+    OrderedMemory(CUdeviceptr, CUstream),
+    /// Of `cuMemHostAlloc`.
+    Pinned(*mut c_void),
+    Context(CUcontext),
+    /// One retain of a device's primary context.
+    Primary(CUdevice),
+    GreenContext(CUgreenCtx),
+}
+
+// SAFETY: these are handles of the driver, whose releasing functions may be called on any thread;
+// nothing is read through the pointers.
+unsafe impl Send for Resource {}
+
+/// What has to outlive a resource, and the context that its release may want.
+pub(crate) trait Parent {
+    /// A context to make current should a driver want one.
+    fn context(&self) -> Option<&Context>;
+    /// Keeps the parent alive while the release waits in the queue.
+    fn keep(&self) -> Box<dyn Parent + Send>;
+}
+
+impl Parent for Context {
+    fn context(&self) -> Option<&Context> {
+        Some(self)
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+}
+
+/// For what has no parent: contexts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Root;
+
+impl Parent for Root {
+    fn context(&self) -> Option<&Context> {
+        None
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(Self)
+    }
+}
+
+/// Releases a resource now, or as soon as that is possible.
+pub(crate) fn release(resource: Resource, parent: &(impl Parent + ?Sized)) {
+    if fork::in_child() {
+        count_leak();
+        return;
+    }
+    if resource.has_to_wait_its_turn() {
+        enqueue(resource, parent);
+        return;
+    }
+    let mut code = resource.call();
+    if code == CUresult::CUDA_ERROR_INVALID_CONTEXT {
+        // Never seen, but drivers differ: once more with the context current.
+        if let Some(Ok(_current)) = parent.context().map(Context::enter) {
+            code = resource.call();
+        }
+    }
+    match code {
+        // The process ends, or nothing is left to do.
+        CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_DEINITIALIZED => {}
+        // The context has taken the resource along; pool memory is the device's, not its own.
+        CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
+            if matches!(resource, Resource::OrderedMemory(..)) {
+                count_leak();
+            }
+        }
+        CUresult::CUDA_ERROR_NOT_PERMITTED => enqueue(resource, parent),
+        code if is_fatal(code) => count_leak(),
+        code => report(&Report::Leaked {
+            what: resource.name(),
+            error: fail(resource.function(), code),
+        }),
+    }
+}
+
+impl Resource {
+    /// What it is, the function that releases it.
+    fn names(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Stream(_) => ("a stream", "cuStreamDestroy_v2"),
+            Self::Event(_) => ("an event", "cuEventDestroy_v2"),
+            Self::Module(_) => ("a module", "cuModuleUnload"),
+            Self::Library(_) => ("a library", "cuLibraryUnload"),
+            Self::Memory(..) => ("device memory", "cuMemFree_v2"),
+            Self::OrderedMemory(..) => ("stream-ordered device memory", "cuMemFreeAsync"),
+            Self::Pinned(_) => ("pinned memory", "cuMemFreeHost"),
+            Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
+            Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
+            Self::GreenContext(_) => ("a green context", "cuGreenCtxDestroy"),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        self.names().0
+    }
+
+    fn function(&self) -> &'static str {
+        self.names().1
+    }
+
+    /// Whether this is no moment for the release: see the head of this file.
+    fn has_to_wait_its_turn(&self) -> bool {
+        match *self {
+            // These wait for nothing and are permitted everywhere.
+            Self::Stream(_) | Self::Event(_) => false,
+            Self::OrderedMemory(_, stream) => is_capturing(stream),
+            Self::Memory(_, stream) => is_capturing(stream) || on_callback_thread(),
+            _ => on_callback_thread(),
+        }
+    }
+
+    /// Makes the call, in the capture mode that breaks nobody's capture.
+    fn call(&self) -> CUresult {
+        // These two disturb no capture (measured), so they go without the exchange.
+        if matches!(self, Self::Stream(_) | Self::Event(_)) {
+            return self.call_in_this_mode();
+        }
+        let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the pointer is to a local.
+        let exchanged = unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+        let code = self
+            .wait_for_uses()
+            .unwrap_or_else(|| self.call_in_this_mode());
+        if exchanged.is_success() {
+            // SAFETY: as above; this puts the thread's mode back.
+            let _ = unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+        }
+        code
+    }
+
+    /// Plain memory may be in use on its stream until that is idle. The free waits for all work
+    /// anyway; this says so for green streams as well. A code, if the wait fails.
+    fn wait_for_uses(&self) -> Option<CUresult> {
+        let Self::Memory(_, stream) = *self else {
+            return None;
+        };
+        // SAFETY: the buffer kept its stream alive.
+        let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
+        (!code.is_success()).then_some(code)
+    }
+
+    fn call_in_this_mode(&self) -> CUresult {
+        // For all of these: the handle is of a resource that the driver made, its owner is being
+        // dropped and has given it here, once, and nothing else of this crate uses it any more.
+        match *self {
+            // SAFETY: as said above; running work is not disturbed.
+            Self::Stream(stream) => unsafe { cuda_sys::cuStreamDestroy_v2(stream) },
+            // SAFETY: as said above.
+            Self::Event(event) => unsafe { cuda_sys::cuEventDestroy_v2(event) },
+            // SAFETY: as said above; the driver waits for kernels of it.
+            Self::Module(module) => unsafe { cuda_sys::cuModuleUnload(module) },
+            // SAFETY: as said above; the driver waits for kernels of it.
+            Self::Library(library) => unsafe { cuda_sys::cuLibraryUnload(library) },
+            // SAFETY: as said above; its stream, on which all of its uses were, is idle.
+            Self::Memory(address, _) => unsafe { cuda_sys::cuMemFree_v2(address) },
+            // SAFETY: as said above; the stream orders the free behind the uses of the memory,
+            // which safe code can make on this stream only.
+            Self::OrderedMemory(address, stream) => unsafe {
+                cuda_sys::cuMemFreeAsync(address, stream)
+            },
+            // SAFETY: as said above; safe copies of it are over when they return, and the driver
+            // waits for all other work of the context.
+            Self::Pinned(address) => unsafe { cuda_sys::cuMemFreeHost(address) },
+            // SAFETY: as said above; whatever lives in the context has held it.
+            Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
+            // SAFETY: as said above; it takes back one retain.
+            Self::Primary(device) => unsafe { cuda_sys::cuDevicePrimaryCtxRelease_v2(device) },
+            // SAFETY: as said above; its streams hold it, so they are gone.
+            Self::GreenContext(context) => unsafe { cuda_sys::cuGreenCtxDestroy(context) },
+        }
+    }
+}
+
+struct Waiting {
+    resource: Resource,
+    parent: Box<dyn Parent + Send>,
+}
+
+static QUEUE: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
+static QUEUED: AtomicUsize = AtomicUsize::new(0);
+
+fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized)) {
+    let waiting = Waiting {
+        resource,
+        parent: parent.keep(),
+    };
+    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    queue.push(waiting);
+    QUEUED.store(queue.len(), Ordering::Release);
+}
+
+/// Whether work given to a stream is being recorded into a graph.
+fn is_capturing(stream: CUstream) -> bool {
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the buffer kept its stream alive, and the pointer is to a local.
+    let result = unsafe { cuda_sys::cuStreamIsCapturing(stream, &raw mut status) };
+    result.is_success() && status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+}
+
+/// Whether the driver refuses this thread, because it is running one of its callbacks.
+fn on_callback_thread() -> bool {
+    let mut current = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local.
+    let result = unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) };
+    result == CUresult::CUDA_ERROR_NOT_PERMITTED
+}
+
+/// Releases what had to wait. Whatever creates or synchronises calls this first.
+#[inline]
+pub(crate) fn drain() {
+    // A forked child has the queue, and perhaps its lock, of a moment in another process.
+    if QUEUED.load(Ordering::Acquire) != 0 && !fork::in_child() {
+        drain_queue();
+    }
+}
+
+#[cold]
+fn drain_queue() {
+    let waiting = {
+        let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+        QUEUED.store(0, Ordering::Release);
+        std::mem::take(&mut *queue)
+    };
+    for Waiting { resource, parent } in waiting {
+        // What still has to wait goes back into the queue.
+        release(resource, &*parent);
+    }
+}

@@ -1,0 +1,89 @@
+//! What nobody waits for: failures in `Drop`, told through one hook.
+
+use crate::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Something that went wrong where no `Result` could be returned.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Report {
+    /// An object of the driver was not released, and stays until the process ends.
+    #[non_exhaustive]
+    Leaked {
+        /// What it is.
+        what: &'static str,
+        /// Why.
+        error: Error,
+    },
+    /// A guard found another current context than the one that it had made current, and popped
+    /// nothing.
+    #[non_exhaustive]
+    ContextStack {
+        /// [`Invalid::ContextStack`](crate::Invalid::ContextStack) or
+        /// [`Invalid::GuardOrder`](crate::Invalid::GuardOrder), or why it could not look.
+        error: Error,
+    },
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leaked { what, error } => write!(f, "{what} was not released: {error}"),
+            Self::ContextStack { error } => error.fmt(f),
+        }
+    }
+}
+
+type Hook = Arc<dyn Fn(&Report) + Send + Sync>;
+
+static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
+static LEAKED: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the function that hears of failures in `Drop`; the one before is replaced. Without one,
+/// they are only counted.
+///
+/// It may be called on any thread, in the middle of a `drop`; a panic in it is swallowed.
+///
+/// ```
+/// cuda_safe::set_report_hook(|report| eprintln!("cuda: {report}"));
+/// ```
+pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
+    let hook: Hook = Arc::new(hook);
+    let mut current = HOOK.write().unwrap_or_else(PoisonError::into_inner);
+    let before = current.replace(hook);
+    // What a hook owns may report when it is dropped: not under the lock.
+    drop(current);
+    drop(before);
+}
+
+/// How many objects of the driver this process has leaked, by design or for want of a way to
+/// release them.
+pub fn leaked() -> u64 {
+    LEAKED.load(Ordering::Relaxed)
+}
+
+/// Counts a leak that is by design, or one of the many after a fatal error.
+pub(crate) fn count_leak() {
+    LEAKED.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn report(report: &Report) {
+    if matches!(report, Report::Leaked { .. }) {
+        count_leak();
+    }
+    let hook = HOOK
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()
+        .map(Arc::clone);
+    if let Some(hook) = hook {
+        // A drop must not panic, least of all while another panic unwinds.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(report))) {
+            // Nor may what it panicked with, when that is dropped.
+            std::mem::forget(payload);
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Streams: queues of work on a device.
+
+use crate::call::{call, without_current};
+use crate::context::Context;
+use crate::error::{Error, Rejected, Result};
+use crate::event::Event;
+use crate::green::GreenContext;
+use crate::hold::Hold;
+use crate::invalid::Invalid;
+use crate::release::{self, Parent, Resource, release};
+use cuda_sys::{CUresult, CUstream, CUstream_flags};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// `CUstream`: work given to one stream runs in order; streams run beside each other.
+///
+/// Clones share the stream. It holds its context (or green context) and is destroyed with its last
+/// clone and the last buffer bound to it; destroying waits for nothing.
+///
+/// Every call here that names the stream is one call of the driver, and needs no current context.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, StreamOptions};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream_with(StreamOptions { priority: -1, ..Default::default() })?;
+/// stream.synchronize()?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Stream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: CUstream,
+    hold: Hold,
+    home: Home,
+}
+
+/// Where a stream's work runs.
+enum Home {
+    Context(Context),
+    Green(GreenContext),
+}
+
+// SAFETY: the driver lets any thread use a stream, several at once (measured with 12).
+unsafe impl Send for Inner {}
+// SAFETY: as for Send.
+unsafe impl Sync for Inner {}
+
+/// How a stream is made. The default is non-blocking, of priority 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StreamOptions {
+    /// Whether the stream waits for the legacy default stream, and it for this one. Not possible
+    /// in a green context.
+    pub blocking: bool,
+    /// Lower numbers go first; 0 is the default. Values outside the device's range are clamped.
+    /// A hint: nothing that runs is interrupted, and copies are not affected.
+    pub priority: i32,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl StreamOptions {
+    pub(crate) fn flags(self) -> u32 {
+        if self.blocking {
+            CUstream_flags::CU_STREAM_DEFAULT.0
+        } else {
+            CUstream_flags::CU_STREAM_NON_BLOCKING.0
+        }
+    }
+}
+
+impl Context {
+    /// A [stream](Stream) of this context, non-blocking and of priority 0.
+    ///
+    /// # Errors
+    /// As for [`stream_with`](Self::stream_with).
+    pub fn stream(&self) -> Result<Stream> {
+        self.stream_with(StreamOptions::default())
+    }
+
+    /// `cuStreamCreateWithPriority(&stream, flags, priority)`: a stream of this context.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, or one of earlier work.
+    ///
+    /// Since CUDA 5.5.
+    #[doc(alias = "cuStreamCreate")]
+    #[doc(alias = "cuStreamCreateWithPriority")]
+    #[doc(alias = "cuStreamDestroy")]
+    pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
+        release::drain();
+        let mut raw = std::ptr::null_mut();
+        let _current = self.enter()?;
+        // SAFETY: the pointer is to a local, and the current context is this one.
+        unsafe {
+            call!(cuStreamCreateWithPriority(
+                &raw mut raw,
+                options.flags(),
+                options.priority
+            ))
+        }?;
+        Ok(Stream::own(raw, Home::Context(self.clone()), Hold::Owned))
+    }
+}
+
+impl Stream {
+    fn own(raw: CUstream, home: Home, hold: Hold) -> Self {
+        Self {
+            inner: Arc::new(Inner { raw, hold, home }),
+        }
+    }
+
+    /// A stream just made in a green context.
+    pub(crate) fn own_green(raw: CUstream, green: GreenContext) -> Self {
+        Self::own(raw, Home::Green(green), Hold::Owned)
+    }
+
+    /// Takes over a stream: it is destroyed with the last clone.
+    ///
+    /// # Errors
+    /// The handles 0, 1 and 2 are the default streams, which mean another stream in each context
+    /// or thread.
+    ///
+    /// # Safety
+    /// `raw` is a stream of `context`, and not of a green context, that is alive, and nobody else
+    /// destroys it.
+    pub unsafe fn from_raw(raw: CUstream, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Hold::Owned)
+    }
+
+    /// A stream that somebody else owns: never destroyed here.
+    ///
+    /// # Errors
+    /// As for [`from_raw`](Self::from_raw).
+    ///
+    /// # Safety
+    /// `raw` is a stream of `context`, or of a green context on its device if it is a primary one,
+    /// that stays alive until the last clone of this, and every buffer bound to it, is gone.
+    pub unsafe fn borrow_raw(raw: CUstream, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Hold::Borrowed)
+    }
+
+    /// A stream that `owner` keeps alive: never destroyed here, and `owner` is dropped after the
+    /// last clone of this.
+    ///
+    /// # Errors
+    /// As for [`from_raw`](Self::from_raw); the owner is given back.
+    ///
+    /// # Safety
+    /// `raw` is a stream of `context`, or of a green context on its device if it is a primary one,
+    /// that stays alive as long as `owner` is.
+    pub unsafe fn from_foreign<O: Any + Send + Sync>(
+        raw: CUstream,
+        context: &Context,
+        owner: O,
+    ) -> Result<Self, Rejected<O>> {
+        match refuse_default(raw) {
+            Ok(()) => {
+                let hold = Hold::Foreign(Box::new(owner));
+                Ok(Self::own(raw, Home::Context(context.clone()), hold))
+            }
+            Err(error) => Err(Rejected::new(error, owner)),
+        }
+    }
+
+    fn wrap(raw: CUstream, context: &Context, hold: Hold) -> Result<Self> {
+        refuse_default(raw)?;
+        Ok(Self::own(raw, Home::Context(context.clone()), hold))
+    }
+
+    /// The driver's handle. It stays this object's: do not destroy it.
+    pub fn as_raw(&self) -> CUstream {
+        self.inner.raw
+    }
+
+    /// Never destroys the stream: it and its context stay until the process ends.
+    pub fn leak(self) -> CUstream {
+        let raw = self.as_raw();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// The context that the stream's memory and kernels belong to: for a stream of a green
+    /// context, the device's primary context.
+    pub fn context(&self) -> &Context {
+        match &self.inner.home {
+            Home::Context(context) => context,
+            Home::Green(green) => green.context(),
+        }
+    }
+
+    /// The green context that the stream was made in, if it was.
+    pub fn green_context(&self) -> Option<&GreenContext> {
+        match &self.inner.home {
+            Home::Context(_) => None,
+            Home::Green(green) => Some(green),
+        }
+    }
+
+    /// `cuStreamSynchronize(stream)`: waits until all work given to the stream is done.
+    ///
+    /// # Errors
+    /// Those of the work that it waits for; [`Error::Forked`].
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuStreamSynchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        release::drain();
+        self.wait_for_work()
+    }
+
+    /// The driver's answer and nothing else: that the work is done, or why that is not known.
+    pub(crate) fn wait_for_work(&self) -> Result<()> {
+        // SAFETY: the stream is alive.
+        without_current(self.context(), || unsafe {
+            call!(cuStreamSynchronize(self.as_raw()))
+        })
+    }
+
+    /// `cuStreamQuery(stream)`: whether all work given to the stream is done.
+    ///
+    /// # Errors
+    /// Those of the work that is done; [`Error::Forked`].
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuStreamQuery")]
+    pub fn is_idle(&self) -> Result<bool> {
+        // SAFETY: the stream is alive.
+        ready(without_current(self.context(), || unsafe {
+            call!(cuStreamQuery(self.as_raw()))
+        }))
+    }
+
+    /// `cuStreamWaitEvent(stream, event, 0)`: work given to the stream from now on starts after
+    /// the work that the event recorded last. The thread does not wait. An event that was never
+    /// recorded makes nothing wait.
+    ///
+    /// The event may be of another context or device.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and its kin, for a captured event in another stream.
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuStreamWaitEvent")]
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        without_current(self.context(), || {
+            // SAFETY: the stream and the event are alive; the driver keeps what it needs of the
+            // event, which may be recorded anew or destroyed while the stream waits.
+            unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.as_raw(), 0)) }
+        })
+    }
+
+    /// `cuStreamGetPriority(stream, &priority)`: the priority that the stream really has.
+    ///
+    /// Since CUDA 5.5.
+    #[doc(alias = "cuStreamGetPriority")]
+    pub fn priority(&self) -> Result<i32> {
+        let mut priority = 0;
+        // SAFETY: the stream is alive, and the pointer is to a local.
+        without_current(self.context(), || unsafe {
+            call!(cuStreamGetPriority(self.as_raw(), &raw mut priority))
+        })?;
+        Ok(priority)
+    }
+
+    /// `cuStreamGetId(stream, &id)`: a number that no other stream of this process has or will
+    /// have.
+    ///
+    /// Since CUDA 12.0.
+    #[doc(alias = "cuStreamGetId")]
+    pub fn id(&self) -> Result<u64> {
+        let mut id = 0;
+        // SAFETY: the stream is alive, and the pointer is to a local.
+        without_current(self.context(), || unsafe {
+            call!(cuStreamGetId(self.as_raw(), &raw mut id))
+        })?;
+        Ok(id)
+    }
+}
+
+/// The default streams are another stream in each context or thread.
+fn refuse_default(raw: CUstream) -> Result<()> {
+    if raw.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
+        return Err(Invalid::Handle {
+            what: "stream of its own",
+            value: raw.addr(),
+        }
+        .into());
+    }
+    Ok(())
+}
+
+/// The answer of a query: done, not yet, or an error.
+pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
+    match answer {
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_READY) => Ok(false),
+        answer => answer.map(|()| true),
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.hold.is_owned() {
+            release(Resource::Stream(self.raw), &self.home);
+        }
+    }
+}
+
+impl Parent for Home {
+    fn context(&self) -> Option<&Context> {
+        Some(match self {
+            Self::Context(context) => context,
+            Self::Green(green) => green.context(),
+        })
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(match self {
+            Self::Context(context) => Self::Context(context.clone()),
+            Self::Green(green) => Self::Green(green.clone()),
+        })
+    }
+}
+
+impl Parent for Stream {
+    fn context(&self) -> Option<&Context> {
+        Some(self.context())
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+}
+
+/// Streams are equal if they are the same one.
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        // Both are alive, so one handle is one stream; handles of two contexts differ.
+        self.inner.raw == other.inner.raw && self.context() == other.context()
+    }
+}
+
+impl Eq for Stream {}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("raw", &self.inner.raw)
+            .field("context", self.context())
+            .field("green", &self.green_context().is_some())
+            .finish()
+    }
+}
+
+/// For error texts: the handle and the context.
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:p} of {}", self.inner.raw, self.context())
+    }
+}
+
+/// The error for things of two contexts in one operation.
+pub(crate) fn same_context(what: &'static str, its: &Context, expected: &Context) -> Result<()> {
+    if its == expected {
+        return Ok(());
+    }
+    Err(other_context(what, its, expected))
+}
+
+#[cold]
+fn other_context(what: &'static str, its: &Context, expected: &Context) -> Error {
+    Invalid::OtherContext {
+        what,
+        its: its.to_string(),
+        expected: expected.to_string(),
+    }
+    .into()
+}
