@@ -1,0 +1,47 @@
+//! Tests that need a process of their own: the driver, once opened, stays for the process.
+
+use std::io::Write;
+use std::process::Command;
+
+const VARIABLE: &str = "CUDA_TESTS_CHILD";
+
+/// Runs `body` in a child process: the same test binary, told to run this test alone. In the child
+/// the call runs `body` and returns true; in the parent it checks that the child succeeded.
+///
+/// `environment` is set for the child.
+#[track_caller]
+pub(crate) fn in_child(environment: &[(&str, &str)], body: impl FnOnce()) {
+    let thread = std::thread::current();
+    let test = thread.name().expect("a test runs on a thread of its name");
+    if std::env::var(VARIABLE).is_ok_and(|name| name == test) {
+        body();
+        return;
+    }
+    let binary = std::env::current_exe().expect("the path of the test binary");
+    let output = Command::new(binary)
+        .args([
+            test,
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+            // It may be a test that is ignored and was asked for.
+            "--include-ignored",
+        ])
+        .env(VARIABLE, test)
+        .envs(environment.iter().copied())
+        .output()
+        .expect("starting the test binary again");
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "the child failed ({}):\n{stdout}\n{stderr}",
+        output.status
+    );
+    // What the child skipped is skipped here.
+    for line in stderr.lines().filter(|line| line.starts_with("skipped ")) {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}

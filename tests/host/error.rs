@@ -1,0 +1,160 @@
+//! `cuda_safe::Error`: what it says, and that it goes anywhere.
+
+use crate::fakes::NOWHERE;
+use cuda_safe::{CompileError, DriverError, Error, Invalid, Rejected};
+use cuda_sys::{CUresult, CudaVersion, Function, InstallError, LoadError, MissingFunction};
+use std::error::Error as AnyError;
+
+fn driver_error(code: CUresult) -> DriverError {
+    DriverError {
+        code,
+        call: "cuStreamCreate",
+    }
+}
+
+fn load_error() -> LoadError {
+    // SAFETY: there is no such file, so nothing is run; nothing is kept either.
+    match unsafe { cuda_sys::load_from(NOWHERE) } {
+        Err(InstallError::Load(error)) => error,
+        other => panic!("no test of this file has a driver: {other:?}"),
+    }
+}
+
+fn missing() -> MissingFunction {
+    MissingFunction {
+        function: Function::find("cuGreenCtxCreate").expect("a symbol of the headers"),
+        driver: Some(CudaVersion::new(12, 2)),
+    }
+}
+
+/// Every variant, with words that its text has to have.
+fn errors() -> Vec<(Error, &'static [&'static str])> {
+    let out_of_memory = driver_error(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    let compile = CompileError {
+        error: driver_error(CUresult::CUDA_ERROR_INVALID_PTX),
+        log: "line 7: unknown opcode".to_owned(),
+    };
+    let driver = CudaVersion::new(12, 2);
+    vec![
+        (
+            Error::Driver(out_of_memory),
+            &["cuStreamCreate", "CUDA_ERROR_OUT_OF_MEMORY (2)", "memory"],
+        ),
+        (Error::Load(load_error()), &["no CUDA driver", NOWHERE]),
+        (
+            Error::Missing(missing()),
+            &["cuGreenCtxCreate", "12.4", "12.2"],
+        ),
+        (Error::NoDevice, &["no GPU", "CUDA_VISIBLE_DEVICES"]),
+        (Error::from(Invalid::NoGroups), &["at least one group"]),
+        (
+            Error::Compile(Box::new(compile)),
+            &["CUDA_ERROR_INVALID_PTX", "\nline 7: unknown opcode"],
+        ),
+        (
+            Error::PtxTooNew {
+                ptx: Some((9, 1)),
+                driver,
+            },
+            &["PTX 9.1", "CUDA 12.2"],
+        ),
+        (
+            Error::PtxTooNew { ptx: None, driver },
+            &["the PTX", "CUDA 12.2"],
+        ),
+        (Error::Forked, &["forked"]),
+    ]
+}
+
+#[test]
+fn every_error_names_its_subject() {
+    for (error, words) in errors() {
+        let text = error.to_string();
+        for word in words {
+            assert!(text.contains(word), "{error:?} prints {text:?}");
+        }
+        assert!(!text.ends_with('.') && text.trim() == text, "{text:?}");
+        assert_eq!(error.clone().to_string(), text);
+    }
+}
+
+#[test]
+fn errors_are_small_and_go_anywhere() {
+    fn anywhere<T: AnyError + Send + Sync + Clone + 'static>() -> usize {
+        size_of::<T>()
+    }
+    // It is in the result of every call.
+    let size = anywhere::<Error>();
+    assert!(size <= 32, "{size} bytes");
+    anywhere::<LoadError>();
+    anywhere::<MissingFunction>();
+    anywhere::<DriverError>();
+    anywhere::<Invalid>();
+}
+
+#[test]
+fn codes_are_those_of_the_driver() {
+    for (error, _) in errors() {
+        let expected = match &error {
+            Error::Driver(error) => Some(error.code),
+            Error::Compile(error) => Some(error.error.code),
+            Error::NoDevice => Some(CUresult::CUDA_ERROR_NO_DEVICE),
+            // Nothing was called, or what was called said more than its code.
+            _ => None,
+        };
+        assert_eq!(error.code(), expected, "{error:?}");
+        assert!(!error.is_fatal(), "{error:?}");
+    }
+}
+
+#[test]
+fn fatal_codes_say_that_earlier_work_may_be_at_fault() {
+    for code in (0..=2000).map(CUresult) {
+        let error = driver_error(code);
+        let text = error.to_string();
+        let fatal = Error::Driver(error).is_fatal();
+        assert_eq!(fatal, text.contains("earlier work"), "{text}");
+    }
+    let fatal = |code| Error::Driver(driver_error(code)).is_fatal();
+    assert!(fatal(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+    assert!(fatal(CUresult::CUDA_ERROR_LAUNCH_FAILED));
+    assert!(!fatal(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+    assert!(!fatal(CUresult::CUDA_ERROR_INVALID_CONTEXT));
+}
+
+#[test]
+fn a_rejection_gives_the_value_back_or_becomes_the_error() {
+    fn reject() -> Result<(), Rejected<String>> {
+        Err(Rejected {
+            error: Invalid::NoGroups.into(),
+            value: "the value".to_owned(),
+        })
+    }
+    fn as_error() -> cuda_safe::Result<()> {
+        Ok(reject()?)
+    }
+    fn as_any() -> Result<(), Box<dyn AnyError + Send + Sync>> {
+        Ok(reject()?)
+    }
+    let rejected = reject().expect_err("it is rejected");
+    assert_eq!(rejected.to_string(), Invalid::NoGroups.to_string());
+    assert_eq!(rejected.value, "the value");
+    let error = as_error().expect_err("it is rejected");
+    assert!(matches!(error, Error::Invalid(what) if *what == Invalid::NoGroups));
+    let any = as_any().expect_err("it is rejected");
+    assert_eq!(any.to_string(), Invalid::NoGroups.to_string());
+}
+
+#[test]
+fn a_chain_of_sources_says_nothing_twice() {
+    for (error, _) in errors() {
+        let mut said = error.to_string();
+        let mut next = error.source();
+        while let Some(source) = next {
+            let text = source.to_string();
+            assert!(!said.contains(&text), "{said:?}, and then {text:?}");
+            said.push_str(&text);
+            next = source.source();
+        }
+    }
+}

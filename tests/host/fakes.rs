@@ -1,0 +1,68 @@
+//! Libraries that take a driver's place, made from `fakes/*.c` while the tests run.
+
+use crate::common::skip;
+use cuda_sys::Function;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Names what the crates open in place of the system's driver.
+pub(crate) const VARIABLE: &str = "CUDA_SYS_LIBRARY";
+/// No file: with this in [`VARIABLE`] no machine has a driver.
+pub(crate) const NOWHERE: &str = "/nonexistent/libcuda.so.1";
+
+/// The library made from `fakes/NAME.c`; a skip where there is no C compiler.
+pub(crate) fn build(name: &str) -> Option<String> {
+    let folder = folder();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/host/fakes/{name}.c"));
+    let library = folder.join(format!("{name}.so"));
+    // Several tests, and the children of each, make the same library: it appears whole or not.
+    let part = unique(&folder, name);
+    let compiler = PathBuf::from(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    let output = Command::new(&compiler)
+        .args(["-shared", "-fPIC", "-Wall", "-Werror", "-I"])
+        .arg(&folder)
+        .arg("-o")
+        .args([&part, &source])
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            skip(&format!("no C compiler {}", compiler.display()));
+            return None;
+        }
+        output => output.expect("starting the C compiler"),
+    };
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "compiling {name}.c:\n{messages}");
+    fs::rename(&part, &library).expect("putting the library in its place");
+    Some(library.into_os_string().into_string().expect("UTF-8 paths"))
+}
+
+/// Writes `functions.h`, a row for each function of the driver API, for a source to include.
+pub(crate) fn write_functions_h() {
+    let mut rows = String::new();
+    for function in Function::all() {
+        writeln!(rows, "FUNCTION({})", function.symbol()).expect("a string takes any text");
+    }
+    let folder = folder();
+    let part = unique(&folder, "functions");
+    fs::write(&part, rows).expect("writing the header");
+    fs::rename(&part, folder.join("functions.h")).expect("putting the header in its place");
+}
+
+/// A path in the tests' own folder that nobody else has.
+pub(crate) fn unique(folder: &Path, name: &str) -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!("{name}.{}.{number}", std::process::id()))
+}
+
+/// Where the libraries lie.
+pub(crate) fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fakes");
+    fs::create_dir_all(&folder).expect("making the folder of the fakes");
+    folder
+}

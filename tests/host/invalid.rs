@@ -1,0 +1,194 @@
+//! `cuda_safe::Invalid`: every refusal says what was given and what is possible.
+
+use cuda_safe::{Error, Invalid};
+use cuda_sys::CudaVersion;
+
+const DRIVER: CudaVersion = CudaVersion::new(12, 4);
+
+/// Refusals with the words that their texts have to have.
+fn refusals() -> Vec<(Invalid, &'static [&'static str])> {
+    let mut all = of_devices();
+    all.extend(of_modules());
+    all.extend(of_memory());
+    all
+}
+
+fn of_devices() -> Vec<(Invalid, &'static [&'static str])> {
+    vec![
+        (
+            Invalid::DeviceOrdinal {
+                ordinal: 7,
+                count: 3,
+            },
+            &["device 7", "has 3"],
+        ),
+        (
+            Invalid::UnknownAttribute {
+                attribute: "SOME_ATTRIBUTE",
+                since: CudaVersion::new(13, 1),
+                driver: DRIVER,
+            },
+            &["SOME_ATTRIBUTE", "13.1", "12.4"],
+        ),
+        (
+            Invalid::SplitAboveResource {
+                min: 200,
+                sm_count: 132,
+            },
+            &["200", "132"],
+        ),
+        (Invalid::NoGroups, &["at least one group"]),
+        (Invalid::SplitFlags { flags: 0x30 }, &["0x30"]),
+        (
+            Invalid::SplitFlagsNeedNewerDriver { driver: DRIVER },
+            &["12.5", "12.4"],
+        ),
+        (
+            Invalid::SplitInUse {
+                device: 5,
+                holder: "the decoder".to_owned(),
+            },
+            &["device 5", "\"the decoder\""],
+        ),
+        (Invalid::GroupsOfDifferentSplits, &["one split"]),
+        (
+            Invalid::SeveralGroupsNeedNewerDriver {
+                groups: 6,
+                driver: DRIVER,
+            },
+            &["6 groups", "12.5", "12.4"],
+        ),
+        (Invalid::BlockingGreenStream, &["non-blocking"]),
+        (
+            Invalid::ContextStack {
+                expected: 0xab,
+                found: 0xcd,
+            },
+            &["0xab", "0xcd"],
+        ),
+        (
+            Invalid::OtherContext {
+                what: "the event",
+                its: "context A".to_owned(),
+                expected: "context B".to_owned(),
+            },
+            &["the event", "context A", "context B"],
+        ),
+    ]
+}
+
+fn of_modules() -> Vec<(Invalid, &'static [&'static str])> {
+    let kernel = || "scale".to_owned();
+    vec![
+        (Invalid::EmptyImage, &["empty"]),
+        (
+            Invalid::TruncatedImage {
+                needed: 4096,
+                given: 77,
+            },
+            &["truncated", "4096", "77"],
+        ),
+        (
+            Invalid::NotAnImage {
+                starts_with: *b"MZ\x90\0",
+            },
+            &["4d, 5a, 90, 00"],
+        ),
+        (Invalid::NulInText { position: 31 }, &["NUL", "31"]),
+        (
+            Invalid::NoSuchKernel {
+                name: kernel(),
+                available: None,
+            },
+            &["\"scale\""],
+        ),
+        (
+            Invalid::NoSuchKernel {
+                name: kernel(),
+                available: Some(Vec::new()),
+            },
+            &["\"scale\"", "none"],
+        ),
+        (
+            Invalid::NoSuchKernel {
+                name: kernel(),
+                available: Some(vec!["add".to_owned(), "sub".to_owned()]),
+            },
+            &["\"scale\"", "add, sub"],
+        ),
+        (
+            Invalid::ArgumentCount {
+                kernel: kernel(),
+                parameters: 4,
+                given: 9,
+            },
+            &["\"scale\"", "4 parameters", "9 arguments"],
+        ),
+        (
+            Invalid::ArgumentSize {
+                kernel: kernel(),
+                index: 2,
+                parameter: 8,
+                given: 4,
+            },
+            &["\"scale\"", "parameter 2", "8 bytes", "has 4"],
+        ),
+        (
+            Invalid::LaunchConfig {
+                grid: [0, 1, 2],
+                block: [3, 4, 5],
+            },
+            &["[0, 1, 2]", "[3, 4, 5]"],
+        ),
+    ]
+}
+
+fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
+    vec![
+        (
+            Invalid::OtherStream {
+                what: "the buffer".to_owned(),
+                its: "0x1".to_owned(),
+                expected: "0x2".to_owned(),
+            },
+            &["the buffer", "0x1", "0x2"],
+        ),
+        (
+            Invalid::Lengths {
+                source: 10,
+                target: 20,
+            },
+            &["10", "20"],
+        ),
+        (
+            Invalid::TooLarge {
+                len: usize::MAX,
+                size: 16,
+            },
+            &["18446744073709551615", "16 bytes"],
+        ),
+        (Invalid::FillSize { size: 3 }, &["1, 2 and 4", "3"]),
+        (
+            Invalid::Handle {
+                what: "stream",
+                value: 0xbad,
+            },
+            &["0xbad", "stream"],
+        ),
+    ]
+}
+
+#[test]
+fn every_refusal_says_what_was_given() {
+    for (invalid, words) in refusals() {
+        let text = invalid.to_string();
+        for word in words {
+            assert!(text.contains(word), "{invalid:?} prints {text:?}");
+        }
+        assert!(!text.ends_with('.') && text.trim() == text, "{text:?}");
+        // The same through the error that it becomes, which is no code of the driver.
+        let error = Error::from(invalid);
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.code(), None);
+    }
+}

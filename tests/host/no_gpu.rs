@@ -1,0 +1,55 @@
+//! A driver on a machine without a GPU.
+
+use crate::common::child::in_child;
+use crate::fakes::{self, VARIABLE};
+use crate::need;
+use cuda_safe::{Device, Error};
+use cuda_sys::{CUresult, CudaVersion};
+
+#[test]
+fn cu_init_answers_no_device() {
+    let driver = need!(fakes::build("no_gpu"));
+    in_child(&[(VARIABLE, &driver)], || {
+        // SAFETY: cuInit takes no pointer.
+        let code = unsafe { cuda_sys::cuInit(0) };
+        assert_eq!(code, CUresult::CUDA_ERROR_NO_DEVICE);
+        assert_eq!(code.0, 100);
+    });
+}
+
+#[test]
+fn the_safe_crate_answers_no_device() {
+    fn check<T: std::fmt::Debug>(result: cuda_safe::Result<T>) {
+        let error = result.expect_err("there is no GPU");
+        assert!(matches!(error, Error::NoDevice), "{error:?}");
+        assert!(error.to_string().contains("no GPU"), "{error}");
+        assert!(!error.is_fatal());
+    }
+    let driver = need!(fakes::build("no_gpu"));
+    in_child(&[(VARIABLE, &driver)], || {
+        check(cuda_safe::init());
+        check(Device::count());
+        check(Device::get(0));
+        check(Device::all());
+        check(cuda_safe::init());
+    });
+}
+
+#[test]
+fn no_device_has_the_code_that_the_driver_answered() {
+    let driver = need!(fakes::build("no_gpu"));
+    in_child(&[(VARIABLE, &driver)], || {
+        let error = cuda_safe::init().expect_err("there is no GPU");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NO_DEVICE));
+    });
+}
+
+#[test]
+fn the_version_needs_no_gpu() {
+    let driver = need!(fakes::build("no_gpu"));
+    in_child(&[(VARIABLE, &driver)], || {
+        let version = CudaVersion::new(12, 2);
+        assert_eq!(cuda_safe::version().expect("a driver"), version);
+        assert_eq!(cuda_sys::driver_version().expect("a driver"), version);
+    });
+}

@@ -1,0 +1,155 @@
+//! The first use, by many threads at once.
+
+use crate::common::child::in_child;
+use crate::fakes::{self, NOWHERE, VARIABLE};
+use crate::need;
+use crate::software::{self, DEVICES, VERSION};
+use core::ffi::CStr;
+use cuda_sys::{CUresult, Function};
+use std::ptr::{null, null_mut};
+use std::sync::mpsc::channel;
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+const THREADS: usize = 16;
+
+/// Runs `body` on all threads at once, with the number of each.
+fn at_once(body: impl Fn(usize) + Sync) {
+    let start = Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (start, body) = (&start, &body);
+            scope.spawn(move || {
+                start.wait();
+                body(thread);
+            });
+        }
+    });
+}
+
+/// Calls seven functions, beginning with another one on each thread: what each answers, and what
+/// it writes.
+fn call_all(thread: usize) {
+    for step in 0..7 {
+        let mut number = -1;
+        let place = &raw mut number;
+        let (code, expected) = match (thread + step) % 7 {
+            // SAFETY: the pointer is to an i32.
+            0 => (unsafe { cuda_sys::cuDeviceGetCount(place) }, (0, DEVICES)),
+            // SAFETY: the pointer is to an i32.
+            1 => (unsafe { cuda_sys::cuDriverGetVersion(place) }, (0, VERSION)),
+            // SAFETY: the pointer is to an i32.
+            2 => (unsafe { cuda_sys::cuDeviceGet(place, 2) }, (0, 2)),
+            // SAFETY: cuInit takes no pointer.
+            3 => (unsafe { cuda_sys::cuInit(0) }, (0, -1)),
+            // SAFETY: the function takes nothing.
+            4 => (unsafe { cuda_sys::cuProfilerStart() }, (600, -1)),
+            5 => (
+                // SAFETY: a function that is not there does not get its arguments.
+                unsafe { cuda_sys::cuDeviceGetName(null_mut(), 0, 0) },
+                (500, -1),
+            ),
+            _ => (
+                // SAFETY: as above.
+                unsafe { cuda_sys::cuGreenCtxCreate(null_mut(), null_mut(), 0, 0) },
+                (36, -1),
+            ),
+        };
+        assert_eq!((code.0, number), expected);
+    }
+}
+
+#[test]
+fn first_calls_of_many_threads_are_all_right() {
+    in_child(&[(VARIABLE, NOWHERE)], || {
+        software::install();
+        at_once(call_all);
+    });
+}
+
+#[test]
+fn every_function_is_found_by_many_threads_at_once() {
+    in_child(&[(VARIABLE, NOWHERE)], || {
+        software::install();
+        at_once(|thread| {
+            let functions: Vec<Function> = Function::all().collect();
+            let (before, after) = functions.split_at(functions.len() * (thread / 2) / THREADS);
+            for function in after.iter().chain(before) {
+                let found = function
+                    .address()
+                    .map_or(null(), |address| address.as_ptr());
+                let given = software::find(function.symbol_c());
+                assert_eq!(found, given, "{function:?}");
+            }
+        });
+    });
+}
+
+#[test]
+fn many_threads_open_one_driver() {
+    let driver = need!(fakes::build("no_gpu"));
+    in_child(&[(VARIABLE, &driver)], || {
+        at_once(|_| {
+            // SAFETY: cuInit takes no pointer.
+            let code = unsafe { cuda_sys::cuInit(0) };
+            assert_eq!(code, CUresult::CUDA_ERROR_NO_DEVICE);
+        });
+    });
+}
+
+#[test]
+fn of_many_sources_one_is_installed() {
+    in_child(&[(VARIABLE, NOWHERE)], || {
+        let taken = Mutex::new(0);
+        at_once(|_| {
+            // SAFETY: each address is a function of the type of its name.
+            if unsafe { cuda_sys::install(software::find) }.is_ok() {
+                *taken.lock().expect("nobody panics here") += 1;
+            }
+            // Whose ever it is, it is there now.
+            assert!(cuda_sys::load().is_ok());
+        });
+        assert_eq!(taken.into_inner().expect("nobody panics here"), 1);
+    });
+}
+
+#[test]
+fn two_threads_are_in_the_closure_at_once() {
+    in_child(&[(VARIABLE, NOWHERE)], || {
+        let (tell, told) = channel();
+        let (tell, told) = (Mutex::new(tell), Mutex::new(told));
+        // The question for one function is answered only when the one for another was asked.
+        let find = move |name: &CStr| {
+            if name == c"cuCtxSynchronize" {
+                let told = told.lock().expect("nobody panics here");
+                // Long: only a lock around the closure, which is the failure, lets it pass.
+                let waited = told.recv_timeout(Duration::from_secs(60));
+                waited.expect("the other question, asked at the same time");
+            } else if name == c"cuInit" {
+                let tell = tell.lock().expect("nobody panics here");
+                tell.send(()).expect("the other thread waits");
+            }
+            software::find(name)
+        };
+        // SAFETY: each address is a function of the type of its name.
+        unsafe { cuda_sys::install(find) }.expect("the process has no driver");
+        std::thread::scope(|scope| {
+            // SAFETY: the function takes nothing.
+            scope.spawn(|| assert!(unsafe { cuda_sys::cuCtxSynchronize() }.is_success()));
+            // SAFETY: cuInit takes no pointer.
+            scope.spawn(|| assert!(unsafe { cuda_sys::cuInit(0) }.is_success()));
+        });
+    });
+}
+
+#[test]
+fn many_threads_without_a_driver_all_hear_so() {
+    in_child(&[(VARIABLE, NOWHERE)], || {
+        at_once(|_| {
+            // SAFETY: cuInit takes no pointer.
+            let code = unsafe { cuda_sys::cuInit(0) };
+            assert_eq!(code, CUresult::CUDA_ERROR_NOT_INITIALIZED);
+            cuda_safe::init().expect_err("there is no driver");
+        });
+    });
+}
