@@ -1,0 +1,83 @@
+//! What GPUs are there, and what can they do?
+//!
+//! `cargo run --example devices` for a summary, with `-- --all` for every attribute.
+
+use cuda_safe::green::SmResource;
+use cuda_safe::{Device, Result, attribute};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let all = std::env::args().any(|argument| argument == "--all");
+    match report(all) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn report(all: bool) -> Result<()> {
+    println!("driver: CUDA {}", cuda_safe::version()?);
+    for device in Device::all()? {
+        describe(&device)?;
+        if all {
+            for (name, value) in attribute::all(&device)? {
+                println!("    {name:58} {value}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn describe(device: &Device) -> Result<()> {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let (major, minor) = device.compute_capability()?;
+    let count = |attribute| device.attribute(attribute);
+    println!();
+    println!("device {}: {}", device.ordinal(), device.name()?);
+    println!("  {}", device.uuid()?);
+    println!(
+        "  PCI {:04x}:{:02x}:{:02x}",
+        count(attribute::PCI_DOMAIN_ID)?,
+        count(attribute::PCI_BUS_ID)?,
+        count(attribute::PCI_DEVICE_ID)?
+    );
+    println!(
+        "  compute capability {major}.{minor}, {} SMs at {} MHz",
+        count(attribute::MULTIPROCESSOR_COUNT)?,
+        count(attribute::CLOCK_RATE)? / 1000
+    );
+    println!(
+        "  {:.1} GiB of memory, {} MiB of L2 cache, {} KiB of shared memory an SM",
+        device.total_memory()? as f64 / GIB,
+        count(attribute::L2_CACHE_SIZE)? >> 20,
+        count(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)? >> 10
+    );
+    println!(
+        "  a block: at most {} threads and {} KiB of shared memory",
+        count(attribute::MAX_THREADS_PER_BLOCK)?,
+        count(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? >> 10
+    );
+    println!(
+        "  memory pools: {}, ECC: {}, MPS: {}",
+        yes_no(device.attribute(attribute::MEMORY_POOLS_SUPPORTED)?),
+        yes_no(device.attribute(attribute::ECC_ENABLED)?),
+        // Drivers before 12.3 do not know it.
+        device
+            .attribute(attribute::MPS_ENABLED)
+            .map_or("unknown", yes_no)
+    );
+    match SmResource::of_device(device) {
+        Ok(sms) => match sms.min_partition_size() {
+            Some(size) => println!("  green contexts: partitions of {size} SMs and more"),
+            None => println!("  green contexts: yes"),
+        },
+        Err(why) => println!("  green contexts: no ({why})"),
+    }
+    Ok(())
+}
+
+fn yes_no(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}

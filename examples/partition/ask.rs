@@ -1,0 +1,128 @@
+//! The command line.
+
+use crate::Error;
+use cuda_safe::green::SplitFlags;
+use lexopt::{Arg, Parser, ValueExt};
+use std::fmt;
+use std::path::PathBuf;
+
+pub(crate) const USAGE: &str = "\
+Partitions a GPU's multiprocessors with green contexts, and shows where the work ran.
+
+usage: partition [options]
+
+  --device N            the device (default 0)
+  --by-count MIN        groups of at least MIN SMs, as many as there can be
+  --max-groups N        ... but at most N
+  --ignore-coscheduling ... finer groups, without large clusters
+  --max-cluster         ... groups for the largest clusters
+  --groups A,B,...      groups of at least A, B, ... SMs
+  --json                print one JSON object
+  --svg FILE            draw the partitions into FILE
+
+Without --by-count and --groups: two halves, as even as the granularity allows.
+";
+
+pub(crate) enum Command {
+    Help,
+    Partition(Options),
+}
+
+pub(crate) struct Options {
+    pub(crate) device: u32,
+    pub(crate) ask: Ask,
+    pub(crate) json: bool,
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// What partitions are asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Halves,
+    ByCount {
+        min: u32,
+        max_groups: Option<u32>,
+        flags: SplitFlags,
+    },
+    Groups(Vec<u32>),
+}
+
+pub(crate) fn parse() -> Result<Command, Error> {
+    let mut parser = Parser::from_env();
+    let (mut device, mut json, mut svg) = (0, false, None);
+    let (mut min, mut max_groups, mut groups) = (None, None, None);
+    let mut flags = SplitFlags::empty();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("device") => device = parser.value()?.parse()?,
+            Arg::Long("by-count") => min = Some(parser.value()?.parse()?),
+            Arg::Long("max-groups") => max_groups = Some(parser.value()?.parse()?),
+            Arg::Long("ignore-coscheduling") => flags |= SplitFlags::IGNORE_SM_COSCHEDULING,
+            Arg::Long("max-cluster") => flags |= SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE,
+            Arg::Long("groups") => groups = Some(sizes(&parser.value()?.string()?)?),
+            Arg::Long("json") => json = true,
+            Arg::Long("svg") => svg = Some(parser.value()?.into()),
+            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let ask = match (min, groups) {
+        (Some(_), Some(_)) => return Err("--by-count and --groups exclude each other".into()),
+        (Some(min), None) => Ask::ByCount {
+            min,
+            max_groups,
+            flags,
+        },
+        (None, _) if max_groups.is_some() || !flags.is_empty() => {
+            return Err(
+                "--max-groups, --ignore-coscheduling and --max-cluster go with --by-count".into(),
+            );
+        }
+        (None, Some(groups)) => Ask::Groups(groups),
+        (None, None) => Ask::Halves,
+    };
+    Ok(Command::Partition(Options {
+        device,
+        ask,
+        json,
+        svg,
+    }))
+}
+
+fn sizes(list: &str) -> Result<Vec<u32>, Error> {
+    let sizes: Result<Vec<u32>, _> = list.split(',').map(|size| size.trim().parse()).collect();
+    match sizes {
+        Ok(sizes) if !sizes.contains(&0) => Ok(sizes),
+        _ => Err(format!("--groups wants numbers above 0 like 64,32,16, not {list:?}").into()),
+    }
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Halves => f.write_str("two halves"),
+            Self::ByCount {
+                min,
+                max_groups,
+                flags,
+            } => {
+                match max_groups {
+                    Some(max) => write!(f, "up to {max} groups")?,
+                    None => f.write_str("groups")?,
+                }
+                write!(f, " of at least {min} SMs")?;
+                if flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING) {
+                    f.write_str(", ignoring co-scheduling")?;
+                }
+                if flags.contains(SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE) {
+                    f.write_str(", for the largest clusters")?;
+                }
+                Ok(())
+            }
+            Self::Groups(sizes) => {
+                let sizes: Vec<_> = sizes.iter().map(u32::to_string).collect();
+                write!(f, "groups of at least {} SMs", sizes.join(", "))
+            }
+        }
+    }
+}

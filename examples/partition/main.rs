@@ -1,0 +1,66 @@
+//! How is a GPU partitioned, and does the work really stay where it belongs?
+//!
+//! Splits the GPU's multiprocessors (SMs), makes a green context and a stream for each group, runs
+//! a kernel on each that records `%smid`, and shows which SMs each partition ran on.
+//!
+//! `cargo run --release --example partition -- --help`
+
+mod ask;
+mod plan;
+mod prove;
+mod show;
+mod svg;
+
+use ask::{Command, Options};
+use cuda_safe::Device;
+use show::Report;
+use std::process::ExitCode;
+
+type Error = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    // Even the complaint about an option is JSON where JSON was asked for.
+    let json = std::env::args().any(|argument| argument == "--json");
+    let done = ask::parse().and_then(|command| match command {
+        Command::Help => {
+            print!("{}", ask::USAGE);
+            Ok(true)
+        }
+        Command::Partition(options) => partition(&options),
+    });
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) if json => {
+            println!("{}", show::json_error(&error.to_string()));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("partition: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Partitions, proves and shows; whether the partitions are disjoint.
+fn partition(options: &Options) -> Result<bool, Error> {
+    let device = Device::get(options.device)?;
+    let plan = plan::make(&device, &options.ask)?;
+    let report = Report {
+        driver: cuda_safe::version()?.to_string(),
+        device: device.name()?,
+        sms: plan.sms,
+        remaining: plan.remaining,
+        groups: prove::run(&device, plan.parts)?,
+    };
+    if options.json {
+        println!("{}", report.json()?);
+    } else {
+        print!("{}", report.text(&options.ask.to_string()));
+    }
+    if let Some(path) = &options.svg {
+        std::fs::write(path, svg::draw(&report))
+            .map_err(|error| format!("writing {}: {error}", path.display()))?;
+    }
+    Ok(report.disjoint())
+}

@@ -1,0 +1,166 @@
+//! What came of it, as text and as JSON.
+
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+#[derive(Serialize)]
+pub(crate) struct Group {
+    pub(crate) asked: u32,
+    pub(crate) given: u32,
+    /// The SMs that its work ran on.
+    pub(crate) sm_ids: BTreeSet<u32>,
+}
+
+pub(crate) struct Report {
+    pub(crate) driver: String,
+    pub(crate) device: String,
+    pub(crate) sms: u32,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) remaining: u32,
+}
+
+/// The fields of [`Report`], and what follows from them, in the order of the output.
+#[derive(Serialize)]
+struct Json<'a> {
+    driver: &'a str,
+    device: &'a str,
+    sms: u32,
+    groups: &'a [Group],
+    remaining: u32,
+    disjoint: bool,
+}
+
+#[derive(Serialize)]
+struct JsonError<'a> {
+    error: &'a str,
+}
+
+pub(crate) fn json_error(error: &str) -> String {
+    serde_json::to_string(&JsonError { error }).unwrap_or_default()
+}
+
+/// What stands for an SM of each partition in the map.
+const MARKS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const MAP_WIDTH: u32 = 16;
+
+impl Report {
+    /// Whether no SM ran work of two partitions.
+    pub(crate) fn disjoint(&self) -> bool {
+        let mut seen = BTreeSet::new();
+        self.groups
+            .iter()
+            .flat_map(|group| &group.sm_ids)
+            .all(|id| seen.insert(*id))
+    }
+
+    pub(crate) fn json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(&Json {
+            driver: &self.driver,
+            device: &self.device,
+            sms: self.sms,
+            groups: &self.groups,
+            remaining: self.remaining,
+            disjoint: self.disjoint(),
+        })
+    }
+
+    pub(crate) fn text(&self, asked: &str) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{}, {} SMs, driver for CUDA {}",
+            self.device, self.sms, self.driver
+        );
+        let _ = writeln!(text, "asked for {asked}; {} SMs remain\n", self.remaining);
+        let _ = writeln!(text, "      asked  given  ran on");
+        for (index, group) in self.groups.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "  {}  {:6} {:6} {:6}  {}",
+                mark(index),
+                group.asked,
+                group.given,
+                group.sm_ids.len(),
+                ranges(&group.sm_ids)
+            );
+        }
+        let _ = write!(text, "\n{}\n{}", self.map(), self.verdict());
+        text
+    }
+
+    /// The SMs in rows, each marked with its partition.
+    fn map(&self) -> String {
+        let mut map = String::new();
+        for id in 0..self.id_end() {
+            if id % MAP_WIDTH == 0 {
+                let _ = write!(map, "{}  {id:4} ", if id == 0 { "" } else { "\n" });
+            }
+            map.push(' ');
+            map.push(self.owner(id).map_or('.', mark));
+        }
+        map.push('\n');
+        map
+    }
+
+    /// One past the highest SM: ids are not always below the count.
+    pub(crate) fn id_end(&self) -> u32 {
+        let highest = self.groups.iter().filter_map(|group| group.sm_ids.last());
+        highest.max().map_or(0, |id| id + 1).max(self.sms)
+    }
+
+    /// The first partition that ran on an SM.
+    pub(crate) fn owner(&self, id: u32) -> Option<usize> {
+        self.groups
+            .iter()
+            .position(|group| group.sm_ids.contains(&id))
+    }
+
+    fn verdict(&self) -> String {
+        let mut text = String::new();
+        if self.disjoint() {
+            text.push_str("disjoint: no SM ran work of two partitions\n");
+        } else {
+            text.push_str("NOT disjoint: an SM ran work of two partitions\n");
+        }
+        if self
+            .groups
+            .iter()
+            .any(|group| group.sm_ids.len() > group.given as usize)
+        {
+            text.push_str(
+                "a partition ran on more SMs than it was given, as it may under MPS with an \
+                 active-thread percentage and, on compute capability 9.x, beside modules that \
+                 launch kernels from kernels\n",
+            );
+        }
+        text
+    }
+}
+
+/// What stands for a partition; they repeat when there are more than marks.
+fn mark(index: usize) -> char {
+    char::from(MARKS[index % MARKS.len()])
+}
+
+/// `0-3 8 10-11`.
+fn ranges(ids: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for id in ids {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *id => *last = *id,
+            _ => ranges.push((*id, *id)),
+        }
+    }
+    let texts: Vec<String> = ranges
+        .into_iter()
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        })
+        .collect();
+    texts.join(" ")
+}

@@ -1,0 +1,52 @@
+//! How does one run a kernel? Adds two vectors on the GPU and checks the sum.
+//!
+//! `cargo run --example vector_add`
+
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match add(1 << 20) {
+        Ok(wrong) => {
+            println!("{} sums, {wrong} wrong", 1 << 20);
+            ExitCode::from(u8::from(wrong != 0))
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Adds vectors of `n` elements; how many sums are wrong.
+fn add(n: u32) -> Result<usize> {
+    let device = Device::get(0)?;
+    println!("running on {}", device.name()?);
+    let context = Context::primary(&device)?;
+    let stream = context.stream()?;
+
+    let module = Module::from_ptx(&context, include_str!("../tests/kernels/vector.ptx"))?;
+    let add = module
+        .kernel("add")?
+        .typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
+
+    let a: Vec<f32> = (0..n).map(|i| i as f32).collect();
+    let b: Vec<f32> = (0..n).map(|i| (2 * i) as f32).collect();
+    let device_a = DeviceBuffer::from_slice(&stream, &a)?;
+    let device_b = DeviceBuffer::from_slice(&stream, &b)?;
+    let mut device_sum = DeviceBuffer::zeroed(&stream, n as usize)?;
+
+    let config = LaunchConfig::for_elements(n as usize, 256)?;
+    // SAFETY: `add` reads the first n elements of both inputs and writes as many of the output;
+    // all three buffers have n elements.
+    unsafe { add.launch(&stream, config, (&device_a, &device_b, &mut device_sum, n)) }?;
+
+    let sums = device_sum.to_vec()?;
+    let right = |(sum, (a, b)): (&f32, (&f32, &f32))| *sum == a + b;
+    Ok(n as usize
+        - sums
+            .iter()
+            .zip(a.iter().zip(&b))
+            .filter(|x| right(*x))
+            .count())
+}
