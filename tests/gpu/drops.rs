@@ -1,0 +1,139 @@
+//! Dropping in any order, on any thread, with any context current.
+
+use crate::common::{self, child};
+use crate::kernels::{Busy, Scale};
+use crate::need;
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Event, PinnedBuffer, Stream};
+
+/// One of everything, made in one context.
+struct All {
+    context: Option<Context>,
+    stream: Option<Stream>,
+    event: Option<Event>,
+    buffer: Option<DeviceBuffer<i32>>,
+    plain: Option<DeviceBuffer<i32>>,
+    pinned: Option<PinnedBuffer<i32>>,
+    scale: Option<Scale>,
+}
+
+impl All {
+    const COUNT: usize = 7;
+
+    fn new(context: Context) -> Self {
+        let stream = context.stream().expect("a stream");
+        let scale = Scale::new(&context);
+        let mut buffer = DeviceBuffer::from_slice(&stream, &[1; 100]).expect("a copy");
+        let mut plain = DeviceBuffer::plain_zeroed(&stream, 100).expect("memory");
+        let event = context.event().expect("an event");
+        // Leave work under way.
+        scale.run(&stream, &mut buffer, 2, 1).expect("a launch");
+        plain.copy_from(&buffer).expect("a copy");
+        event.record(&stream).expect("a record");
+        Self {
+            pinned: Some(PinnedBuffer::zeroed(&context, 100).expect("pinned memory")),
+            stream: Some(stream),
+            event: Some(event),
+            buffer: Some(buffer),
+            plain: Some(plain),
+            scale: Some(scale),
+            context: Some(context),
+        }
+    }
+
+    fn drop_one(&mut self, index: usize) {
+        match index {
+            0 => drop(self.context.take()),
+            1 => drop(self.stream.take()),
+            2 => drop(self.event.take()),
+            3 => drop(self.buffer.take()),
+            4 => drop(self.plain.take()),
+            5 => drop(self.pinned.take()),
+            _ => drop(self.scale.take()),
+        }
+    }
+}
+
+/// Every order of the first `n` numbers (Heap's algorithm).
+fn permutations(n: usize) -> Vec<Vec<usize>> {
+    fn walk(k: usize, order: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
+        if k <= 1 {
+            all.push(order.clone());
+            return;
+        }
+        for i in 0..k {
+            walk(k - 1, order, all);
+            order.swap(if k % 2 == 0 { i } else { 0 }, k - 1);
+        }
+    }
+    let mut all = Vec::new();
+    walk(n, &mut (0..n).collect(), &mut all);
+    all
+}
+
+#[test]
+fn everything_is_dropped_in_any_order() {
+    let context = need!(common::context());
+    let leaked = cuda_safe::leaked();
+    let orders = permutations(All::COUNT);
+    assert_eq!(orders.len(), 5040);
+    // Every 30th of all orders, spread over them, each with the release order of a new process.
+    for order in orders.iter().step_by(30) {
+        let mut all = All::new(context.clone());
+        for index in order {
+            all.drop_one(*index);
+        }
+    }
+    context.synchronize().expect("nothing is broken");
+    assert_eq!(cuda_safe::leaked(), leaked);
+}
+
+#[test]
+fn things_are_dropped_with_another_context_current_and_on_another_thread() {
+    let device = need!(common::gpu());
+    let leaked = cuda_safe::leaked();
+    let own = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let everything = All::new(own.clone());
+    other.with_current(|_| drop(everything)).expect("current");
+    let everything = All::new(own);
+    std::thread::spawn(move || drop(everything))
+        .join()
+        .expect("no panic");
+    other.synchronize().expect("nothing is broken");
+    assert_eq!(cuda_safe::leaked(), leaked);
+}
+
+#[test]
+fn streams_events_and_ordered_memory_are_dropped_without_a_wait() {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let watched = context.stream().expect("a stream");
+        let work = Busy::new(&context, &watched);
+        let stream = context.stream().expect("a stream");
+        let event = context.event().expect("an event");
+        let buffer = DeviceBuffer::<u8>::uninit(&stream, 1 << 20).expect("memory");
+        event.record(&stream).expect("a record");
+        drop((buffer, event, stream));
+        assert!(
+            !watched.is_idle().expect("a query"),
+            "nothing waited for its work"
+        );
+        watched.synchronize().expect("a wait");
+        drop(work);
+    });
+}
+
+#[test]
+fn forgetting_leaks_and_nothing_else() {
+    let context = need!(common::context());
+    std::mem::forget(context.stream().expect("a stream"));
+    std::mem::forget(context.event().expect("an event"));
+    std::thread::spawn({
+        let context = context.clone();
+        move || std::mem::forget(context.make_current().expect("current"))
+    })
+    .join()
+    .expect("no panic");
+    context.synchronize().expect("nothing is broken");
+}

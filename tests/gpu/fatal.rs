@@ -1,0 +1,77 @@
+//! Errors that end the process's use of the GPU, and forks: each in a process of its own.
+
+mod provoked {
+    use crate::common::{self, child};
+    use crate::kernels::{Scale, vector};
+    use crate::need;
+    use cuda_safe::{DeviceBuffer, Error, LaunchConfig};
+
+    #[test]
+    fn an_illegal_address_is_fatal_and_drops_go_on_quietly() {
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let context = need!(common::context());
+            let stream = context.stream().expect("a stream");
+            let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
+            let scale = vector(&context).kernel("scale").expect("is in the module");
+            let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
+            // SAFETY: not kept, on purpose: the kernel writes to an address that is nobody's. The
+            // device notices, and this process does not use it any more.
+            unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
+                .expect("a launch does not wait");
+            let error = stream.synchronize().expect_err("an illegal address");
+            assert!(error.is_fatal(), "{error}");
+            assert!(error.to_string().contains("earlier work"), "{error}");
+
+            let leaked = cuda_safe::leaked();
+            let later = buffer.to_vec().expect_err("the process cannot use the GPU");
+            assert!(later.is_fatal(), "{later}");
+            drop((buffer, scale, stream, context));
+            assert!(
+                cuda_safe::leaked() > leaked,
+                "leaked, counted, and no crash"
+            );
+        });
+    }
+
+    #[test]
+    fn a_forked_child_releases_nothing_and_waits_for_nothing() {
+        unsafe extern "C" {
+            fn fork() -> i32;
+            fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+            fn _exit(status: i32) -> !;
+        }
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let context = need!(common::context());
+            let stream = context.stream().expect("a stream");
+            let mut buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
+            let scale = Scale::new(&context);
+            // SAFETY: the forked child only calls this crate, which calls nothing of the driver
+            // there, and ends with `_exit`.
+            let child = unsafe { fork() };
+            if child == 0 {
+                let waits = [stream.synchronize(), context.synchronize()];
+                let refused = waits.iter().all(|wait| matches!(wait, Err(Error::Forked)))
+                    && matches!(stream.is_idle(), Err(Error::Forked))
+                    && matches!(cuda_safe::init(), Err(Error::Forked))
+                    && buffer.to_vec().is_err();
+                drop((buffer, scale, stream, context));
+                // SAFETY: ends this process.
+                unsafe { _exit(i32::from(!refused)) };
+            }
+            let mut status = -1;
+            // SAFETY: the pointer is to a local.
+            let waited = unsafe { waitpid(child, &raw mut status, 0) };
+            assert_eq!(
+                (waited, status),
+                (child, 0),
+                "the forked child ended cleanly"
+            );
+            scale
+                .run(&stream, &mut buffer, 2, 0)
+                .expect("the parent goes on");
+            assert_eq!(buffer.to_vec().expect("a copy"), [2; 10]);
+        });
+    }
+}

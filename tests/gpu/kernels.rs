@@ -1,0 +1,93 @@
+//! The kernels that tests run, typed.
+
+use cuda_safe::{Context, LaunchConfig, Module, Result, Stream, TypedKernel};
+use cuda_safe::{DeviceBuffer, PinnedBuffer};
+use std::collections::BTreeSet;
+
+pub(crate) const VECTOR: &str = include_str!("../kernels/vector.ptx");
+pub(crate) const SMID: &str = include_str!("../kernels/smid.ptx");
+
+pub(crate) fn vector(context: &Context) -> Module {
+    Module::from_ptx(context, VECTOR).expect("the test kernels")
+}
+
+/// `x[i] = x[i] * factor + offset`
+pub(crate) struct Scale(TypedKernel<(&'static mut [i32], i32, i32, u32)>);
+
+impl Scale {
+    pub(crate) fn new(context: &Context) -> Self {
+        let kernel = vector(context).kernel("scale").expect("is in the module");
+        Self(kernel.typed().expect("its parameters"))
+    }
+
+    pub(crate) fn run(
+        &self,
+        stream: &Stream,
+        x: &mut DeviceBuffer<i32>,
+        factor: i32,
+        offset: i32,
+    ) -> Result<()> {
+        let n = u32::try_from(x.len()).expect("a test buffer");
+        let config = LaunchConfig::for_elements(x.len(), 128)?;
+        // SAFETY: the kernel touches the first n elements of the buffer, which has n.
+        unsafe { self.0.launch(stream, config, (x, factor, offset, n)) }
+    }
+}
+
+/// Keeps a stream busy, and tells on which SMs it ran.
+pub(crate) struct RecordSmid(TypedKernel<(&'static mut [u32], u32)>);
+
+impl RecordSmid {
+    pub(crate) fn new(context: &Context) -> Self {
+        let module = Module::from_ptx(context, SMID).expect("the test kernel");
+        let kernel = module.kernel("record_smid").expect("is in the module");
+        Self(kernel.typed().expect("its parameters"))
+    }
+
+    /// Launches `blocks` blocks that take `cycles` clock cycles each.
+    pub(crate) fn run(&self, stream: &Stream, blocks: u32, cycles: u32) -> DeviceBuffer<u32> {
+        let mut smids = DeviceBuffer::zeroed(stream, blocks as usize).expect("memory");
+        let config = LaunchConfig::linear(blocks, 32);
+        // SAFETY: the kernel writes an element for each block, and there are as many.
+        unsafe { self.0.launch(stream, config, (&mut smids, cycles)) }.expect("a launch");
+        smids
+    }
+
+    /// The SMs that work on the stream runs on.
+    pub(crate) fn sms(&self, stream: &Stream) -> BTreeSet<u32> {
+        let smids = self.run(stream, 64 * 132, 50_000);
+        smids
+            .to_vec()
+            .expect("the SM numbers")
+            .into_iter()
+            .collect()
+    }
+}
+
+/// Some 100 ms of work on a stream. It holds its module, as unloading that would wait for it.
+///
+/// Tests that look whether something waited run in a process of their own: others' waits hold
+/// locks in the driver, and a look could take longer than the work.
+pub(crate) struct Busy {
+    #[allow(dead_code, reason = "held, not read")]
+    smids: DeviceBuffer<u32>,
+    #[allow(dead_code, reason = "held, not read")]
+    record: RecordSmid,
+}
+
+impl Busy {
+    pub(crate) fn new(context: &Context, stream: &Stream) -> Self {
+        let record = RecordSmid::new(context);
+        Self {
+            smids: record.run(stream, 1, 200_000_000),
+            record,
+        }
+    }
+}
+
+/// Pinned memory with these elements.
+pub(crate) fn pinned(context: &Context, elements: &[i32]) -> PinnedBuffer<i32> {
+    let mut buffer = PinnedBuffer::zeroed(context, elements.len()).expect("pinned memory");
+    buffer.copy_from_slice(elements);
+    buffer
+}

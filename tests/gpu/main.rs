@@ -1,0 +1,19 @@
+//! Behaviour on a real GPU. Without one every test here is skipped, and says so.
+//!
+//! Tests in a module `provoked` make the driver report errors on purpose; runs under a memory
+//! checker leave them out, as it would list those errors.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod context;
+mod device;
+mod drops;
+mod event;
+mod fatal;
+mod green;
+mod kernels;
+mod launch;
+mod memory;
+mod module;
+mod stream;
