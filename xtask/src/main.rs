@@ -1,11 +1,13 @@
 //! The project's chores: `cargo xtask COMMAND`. One file a command.
 
 mod bind;
+mod coverage;
 mod debian;
 mod drivers;
 mod generated;
 mod header_check;
 mod headers;
+mod pack;
 mod regen;
 mod symbols;
 mod toolchain;
@@ -19,9 +21,11 @@ usage: cargo xtask COMMAND
   regen-bindings [--check] [--header DIR]  write cuda-sys/src/bindings and the safe layer's attribute table
                                            from the pinned headers (or those in DIR); --check: only compare
   symbols                                  print symbol,base,since of every bound function as CSV
+  coverage [--check]                       write COVERAGE.md; --check: only compare
   header-check [VERSION ...]               hold cuda-sys against the pinned headers (default: all of them)
   drivers                                  fetch real libcuda.so files from Debian into target/drivers
   msrv                                     check that the oldest supported compiler builds the crates
+  pack DIR                                 build tests and examples for a GPU machine without Rust
 ";
 
 fn main() -> ExitCode {
@@ -30,9 +34,11 @@ fn main() -> ExitCode {
     let done = match args.first().map(String::as_str) {
         Some("regen-bindings") => regen::run(rest),
         Some("symbols") => symbols::run(rest),
+        Some("coverage") => coverage::run(rest),
         Some("header-check") => header_check::run(rest),
         Some("drivers") => drivers::run(rest),
         Some("msrv") => toolchain::msrv(rest),
+        Some("pack") => pack::run(rest),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

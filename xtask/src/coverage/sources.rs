@@ -1,0 +1,173 @@
+//! Which functions of the driver the sources of cuda-safe call and name.
+
+use anyhow::{Context, Result};
+use cuda_sys::Function;
+use proc_macro2::{TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use syn::visit::{self, Visit};
+use syn::{Attribute, ImplItem, Item, Type, UseTree, Visibility};
+
+/// Before the path of a private item of a type, so that it is not taken for a public one.
+pub(super) const PRIVATE: &str = "private::";
+
+/// What the sources of cuda-safe tell.
+#[derive(Default)]
+pub(super) struct Sources {
+    /// Public item → its module as users write it: "" at the root, `green::`.
+    pub(super) public: BTreeMap<String, String>,
+    /// Functions and the items that have them as alias, without modules.
+    pub(super) aliases: BTreeSet<(String, String)>,
+    /// The driver's functions that the code names, of any ABI.
+    pub(super) used: BTreeSet<Function>,
+    /// The item at hand: `Stream`, `synchronize`.
+    item: Vec<String>,
+}
+
+impl Sources {
+    /// Reads a file and the modules below it; `module` is its public path, if it has one.
+    pub(super) fn read(&mut self, path: &Path, module: Option<&str>) -> Result<()> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let file = syn::parse_file(&text).with_context(|| format!("parsing {}", path.display()))?;
+        for item in &file.items {
+            self.visit_item(item);
+            let (attributes, visibility, name) = parts(item);
+            let module = module.filter(|_| matches!(visibility, Some(Visibility::Public(_))));
+            match (item, name, module) {
+                (Item::Mod(inner), Some(name), _) if inner.content.is_none() => {
+                    if is_test(attributes) {
+                        continue;
+                    }
+                    let module = module.map(|module| format!("{module}{name}::"));
+                    let folder = match path.file_stem() {
+                        Some(stem) if stem != "lib" => path.with_extension(""),
+                        _ => path.with_file_name(""),
+                    };
+                    self.read(&folder.join(format!("{name}.rs")), module.as_deref())?;
+                }
+                (Item::Use(item), _, Some(module)) => self.publish_tree(&item.tree, module),
+                (_, Some(name), Some(module)) => self.publish(name, module),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn publish_tree(&mut self, tree: &UseTree, module: &str) {
+        match tree {
+            UseTree::Path(path) => self.publish_tree(&path.tree, module),
+            UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.publish_tree(tree, module);
+                }
+            }
+            UseTree::Name(name) => self.publish(name.ident.to_string(), module),
+            UseTree::Rename(name) => self.publish(name.rename.to_string(), module),
+            UseTree::Glob(_) => {}
+        }
+    }
+
+    /// An item that is public in several modules goes by its shortest path.
+    fn publish(&mut self, name: String, module: &str) {
+        let known = self.public.entry(name).or_insert_with(|| module.to_owned());
+        if module.len() < known.len() {
+            module.clone_into(known);
+        }
+    }
+
+    fn tokens(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => self.tokens(group.stream()),
+                TokenTree::Ident(ident) => self.used.extend(Function::find(&ident.to_string())),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Sources {
+    fn visit_item(&mut self, item: &'a Item) {
+        let (attributes, _, name) = parts(item);
+        if is_test(attributes) {
+            return;
+        }
+        let depth = self.item.len();
+        self.item.extend(name);
+        visit::visit_item(self, item);
+        self.item.truncate(depth);
+    }
+
+    fn visit_impl_item(&mut self, item: &'a ImplItem) {
+        let (visibility, name) = match item {
+            ImplItem::Fn(item) => (&item.vis, item.sig.ident.to_string()),
+            ImplItem::Const(item) => (&item.vis, item.ident.to_string()),
+            _ => return visit::visit_impl_item(self, item),
+        };
+        let outer = self.item.clone();
+        if !matches!(visibility, Visibility::Public(_)) {
+            self.item
+                .insert(0, PRIVATE.trim_end_matches(':').to_owned());
+        }
+        self.item.push(name);
+        visit::visit_impl_item(self, item);
+        self.item = outer;
+    }
+
+    /// Of the aliases only names of functions count: `cu` and a capital.
+    fn visit_attribute(&mut self, attribute: &'a Attribute) {
+        let _ = attribute.parse_nested_meta(|meta| {
+            let alias: syn::LitStr = meta.value()?.parse()?;
+            let alias = alias.value();
+            let capital = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+            let function = alias.strip_prefix("cu").is_some_and(capital);
+            if meta.path.is_ident("alias") && function {
+                self.aliases.insert((alias, self.item.join("::")));
+            }
+            Ok(())
+        });
+    }
+
+    fn visit_ident(&mut self, ident: &'a syn::Ident) {
+        self.used.extend(Function::find(&ident.to_string()));
+    }
+
+    fn visit_macro(&mut self, call: &'a syn::Macro) {
+        self.tokens(call.tokens.clone());
+    }
+}
+
+/// The attributes, the visibility and the name of an item; of an `impl`, the name of the type.
+fn parts(item: &Item) -> (&[Attribute], Option<&Visibility>, Option<String>) {
+    match item {
+        Item::Const(i) => (&i.attrs, Some(&i.vis), Some(i.ident.to_string())),
+        Item::Enum(i) => (&i.attrs, Some(&i.vis), Some(i.ident.to_string())),
+        Item::Fn(i) => (&i.attrs, Some(&i.vis), Some(i.sig.ident.to_string())),
+        Item::Mod(i) => (&i.attrs, Some(&i.vis), Some(i.ident.to_string())),
+        Item::Static(i) => (&i.attrs, Some(&i.vis), Some(i.ident.to_string())),
+        Item::Struct(i) => (&i.attrs, Some(&i.vis), Some(i.ident.to_string())),
+        Item::Trait(i) => (&i.attrs, Some(&i.vis), Some(i.ident.to_string())),
+        Item::Type(i) => (&i.attrs, Some(&i.vis), Some(i.ident.to_string())),
+        Item::Use(i) => (&i.attrs, Some(&i.vis), None),
+        Item::Impl(i) => match &*i.self_ty {
+            Type::Path(ty) => {
+                let name = ty.path.segments.last().map(|last| last.ident.to_string());
+                (&i.attrs, None, name)
+            }
+            _ => (&i.attrs, None, None),
+        },
+        _ => (&[], None, None),
+    }
+}
+
+/// Whether an item is there for tests only.
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute
+                .parse_args::<syn::Ident>()
+                .is_ok_and(|cfg| cfg == "test" || cfg == "doctest")
+    })
+}

@@ -1,0 +1,235 @@
+//! `cargo xtask pack`: a folder with the tests and examples, for GPU machines without Rust.
+//!
+//! The binaries need a C library at least as new as the one of the machine that builds them.
+
+use crate::root;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What may travel, in bytes: enough for these binaries, and little enough for any way to go.
+const LIMIT: u64 = 60_000_000;
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let [folder] = args else {
+        bail!("pack needs one folder");
+    };
+    let folder = Path::new(folder);
+    clear(folder)?;
+    let binaries = build()?;
+    let mut size = RUN.len() as u64;
+    for (place, binary) in &binaries {
+        let to = folder.join(place);
+        let parent = to.parent().context("a binary without a folder")?;
+        fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
+        size += fs::copy(binary, &to)
+            .with_context(|| format!("copying {} to {}", binary.display(), to.display()))?;
+        println!("{place}");
+    }
+    write_script(&folder.join("run.sh"))?;
+
+    let megabytes = size as f64 / 1e6;
+    println!(
+        "{} files, {megabytes:.1} MB: run run.sh there",
+        binaries.len() + 1
+    );
+    ensure!(
+        size <= LIMIT,
+        "{megabytes:.1} MB are more than {} MB",
+        LIMIT / 1_000_000
+    );
+    Ok(())
+}
+
+/// Takes an earlier pack away; a folder with anything else in it is not touched.
+fn clear(folder: &Path) -> Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(_) if !folder.exists() => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", folder.display())),
+    };
+    if entries.count() == 0 {
+        return Ok(());
+    }
+    let script = fs::read_to_string(folder.join("run.sh")).unwrap_or_default();
+    ensure!(
+        script.lines().nth(1) == RUN.lines().nth(1),
+        "{} is neither empty nor a pack",
+        folder.display()
+    );
+    for part in ["tests", "examples"] {
+        let part = folder.join(part);
+        if part.exists() {
+            fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// A line of cargo's JSON, as far as it matters here.
+#[derive(Deserialize)]
+struct Message {
+    target: Option<Target>,
+    profile: Option<Profile>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Builds everything: place in the pack → binary. `cargo test` builds the examples, too.
+fn build() -> Result<BTreeMap<String, PathBuf>> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(root())
+        .args(["test", "--no-run", "--release"])
+        .args(["-p", "cuda-workbench", "-p", "cuda-sys", "-p", "cuda-safe"])
+        .arg("--message-format=json-render-diagnostics")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running cargo test")?;
+    ensure!(output.status.success(), "the tests do not build");
+
+    let mut binaries = BTreeMap::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let message: Message =
+            serde_json::from_str(line).with_context(|| format!("cargo says {line}"))?;
+        let (Some(target), Some(profile), Some(binary)) =
+            (message.target, message.profile, message.executable)
+        else {
+            continue;
+        };
+        let place = if profile.test {
+            format!("tests/{}", target.name)
+        } else if target.kind.iter().any(|kind| kind == "example") {
+            format!("examples/{}", target.name)
+        } else {
+            continue;
+        };
+        let other = binaries.insert(place.clone(), binary);
+        ensure!(other.is_none(), "two binaries would be {place}");
+    }
+    ensure!(!binaries.is_empty(), "cargo has built nothing");
+    Ok(binaries)
+}
+
+fn write_script(path: &Path) -> Result<()> {
+    fs::write(path, RUN).with_context(|| format!("writing {}", path.display()))?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("making {} executable", path.display()))?;
+    }
+    Ok(())
+}
+
+/// `run.sh`. Its second line tells a pack from other folders.
+const RUN: &str = r#"#!/bin/sh
+# Made by `cargo xtask pack`: runs the tests and examples that lie beside it. Needs no Rust.
+#
+# usage: run.sh [--sanitize] [ARGUMENT ...]
+#
+#   --sanitize  run the tests under compute-sanitizer, but for those that provoke errors
+#   ARGUMENT    goes to the test binaries: part of a test's name, --nocapture, ...
+#
+# CUDA_TESTS=require, the default here, makes a test fail that would be skipped otherwise.
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd) || exit 2
+export CUDA_TESTS="${CUDA_TESTS:-require}"
+sanitizer=
+if [ "${1-}" = --sanitize ]; then
+    shift
+    set -- "$@" --skip provoked
+    if ! sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer); then
+        echo "run.sh: there is no compute-sanitizer" >&2
+        exit 2
+    fi
+fi
+logs=$(mktemp -d) || exit 2
+trap 'rm -rf "$logs"' EXIT
+trap 'exit 130' INT TERM
+passed=0 failed=0 skipped=0
+
+# The driver's answers are not reported: the crates ask some questions to which "no" is an answer.
+# Some test binaries never start CUDA.
+sanitized() {
+    "$sanitizer" --tool memcheck --leak-check full --error-exitcode 99 --report-api-errors no \
+        --require-cuda-init no --target-processes all "$@"
+}
+
+# Runs a test binary by its name. Two want what is in the repository only (real drivers, sources
+# for the C compiler): they skip what they cannot do here, whatever CUDA_TESTS says.
+launch() (
+    case $1 in
+        drivers | host) export CUDA_TESTS=skip CC=/nonexistent/cc ;;
+    esac
+    binary=$here/tests/$1
+    shift
+    ${sanitizer:+sanitized} "$binary" "$@"
+)
+
+# Runs a command, shows both its outputs as they come and keeps them, and its exit code.
+keep() {
+    {
+        {
+            "$@" 3>&-
+            echo $? >"$logs/code"
+        } 2>&1 >&3 | tee "$logs/err" >&2
+    } 3>&1 | tee "$logs/out"
+    code=$(cat "$logs/code")
+}
+
+# Adds a test binary's counts. The last result is its own: those before are of children that it
+# shows. A skipped test passes as far as the harness knows, and may say so twice.
+count() {
+    result=$(grep '^test result: ' "$logs/out" | tail -n 1)
+    skips=$(awk '$1 == "skipped" && !seen[$2]++ { n++ } END { print n + 0 }' "$logs/err")
+    bad=$(echo "$result" | awk '{ print $6 + 0 }')
+    if [ "$code" -ne 0 ] || [ -z "$result" ]; then
+        echo "tests/$1 failed: exit code $code"
+        [ "$bad" -ne 0 ] || bad=1
+    fi
+    passed=$((passed + $(echo "$result" | awk '{ print $4 + 0 }') - skips))
+    failed=$((failed + bad))
+    skipped=$((skipped + $(echo "$result" | awk '{ print $8 + 0 }') + skips))
+}
+
+for path in "$here"/tests/*; do
+    name=${path##*/}
+    echo "== tests/$name"
+    keep launch "$name" "$@"
+    count "$name"
+done
+
+# The examples have to come to their end, which takes a GPU.
+for path in "$here"/examples/*; do
+    [ -z "$sanitizer" ] || break
+    name=${path##*/}
+    echo "== examples/$name"
+    keep "$path"
+    if [ "$code" -eq 0 ]; then
+        passed=$((passed + 1))
+    elif [ "$CUDA_TESTS" = require ]; then
+        echo "examples/$name failed: exit code $code"
+        failed=$((failed + 1))
+    else
+        echo "skipped examples/$name: exit code $code"
+        skipped=$((skipped + 1))
+    fi
+done
+
+echo "total: $passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
+"#;
