@@ -3,10 +3,11 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod child;
+mod sim;
 
-use cuda_safe::{Context, Device};
+use cuda_safe::{Context, CudaVersion, Device};
 use std::io::Write;
-use std::sync::Once;
+use std::sync::OnceLock;
 
 /// Says that the calling test is skipped, and why; with `CUDA_TESTS=require` a skip is a failure.
 ///
@@ -21,27 +22,80 @@ pub(crate) fn skip(reason: &str) {
     let _ = writeln!(std::io::stderr(), "skipped {test}: {reason}");
 }
 
-/// The first GPU, or a skip.
+/// The first device of the driver at hand: a GPU's, or where there is none the software driver's,
+/// which plays the profile that `CUDA_SIM` names (an H200 if it names none). With
+/// `CUDA_TESTS=require` only a GPU will do.
 #[track_caller]
 pub(crate) fn gpu() -> Option<Device> {
-    match Device::get(0) {
-        Ok(device) => Some(device),
-        Err(why) => {
-            static FIRST: Once = Once::new();
-            FIRST.call_once(|| {
-                let _ = writeln!(std::io::stderr(), "no GPU for tests: {why}");
-            });
-            skip("no GPU");
+    match driver() {
+        Driver::Gpu | Driver::Software => Some(Device::get(0).expect("there is a driver")),
+        Driver::None(why) => {
+            skip(why);
             None
         }
     }
 }
 
-/// The primary context of the first GPU, or a skip.
+/// Whether the driver at hand is the software driver.
+pub(crate) fn is_software() -> bool {
+    matches!(driver(), Driver::Software)
+}
+
+/// The driver that tests of this process run on.
+enum Driver {
+    Gpu,
+    Software,
+    None(String),
+}
+
+fn driver() -> &'static Driver {
+    static DRIVER: OnceLock<Driver> = OnceLock::new();
+    DRIVER.get_or_init(|| {
+        let asked_for = std::env::var("CUDA_SIM");
+        let why = match Device::get(0) {
+            Ok(_) if asked_for.is_err() => return Driver::Gpu,
+            Ok(_) => "there is a GPU, and CUDA_SIM asks for the software driver".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        if std::env::var_os("CUDA_TESTS").is_some_and(|value| value == "require") {
+            return Driver::None(why);
+        }
+        let profile = asked_for.as_deref().unwrap_or("h200").parse();
+        let profile: cuda_sim::Profile = profile.expect("CUDA_SIM names a profile");
+        let _ = writeln!(
+            std::io::stderr(),
+            "no GPU for tests ({why}): they run on the software driver, {profile}"
+        );
+        match cuda_sim::install(profile) {
+            Ok(()) => {
+                sim::register_kernels();
+                Driver::Software
+            }
+            Err(why) => Driver::None(why.to_string()),
+        }
+    })
+}
+
+/// Nothing, if the driver is of that CUDA version or later; or a skip.
+#[track_caller]
+pub(crate) fn since(major: u16, minor: u16) -> Option<()> {
+    let (needed, version) = (CudaVersion::new(major, minor), cuda_safe::version());
+    match version.expect("there is a driver") {
+        version if version < needed => {
+            skip(&format!(
+                "needs CUDA {needed}; this driver offers {version}"
+            ));
+            None
+        }
+        _ => Some(()),
+    }
+}
+
+/// The primary context of the first device, or a skip.
 #[track_caller]
 pub(crate) fn context() -> Option<Context> {
     let context = Context::primary(&gpu()?);
-    Some(context.expect("the primary context of a GPU"))
+    Some(context.expect("the primary context of a device"))
 }
 
 /// `let context = need!(common::context());`: the value, or the test ends here, skipped.

@@ -6,6 +6,7 @@ use cuda_safe::{Error, Invalid, Library, Module, Parameter};
 #[test]
 fn a_module_lists_its_kernels_and_their_parameters() {
     let context = need!(common::context());
+    need!(common::since(12, 4));
     let module = vector(&context);
     let mut names = module.kernel_names().expect("a driver of 12.4 or later");
     names.sort();
@@ -15,6 +16,7 @@ fn a_module_lists_its_kernels_and_their_parameters() {
 #[test]
 fn a_library_lists_its_kernels() {
     need!(common::gpu());
+    need!(common::since(12, 4));
     let library = Library::from_ptx(VECTOR).expect("the test kernels");
     let mut names = library.kernel_names().expect("a driver of 12.4 or later");
     names.sort();
@@ -61,6 +63,7 @@ mod provoked {
     #[test]
     fn parameters_have_offsets_and_sizes() {
         let context = need!(common::context());
+        need!(common::since(12, 4));
         let kernel = vector(&context).kernel("add").expect("is in the module");
         let parameter = |offset, size| Parameter { offset, size };
         assert_eq!(
@@ -81,6 +84,7 @@ mod provoked {
     #[test]
     fn a_kernel_that_is_not_there_is_named_with_those_that_are() {
         let context = need!(common::context());
+        need!(common::since(12, 4));
         let library = Library::from_ptx(VECTOR).expect("the test kernels");
         let errors = [
             vector(&context).kernel("subtract").expect_err("not there"),
@@ -97,6 +101,7 @@ mod provoked {
     #[test]
     fn an_error_of_the_compiler_comes_with_its_log() {
         let context = need!(common::context());
+        need!(common::since(12, 0));
         let wrong = VECTOR.replace("add.f32 %f3, %f1, %f2;", "add.f32 %f3, %f1, %nonsense;");
         for result in [
             Module::from_ptx(&context, &wrong).map(|_| ()),

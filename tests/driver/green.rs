@@ -181,6 +181,7 @@ fn partitions_run_on_sms_of_their_own() {
 fn several_groups_of_one_split_are_one_partition() {
     let _alone = alone();
     let resource = need!(resource());
+    need!(common::since(12, 5));
     let context = Context::primary(&resource.device()).expect("a primary context");
     let record = RecordSmid::new(&context);
     let mut groups = smallest(resource).groups.into_iter();

@@ -43,7 +43,9 @@ fn events_with_timing_measure_the_work_between_them() {
     end.synchronize().expect("a wait");
     let elapsed = end.elapsed_since(&start).expect("both are done");
     // 200 million cycles are 66 ms at 3 GHz.
-    assert!(elapsed > Duration::from_millis(50), "{elapsed:?}");
+    // The software driver has no time; there every operation takes a millisecond.
+    let least = if common::is_software() { 1 } else { 50 };
+    assert!(elapsed >= Duration::from_millis(least), "{elapsed:?}");
     drop(work);
 }
 

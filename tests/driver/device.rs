@@ -59,7 +59,9 @@ mod provoked {
     fn all_attributes_that_the_driver_knows_are_listed() {
         let device = need!(common::gpu());
         let all = attribute::all(&device).expect("the known ones");
-        assert!(all.len() >= 110, "{}", all.len());
+        // The software driver knows those that have been needed so far.
+        let least = if common::is_software() { 30 } else { 110 };
+        assert!(all.len() >= least, "{}", all.len());
         assert!(all.iter().any(|(name, _)| *name == "WARP_SIZE"));
     }
 
@@ -71,6 +73,8 @@ mod provoked {
         let since = newest.since().expect("newer than 11.7");
         match device.attribute(newest) {
             Ok(_) => assert!(driver >= since),
+            // The software driver does not know every attribute.
+            Err(_) if driver >= since && common::is_software() => {}
             Err(Error::Invalid(invalid)) => assert_eq!(
                 *invalid,
                 Invalid::UnknownAttribute {

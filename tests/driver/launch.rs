@@ -40,6 +40,7 @@ fn launches_on_a_stream_run_in_order() {
 #[test]
 fn a_kernel_of_a_library_runs_in_any_context() {
     let device = need!(common::gpu());
+    need!(common::since(12, 0));
     let library = Library::from_ptx(VECTOR).expect("the test kernels");
     let contexts = [
         cuda_safe::Context::primary(&device).expect("a primary context"),
@@ -79,6 +80,7 @@ fn a_kernel_without_parameters_is_launched_with_none() {
 #[test]
 fn arguments_of_another_number_or_size_are_refused() {
     let context = need!(common::context());
+    need!(common::since(12, 4));
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let refusal = |error: Error| match error {
         Error::Invalid(invalid) => *invalid,

@@ -24,6 +24,7 @@ fn a_stream_tells_whether_it_is_idle() {
 #[test]
 fn streams_have_ids_and_priorities() {
     let context = need!(common::context());
+    need!(common::since(12, 0));
     let high = StreamOptions {
         priority: -1,
         ..Default::default()

@@ -1,0 +1,107 @@
+//! What was called, what is alive, what was done wrong.
+
+use crate::{thread, world};
+use cuda_sys::CUresult;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::thread::ThreadId;
+
+/// One call of the driver, in the order in which they ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The symbol.
+    pub function: &'static str,
+    /// Who called.
+    pub thread: ThreadId,
+    /// What it answered.
+    pub result: CUresult,
+}
+
+static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
+static MISTAKES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+pub(crate) fn record(function: &'static str, result: CUresult) {
+    CALLS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(Call {
+            function,
+            thread: std::thread::current().id(),
+            result,
+        });
+}
+
+/// Something that a real driver accepts, or crashes on, and that is wrong all the same.
+pub(crate) fn mistake(what: impl Into<String>) {
+    let what = what.into();
+    eprintln!("cuda-sim: mistake: {what}");
+    MISTAKES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(what);
+}
+
+/// All calls since the start or the last [`clear_calls`].
+pub fn calls() -> Vec<Call> {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Forgets the calls so far.
+pub fn clear_calls() {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+/// What was done wrong that a real driver accepts or crashes on, by the rules that were broken.
+pub fn mistakes() -> Vec<String> {
+    MISTAKES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+}
+
+/// How many contexts are on this thread's stack.
+pub fn stack_depth() -> usize {
+    thread::depth()
+}
+
+/// How many objects of each kind there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Alive {
+    /// Retains of primary contexts.
+    pub retains: usize,
+    pub contexts: usize,
+    pub green_contexts: usize,
+    pub streams: usize,
+    pub events: usize,
+    pub modules: usize,
+    pub libraries: usize,
+    pub device_allocations: usize,
+    pub device_bytes: u64,
+    pub pinned_allocations: usize,
+}
+
+impl fmt::Display for Alive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} retains, {} contexts, {} green contexts, {} streams, {} events, {} modules, \
+             {} libraries, {} device allocations ({} bytes), {} pinned allocations",
+            self.retains,
+            self.contexts,
+            self.green_contexts,
+            self.streams,
+            self.events,
+            self.modules,
+            self.libraries,
+            self.device_allocations,
+            self.device_bytes,
+            self.pinned_allocations
+        )
+    }
+}
+
+/// What is alive. Work that is only waiting to run, a free among it, runs first.
+pub fn alive() -> Alive {
+    world::with(|world| world.alive()).unwrap_or_default()
+}

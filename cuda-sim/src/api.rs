@@ -1,0 +1,206 @@
+//! The functions that C calls, and the table that finds them by name.
+//!
+//! # Safety
+//! A row says for each pointer what the driver's caller promises of it: `out` is null or a place
+//! to write one value, `inout` one to read and write; `val` is passed on as it is. With these the
+//! bodies are safe code; the few that take arrays and text say for themselves why they may.
+
+pub(crate) mod context;
+pub(crate) mod device;
+pub(crate) mod event;
+pub(crate) mod green;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod stream;
+
+use crate::world::{Answer, Class, call};
+use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use core::mem::MaybeUninit;
+use cuda_sys::{
+    CUcontext, CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
+    CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgreenCtx, CUhostFn,
+    CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult, CUstream,
+    CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
+};
+
+/// A place for one value that the caller gave, or null.
+pub(crate) struct Out<'a, T>(Option<&'a mut MaybeUninit<T>>);
+
+impl<T> Out<'_, T> {
+    /// Refuses null, as the driver does before it does anything else.
+    pub(crate) fn required(&self) -> Answer {
+        match self.0 {
+            Some(_) => Ok(()),
+            None => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// Writes the value; nowhere if the place is null.
+    pub(crate) fn set(&mut self, value: T) {
+        if let Some(place) = &mut self.0 {
+            place.write(value);
+        }
+    }
+}
+
+macro_rules! c_type {
+    (val $ty:ty) => { $ty };
+    (out $ty:ty) => { *mut $ty };
+    (inout $ty:ty) => { *mut $ty };
+}
+
+macro_rules! receive {
+    (val $param:ident) => {};
+    (out $param:ident) => {
+        // SAFETY: the caller promises null or a place for one value, for the length of the call.
+        let mut $param = Out(unsafe { $param.cast::<MaybeUninit<_>>().as_mut() });
+        let $param = &mut $param;
+    };
+    (inout $param:ident) => {
+        // SAFETY: the caller promises null or a value to read and write, for the length of the call.
+        let mut $param = unsafe { $param.as_mut() };
+        let $param = &mut $param;
+    };
+}
+
+/// Rows become functions of the symbols' own types, and a function that finds one by name.
+macro_rules! functions {
+    ($find:ident $home:ident $($class:ident $name:ident($($param:ident: $mode:ident $ty:ty),*) => $body:path;)*) => {
+        $(
+            #[allow(non_snake_case, reason = "NVIDIA's name")]
+            unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
+                $(receive!($mode $param);)*
+                call(Class::$class, stringify!($name), |world| $body(world, $($param),*))
+            }
+        )*
+
+        fn $find(symbol: &str) -> *const c_void {
+            match symbol {
+                $(stringify!($name) => {
+                    // The type of the symbol: what does not fit does not compile.
+                    let function: $home::$name = $name;
+                    function as *const c_void
+                })*
+                _ => core::ptr::null(),
+            }
+        }
+    };
+}
+
+use cuda_sys as newest;
+use cuda_sys::abi as older;
+
+functions! { find_newest newest
+    Always cuInit(flags: val c_uint) => device::init;
+    Always cuDriverGetVersion(version: out c_int) => device::version;
+    Usual cuDeviceGetCount(count: out c_int) => device::count;
+    Usual cuDeviceGet(device: out CUdevice, ordinal: val c_int) => device::get;
+    Usual cuDeviceGetName(name: val *mut c_char, len: val c_int, device: val CUdevice) => device::name;
+    Usual cuDeviceGetUuid_v2(uuid: out CUuuid, device: val CUdevice) => device::uuid;
+    Usual cuDeviceTotalMem_v2(bytes: out usize, device: val CUdevice) => device::total_memory;
+    Usual cuDeviceGetAttribute(value: out c_int, attribute: val CUdevice_attribute, device: val CUdevice) => device::attribute;
+
+    Usual cuDevicePrimaryCtxRetain(context: out CUcontext, device: val CUdevice) => context::retain;
+    Usual cuDevicePrimaryCtxRelease_v2(device: val CUdevice) => context::release;
+    Usual cuCtxCreate_v4(context: out CUcontext, params: val *mut CUctxCreateParams, flags: val c_uint, device: val CUdevice) => context::create_v4;
+    Robust cuCtxDestroy_v2(context: val CUcontext) => context::destroy;
+    Robust cuCtxGetCurrent(context: out CUcontext) => context::get_current;
+    Robust cuCtxSetCurrent(context: val CUcontext) => context::set_current;
+    Robust cuCtxPushCurrent_v2(context: val CUcontext) => context::push;
+    Robust cuCtxPopCurrent_v2(context: out CUcontext) => context::pop;
+    Usual cuCtxGetDevice(device: out CUdevice) => context::device;
+    Usual cuCtxGetDevice_v2(device: out CUdevice, context: val CUcontext) => context::device_of;
+    Robust cuCtxGetId(context: val CUcontext, id: out c_ulonglong) => context::id;
+    Usual cuCtxSynchronize() => context::synchronize;
+    Usual cuCtxSynchronize_v2(context: val CUcontext) => context::synchronize_one;
+    Usual cuMemGetInfo_v2(free: out usize, total: out usize) => memory::info;
+
+    Usual cuStreamCreate(stream: out CUstream, flags: val c_uint) => stream::create;
+    Usual cuStreamCreateWithPriority(stream: out CUstream, flags: val c_uint, priority: val c_int) => stream::create_with_priority;
+    InCallbacks cuStreamDestroy_v2(stream: val CUstream) => stream::destroy;
+    InCallbacks cuStreamSynchronize(stream: val CUstream) => stream::synchronize;
+    InCallbacks cuStreamQuery(stream: val CUstream) => stream::query;
+    InCallbacks cuStreamWaitEvent(stream: val CUstream, event: val CUevent, flags: val c_uint) => stream::wait_event;
+    Usual cuStreamGetPriority(stream: val CUstream, priority: out c_int) => stream::priority;
+    Usual cuStreamGetId(stream: val CUstream, id: out c_ulonglong) => stream::id;
+    Usual cuStreamIsCapturing(stream: val CUstream, status: out CUstreamCaptureStatus) => stream::is_capturing;
+    Usual cuStreamBeginCapture_v2(stream: val CUstream, mode: val CUstreamCaptureMode) => stream::begin_capture;
+    Usual cuStreamEndCapture(stream: val CUstream, graph: out CUgraph) => stream::end_capture;
+    Usual cuGraphDestroy(graph: val CUgraph) => stream::destroy_graph;
+    Robust cuThreadExchangeStreamCaptureMode(mode: inout CUstreamCaptureMode) => stream::exchange_mode;
+    Usual cuLaunchHostFunc(stream: val CUstream, function: val CUhostFn, data: val *mut c_void) => launch::host_function;
+
+    Usual cuEventCreate(event: out CUevent, flags: val c_uint) => event::create;
+    InCallbacks cuEventDestroy_v2(event: val CUevent) => event::destroy;
+    InCallbacks cuEventRecord(event: val CUevent, stream: val CUstream) => event::record;
+    Usual cuEventSynchronize(event: val CUevent) => event::synchronize;
+    InCallbacks cuEventQuery(event: val CUevent) => event::query;
+    Usual cuEventElapsedTime_v2(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
+
+    Usual cuMemAlloc_v2(address: out CUdeviceptr, size: val usize) => memory::allocate;
+    Usual cuMemFree_v2(address: val CUdeviceptr) => memory::free;
+    Usual cuMemAllocAsync(address: out CUdeviceptr, size: val usize, stream: val CUstream) => memory::allocate_async;
+    Usual cuMemFreeAsync(address: val CUdeviceptr, stream: val CUstream) => memory::free_async;
+    Usual cuMemHostAlloc(start: out *mut c_void, size: val usize, flags: val c_uint) => memory::host_allocate;
+    Usual cuMemFreeHost(start: val *mut c_void) => memory::host_free;
+    Usual cuMemcpyHtoD_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize) => memory::copy_in;
+    Usual cuMemcpyDtoH_v2(to: val *mut c_void, from: val CUdeviceptr, size: val usize) => memory::copy_out;
+    Usual cuMemcpyHtoDAsync_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize, stream: val CUstream) => memory::copy_in_async;
+    Usual cuMemcpyDtoHAsync_v2(to: val *mut c_void, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_out_async;
+    Usual cuMemcpyDtoDAsync_v2(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_on_device_async;
+    Usual cuMemsetD8Async(at: val CUdeviceptr, value: val u8, count: val usize, stream: val CUstream) => memory::fill_8;
+    Usual cuMemsetD16Async(at: val CUdeviceptr, value: val u16, count: val usize, stream: val CUstream) => memory::fill_16;
+    Usual cuMemsetD32Async(at: val CUdeviceptr, value: val c_uint, count: val usize, stream: val CUstream) => memory::fill_32;
+
+    Usual cuModuleLoadData(module: out CUmodule, image: val *const c_void) => module::load;
+    Usual cuModuleLoadDataEx(module: out CUmodule, image: val *const c_void, count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void) => module::load_ex;
+    Usual cuModuleUnload(module: val CUmodule) => module::unload;
+    Usual cuModuleGetFunction(function: out CUfunction, module: val CUmodule, name: val *const c_char) => module::function;
+    Usual cuModuleGetFunctionCount(count: out c_uint, module: val CUmodule) => module::count;
+    Usual cuModuleEnumerateFunctions(functions: val *mut CUfunction, count: val c_uint, module: val CUmodule) => module::enumerate;
+    Usual cuFuncGetName(name: out *const c_char, function: val CUfunction) => module::function_name;
+    Usual cuFuncGetParamInfo(function: val CUfunction, index: val usize, offset: out usize, size: out usize) => module::param;
+    Usual cuFuncGetParamCount(function: val CUfunction, count: out usize) => module::param_count;
+    Usual cuLibraryLoadData(library: out CUlibrary, image: val *const c_void, keys: val *mut CUjit_option, values: val *mut *mut c_void, count: val c_uint, options: val *mut CUlibraryOption, option_values: val *mut *mut c_void, options_count: val c_uint) => module::load_library;
+    Usual cuLibraryUnload(library: val CUlibrary) => module::unload_library;
+    Usual cuLibraryGetKernel(kernel: out CUkernel, library: val CUlibrary, name: val *const c_char) => module::kernel;
+    Usual cuLibraryGetKernelCount(count: out c_uint, library: val CUlibrary) => module::kernel_count;
+    Usual cuLibraryEnumerateKernels(kernels: val *mut CUkernel, count: val c_uint, library: val CUlibrary) => module::enumerate_kernels;
+    Usual cuKernelGetName(name: out *const c_char, kernel: val CUkernel) => module::kernel_name;
+    Usual cuKernelGetFunction(function: out CUfunction, kernel: val CUkernel) => module::kernel_function;
+    Usual cuLaunchKernel(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel;
+
+    Usual cuDeviceGetDevResource(device: val CUdevice, resource: out CUdevResource, kind: val CUdevResourceType) => green::device_resource;
+    Usual cuGreenCtxGetDevResource(green: val CUgreenCtx, resource: out CUdevResource, kind: val CUdevResourceType) => green::resource;
+    Usual cuDevSmResourceSplitByCount(groups: val *mut CUdevResource, count: inout c_uint, input: val *const CUdevResource, remainder: out CUdevResource, flags: val c_uint, min: val c_uint) => green::split_by_count;
+    Usual cuDevResourceGenerateDesc(descriptor: out CUdevResourceDesc, resources: val *mut CUdevResource, count: val c_uint) => green::descriptor;
+    Usual cuGreenCtxCreate(green: out CUgreenCtx, descriptor: val CUdevResourceDesc, device: val CUdevice, flags: val c_uint) => green::create;
+    Usual cuGreenCtxDestroy(green: val CUgreenCtx) => green::destroy;
+    Usual cuGreenCtxStreamCreate(stream: out CUstream, green: val CUgreenCtx, flags: val c_uint, priority: val c_int) => green::stream;
+    Usual cuGreenCtxGetId(green: val CUgreenCtx, id: out c_ulonglong) => green::id;
+    Usual cuCtxFromGreenCtx(context: out CUcontext, green: val CUgreenCtx) => green::view;
+}
+
+functions! { find_older older
+    Usual cuDeviceGetUuid(uuid: out CUuuid, device: val CUdevice) => device::uuid;
+    Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
+    Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
+}
+
+/// What the driver has of everything else.
+unsafe extern "C" fn not_supported() -> CUresult {
+    CUresult::CUDA_ERROR_NOT_SUPPORTED
+}
+
+/// The function of a symbol. One that is not played answers that it is not supported: the caller
+/// clears the arguments off the stack on every 64-bit target, so that any number of them will do.
+pub(crate) fn find(symbol: &str) -> *const c_void {
+    for find in [find_newest, find_older] {
+        let function = find(symbol);
+        if !function.is_null() {
+            return function;
+        }
+    }
+    not_supported as *const c_void
+}

@@ -1,0 +1,221 @@
+//! Contexts and the stack.
+
+use super::Out;
+use crate::account::mistake;
+use crate::objects::{Context, ContextKind, Stream};
+use crate::thread;
+use crate::world::{Answer, World};
+use core::ffi::{c_uint, c_ulonglong};
+use cuda_sys::{CUcontext, CUctxCreateParams, CUdevice, CUresult};
+
+/// A handle as C has it.
+pub(super) fn pointer<T>(handle: usize) -> *mut T {
+    core::ptr::without_provenance_mut(handle)
+}
+
+impl World {
+    /// Gives a context its handle, and its default stream.
+    pub(super) fn make_context(&mut self, handle: usize, device: usize, kind: ContextKind) {
+        let (id, stream_id) = (self.new_id(), self.new_id());
+        let legacy = self.streams.insert(Stream {
+            context: handle,
+            green: None,
+            id: stream_id,
+            blocking: true,
+            priority: 0,
+            last: None,
+            capture: None,
+        });
+        self.contexts.revive(
+            handle,
+            Context {
+                device,
+                id,
+                kind,
+                legacy,
+            },
+        );
+    }
+
+    /// Takes a context away with all that was made in it. The real driver waits for its work.
+    pub(super) fn end_context(&mut self, handle: usize) -> Answer {
+        let waited = self.run_all();
+        let streams: Vec<usize> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.context == handle)
+            .map(|(stream, _)| stream)
+            .collect();
+        for stream in streams {
+            self.streams.remove(stream);
+            self.executor.forget(stream);
+        }
+        let of = |handles: Vec<(usize, usize)>| -> Vec<usize> {
+            handles
+                .into_iter()
+                .filter(|(_, context)| *context == handle)
+                .map(|(object, _)| object)
+                .collect()
+        };
+        for event in of(self.events.iter().map(|(h, e)| (h, e.context)).collect()) {
+            self.events.remove(event);
+        }
+        let modules = self
+            .modules
+            .iter()
+            .map(|(h, m)| (h, m.context.unwrap_or(0)));
+        for module in of(modules.collect()) {
+            self.modules.remove(module);
+        }
+        self.memory.free_of_context(handle);
+        self.contexts.remove(handle);
+        waited
+    }
+}
+
+pub(super) fn retain(world: &mut World, context: &mut Out<CUcontext>, device: CUdevice) -> Answer {
+    let number = world.device(device)?;
+    context.required()?;
+    let (handle, retains) = world.primaries[number];
+    if retains == 0 {
+        world.make_context(handle, number, ContextKind::Primary);
+    }
+    world.primaries[number].1 += 1;
+    context.set(pointer(handle));
+    Ok(())
+}
+
+pub(super) fn release(world: &mut World, device: CUdevice) -> Answer {
+    let number = world.device(device)?;
+    let (handle, retains) = world.primaries[number];
+    match retains {
+        0 => {
+            mistake("a primary context is released once more than it was retained");
+            Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+        }
+        1 => {
+            world.primaries[number].1 = 0;
+            world.end_context(handle)
+        }
+        _ => {
+            world.primaries[number].1 -= 1;
+            Ok(())
+        }
+    }
+}
+
+pub(super) fn create(
+    world: &mut World,
+    context: &mut Out<CUcontext>,
+    _flags: c_uint,
+    device: CUdevice,
+) -> Answer {
+    let number = world.device(device)?;
+    context.required()?;
+    let handle = world.contexts.reserve();
+    world.make_context(handle, number, ContextKind::Created);
+    thread::push(handle);
+    context.set(pointer(handle));
+    Ok(())
+}
+
+pub(super) fn create_v4(
+    world: &mut World,
+    context: &mut Out<CUcontext>,
+    params: *mut CUctxCreateParams,
+    flags: c_uint,
+    device: CUdevice,
+) -> Answer {
+    if !params.is_null() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    create(world, context, flags, device)
+}
+
+pub(super) fn destroy(world: &mut World, context: CUcontext) -> Answer {
+    let handle = context.addr();
+    if world.context(handle)?.kind != ContextKind::Created {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if thread::current() == Some(handle) {
+        thread::pop();
+    }
+    // It goes even after a fatal error.
+    let _ = world.end_context(handle);
+    Ok(())
+}
+
+pub(super) fn get_current(_: &mut World, context: &mut Out<CUcontext>) -> Answer {
+    if thread::in_callback() {
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
+    context.required()?;
+    context.set(pointer(thread::current().unwrap_or(0)));
+    Ok(())
+}
+
+pub(super) fn set_current(world: &mut World, context: CUcontext) -> Answer {
+    let handle = context.addr();
+    if handle != 0 {
+        world.context(handle)?;
+    }
+    thread::pop();
+    if handle != 0 {
+        thread::push(handle);
+    }
+    Ok(())
+}
+
+pub(super) fn push(world: &mut World, context: CUcontext) -> Answer {
+    if thread::in_callback() {
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
+    world.context(context.addr())?;
+    thread::push(context.addr());
+    Ok(())
+}
+
+pub(super) fn pop(_: &mut World, context: &mut Out<CUcontext>) -> Answer {
+    let popped = thread::pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    context.set(pointer(popped));
+    Ok(())
+}
+
+pub(super) fn device(world: &mut World, device: &mut Out<CUdevice>) -> Answer {
+    let current = world.current()?;
+    device_of(world, device, pointer(current))
+}
+
+pub(super) fn device_of(
+    world: &mut World,
+    device: &mut Out<CUdevice>,
+    context: CUcontext,
+) -> Answer {
+    device.required()?;
+    let number = world.context(context.addr())?.device;
+    device.set(CUdevice::try_from(number).unwrap_or(0));
+    Ok(())
+}
+
+pub(super) fn id(world: &mut World, context: CUcontext, id: &mut Out<c_ulonglong>) -> Answer {
+    id.required()?;
+    let handle = if context.is_null() {
+        world.current()?
+    } else {
+        context.addr()
+    };
+    let its = world.context(handle)?.id;
+    id.set(its);
+    Ok(())
+}
+
+pub(super) fn synchronize(world: &mut World) -> Answer {
+    let current = world.current()?;
+    synchronize_one(world, pointer(current))
+}
+
+pub(super) fn synchronize_one(world: &mut World, context: CUcontext) -> Answer {
+    world.context(context.addr())?;
+    world.forbidden_in_capture()?;
+    world.run_all()
+}

@@ -1,0 +1,126 @@
+//! Start, version, devices.
+
+use super::Out;
+use crate::world::{Answer, World};
+use core::ffi::{c_char, c_int, c_uint};
+use cuda_sys::{CUdevice, CUdevice_attribute as Attribute, CUresult, CUuuid};
+
+pub(super) fn init(world: &mut World, flags: c_uint) -> Answer {
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if world.primaries.is_empty() {
+        return Err(CUresult::CUDA_ERROR_NO_DEVICE);
+    }
+    world.initialised = true;
+    Ok(())
+}
+
+pub(super) fn version(world: &mut World, version: &mut Out<c_int>) -> Answer {
+    version.required()?;
+    version.set(world.profile.driver.number());
+    Ok(())
+}
+
+pub(super) fn count(world: &mut World, count: &mut Out<c_int>) -> Answer {
+    count.required()?;
+    count.set(c_int::try_from(world.primaries.len()).unwrap_or(0));
+    Ok(())
+}
+
+pub(super) fn get(world: &mut World, device: &mut Out<CUdevice>, ordinal: c_int) -> Answer {
+    device.required()?;
+    world.device(ordinal)?;
+    device.set(ordinal);
+    Ok(())
+}
+
+pub(super) fn name(world: &mut World, name: *mut c_char, len: c_int, device: CUdevice) -> Answer {
+    world.device(device)?;
+    let room = usize::try_from(len).unwrap_or(0);
+    if name.is_null() || room == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let bytes = world.profile.gpu.name.as_bytes();
+    let fits = bytes.len().min(room - 1);
+    // SAFETY: the caller has `len` bytes there, more than are copied.
+    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), name, fits) };
+    // SAFETY: as above; this is the last of them at most.
+    let end = unsafe { name.add(fits) };
+    // SAFETY: as above.
+    unsafe { end.write(0) };
+    Ok(())
+}
+
+pub(super) fn uuid(world: &mut World, uuid: &mut Out<CUuuid>, device: CUdevice) -> Answer {
+    let number = world.device(device)?;
+    uuid.required()?;
+    let mut bytes = [0; 16];
+    // Nobody's: marked by its first bytes, told apart by its last.
+    bytes[..8].copy_from_slice(&b"cudasim0".map(|byte| byte as c_char));
+    bytes[15] = c_char::try_from(number % 100).unwrap_or(0);
+    uuid.set(CUuuid { bytes });
+    Ok(())
+}
+
+pub(super) fn total_memory(world: &mut World, bytes: &mut Out<usize>, device: CUdevice) -> Answer {
+    world.device(device)?;
+    bytes.required()?;
+    bytes.set(usize::try_from(world.profile.gpu.memory).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+/// The attributes that are played; the driver says of others that it does not know them.
+pub(super) fn attribute(
+    world: &mut World,
+    value: &mut Out<c_int>,
+    attribute: Attribute,
+    device: CUdevice,
+) -> Answer {
+    let number = world.device(device)?;
+    value.required()?;
+    let gpu = world.profile.gpu;
+    let answer = match attribute {
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+        | Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X
+        | Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y => 1024,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z => 64,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X => i32::MAX as u32,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y
+        | Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z => 65_535,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK => 49_152,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => {
+            gpu.shared_memory_per_sm - 1024
+        }
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => {
+            gpu.shared_memory_per_sm
+        }
+        Attribute::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY
+        | Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK => 65_536,
+        Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE => 32,
+        Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE => gpu.clock,
+        Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => gpu.sms,
+        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => gpu.capability.0,
+        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => gpu.capability.1,
+        Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE => gpu.l2,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR => 2048,
+        Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT => 3,
+        Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS
+        | Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY
+        | Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING
+        | Attribute::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED
+        | Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
+        | Attribute::CU_DEVICE_ATTRIBUTE_GPU_OVERLAP => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_ECC_ENABLED => u32::from(gpu.capability.1 == 0),
+        Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => u32::try_from(number).unwrap_or(0),
+        Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT
+        | Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED
+        | Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
+        | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID
+        | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID
+        | Attribute::CU_DEVICE_ATTRIBUTE_TCC_DRIVER => 0,
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    value.set(c_int::try_from(answer).unwrap_or(c_int::MAX));
+    Ok(())
+}

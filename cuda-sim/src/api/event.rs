@@ -1,0 +1,100 @@
+//! Events.
+
+use super::Out;
+use super::context::pointer;
+use crate::account::mistake;
+use crate::exec::Work;
+use crate::handles::State;
+use crate::objects::Event;
+use crate::world::{Answer, World};
+use core::ffi::c_uint;
+use cuda_sys::{CUevent, CUevent_flags, CUresult, CUstream};
+
+pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint) -> Answer {
+    event.required()?;
+    let context = world.current()?;
+    let context = world.owner_of(context)?;
+    let timing = flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
+    let handle = world.events.insert(Event {
+        context,
+        timing,
+        recorded: None,
+        time: None,
+    });
+    event.set(pointer(handle));
+    Ok(())
+}
+
+pub(super) fn destroy(world: &mut World, event: CUevent) -> Answer {
+    match world.events.state(event.addr()) {
+        State::Alive => {
+            world.events.remove(event.addr());
+            Ok(())
+        }
+        State::Dead => {
+            mistake("an event is destroyed twice, or after its context");
+            Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        }
+        State::Unknown => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    }
+}
+
+pub(super) fn record(world: &mut World, event: CUevent, stream: CUstream) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let context = world.event(event.addr())?.context;
+    if world.streams.get(stream).map(|its| its.context) != Some(context) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    if world.captured(stream)? {
+        return Ok(());
+    }
+    let work = Work::Record {
+        event: event.addr(),
+    };
+    let operation = world.give(stream, work, Vec::new());
+    if let Some(event) = world.events.get_mut(event.addr()) {
+        event.recorded = Some(operation);
+        event.time = None;
+    }
+    Ok(())
+}
+
+pub(super) fn synchronize(world: &mut World, event: CUevent) -> Answer {
+    let Some(operation) = world.event(event.addr())?.recorded else {
+        return Ok(());
+    };
+    world.forbidden_in_capture()?;
+    world.run_until(|executor| executor.is_done(operation))
+}
+
+pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
+    let Some(operation) = world.event(event.addr())?.recorded else {
+        return Ok(());
+    };
+    world.forbidden_in_capture()?;
+    if world.executor.is_done(operation) {
+        return Ok(());
+    }
+    world.step()?;
+    Err(CUresult::CUDA_ERROR_NOT_READY)
+}
+
+/// There is no time here: each operation takes a millisecond.
+pub(super) fn elapsed(
+    world: &mut World,
+    milliseconds: &mut Out<f32>,
+    start: CUevent,
+    end: CUevent,
+) -> Answer {
+    milliseconds.required()?;
+    let mut times = [0; 2];
+    for (time, event) in times.iter_mut().zip([start, end]) {
+        let event = world.event(event.addr())?;
+        if !event.timing || event.recorded.is_none() {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        *time = event.time.ok_or(CUresult::CUDA_ERROR_NOT_READY)?;
+    }
+    milliseconds.set(times[1] as f32 - times[0] as f32);
+    Ok(())
+}

@@ -1,0 +1,328 @@
+//! Device resources, splits, descriptors, green contexts.
+
+use super::Out;
+use super::context::pointer;
+use crate::account::mistake;
+use crate::objects::{ContextKind, Green};
+use crate::sms::{granularity, split_by_count as counts};
+use crate::world::{Answer, World};
+use core::ffi::{c_int, c_uint, c_ulonglong};
+use cuda_sys::{
+    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType as Type, CUdevSmResource,
+    CUdevSmResourceSplitByCount_flags as Flags, CUdevice, CUgreenCtx, CUgreenCtxCreate_flags,
+    CUresult, CUstream, CUstream_flags, CudaVersion,
+};
+use std::collections::BTreeSet;
+
+/// What the driver keeps in the part of a resource that is nobody else's: which SMs it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    device: u32,
+    /// 0: not out of a split.
+    split: u32,
+    first: u32,
+    count: u32,
+}
+
+/// Marks a resource that this driver made.
+const MARK: u32 = 0x5349_4d31;
+
+impl Group {
+    fn of(resource: &CUdevResource) -> Answer<Self> {
+        if resource.type_ != Type::CU_DEV_RESOURCE_TYPE_SM {
+            return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
+        }
+        let word = |index: usize| {
+            let bytes = &resource._internal_padding[4 * index..4 * index + 4];
+            u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        };
+        if word(0) != MARK {
+            mistake("a resource that the driver did not make, or that was not copied whole");
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Self {
+            device: word(1),
+            split: word(2),
+            first: word(3),
+            count: word(4),
+        })
+    }
+
+    /// The resource as C sees it; fields newer than the driver are zero.
+    fn resource(self, world: &World, ignore_coscheduling: bool) -> CUdevResource {
+        let mut resource = CUdevResource {
+            type_: Type::CU_DEV_RESOURCE_TYPE_SM,
+            ..CUdevResource::default()
+        };
+        let words = [MARK, self.device, self.split, self.first, self.count];
+        for (place, word) in resource._internal_padding.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        let mut sm = CUdevSmResource {
+            smCount: self.count,
+            ..CUdevSmResource::default()
+        };
+        if world.profile.driver >= CudaVersion::new(13, 0) {
+            let granularity = granularity(&world.profile, ignore_coscheduling);
+            sm.minSmPartitionSize = granularity.min;
+            sm.smCoscheduledAlignment = granularity.multiple;
+        }
+        resource.__bindgen_anon_1.sm = sm;
+        resource
+    }
+
+    fn sms(self) -> impl Iterator<Item = u32> {
+        self.first..self.first + self.count
+    }
+}
+
+fn sm_only(kind: Type) -> Answer {
+    if kind == Type::CU_DEV_RESOURCE_TYPE_SM {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)
+    }
+}
+
+pub(super) fn device_resource(
+    world: &mut World,
+    device: CUdevice,
+    resource: &mut Out<CUdevResource>,
+    kind: Type,
+) -> Answer {
+    let device = u32::try_from(world.device(device)?).unwrap_or(0);
+    resource.required()?;
+    sm_only(kind)?;
+    let all = Group {
+        device,
+        split: 0,
+        first: 0,
+        count: world.profile.gpu.sms,
+    };
+    resource.set(all.resource(world, false));
+    Ok(())
+}
+
+pub(super) fn resource(
+    world: &mut World,
+    green: CUgreenCtx,
+    resource: &mut Out<CUdevResource>,
+    kind: Type,
+) -> Answer {
+    let green = world
+        .greens
+        .get(green.addr())
+        .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    resource.required()?;
+    sm_only(kind)?;
+    let group = Group {
+        device: u32::try_from(green.device).unwrap_or(0),
+        split: 0,
+        first: green.sms.first().copied().unwrap_or(0),
+        count: green.sm_count,
+    };
+    resource.set(group.resource(world, false));
+    Ok(())
+}
+
+pub(super) fn split_by_count(
+    world: &mut World,
+    groups: *mut CUdevResource,
+    count: &mut Option<&mut c_uint>,
+    input: *const CUdevResource,
+    remainder: &mut Out<CUdevResource>,
+    flags: c_uint,
+    min: c_uint,
+) -> Answer {
+    let both = Flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0
+        | Flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
+    let count = count.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: the caller has a resource there, or null.
+    let input = unsafe { input.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let input = Group::of(input)?;
+    if flags & both == both {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if flags & !both != 0 {
+        mistake(format!(
+            "split flags {flags:#x}: the driver ignores what it does not know"
+        ));
+    }
+    if min > input.count || input.split != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    }
+    let ignoring = flags & Flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0 != 0;
+    let (size, possible) = counts(&world.profile, input.count, min, ignoring);
+    if groups.is_null() {
+        **count = possible;
+        return Ok(());
+    }
+    let given = possible.min(**count);
+    world.splits += 1;
+    let part = |first: u32, count: u32| Group {
+        split: world.splits,
+        first: input.first + first,
+        count,
+        ..input
+    };
+    for index in 0..given {
+        let group = part(index * size, size).resource(world, ignoring);
+        // SAFETY: the caller has room for `count` resources there.
+        let place = unsafe { groups.add(index as usize) };
+        // SAFETY: as above.
+        unsafe { place.write(group) };
+    }
+    **count = given;
+    let rest = input.count - given * size;
+    remainder.set(match rest {
+        0 => CUdevResource::default(),
+        rest => part(given * size, rest).resource(world, ignoring),
+    });
+    Ok(())
+}
+
+pub(super) fn descriptor(
+    world: &mut World,
+    descriptor: &mut Out<CUdevResourceDesc>,
+    resources: *mut CUdevResource,
+    count: c_uint,
+) -> Answer {
+    descriptor.required()?;
+    if resources.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if count == 0 {
+        mistake("cuDevResourceGenerateDesc of no resources: driver 580 crashes on it");
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if count > 1 && world.profile.driver < CudaVersion::new(12, 5) {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    for index in 0..count as usize {
+        // SAFETY: the caller has `count` resources there.
+        let resource = unsafe { resources.add(index) };
+        // SAFETY: as above.
+        let group = Group::of(unsafe { &*resource })?;
+        if groups
+            .iter()
+            .any(|other| other.split != group.split || other.device != group.device)
+        {
+            mistake("a descriptor of resources of different splits, which driver 580 accepts");
+        }
+        if groups.contains(&group) {
+            mistake("a descriptor with the same resource twice, which driver 580 accepts");
+        }
+        groups.push(group);
+    }
+    descriptor.set(pointer(world.descriptors.insert(groups)));
+    Ok(())
+}
+
+pub(super) fn create(
+    world: &mut World,
+    green: &mut Out<CUgreenCtx>,
+    descriptor: CUdevResourceDesc,
+    device: CUdevice,
+    flags: c_uint,
+) -> Answer {
+    let number = world.device(device)?;
+    green.required()?;
+    let wanted = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
+    let none_allowed = world.profile.driver >= CudaVersion::new(13, 3);
+    if flags != wanted && !(none_allowed && flags == 0) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let groups = world
+        .descriptors
+        .get(descriptor.addr())
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
+        .clone();
+    let sms: BTreeSet<u32> = groups.iter().flat_map(|group| group.sms()).collect();
+    let sm_count = groups.iter().map(|group| group.count).sum();
+    if world
+        .greens
+        .iter()
+        .any(|(_, other)| other.device == number && !other.sms.is_disjoint(&sms))
+    {
+        mistake("two green contexts share SMs, which driver 580 accepts");
+    }
+
+    // It holds the primary context.
+    let (primary, retains) = world.primaries[number];
+    if retains == 0 {
+        world.make_context(primary, number, ContextKind::Primary);
+    }
+    world.primaries[number].1 += 1;
+
+    let id = world.new_id();
+    let view = world.contexts.reserve();
+    let handle = world.greens.insert(Green {
+        device: number,
+        id,
+        sms,
+        sm_count,
+        view,
+    });
+    world.make_context(view, number, ContextKind::View(handle));
+    green.set(pointer(handle));
+    Ok(())
+}
+
+pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
+    let handle = green.addr();
+    let its = world
+        .greens
+        .get(handle)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let (device, view) = (its.device, its.view);
+    if world
+        .streams
+        .iter()
+        .any(|(_, stream)| stream.green == Some(handle))
+    {
+        mistake("a green context is destroyed before its streams: on driver 580 they leak");
+    }
+    let waited = world.run_all();
+    world.end_context(view).ok();
+    world.greens.remove(handle);
+    super::context::release(world, c_int::try_from(device).unwrap_or(0))?;
+    waited
+}
+
+pub(super) fn stream(
+    world: &mut World,
+    stream: &mut Out<CUstream>,
+    green: CUgreenCtx,
+    flags: c_uint,
+    priority: c_int,
+) -> Answer {
+    stream.required()?;
+    let its = world
+        .greens
+        .get(green.addr())
+        .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    if flags != CUstream_flags::CU_STREAM_NON_BLOCKING.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let primary = world.primaries[its.device].0;
+    let made = world.make_stream(primary, Some(green.addr()), flags, priority)?;
+    stream.set(made);
+    Ok(())
+}
+
+pub(super) fn id(world: &mut World, green: CUgreenCtx, id: &mut Out<c_ulonglong>) -> Answer {
+    id.required()?;
+    let its = world.greens.get(green.addr());
+    id.set(its.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.id);
+    Ok(())
+}
+
+pub(super) fn view(world: &mut World, context: &mut Out<CUcontext>, green: CUgreenCtx) -> Answer {
+    context.required()?;
+    let its = world.greens.get(green.addr());
+    context.set(pointer(
+        its.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.view,
+    ));
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Memory and copies.
+
+use super::Out;
+use crate::account::mistake;
+use crate::exec::Work;
+use crate::memory::Kind;
+use crate::world::{Answer, World};
+use core::ffi::{c_uint, c_void};
+use cuda_sys::{CUdeviceptr, CUresult, CUstream};
+
+pub(super) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usize>) -> Answer {
+    world.current()?;
+    free.required()?;
+    total.required()?;
+    let all = world.profile.gpu.memory;
+    free.set(usize::try_from(all - world.memory.used()).unwrap_or(0));
+    total.set(usize::try_from(all).unwrap_or(0));
+    Ok(())
+}
+
+pub(super) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: usize) -> Answer {
+    address.required()?;
+    let current = world.current()?;
+    let owner = world.owner_of(current)?;
+    world.forbidden_in_capture()?;
+    let limit = world.profile.gpu.memory;
+    address.set(world.memory.allocate(size, Kind::Plain, owner, limit)?);
+    Ok(())
+}
+
+pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
+    if address == 0 {
+        return Ok(());
+    }
+    world.forbidden_in_capture()?;
+    let kind = world.memory.starts_at(address).map(|its| its.kind);
+    match kind {
+        Some(Kind::Plain) => {
+            world.run_all()?;
+        }
+        Some(Kind::Ordered { .. }) => {
+            mistake("cuMemFree of stream-ordered memory: it does not wait for work that uses it");
+        }
+        None => {
+            mistake(format!(
+                "cuMemFree of {address:#x}, which is no allocation, or freed"
+            ));
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+    }
+    world.memory.free(address);
+    Ok(())
+}
+
+pub(super) fn allocate_async(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    address.required()?;
+    let stream = world.stream(stream.addr())?;
+    world.forbidden_in_capture()?;
+    let context = world.streams.get(stream).map_or(0, |its| its.context);
+    let limit = world.profile.gpu.memory;
+    let kind = Kind::Ordered {
+        ready: false,
+        freed: false,
+    };
+    let start = world.memory.allocate(size, kind, context, limit)?;
+    world.give_or_capture(stream, Work::Allocate(start))?;
+    address.set(start);
+    Ok(())
+}
+
+pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstream) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    world.forbidden_in_capture()?;
+    match world.memory.starts_at(address).map(|its| its.kind) {
+        Some(Kind::Ordered { freed: false, .. }) => {}
+        Some(Kind::Plain) => {
+            mistake("cuMemFreeAsync of memory that is not stream-ordered");
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        _ => {
+            mistake(format!(
+                "cuMemFreeAsync of {address:#x}, which is no allocation, or freed"
+            ));
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+    }
+    world.give_or_capture(stream, Work::Free(address))
+}
+
+pub(super) fn host_allocate(
+    world: &mut World,
+    start: &mut Out<*mut c_void>,
+    size: usize,
+    _flags: c_uint,
+) -> Answer {
+    start.required()?;
+    world.current()?;
+    world.forbidden_in_capture()?;
+    let address = world.memory.pin(size)?;
+    start.set(core::ptr::with_exposed_provenance_mut(address));
+    Ok(())
+}
+
+pub(super) fn host_free(world: &mut World, start: *mut c_void) -> Answer {
+    world.forbidden_in_capture()?;
+    world.run_all()?;
+    if world.memory.unpin(start.addr()) {
+        return Ok(());
+    }
+    mistake("cuMemFreeHost of what is no pinned allocation, or freed");
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// A synchronous copy: in the legacy default stream, with a wait.
+pub(super) fn copy_in(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: *const c_void,
+    size: usize,
+) -> Answer {
+    let current = world.current()?;
+    let legacy = world.context(current)?.legacy;
+    let bytes = host_bytes(from, size)?;
+    let copy = world.give(legacy, Work::CopyIn { to, bytes }, Vec::new());
+    world.run_until(|executor| executor.is_done(copy))
+}
+
+pub(super) fn copy_out(
+    world: &mut World,
+    to: *mut c_void,
+    from: CUdeviceptr,
+    size: usize,
+) -> Answer {
+    let current = world.current()?;
+    let legacy = world.context(current)?.legacy;
+    let before = world.give(legacy, Work::Nothing, Vec::new());
+    world.run_until(|executor| executor.is_done(before))?;
+    copy_to_host(world, to, from, size)
+}
+
+fn copy_to_host(world: &mut World, to: *mut c_void, from: CUdeviceptr, size: usize) -> Answer {
+    if to.is_null() && size != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    match world.memory.bytes(from, size) {
+        // SAFETY: the caller has `size` bytes there; the source is as long, and elsewhere.
+        Ok(source) => unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), to.cast(), size) },
+        Err(what) => {
+            mistake(what);
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+    }
+    Ok(())
+}
+
+fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
+    if from.is_null() && size != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut bytes = vec![0; size];
+    // SAFETY: the caller has `size` bytes there; the target is as long, and elsewhere.
+    unsafe { core::ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), size) };
+    Ok(bytes)
+}
+
+/// The device has to have the memory when the copy is given already.
+fn check_given(world: &World, address: CUdeviceptr, size: usize) -> Answer {
+    let end = world
+        .memory
+        .containing(address)
+        .map(|(start, its)| start + its.bytes.len() as u64 - address);
+    match end {
+        Some(room) if room >= size as u64 => Ok(()),
+        _ => {
+            mistake(format!(
+                "{size} bytes at {address:#x} are not one allocation's"
+            ));
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        }
+    }
+}
+
+pub(super) fn copy_in_async(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: *const c_void,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    check_given(world, to, size)?;
+    let work = if world.memory.is_pinned(from.addr(), size) {
+        Work::CopyInPinned {
+            to,
+            from: from.addr(),
+            len: size,
+        }
+    } else {
+        // Pageable memory is staged before the call returns (measured).
+        Work::CopyIn {
+            to,
+            bytes: host_bytes(from, size)?,
+        }
+    };
+    world.give_or_capture(stream, work)
+}
+
+pub(super) fn copy_out_async(
+    world: &mut World,
+    to: *mut c_void,
+    from: CUdeviceptr,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    check_given(world, from, size)?;
+    if world.memory.is_pinned(to.addr(), size) {
+        let work = Work::CopyOut {
+            from,
+            to: to.addr(),
+            len: size,
+        };
+        return world.give_or_capture(stream, work);
+    }
+    // To pageable memory the call returns when the copy is done (measured).
+    let before = world.give(stream, Work::Nothing, Vec::new());
+    world.run_until(|executor| executor.is_done(before))?;
+    copy_to_host(world, to, from, size)
+}
+
+pub(super) fn copy_on_device_async(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    check_given(world, from, size)?;
+    check_given(world, to, size)?;
+    let work = Work::CopyOnDevice {
+        from,
+        to,
+        len: size,
+    };
+    world.give_or_capture(stream, work)
+}
+
+fn fill(
+    world: &mut World,
+    at: CUdeviceptr,
+    pattern: Vec<u8>,
+    count: usize,
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    if at % pattern.len() as u64 != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check_given(world, at, pattern.len() * count)?;
+    world.give_or_capture(stream, Work::Fill { at, pattern, count })
+}
+
+pub(super) fn fill_8(
+    world: &mut World,
+    at: CUdeviceptr,
+    value: u8,
+    count: usize,
+    stream: CUstream,
+) -> Answer {
+    fill(world, at, vec![value], count, stream)
+}
+
+pub(super) fn fill_16(
+    world: &mut World,
+    at: CUdeviceptr,
+    value: u16,
+    count: usize,
+    stream: CUstream,
+) -> Answer {
+    fill(world, at, value.to_ne_bytes().to_vec(), count, stream)
+}
+
+pub(super) fn fill_32(
+    world: &mut World,
+    at: CUdeviceptr,
+    value: c_uint,
+    count: usize,
+    stream: CUstream,
+) -> Answer {
+    fill(world, at, value.to_ne_bytes().to_vec(), count, stream)
+}

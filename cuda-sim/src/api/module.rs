@@ -1,0 +1,380 @@
+//! Modules and libraries: PTX that is read for its kernels.
+
+use super::Out;
+use super::context::pointer;
+use crate::account::mistake;
+use crate::handles::State;
+use crate::objects::{Function, KernelInfo, Module};
+use crate::ptx::{self, Refusal};
+use crate::world::{Answer, World};
+use core::ffi::{CStr, c_char, c_uint, c_void};
+use cuda_sys::{
+    CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
+};
+
+impl World {
+    /// The newest PTX that the driver's compiler knows: 8.0 came with CUDA 12.0, 9.0 with 13.0.
+    fn newest_ptx(&self) -> (u32, u32) {
+        let driver = self.profile.driver;
+        let (major, minor) = (driver.major().unsigned_abs(), driver.minor().unsigned_abs());
+        (major - 4, minor)
+    }
+
+    /// Reads an image and makes a module of it.
+    fn read_image(
+        &mut self,
+        image: *const c_void,
+        context: Option<usize>,
+        log: &mut Log,
+    ) -> Answer<Module> {
+        if image.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller has an image or text there, of a byte at least.
+        let first = unsafe { image.cast::<u8>().read() };
+        if first == 0x7f || first == 0x50 {
+            // A cubin or fatbin: code for a GPU, of which this is none.
+            return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+        }
+        // SAFETY: what is no image is text that ends with a NUL.
+        let text = unsafe { CStr::from_ptr(image.cast()) };
+        match ptx::parse(&text.to_string_lossy(), self.newest_ptx()) {
+            Ok(kernels) => Ok(Module {
+                context,
+                kernels: kernels.into(),
+                functions: Vec::new(),
+            }),
+            Err(Refusal::Version(major, minor)) => {
+                log.write(&format!(
+                    "ptxas fatal   : Unsupported .version {major}.{minor}"
+                ));
+                Err(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+            }
+            Err(Refusal::Invalid(what)) => {
+                log.write(&format!("ptxas {what}"));
+                Err(CUresult::CUDA_ERROR_INVALID_PTX)
+            }
+        }
+    }
+
+    /// A handle for each kernel of a module, made with the module: asking twice gives it twice.
+    fn add_functions(&mut self, module: usize, context: Option<usize>, count: usize) -> Vec<usize> {
+        (0..count)
+            .map(|kernel| {
+                self.functions.insert(Function {
+                    module,
+                    context,
+                    kernel,
+                })
+            })
+            .collect()
+    }
+
+    fn module(&self, handle: usize) -> Answer<&Module> {
+        let module = self
+            .modules
+            .get(handle)
+            .or_else(|| self.libraries.get(handle));
+        module.ok_or_else(|| {
+            if self.modules.state(handle) == State::Dead
+                || self.libraries.state(handle) == State::Dead
+            {
+                mistake("a module or library is used after it was unloaded");
+            }
+            CUresult::CUDA_ERROR_INVALID_HANDLE
+        })
+    }
+
+    /// The kernel behind a function, or behind a library's kernel, which is one here.
+    fn kernel_info(&self, function: usize) -> Answer<&KernelInfo> {
+        let function = self
+            .functions
+            .get(function)
+            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        Ok(&self.module(function.module)?.kernels[function.kernel])
+    }
+
+    fn function_of(&self, module: usize, name: *const c_char) -> Answer<usize> {
+        if name.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller has text there that ends with a NUL.
+        let name = unsafe { CStr::from_ptr(name) };
+        let module = self.module(module)?;
+        let at = module
+            .kernels
+            .iter()
+            .position(|kernel| *kernel.c_name == *name);
+        at.map(|at| module.functions[at])
+            .ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+    }
+
+    fn functions_of(&self, module: usize, to: *mut *mut c_void, room: c_uint) -> Answer {
+        let functions = &self.module(module)?.functions;
+        if to.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        for (index, function) in functions.iter().take(room as usize).enumerate() {
+            // SAFETY: the caller has room for `room` handles there.
+            let place = unsafe { to.add(index) };
+            // SAFETY: as above.
+            unsafe { place.write(pointer(*function)) };
+        }
+        Ok(())
+    }
+
+    fn forget_functions(&mut self, module: &Module) {
+        for function in &module.functions {
+            self.functions.remove(*function);
+        }
+    }
+}
+
+/// Where the compiler's words go: the buffer that the options name, if they do.
+struct Log {
+    start: *mut u8,
+    room: usize,
+}
+
+impl Log {
+    fn none() -> Self {
+        Self {
+            start: core::ptr::null_mut(),
+            room: 0,
+        }
+    }
+
+    /// # Safety
+    /// There are `count` keys and values, of the types that the keys want.
+    unsafe fn of_options(keys: *mut CUjit_option, values: *mut *mut c_void, count: c_uint) -> Self {
+        let mut log = Self::none();
+        for index in 0..count as usize {
+            // SAFETY: the caller's promise.
+            let key = unsafe { keys.add(index) };
+            // SAFETY: the caller's promise.
+            let key = unsafe { key.read() };
+            // SAFETY: the caller's promise.
+            let value = unsafe { values.add(index) };
+            // SAFETY: the caller's promise.
+            let value = unsafe { value.read() };
+            match key {
+                CUjit_option::CU_JIT_ERROR_LOG_BUFFER => log.start = value.cast(),
+                CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => log.room = value.addr(),
+                _ => {}
+            }
+        }
+        log
+    }
+
+    fn write(&mut self, words: &str) {
+        if self.start.is_null() || self.room == 0 {
+            return;
+        }
+        let len = words.len().min(self.room - 1);
+        // SAFETY: the options gave `room` bytes there, more than are copied.
+        unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), self.start, len) };
+        // SAFETY: as above.
+        let end = unsafe { self.start.add(len) };
+        // SAFETY: as above.
+        unsafe { end.write(0) };
+    }
+}
+
+pub(super) fn load(world: &mut World, module: &mut Out<CUmodule>, image: *const c_void) -> Answer {
+    load_with(world, module, image, &mut Log::none())
+}
+
+pub(super) fn load_ex(
+    world: &mut World,
+    module: &mut Out<CUmodule>,
+    image: *const c_void,
+    count: c_uint,
+    keys: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> Answer {
+    // SAFETY: the caller gives `count` keys and values.
+    let mut log = unsafe { Log::of_options(keys, values, count) };
+    load_with(world, module, image, &mut log)
+}
+
+fn load_with(
+    world: &mut World,
+    module: &mut Out<CUmodule>,
+    image: *const c_void,
+    log: &mut Log,
+) -> Answer {
+    module.required()?;
+    let current = world.current()?;
+    let owner = world.owner_of(current)?;
+    let read = world.read_image(image, Some(owner), log)?;
+    // Loading waits for running work (measured).
+    world.run_all()?;
+    let count = read.kernels.len();
+    let handle = world.modules.insert(read);
+    let functions = world.add_functions(handle, Some(owner), count);
+    if let Some(module) = world.modules.get_mut(handle) {
+        module.functions = functions;
+    }
+    module.set(pointer(handle));
+    Ok(())
+}
+
+pub(super) fn unload(world: &mut World, module: CUmodule) -> Answer {
+    world.module(module.addr())?;
+    world.forbidden_in_capture()?;
+    let waited = world.run_all();
+    if let Some(module) = world.modules.remove(module.addr()) {
+        world.forget_functions(&module);
+    }
+    waited
+}
+
+pub(super) fn function(
+    world: &mut World,
+    function: &mut Out<CUfunction>,
+    module: CUmodule,
+    name: *const c_char,
+) -> Answer {
+    function.required()?;
+    function.set(pointer(world.function_of(module.addr(), name)?));
+    Ok(())
+}
+
+pub(super) fn count(world: &mut World, count: &mut Out<c_uint>, module: CUmodule) -> Answer {
+    count.required()?;
+    let kernels = world.module(module.addr())?.kernels.len();
+    count.set(c_uint::try_from(kernels).unwrap_or(0));
+    Ok(())
+}
+
+pub(super) fn enumerate(
+    world: &mut World,
+    functions: *mut CUfunction,
+    room: c_uint,
+    module: CUmodule,
+) -> Answer {
+    world.functions_of(module.addr(), functions.cast(), room)
+}
+
+pub(super) fn function_name(
+    world: &mut World,
+    name: &mut Out<*const c_char>,
+    function: CUfunction,
+) -> Answer {
+    name.required()?;
+    // The text lives as long as the module does.
+    name.set(world.kernel_info(function.addr())?.c_name.as_ptr());
+    Ok(())
+}
+
+pub(super) fn param(
+    world: &mut World,
+    function: CUfunction,
+    index: usize,
+    offset: &mut Out<usize>,
+    size: &mut Out<usize>,
+) -> Answer {
+    offset.required()?;
+    let params = &world.kernel_info(function.addr())?.params;
+    let (at, long) = params
+        .get(index)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    offset.set(*at);
+    size.set(*long);
+    Ok(())
+}
+
+pub(super) fn param_count(
+    world: &mut World,
+    function: CUfunction,
+    count: &mut Out<usize>,
+) -> Answer {
+    count.required()?;
+    count.set(world.kernel_info(function.addr())?.params.len());
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn load_library(
+    world: &mut World,
+    library: &mut Out<CUlibrary>,
+    image: *const c_void,
+    keys: *mut CUjit_option,
+    values: *mut *mut c_void,
+    count: c_uint,
+    _options: *mut CUlibraryOption,
+    _option_values: *mut *mut c_void,
+    _options_count: c_uint,
+) -> Answer {
+    library.required()?;
+    // SAFETY: the caller gives `count` keys and values.
+    let mut log = unsafe { Log::of_options(keys, values, count) };
+    let read = world.read_image(image, None, &mut log)?;
+    let count = read.kernels.len();
+    let handle = world.libraries.insert(read);
+    let functions = world.add_functions(handle, None, count);
+    if let Some(library) = world.libraries.get_mut(handle) {
+        library.functions = functions;
+    }
+    library.set(pointer(handle));
+    Ok(())
+}
+
+pub(super) fn unload_library(world: &mut World, library: CUlibrary) -> Answer {
+    world.module(library.addr())?;
+    world.forbidden_in_capture()?;
+    let waited = world.run_all();
+    if let Some(library) = world.libraries.remove(library.addr()) {
+        world.forget_functions(&library);
+    }
+    waited
+}
+
+pub(super) fn kernel(
+    world: &mut World,
+    kernel: &mut Out<CUkernel>,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Answer {
+    kernel.required()?;
+    kernel.set(pointer(world.function_of(library.addr(), name)?));
+    Ok(())
+}
+
+pub(super) fn kernel_count(
+    world: &mut World,
+    place: &mut Out<c_uint>,
+    library: CUlibrary,
+) -> Answer {
+    count(world, place, library.cast())
+}
+
+pub(super) fn enumerate_kernels(
+    world: &mut World,
+    kernels: *mut CUkernel,
+    room: c_uint,
+    library: CUlibrary,
+) -> Answer {
+    world.functions_of(library.addr(), kernels.cast(), room)
+}
+
+pub(super) fn kernel_name(
+    world: &mut World,
+    name: &mut Out<*const c_char>,
+    kernel: CUkernel,
+) -> Answer {
+    function_name(world, name, kernel.cast())
+}
+
+/// A kernel of a library in the current context: the same handle serves in every context.
+pub(super) fn kernel_function(
+    world: &mut World,
+    function: &mut Out<CUfunction>,
+    kernel: CUkernel,
+) -> Answer {
+    function.required()?;
+    world.current()?;
+    world.kernel_info(kernel.addr())?;
+    function.set(kernel.cast());
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! The executor: operations with an order, run when somebody needs them.
+//!
+//! Each stream is a queue; an operation may also have to come after operations of other streams
+//! (a wait for an event, the legacy default stream). When something waits, operations run until
+//! what it waits for is done, the next one always chosen by the seed among the streams whose first
+//! operation is ready. Nothing else runs: work is as late as its order allows.
+
+use crate::kernel::Launch;
+use crate::memory::{Kind, Memory};
+use crate::objects::Runnable;
+use crate::world::Callback;
+use core::ffi::c_void;
+use cuda_sys::CUhostFn;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What an operation does.
+pub(crate) enum Work {
+    Kernel(Box<Call>),
+    /// Bytes that were staged when the copy was given.
+    CopyIn {
+        to: u64,
+        bytes: Vec<u8>,
+    },
+    /// From pinned memory, read when the copy runs.
+    CopyInPinned {
+        to: u64,
+        from: usize,
+        len: usize,
+    },
+    /// To pinned memory.
+    CopyOut {
+        from: u64,
+        to: usize,
+        len: usize,
+    },
+    CopyOnDevice {
+        from: u64,
+        to: u64,
+        len: usize,
+    },
+    Fill {
+        at: u64,
+        pattern: Vec<u8>,
+        count: usize,
+    },
+    Allocate(u64),
+    Free(u64),
+    Record {
+        event: usize,
+    },
+    /// Runs on the host, outside of the driver's lock.
+    HostFn {
+        function: CUhostFn,
+        data: *mut c_void,
+    },
+    /// Only an order.
+    Nothing,
+}
+
+/// A kernel to run.
+pub(crate) struct Call {
+    pub(crate) kernel: Runnable,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+    pub(crate) arguments: Vec<Vec<u8>>,
+    /// The SMs that it may run on.
+    pub(crate) sms: Vec<u32>,
+}
+
+struct Operation {
+    work: Work,
+    after: Vec<u64>,
+}
+
+/// What came of an operation.
+pub(crate) enum Done {
+    Well,
+    /// An event was recorded: at this tick.
+    Recorded(usize, u64),
+    /// Something for the host to run.
+    Host(CUhostFn, *mut c_void),
+    /// The device met something it may not do, in words: the end of the process's use of it.
+    Illegal(String),
+}
+
+#[derive(Default)]
+pub(crate) struct Executor {
+    next: u64,
+    ticks: u64,
+    random: u64,
+    operations: BTreeMap<u64, Operation>,
+    queues: BTreeMap<usize, VecDeque<u64>>,
+    /// What the host has to run next.
+    pub(crate) callback: Option<Callback>,
+}
+
+// SAFETY: the pointer of a callback is passed on, never followed, and cuLaunchHostFunc's rule is
+// that any thread may run it.
+unsafe impl Send for Executor {}
+
+impl Executor {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            // Splitmix64 is content with any start.
+            random: seed,
+            ..Self::default()
+        }
+    }
+
+    /// Gives an operation to a stream.
+    pub(crate) fn give(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.operations.insert(id, Operation { work, after });
+        self.queues.entry(stream).or_default().push_back(id);
+        id
+    }
+
+    pub(crate) fn is_done(&self, operation: u64) -> bool {
+        !self.operations.contains_key(&operation)
+    }
+
+    pub(crate) fn is_idle(&self, stream: usize) -> bool {
+        self.queues.get(&stream).is_none_or(VecDeque::is_empty)
+    }
+
+    /// The streams that have work.
+    pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
+        self.queues
+            .iter()
+            .filter(|(_, queue)| !queue.is_empty())
+            .map(|(stream, _)| *stream)
+    }
+
+    /// Runs one operation, if one is ready.
+    pub(crate) fn step(&mut self, memory: &mut Memory) -> Option<Done> {
+        let ready: Vec<usize> = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.front().is_some_and(|first| self.is_ready(*first)))
+            .map(|(stream, _)| *stream)
+            .collect();
+        if ready.is_empty() {
+            return None;
+        }
+        let choice = self.random(ready.len());
+        let id = self.queues.get_mut(&ready[choice])?.pop_front()?;
+        let operation = self.operations.remove(&id)?;
+        self.ticks += 1;
+        Some(run(operation.work, memory, self.ticks))
+    }
+
+    fn is_ready(&self, operation: u64) -> bool {
+        self.operations
+            .get(&operation)
+            .is_some_and(|operation| operation.after.iter().all(|id| self.is_done(*id)))
+    }
+
+    /// Splitmix64.
+    fn random(&mut self, below: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % below as u64) as usize
+    }
+
+    /// Forgets a stream's work, which its context takes along.
+    pub(crate) fn forget(&mut self, stream: usize) {
+        for id in self.queues.remove(&stream).unwrap_or_default() {
+            self.operations.remove(&id);
+        }
+    }
+}
+
+fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
+    let done = match work {
+        Work::Kernel(call) => kernel(*call, memory),
+        Work::CopyIn { to, bytes } => memory
+            .bytes(to, bytes.len())
+            .map(|target| target.copy_from_slice(&bytes)),
+        Work::CopyInPinned { to, from, len } => copy_in(memory, to, from, len),
+        Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
+        Work::CopyOnDevice { from, to, len } => memory
+            .bytes(from, len)
+            .map(|source| source.to_vec())
+            .and_then(|source| {
+                memory.bytes(to, len)?.copy_from_slice(&source);
+                Ok(())
+            }),
+        Work::Fill { at, pattern, count } => {
+            memory.bytes(at, pattern.len() * count).map(|target| {
+                for element in target.chunks_exact_mut(pattern.len()) {
+                    element.copy_from_slice(&pattern);
+                }
+            })
+        }
+        Work::Allocate(address) => {
+            if let Some(allocation) = memory.starts_at(address) {
+                allocation.kind = Kind::Ordered {
+                    ready: true,
+                    freed: false,
+                };
+            }
+            Ok(())
+        }
+        Work::Free(address) => {
+            memory.free(address);
+            Ok(())
+        }
+        Work::Record { event } => return Done::Recorded(event, tick),
+        Work::HostFn { function, data } => return Done::Host(function, data),
+        Work::Nothing => Ok(()),
+    };
+    match done {
+        Ok(()) => Done::Well,
+        Err(what) => Done::Illegal(what),
+    }
+}
+
+fn kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
+    let name = &call.kernel.info.name;
+    let Some(body) = &call.kernel.body else {
+        return Err(format!(
+            "kernel \"{name}\" is not registered with cuda_sim::kernel::register"
+        ));
+    };
+    let mut launch = Launch::new(memory, &call);
+    body(&mut launch).map_err(|what| format!("kernel \"{name}\": {what}"))
+}
+
+fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), String> {
+    if !memory.is_pinned(from, len) {
+        return Err(format!(
+            "the pinned source of a copy, {len} bytes, was freed"
+        ));
+    }
+    let source = core::ptr::with_exposed_provenance::<u8>(from);
+    let target = memory.bytes(to, len)?;
+    // SAFETY: the source is pinned memory of this map, alive as was just checked, and `len` long;
+    // the target is a slice of that length elsewhere.
+    unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
+    Ok(())
+}
+
+fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(), String> {
+    if !memory.is_pinned(to, len) {
+        return Err(format!(
+            "the pinned target of a copy, {len} bytes, was freed"
+        ));
+    }
+    let target = core::ptr::with_exposed_provenance_mut::<u8>(to);
+    let source = memory.bytes(from, len)?;
+    // SAFETY: as above, the other way.
+    unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
+    Ok(())
+}

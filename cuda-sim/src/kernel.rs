@@ -1,0 +1,177 @@
+//! Kernels: functions on the host, registered by name.
+//!
+//! A kernel sees its arguments and the memory that they point to, checked: an access outside of an
+//! allocation, or to memory that was freed or not yet allocated in the order of the streams, is an
+//! illegal address, as on a GPU.
+//!
+//! ```
+//! use cuda_sim::kernel;
+//!
+//! // __global__ void scale(int *x, int factor, int offset, unsigned n)
+//! kernel::register("scale", |launch| {
+//!     let (factor, offset) = (launch.value::<i32>(1)?, launch.value::<i32>(2)?);
+//!     let n = launch.value::<u32>(3)?;
+//!     launch.update::<i32>(0, n as usize, |_, x| x.wrapping_mul(factor).wrapping_add(offset))
+//! });
+//! ```
+
+use crate::exec::Call;
+use crate::memory::Memory;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A registered kernel. An error is an illegal address, with these words in the report.
+pub(crate) type KernelFn = Arc<dyn Fn(&mut Launch<'_>) -> Result<(), String> + Send + Sync>;
+
+static KERNELS: RwLock<BTreeMap<String, KernelFn>> = RwLock::new(BTreeMap::new());
+
+/// Makes `body` what runs when a kernel of that name is launched, in modules loaded before or
+/// after.
+pub fn register(
+    name: &str,
+    body: impl Fn(&mut Launch<'_>) -> Result<(), String> + Send + Sync + 'static,
+) {
+    KERNELS
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(name.to_owned(), Arc::new(body));
+}
+
+pub(crate) fn find(name: &str) -> Option<KernelFn> {
+    KERNELS
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(name)
+        .cloned()
+}
+
+/// A number that has the same bytes on host and device.
+pub trait Plain: Copy + sealed::Sealed {
+    #[doc(hidden)]
+    fn read(bytes: &[u8]) -> Option<Self>;
+    #[doc(hidden)]
+    fn write(self, bytes: &mut [u8]);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! plain {
+    ($($ty:ty)*) => {$(
+        impl sealed::Sealed for $ty {}
+        impl Plain for $ty {
+            fn read(bytes: &[u8]) -> Option<Self> {
+                Some(Self::from_ne_bytes(bytes.try_into().ok()?))
+            }
+            fn write(self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.to_ne_bytes());
+            }
+        }
+    )*};
+}
+
+plain!(u8 i8 u16 i16 u32 i32 u64 i64 usize isize f32 f64);
+
+/// One launch of a kernel, all of its blocks and threads together.
+pub struct Launch<'a> {
+    memory: &'a mut Memory,
+    call: &'a Call,
+}
+
+impl<'a> Launch<'a> {
+    pub(crate) fn new(memory: &'a mut Memory, call: &'a Call) -> Self {
+        Self { memory, call }
+    }
+
+    /// Blocks along x, y, z.
+    pub fn grid(&self) -> [u32; 3] {
+        self.call.grid
+    }
+
+    /// Threads of a block along x, y, z.
+    pub fn block(&self) -> [u32; 3] {
+        self.call.block
+    }
+
+    /// Dynamic shared memory of a block, in bytes.
+    pub fn shared_bytes(&self) -> u32 {
+        self.call.shared
+    }
+
+    /// Blocks in the grid.
+    pub fn blocks(&self) -> usize {
+        self.call
+            .grid
+            .iter()
+            .map(|extent| *extent as usize)
+            .product()
+    }
+
+    /// The SM that a block runs on: those that the stream may use, in turn.
+    pub fn sm_of_block(&self, block: usize) -> u32 {
+        self.call.sms[block % self.call.sms.len()]
+    }
+
+    /// An argument by its value.
+    ///
+    /// # Errors
+    /// There is no such argument, or it has another size.
+    pub fn value<T: Plain>(&self, argument: usize) -> Result<T, String> {
+        let bytes = self.call.arguments.get(argument);
+        bytes
+            .and_then(|bytes| T::read(bytes))
+            .ok_or_else(|| format!("argument {argument} has no {} bytes", size_of::<T>()))
+    }
+
+    /// The first `len` elements of the memory that an argument points to.
+    ///
+    /// # Errors
+    /// The memory is not so long, not yet allocated, or freed.
+    pub fn read<T: Plain>(&mut self, argument: usize, len: usize) -> Result<Vec<T>, String> {
+        let bytes = self.bytes::<T>(argument, len)?;
+        Ok(bytes
+            .chunks_exact(size_of::<T>())
+            .filter_map(T::read)
+            .collect())
+    }
+
+    /// Sets the first `len` elements of the memory that an argument points to, each from its
+    /// number and what it was.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn update<T: Plain>(
+        &mut self,
+        argument: usize,
+        len: usize,
+        mut f: impl FnMut(usize, T) -> T,
+    ) -> Result<(), String> {
+        let bytes = self.bytes::<T>(argument, len)?;
+        for (index, element) in bytes.chunks_exact_mut(size_of::<T>()).enumerate() {
+            if let Some(before) = T::read(element) {
+                f(index, before).write(element);
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes<T: Plain>(&mut self, argument: usize, len: usize) -> Result<&mut [u8], String> {
+        let address = self.value::<u64>(argument)?;
+        if len == 0 {
+            return Ok(&mut []);
+        }
+        self.memory.bytes(address, len * size_of::<T>())
+    }
+}
+
+impl fmt::Debug for Launch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch")
+            .field("kernel", &self.call.kernel.info.name)
+            .field("grid", &self.call.grid)
+            .field("block", &self.call.block)
+            .finish_non_exhaustive()
+    }
+}

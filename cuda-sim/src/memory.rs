@@ -1,0 +1,181 @@
+//! Memory: device addresses that the host cannot follow, their bytes, and pinned host memory.
+
+use cuda_sys::CUresult;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+
+/// Device addresses start here: beyond what processes get mapped, so that the host faults.
+const BASE: u64 = 0x0070_0000_0000_0000;
+const ALIGNMENT: u64 = 512;
+/// Between allocations, so that an access past an end meets nothing.
+const GAP: u64 = 512;
+/// What is in memory that nobody has written.
+const UNINIT: u8 = 0xa5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Of `cuMemAlloc`.
+    Plain,
+    /// Of `cuMemAllocAsync`; usable once its stream has come to the allocation.
+    Ordered { ready: bool, freed: bool },
+}
+
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    pub(crate) kind: Kind,
+    pub(crate) context: usize,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Host memory of `cuMemHostAlloc`.
+#[derive(Debug)]
+struct Pinned {
+    layout: Layout,
+    start: NonNull<u8>,
+}
+
+// SAFETY: the memory is the allocator's and this map's, and is freed once.
+unsafe impl Send for Pinned {}
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    next: u64,
+    used: u64,
+    device: BTreeMap<u64, Allocation>,
+    pinned: BTreeMap<usize, Pinned>,
+}
+
+impl Memory {
+    /// Takes `size` bytes of a device that has `limit`.
+    pub(crate) fn allocate(
+        &mut self,
+        size: usize,
+        kind: Kind,
+        context: usize,
+        limit: u64,
+    ) -> Result<u64, CUresult> {
+        let size = size as u64;
+        if size == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if self.used.saturating_add(size) > limit {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let address = BASE + self.next;
+        // Addresses are never used again: a stale one is known as such.
+        self.next += (size + GAP).next_multiple_of(ALIGNMENT);
+        self.used += size;
+        let bytes = vec![UNINIT; usize::try_from(size).unwrap_or(0)];
+        self.device.insert(
+            address,
+            Allocation {
+                kind,
+                context,
+                bytes,
+            },
+        );
+        Ok(address)
+    }
+
+    pub(crate) fn free(&mut self, address: u64) -> Option<Allocation> {
+        let allocation = self.device.remove(&address)?;
+        self.used -= allocation.bytes.len() as u64;
+        Some(allocation)
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(crate) fn starts_at(&mut self, address: u64) -> Option<&mut Allocation> {
+        self.device.get_mut(&address)
+    }
+
+    /// The allocation that holds an address, and how far in.
+    pub(crate) fn containing(&self, address: u64) -> Option<(u64, &Allocation)> {
+        let (start, allocation) = self.device.range(..=address).next_back()?;
+        (address - start < allocation.bytes.len() as u64).then_some((*start, allocation))
+    }
+
+    /// The bytes at an address, if all of them are of one allocation that may be used now.
+    pub(crate) fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8], String> {
+        let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
+        let Some((start, allocation)) = self.device.range_mut(..=address).next_back() else {
+            return wrong("are nobody's");
+        };
+        let offset = usize::try_from(address - start).unwrap_or(usize::MAX);
+        match allocation.kind {
+            Kind::Ordered { ready: false, .. } => {
+                return wrong("are used before their stream comes to the allocation");
+            }
+            Kind::Ordered { freed: true, .. } => return wrong("are used after they were freed"),
+            Kind::Ordered { .. } | Kind::Plain => {}
+        }
+        let size = allocation.bytes.len();
+        let end = offset.saturating_add(len);
+        if offset >= size && len != 0 {
+            return wrong("are nobody's, or were freed");
+        }
+        match allocation.bytes.get_mut(offset..end) {
+            Some(bytes) => Ok(bytes),
+            None => wrong(&format!(
+                "go past the end of an allocation of {size} bytes at {start:#x}"
+            )),
+        }
+    }
+
+    pub(crate) fn pin(&mut self, size: usize) -> Result<usize, CUresult> {
+        const PAGE: usize = 4096;
+        let layout = Layout::from_size_align(size.max(1), PAGE)
+            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        // More than any test machine has is refused before the allocator might promise it.
+        if size > 1 << 40 {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: the size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let address = start.as_ptr().expose_provenance();
+        self.pinned.insert(address, Pinned { layout, start });
+        Ok(address)
+    }
+
+    pub(crate) fn unpin(&mut self, address: usize) -> bool {
+        let Some(pinned) = self.pinned.remove(&address) else {
+            return false;
+        };
+        // SAFETY: it was allocated with this layout, and leaves the map, so this happens once.
+        unsafe { dealloc(pinned.start.as_ptr(), pinned.layout) };
+        true
+    }
+
+    /// Whether host memory is pinned from there on for so long.
+    pub(crate) fn is_pinned(&self, address: usize, len: usize) -> bool {
+        let below = self.pinned.range(..=address).next_back();
+        below.is_some_and(|(start, pinned)| address - start + len <= pinned.layout.size())
+    }
+
+    pub(crate) fn device_count(&self) -> usize {
+        self.device.len()
+    }
+
+    pub(crate) fn pinned_count(&self) -> usize {
+        self.pinned.len()
+    }
+
+    /// What a context leaves behind when it goes.
+    pub(crate) fn free_of_context(&mut self, context: usize) {
+        let its: Vec<u64> = self
+            .device
+            .iter()
+            .filter(|(_, allocation)| {
+                allocation.context == context && allocation.kind == Kind::Plain
+            })
+            .map(|(address, _)| *address)
+            .collect();
+        for address in its {
+            self.free(address);
+        }
+    }
+}

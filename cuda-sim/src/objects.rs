@@ -1,0 +1,109 @@
+//! The driver's objects.
+
+use crate::kernel::KernelFn;
+use cuda_sys::{CUstreamCaptureMode, CUstreamCaptureStatus};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) device: usize,
+    pub(crate) id: u64,
+    pub(crate) kind: ContextKind,
+    /// The default stream that the context's blocking streams wait for.
+    pub(crate) legacy: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContextKind {
+    Primary,
+    Created,
+    /// The view of a green context.
+    View(usize),
+}
+
+#[derive(Debug)]
+pub(crate) struct Green {
+    pub(crate) device: usize,
+    pub(crate) id: u64,
+    pub(crate) sms: BTreeSet<u32>,
+    /// As the driver counts, which is more where groups overlap.
+    pub(crate) sm_count: u32,
+    /// The split that its resource is of.
+    pub(crate) view: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// The context that its memory and kernels belong to: a green stream's is the primary one.
+    pub(crate) context: usize,
+    pub(crate) green: Option<usize>,
+    pub(crate) id: u64,
+    pub(crate) blocking: bool,
+    pub(crate) priority: i32,
+    /// The operation given to it last, done or not.
+    pub(crate) last: Option<u64>,
+    pub(crate) capture: Option<Capture>,
+}
+
+/// A stream that is being recorded.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    pub(crate) mode: CUstreamCaptureMode,
+    pub(crate) thread: ThreadId,
+    pub(crate) status: CUstreamCaptureStatus,
+    pub(crate) nodes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) context: usize,
+    pub(crate) timing: bool,
+    /// The operation that records it, of the last record.
+    pub(crate) recorded: Option<u64>,
+    /// When that ran, in operations of the executor.
+    pub(crate) time: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Module {
+    /// None of a library's: it is of every context.
+    pub(crate) context: Option<usize>,
+    pub(crate) kernels: Arc<[KernelInfo]>,
+    /// The functions handed out for its kernels.
+    pub(crate) functions: Vec<usize>,
+}
+
+/// A kernel as PTX declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KernelInfo {
+    pub(crate) name: String,
+    /// With the NUL that C wants.
+    pub(crate) c_name: std::ffi::CString,
+    /// Offset and size of each parameter.
+    pub(crate) params: Vec<(usize, usize)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    pub(crate) module: usize,
+    pub(crate) context: Option<usize>,
+    pub(crate) kernel: usize,
+}
+
+/// A kernel of a module with the host function that stands for it, if one is registered.
+#[derive(Clone)]
+pub(crate) struct Runnable {
+    pub(crate) info: KernelInfo,
+    pub(crate) body: Option<KernelFn>,
+}
+
+impl std::fmt::Debug for Runnable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runnable")
+            .field("info", &self.info)
+            .field("registered", &self.body.is_some())
+            .finish()
+    }
+}

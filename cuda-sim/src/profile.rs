@@ -1,0 +1,241 @@
+//! Which GPU and which driver the software driver plays.
+
+use cuda_sys::CudaVersion;
+use std::fmt;
+use std::str::FromStr;
+
+/// A GPU, how many of it there are, and the CUDA version of the driver.
+///
+/// `H200 at 13.0` is what a real one answered; every other device and version is
+/// **unverified (from documentation)**, and says so when it is printed.
+///
+/// ```
+/// use cuda_sim::Profile;
+///
+/// let profile: Profile = "h200@12.4".parse()?;
+/// assert_eq!(profile.driver().to_string(), "12.4");
+/// assert!(!profile.is_recorded());
+/// # Ok::<_, cuda_sim::UnknownProfile>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    pub(crate) gpu: &'static Gpu,
+    pub(crate) driver: CudaVersion,
+    pub(crate) devices: u32,
+    pub(crate) seed: u64,
+}
+
+/// What is known of a GPU.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gpu {
+    pub(crate) key: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) capability: (u32, u32),
+    pub(crate) sms: u32,
+    /// In bytes.
+    pub(crate) memory: u64,
+    /// In kHz.
+    pub(crate) clock: u32,
+    pub(crate) shared_memory_per_sm: u32,
+    pub(crate) l2: u32,
+}
+
+const GPUS: [Gpu; 5] = [
+    Gpu {
+        key: "h200",
+        name: "NVIDIA H200",
+        capability: (9, 0),
+        sms: 132,
+        memory: 150_109_880_320,
+        clock: 1_980_000,
+        shared_memory_per_sm: 233_472,
+        l2: 62_914_560,
+    },
+    Gpu {
+        key: "h100",
+        name: "NVIDIA H100 80GB HBM3",
+        capability: (9, 0),
+        sms: 132,
+        memory: 85_899_345_920,
+        clock: 1_980_000,
+        shared_memory_per_sm: 233_472,
+        l2: 52_428_800,
+    },
+    Gpu {
+        key: "a100",
+        name: "NVIDIA A100-SXM4-80GB",
+        capability: (8, 0),
+        sms: 108,
+        memory: 85_899_345_920,
+        clock: 1_410_000,
+        shared_memory_per_sm: 167_936,
+        l2: 41_943_040,
+    },
+    Gpu {
+        key: "l40s",
+        name: "NVIDIA L40S",
+        capability: (8, 9),
+        sms: 142,
+        memory: 48_318_382_080,
+        clock: 2_520_000,
+        shared_memory_per_sm: 102_400,
+        l2: 100_663_296,
+    },
+    Gpu {
+        key: "p40",
+        name: "Tesla P40",
+        capability: (6, 1),
+        sms: 30,
+        memory: 25_769_803_776,
+        clock: 1_531_000,
+        shared_memory_per_sm: 98_304,
+        l2: 3_145_728,
+    },
+];
+
+/// The driver versions that are played.
+const VERSIONS: [CudaVersion; 8] = [
+    CudaVersion::new(11, 8),
+    CudaVersion::new(12, 2),
+    CudaVersion::new(12, 4),
+    CudaVersion::new(12, 6),
+    CudaVersion::new(12, 9),
+    RECORDED,
+    CudaVersion::new(13, 1),
+    CudaVersion::new(13, 5),
+];
+
+/// The version of the driver whose answers were recorded.
+const RECORDED: CudaVersion = CudaVersion::new(13, 0);
+
+impl Profile {
+    const fn of(gpu: &'static Gpu) -> Self {
+        Self {
+            gpu,
+            driver: RECORDED,
+            devices: 1,
+            seed: 0,
+        }
+    }
+
+    /// NVIDIA H200 (compute capability 9.0, 132 SMs), driver for CUDA 13.0: recorded.
+    pub const fn h200() -> Self {
+        Self::of(&GPUS[0])
+    }
+
+    /// NVIDIA H100 (9.0, 132 SMs): unverified (from documentation), as those that follow.
+    pub const fn h100() -> Self {
+        Self::of(&GPUS[1])
+    }
+
+    /// NVIDIA A100 (8.0, 108 SMs).
+    pub const fn a100() -> Self {
+        Self::of(&GPUS[2])
+    }
+
+    /// NVIDIA L40S (8.9, 142 SMs).
+    pub const fn l40s() -> Self {
+        Self::of(&GPUS[3])
+    }
+
+    /// Tesla P40 (6.1, 30 SMs).
+    pub const fn p40() -> Self {
+        Self::of(&GPUS[4])
+    }
+
+    /// The same GPU with a driver of another CUDA version: functions above it are absent, fields
+    /// newer than it are zero, and rules that changed with versions are that version's.
+    ///
+    /// # Errors
+    /// It is none of the versions that are played: 11.8, 12.2, 12.4, 12.6, 12.9, 13.0, 13.1, 13.5.
+    pub fn with_driver(self, driver: CudaVersion) -> Result<Self, UnknownProfile> {
+        if VERSIONS.contains(&driver) {
+            Ok(Self { driver, ..self })
+        } else {
+            Err(UnknownProfile(driver.to_string()))
+        }
+    }
+
+    /// Several of the GPU.
+    #[must_use]
+    pub fn with_devices(self, devices: u32) -> Self {
+        Self { devices, ..self }
+    }
+
+    /// What chooses among the streams that have work ready. One that found something is worth
+    /// keeping: it replays it.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The CUDA version of the driver.
+    pub fn driver(&self) -> CudaVersion {
+        self.driver
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Whether the answers are those of a real device and driver.
+    pub fn is_recorded(&self) -> bool {
+        self.gpu.key == "h200" && self.driver == RECORDED
+    }
+
+    /// The names of the GPUs, for [`str::parse`].
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        GPUS.iter().map(|gpu| gpu.key)
+    }
+}
+
+/// `H200, CUDA 13.0`; with a note where nothing real stands behind it.
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, CUDA {}", self.gpu.name, self.driver)?;
+        if !self.is_recorded() {
+            f.write_str(", unverified (from documentation)")?;
+        }
+        Ok(())
+    }
+}
+
+/// `h200`, or `h200@12.4`.
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(text: &str) -> Result<Self, UnknownProfile> {
+        let unknown = || UnknownProfile(text.to_owned());
+        let (key, version) = match text.split_once('@') {
+            Some((key, version)) => (key, Some(version)),
+            None => (text, None),
+        };
+        let gpu = GPUS.iter().find(|gpu| gpu.key == key).ok_or_else(unknown)?;
+        let profile = Self::of(gpu);
+        match version {
+            None => Ok(profile),
+            Some(version) => profile.with_driver(version.parse().map_err(|_| unknown())?),
+        }
+    }
+}
+
+/// There is no such profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownProfile(String);
+
+impl fmt::Display for UnknownProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let versions: Vec<String> = VERSIONS.iter().map(ToString::to_string).collect();
+        let names: Vec<&str> = Profile::names().collect();
+        write!(
+            f,
+            "no profile {}: there are {}, each with @ and a driver version of {}",
+            self.0,
+            names.join(", "),
+            versions.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for UnknownProfile {}

@@ -1,0 +1,201 @@
+//! What PTX text declares: its version, and the names and parameters of its kernels.
+//!
+//! Read, not compiled: a text that a real compiler refuses may pass here, but for what
+//! [`Refusal`] names.
+
+use crate::objects::KernelInfo;
+use std::ffi::CString;
+
+/// Why a text is no module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No `.version` where it has to be, or a directive that does not end.
+    Invalid(String),
+    /// Of a newer PTX than the driver's.
+    Version(u32, u32),
+}
+
+/// The kernels of a text, for a compiler that knows PTX up to `newest`.
+pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Vec<KernelInfo>, Refusal> {
+    let text = without_comments(text);
+    let invalid = |what: &str| Refusal::Invalid(what.to_owned());
+    let rest = text
+        .trim_start()
+        .strip_prefix(".version")
+        .ok_or_else(|| invalid("line 1; fatal   : missing .version directive"))?;
+    let version = rest.split_whitespace().next().unwrap_or_default();
+    let version = version
+        .split_once('.')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
+        .ok_or_else(|| invalid("line 1; fatal   : .version has no number"))?;
+    if version > newest {
+        return Err(Refusal::Version(version.0, version.1));
+    }
+    if !rest.contains(".target") {
+        return Err(invalid("fatal   : missing .target directive"));
+    }
+    for line in text.lines() {
+        check_registers(&text, line)?;
+    }
+    let mut kernels = Vec::new();
+    for entry in rest.split(".entry").skip(1) {
+        kernels.push(kernel(entry).ok_or_else(|| invalid("an .entry without an end"))?);
+    }
+    Ok(kernels)
+}
+
+/// One thing that a compiler refuses and people get wrong: an operand `%name` that nothing
+/// declares.
+fn check_registers(text: &str, line: &str) -> Result<(), Refusal> {
+    const SPECIAL: [&str; 14] = [
+        "clock",
+        "clock64",
+        "ctaid",
+        "dynamic_smem_size",
+        "globaltimer",
+        "gridid",
+        "laneid",
+        "lanemask_eq",
+        "nctaid",
+        "nsmid",
+        "ntid",
+        "smid",
+        "tid",
+        "warpid",
+    ];
+    let instruction = line.trim();
+    if instruction.starts_with('.') {
+        return Ok(());
+    }
+    for operand in instruction.split('%').skip(1) {
+        let name: String = operand
+            .chars()
+            .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+            .collect();
+        if !SPECIAL.contains(&name.as_str()) && !is_declared(text, &name) {
+            return Err(Refusal::Invalid(format!(
+                "error   : Unknown symbol '%{name}'"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// `.reg .b32 %name;` or `.reg .b32 %n<7>;`, which declares %n0 to %n6.
+fn is_declared(text: &str, name: &str) -> bool {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    text.split(['\n', ';'])
+        .filter_map(|statement| statement.split_once(".reg"))
+        .flat_map(|(_, declaration)| declaration.split([' ', ',', '\t']))
+        .filter_map(|word| word.strip_prefix('%'))
+        .any(|word| word == name || word.split_once('<').is_some_and(|(w, _)| w == stem))
+}
+
+fn without_comments(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    loop {
+        let line = rest.find("//");
+        let block = rest.find("/*");
+        let (start, end) = match (line, block) {
+            (None, None) => {
+                kept.push_str(rest);
+                return kept;
+            }
+            (Some(line), block) if block.is_none_or(|block| line < block) => {
+                (line, rest[line..].find('\n').map(|end| line + end))
+            }
+            (_, Some(block)) => (block, rest[block..].find("*/").map(|end| block + end + 2)),
+            (Some(line), None) => (line, None),
+        };
+        kept.push_str(&rest[..start]);
+        match end {
+            Some(end) => rest = &rest[end..],
+            None => return kept,
+        }
+    }
+}
+
+/// ` name( .param .u64 a, .param .u32 b )`: what follows an `.entry`.
+fn kernel(entry: &str) -> Option<KernelInfo> {
+    let entry = entry.trim_start();
+    let end = entry.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$'))?;
+    let name = &entry[..end];
+    let rest = entry[end..].trim_start();
+    let params = match rest.strip_prefix('(') {
+        Some(list) => params(&list[..list.find(')')?])?,
+        None => Vec::new(),
+    };
+    Some(KernelInfo {
+        name: name.to_owned(),
+        c_name: CString::new(name).ok()?,
+        params,
+    })
+}
+
+fn params(list: &str) -> Option<Vec<(usize, usize)>> {
+    let mut params = Vec::new();
+    let mut offset = 0usize;
+    for param in list
+        .split(',')
+        .map(str::trim)
+        .filter(|param| !param.is_empty())
+    {
+        let words: Vec<&str> = param.split_whitespace().collect();
+        let element = words
+            .iter()
+            .filter_map(|word| word.strip_prefix('.'))
+            .find_map(|word| {
+                word.trim_start_matches(|c: char| c.is_alphabetic())
+                    .parse()
+                    .ok()
+            })
+            .map(|bits: usize| bits / 8)?;
+        let align = words
+            .iter()
+            .position(|word| *word == ".align")
+            .and_then(|at| words.get(at + 1)?.parse().ok())
+            .unwrap_or(element);
+        // `.param .align 8 .b8 name[24]`
+        let count = param
+            .split_once('[')
+            .and_then(|(_, count)| count.trim_end_matches(']').trim().parse().ok())
+            .unwrap_or(1usize);
+        offset = offset.next_multiple_of(align.max(1));
+        params.push((offset, element * count));
+        offset += element * count;
+    }
+    Some(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Refusal, parse};
+
+    const TEXT: &str = "// .entry of a comment\n.version 6.0 /* .entry */\n.target sm_52\n\
+        .visible .entry add(\n .param .u64 a,\n .param .u32 n, .param .align 8 .b8 s[24]\n)\n\
+        { .reg .b32 %r<3>; .reg .f32 %x, %y;\n mov.u32 %r1, %tid.x;\n add.f32 %x, %y, %y;\n ret; }\n\
+        .entry nothing() { ret; }\n";
+
+    #[test]
+    fn kernels_have_names_and_parameters_with_their_offsets() {
+        let kernels = parse(TEXT, (8, 0)).expect("it is PTX");
+        assert_eq!(kernels.len(), 2);
+        assert_eq!(kernels[0].name, "add");
+        assert_eq!(kernels[0].params, [(0, 8), (8, 4), (16, 24)]);
+        assert_eq!(kernels[1].name, "nothing");
+        assert_eq!(kernels[1].params, []);
+    }
+
+    #[test]
+    fn a_newer_version_and_an_unknown_register_are_refused() {
+        let newer = TEXT.replace("6.0", "9.9");
+        assert_eq!(parse(&newer, (9, 0)), Err(Refusal::Version(9, 9)));
+        let wrong = TEXT.replace("%y, %y", "%y, %nonsense");
+        match parse(&wrong, (9, 0)) {
+            Err(Refusal::Invalid(what)) => assert!(what.contains("nonsense"), "{what}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(parse("", (9, 0)), Err(Refusal::Invalid(_))));
+    }
+}

@@ -1,0 +1,328 @@
+//! The one driver of the process: all of its state, under one lock.
+
+use crate::account::{Alive, mistake, record};
+use crate::exec::{Done, Executor, Work};
+use crate::handles::{Handles, State};
+use crate::memory::Memory;
+use crate::objects::{Context, ContextKind, Event, Function, Green, Module, Runnable, Stream};
+use crate::profile::Profile;
+use crate::{fault, kernel, thread};
+use core::ffi::c_void;
+use cuda_sys::{CUhostFn, CUresult};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a function of the driver answers: success, or a code.
+pub(crate) type Answer<T = ()> = Result<T, CUresult>;
+
+pub(crate) struct World {
+    pub(crate) profile: Profile,
+    pub(crate) initialised: bool,
+    /// Unique for ever: contexts, streams, green contexts.
+    next_id: u64,
+    /// Of each device: the handle of its primary context, for ever the same, and its retains.
+    pub(crate) primaries: Vec<(usize, usize)>,
+    pub(crate) contexts: Handles<Context>,
+    pub(crate) greens: Handles<Green>,
+    pub(crate) streams: Handles<Stream>,
+    pub(crate) events: Handles<Event>,
+    pub(crate) modules: Handles<Module>,
+    pub(crate) libraries: Handles<Module>,
+    pub(crate) functions: Handles<Function>,
+    pub(crate) descriptors: Handles<Vec<crate::api::green::Group>>,
+    pub(crate) graphs: Handles<usize>,
+    pub(crate) splits: u32,
+    pub(crate) memory: Memory,
+    pub(crate) executor: Executor,
+    /// An error that ended the process's use of the GPU.
+    pub(crate) fatal: Option<CUresult>,
+}
+
+static WORLD: Mutex<Option<World>> = Mutex::new(None);
+
+pub(crate) fn start(profile: Profile) {
+    let mut world = World {
+        initialised: false,
+        next_id: 1,
+        primaries: Vec::new(),
+        contexts: Handles::new(1),
+        greens: Handles::new(2),
+        streams: Handles::new(3),
+        events: Handles::new(4),
+        modules: Handles::new(5),
+        libraries: Handles::new(6),
+        functions: Handles::new(7),
+        descriptors: Handles::new(8),
+        graphs: Handles::new(9),
+        splits: 0,
+        memory: Memory::default(),
+        executor: Executor::new(profile.seed),
+        fatal: None,
+        profile,
+    };
+    for _ in 0..world.profile.devices {
+        let handle = world.contexts.reserve();
+        world.primaries.push((handle, 0));
+    }
+    *lock() = Some(world);
+}
+
+fn lock() -> MutexGuard<'static, Option<World>> {
+    WORLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn with<T>(f: impl FnOnce(&mut World) -> T) -> Option<T> {
+    lock().as_mut().map(f)
+}
+
+/// When a function may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Always: before `cuInit`, on callback threads, after a fatal error.
+    Always,
+    /// After `cuInit`; on callback threads and after a fatal error too.
+    Robust,
+    /// After `cuInit`, on callback threads, and not after a fatal error.
+    InCallbacks,
+    /// After `cuInit`, nowhere else.
+    Usual,
+}
+
+/// Something that the host is to run before the call can go on.
+pub(crate) type Callback = (CUhostFn, *mut c_void);
+
+/// Makes one call of the driver: faults, rules, the body, the account.
+pub(crate) fn call(
+    class: Class,
+    name: &'static str,
+    mut body: impl FnMut(&mut World) -> Answer,
+) -> CUresult {
+    let result = fault::hit(name).unwrap_or_else(|| {
+        // Unwinding into C would be undefined; a panic here is a bug of this crate.
+        catch_unwind(AssertUnwindSafe(|| guarded(class, &mut body))).unwrap_or_else(|_| {
+            eprintln!("cuda-sim: a bug in the software driver, in {name}");
+            std::process::abort()
+        })
+    });
+    record(name, result);
+    result
+}
+
+fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresult {
+    loop {
+        let callback = {
+            let mut world = lock();
+            let Some(world) = world.as_mut() else {
+                return CUresult::CUDA_ERROR_NOT_INITIALIZED;
+            };
+            if let Some(code) = world.refusal(class) {
+                return code;
+            }
+            match body(world) {
+                Err(code) if code == World::CALLBACK => world.executor.callback.take(),
+                Ok(()) => return CUresult::CUDA_SUCCESS,
+                Err(code) => return code,
+            }
+        };
+        // Outside of the lock: the callback may call the driver, which then refuses it.
+        if let Some((Some(function), data)) = callback {
+            thread::callback(|| {
+                // SAFETY: the caller of cuLaunchHostFunc gave a function and its argument.
+                unsafe { function(data) };
+            });
+        }
+    }
+}
+
+impl World {
+    /// Not a code of the driver's: a callback has to run, then the body again.
+    const CALLBACK: CUresult = CUresult(u32::MAX);
+
+    fn refusal(&self, class: Class) -> Option<CUresult> {
+        if class == Class::Always {
+            return None;
+        }
+        if !self.initialised {
+            return Some(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+        }
+        if thread::in_callback() && class == Class::Usual {
+            return Some(CUresult::CUDA_ERROR_NOT_PERMITTED);
+        }
+        self.fatal.filter(|_| class != Class::Robust)
+    }
+
+    pub(crate) fn new_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    /// The context that is current on this thread, alive.
+    pub(crate) fn current(&self) -> Answer<usize> {
+        let handle = thread::current().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        self.context(handle).map(|_| handle)
+    }
+
+    pub(crate) fn context(&self, handle: usize) -> Answer<&Context> {
+        match self.contexts.get(handle) {
+            Some(context) => Ok(context),
+            None if self.contexts.state(handle) == State::Dead => {
+                Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+            }
+            None => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+        }
+    }
+
+    /// Where memory and modules made in a context belong: a green context's view stands for the
+    /// primary context.
+    pub(crate) fn owner_of(&self, context: usize) -> Answer<usize> {
+        let its = self.context(context)?;
+        Ok(match its.kind {
+            ContextKind::View(_) => self.primaries[its.device].0,
+            ContextKind::Primary | ContextKind::Created => context,
+        })
+    }
+
+    pub(crate) fn device(&self, number: i32) -> Answer<usize> {
+        usize::try_from(number)
+            .ok()
+            .filter(|number| *number < self.primaries.len())
+            .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+    }
+
+    /// A stream by its handle: the default ones are those of the current context.
+    pub(crate) fn stream(&self, handle: usize) -> Answer<usize> {
+        if handle <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
+            let current = self.current()?;
+            return Ok(self.context(current)?.legacy);
+        }
+        match self.streams.state(handle) {
+            State::Alive => Ok(handle),
+            State::Dead => {
+                mistake("a stream is used after it was destroyed");
+                Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+            }
+            State::Unknown => {
+                mistake("a handle that is no stream is used as one");
+                Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+            }
+        }
+    }
+
+    pub(crate) fn event(&self, handle: usize) -> Answer<&Event> {
+        match self.events.get(handle) {
+            Some(event) => Ok(event),
+            None => {
+                if self.events.state(handle) == State::Dead {
+                    mistake("an event is used after it was destroyed");
+                }
+                Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+            }
+        }
+    }
+
+    /// Gives work to a stream, behind what its order asks for.
+    pub(crate) fn give(&mut self, stream: usize, work: Work, mut after: Vec<u64>) -> u64 {
+        let (context, blocking) = match self.streams.get(stream) {
+            Some(its) => (its.context, its.blocking),
+            None => return 0,
+        };
+        let legacy = self.contexts.get(context).map_or(0, |its| its.legacy);
+        if stream == legacy {
+            // The legacy default stream waits for all blocking streams of its context ...
+            let others = self
+                .streams
+                .iter()
+                .filter(|(_, other)| other.context == context && other.blocking);
+            after.extend(others.filter_map(|(_, other)| other.last));
+        } else if blocking {
+            // ... and they for it.
+            after.extend(self.streams.get(legacy).and_then(|legacy| legacy.last));
+        }
+        let id = self.executor.give(stream, work, after);
+        if let Some(its) = self.streams.get_mut(stream) {
+            its.last = Some(id);
+        }
+        id
+    }
+
+    /// Runs work until `done` says that it is enough.
+    pub(crate) fn run_until(&mut self, done: impl Fn(&Executor) -> bool) -> Answer {
+        while !done(&self.executor) {
+            if !self.step()? {
+                break;
+            }
+        }
+        self.fatal.map_or(Ok(()), Err)
+    }
+
+    /// Runs one operation, if one is ready.
+    pub(crate) fn step(&mut self) -> Answer<bool> {
+        if let Some(fatal) = self.fatal {
+            return Err(fatal);
+        }
+        match self.executor.step(&mut self.memory) {
+            None => return Ok(false),
+            Some(Done::Well) => {}
+            Some(Done::Recorded(event, tick)) => {
+                if let Some(event) = self.events.get_mut(event) {
+                    event.time = Some(tick);
+                }
+            }
+            Some(Done::Host(function, data)) => {
+                self.executor.callback = Some((function, data));
+                return Err(Self::CALLBACK);
+            }
+            Some(Done::Illegal(what)) => {
+                mistake(what);
+                self.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What `cuMemFree`, unloading and destroying contexts do first: all work runs.
+    pub(crate) fn run_all(&mut self) -> Answer {
+        self.run_until(|executor| executor.busy().next().is_none())
+    }
+
+    /// A kernel by its function, with the host function that stands for it now.
+    pub(crate) fn runnable(&self, function: usize) -> Answer<(Runnable, Option<usize>)> {
+        let function = self
+            .functions
+            .get(function)
+            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let module = self
+            .modules
+            .get(function.module)
+            .or_else(|| self.libraries.get(function.module));
+        let Some(module) = module else {
+            mistake("a kernel is launched after its module was unloaded");
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        };
+        let info = module.kernels[function.kernel].clone();
+        let body = kernel::find(&info.name);
+        Ok((Runnable { info, body }, function.context))
+    }
+
+    pub(crate) fn alive(&mut self) -> Alive {
+        // Callbacks wait for a wait; everything else, frees among it, runs.
+        let _ = self.run_all();
+        let is_own = |context: &Context| context.kind == ContextKind::Created;
+        let legacy: Vec<usize> = self.contexts.iter().map(|(_, its)| its.legacy).collect();
+        let named = |(handle, _): &(usize, &Stream)| !legacy.contains(handle);
+        Alive {
+            retains: self.primaries.iter().map(|(_, retains)| retains).sum(),
+            contexts: self.contexts.iter().filter(|(_, its)| is_own(its)).count(),
+            green_contexts: self.greens.len(),
+            streams: self.streams.iter().filter(named).count(),
+            events: self.events.len(),
+            modules: self.modules.len(),
+            libraries: self.libraries.len(),
+            device_allocations: self.memory.device_count(),
+            device_bytes: self.memory.used(),
+            pinned_allocations: self.memory.pinned_count(),
+        }
+    }
+}
