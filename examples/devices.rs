@@ -1,20 +1,32 @@
 //! What GPUs are there, and what can they do?
 //!
-//! `cargo run --example devices` for a summary, with `-- --all` for every attribute.
+//! `cargo run --example devices` for a summary, with `-- --all` for every attribute; `--sim PROFILE`
+//! asks the software driver.
+
+mod support;
 
 use cuda_safe::green::SmResource;
 use cuda_safe::{Device, Result, attribute};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let all = std::env::args().any(|argument| argument == "--all");
-    match report(all) {
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let sim = support::take_sim(&mut arguments)?;
+    if let Some(line) = support::choose(sim.as_deref())? {
+        println!("{line}");
+    }
+    report(arguments.iter().any(|argument| argument == "--all"))?;
+    Ok(())
 }
 
 fn report(all: bool) -> Result<()> {

@@ -1,21 +1,32 @@
 //! How does one run a kernel? Adds two vectors on the GPU and checks the sum.
 //!
-//! `cargo run --example vector_add`
+//! `cargo run --example vector_add`, with `-- --sim PROFILE` on the software driver.
+
+mod support;
 
 use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match add(1 << 20) {
-        Ok(wrong) => {
-            println!("{} sums, {wrong} wrong", 1 << 20);
-            ExitCode::from(u8::from(wrong != 0))
-        }
+    match run() {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run() -> Result<usize, Box<dyn std::error::Error>> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let sim = support::take_sim(&mut arguments)?;
+    if let Some(line) = support::choose(sim.as_deref())? {
+        println!("{line}");
+    }
+    let wrong = add(1 << 20)?;
+    println!("{} sums, {wrong} wrong", 1 << 20);
+    Ok(wrong)
 }
 
 /// Adds vectors of `n` elements; how many sums are wrong.

@@ -16,8 +16,9 @@
 //! A fault answers in the place of the function, which then has no effect. Faults end with the
 //! guard that [`Fault::inject`] gives.
 
+use crate::{thread, world};
 use cuda_sys::CUresult;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
@@ -123,6 +124,60 @@ impl Drop for Injected {
     fn drop(&mut self) {
         lock().retain(|active| !Arc::ptr_eq(active, &self.active));
     }
+}
+
+/// Bytes that allocations of a device may have together; `u64::MAX`: as many as the profile has.
+static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
+static STRICT: AtomicBool = AtomicBool::new(false);
+
+/// Device memory ends there, for the whole process, until the guard is dropped.
+pub fn limit_memory(bytes: u64) -> Limit {
+    MEMORY_LIMIT.store(bytes, Ordering::Relaxed);
+    Limit { strict: false }
+}
+
+/// A stricter driver than 580, until the guard is dropped: calls that name a stream, an event or
+/// memory answer `CUDA_ERROR_INVALID_CONTEXT` on a thread without a current context.
+pub fn strict_contexts() -> Limit {
+    STRICT.store(true, Ordering::Relaxed);
+    Limit { strict: true }
+}
+
+/// The device meets an illegal address now: as on a GPU, the process cannot use it any more.
+pub fn poison() {
+    world::with(|world| world.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+}
+
+/// [`limit_memory`] or [`strict_contexts`] in force; dropped, it ends.
+#[derive(Debug)]
+#[must_use = "the limit ends when this is dropped"]
+pub struct Limit {
+    strict: bool,
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        if self.strict {
+            STRICT.store(false, Ordering::Relaxed);
+        } else {
+            MEMORY_LIMIT.store(u64::MAX, Ordering::Relaxed);
+        }
+    }
+}
+
+pub(crate) fn memory_limit(all: u64) -> u64 {
+    MEMORY_LIMIT.load(Ordering::Relaxed).min(all)
+}
+
+/// The code of a strict driver for a call on a thread without a context.
+pub(crate) fn strictness(function: &str) -> Option<CUresult> {
+    const CONCERNED: [&str; 6] = [
+        "cuEvent", "cuFunc", "cuLaunch", "cuMem", "cuModule", "cuStream",
+    ];
+    let refused = STRICT.load(Ordering::Relaxed)
+        && thread::current().is_none()
+        && CONCERNED.iter().any(|prefix| function.starts_with(prefix));
+    refused.then_some(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
 /// The code that a call is to answer instead of doing something.

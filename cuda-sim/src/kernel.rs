@@ -17,6 +17,7 @@
 
 use crate::exec::Call;
 use crate::memory::Memory;
+use crate::objects::KernelInfo;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -36,6 +37,39 @@ pub fn register(
         .write()
         .unwrap_or_else(PoisonError::into_inner)
         .insert(name.to_owned(), Arc::new(body));
+}
+
+/// Binary images by their bytes: the names of their kernels, and the sizes of their parameters.
+static IMAGES: RwLock<Vec<(Vec<u8>, Vec<KernelInfo>)>> = RwLock::new(Vec::new());
+
+/// Makes a cubin or fatbin loadable, which is code for a GPU: its kernels by name, each with the
+/// sizes of its parameters. (What they do is for [`register`].)
+pub fn register_image(image: &[u8], kernels: &[(&str, &[usize])]) {
+    let info = |(name, sizes): &(&str, &[usize])| {
+        let mut offset = 0usize;
+        let place = |size: &usize| {
+            // Parameters of the sizes of numbers are aligned to them.
+            let at = offset.next_multiple_of((*size).clamp(1, 16).next_power_of_two());
+            offset = at + size;
+            (at, *size)
+        };
+        let params = sizes.iter().map(place).collect();
+        KernelInfo::new(name, params)
+    };
+    let kernels = kernels.iter().filter_map(info).collect();
+    IMAGES
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push((image.to_vec(), kernels));
+}
+
+/// The kernels of a registered image whose bytes are those that `byte` gives, one after another.
+pub(crate) fn find_image(mut byte: impl FnMut(usize) -> u8) -> Option<Vec<KernelInfo>> {
+    let images = IMAGES.read().unwrap_or_else(PoisonError::into_inner);
+    // Stops at the first other byte, so that nothing behind a shorter image is read.
+    let mut same = |image: &[u8]| image.iter().enumerate().all(|(at, its)| byte(at) == *its);
+    let found = images.iter().find(|(image, _)| same(image));
+    found.map(|(_, kernels)| kernels.clone())
 }
 
 pub(crate) fn find(name: &str) -> Option<KernelFn> {

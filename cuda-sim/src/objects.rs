@@ -85,6 +85,17 @@ pub(crate) struct KernelInfo {
     pub(crate) params: Vec<(usize, usize)>,
 }
 
+impl KernelInfo {
+    /// None for a name with a NUL in it.
+    pub(crate) fn new(name: &str, params: Vec<(usize, usize)>) -> Option<Self> {
+        Some(Self {
+            name: name.to_owned(),
+            c_name: std::ffi::CString::new(name).ok()?,
+            params,
+        })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
     pub(crate) module: usize,

@@ -4,7 +4,6 @@
 //! [`Refusal`] names.
 
 use crate::objects::KernelInfo;
-use std::ffi::CString;
 
 /// Why a text is no module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,11 +125,7 @@ fn kernel(entry: &str) -> Option<KernelInfo> {
         Some(list) => params(&list[..list.find(')')?])?,
         None => Vec::new(),
     };
-    Some(KernelInfo {
-        name: name.to_owned(),
-        c_name: CString::new(name).ok()?,
-        params,
-    })
+    KernelInfo::new(name, params)
 }
 
 fn params(list: &str) -> Option<Vec<(usize, usize)>> {

@@ -97,7 +97,8 @@ pub(crate) fn call(
     name: &'static str,
     mut body: impl FnMut(&mut World) -> Answer,
 ) -> CUresult {
-    let result = fault::hit(name).unwrap_or_else(|| {
+    let refused = fault::hit(name).or_else(|| fault::strictness(name));
+    let result = refused.unwrap_or_else(|| {
         // Unwinding into C would be undefined; a panic here is a bug of this crate.
         catch_unwind(AssertUnwindSafe(|| guarded(class, &mut body))).unwrap_or_else(|_| {
             eprintln!("cuda-sim: a bug in the software driver, in {name}");

@@ -12,6 +12,7 @@ Partitions a GPU's multiprocessors with green contexts, and shows where the work
 usage: partition [options]
 
   --device N            the device (default 0)
+  --sim PROFILE         the software driver instead of a GPU: h200, h200@12.4, a100, ...
   --by-count MIN        groups of at least MIN SMs, as many as there can be
   --max-groups N        ... but at most N
   --ignore-coscheduling ... finer groups, without large clusters
@@ -33,6 +34,7 @@ pub(crate) struct Options {
     pub(crate) ask: Ask,
     pub(crate) json: bool,
     pub(crate) svg: Option<PathBuf>,
+    pub(crate) sim: Option<String>,
 }
 
 /// What partitions are asked for.
@@ -49,7 +51,7 @@ pub(crate) enum Ask {
 
 pub(crate) fn parse() -> Result<Command, Error> {
     let mut parser = Parser::from_env();
-    let (mut device, mut json, mut svg) = (0, false, None);
+    let (mut device, mut json, mut svg, mut sim) = (0, false, None, None);
     let (mut min, mut max_groups, mut groups) = (None, None, None);
     let mut flags = SplitFlags::empty();
     while let Some(argument) = parser.next()? {
@@ -60,6 +62,7 @@ pub(crate) fn parse() -> Result<Command, Error> {
             Arg::Long("ignore-coscheduling") => flags |= SplitFlags::IGNORE_SM_COSCHEDULING,
             Arg::Long("max-cluster") => flags |= SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE,
             Arg::Long("groups") => groups = Some(sizes(&parser.value()?.string()?)?),
+            Arg::Long("sim") => sim = Some(parser.value()?.string()?),
             Arg::Long("json") => json = true,
             Arg::Long("svg") => svg = Some(parser.value()?.into()),
             Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
@@ -86,6 +89,7 @@ pub(crate) fn parse() -> Result<Command, Error> {
         ask,
         json,
         svg,
+        sim,
     }))
 }
 

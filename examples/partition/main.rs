@@ -9,6 +9,8 @@ mod ask;
 mod plan;
 mod prove;
 mod show;
+#[path = "../support/mod.rs"]
+mod support;
 mod svg;
 
 use ask::{Command, Options};
@@ -44,6 +46,14 @@ fn main() -> ExitCode {
 
 /// Partitions, proves and shows; whether the partitions are disjoint.
 fn partition(options: &Options) -> Result<bool, Error> {
+    if let Some(line) = support::choose(options.sim.as_deref())? {
+        // JSON is to be all that is on the standard output.
+        if options.json {
+            eprintln!("{line}");
+        } else {
+            println!("{line}");
+        }
+    }
     let device = Device::get(options.device)?;
     let plan = plan::make(&device, &options.ask)?;
     let report = Report {

@@ -5,6 +5,8 @@
 pub(crate) mod child;
 mod sim;
 
+pub(crate) use sim::register_kernels;
+
 use cuda_safe::{Context, CudaVersion, Device};
 use std::io::Write;
 use std::sync::OnceLock;
@@ -68,7 +70,7 @@ fn driver() -> &'static Driver {
         );
         match cuda_sim::install(profile) {
             Ok(()) => {
-                sim::register_kernels();
+                register_kernels();
                 Driver::Software
             }
             Err(why) => Driver::None(why.to_string()),

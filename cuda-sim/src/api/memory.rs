@@ -3,6 +3,7 @@
 use super::Out;
 use crate::account::mistake;
 use crate::exec::Work;
+use crate::fault;
 use crate::memory::Kind;
 use crate::world::{Answer, World};
 use core::ffi::{c_uint, c_void};
@@ -13,7 +14,8 @@ pub(super) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usi
     free.required()?;
     total.required()?;
     let all = world.profile.gpu.memory;
-    free.set(usize::try_from(all - world.memory.used()).unwrap_or(0));
+    let left = fault::memory_limit(all).saturating_sub(world.memory.used());
+    free.set(usize::try_from(left).unwrap_or(0));
     total.set(usize::try_from(all).unwrap_or(0));
     Ok(())
 }
@@ -23,7 +25,7 @@ pub(super) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
     let current = world.current()?;
     let owner = world.owner_of(current)?;
     world.forbidden_in_capture()?;
-    let limit = world.profile.gpu.memory;
+    let limit = fault::memory_limit(world.profile.gpu.memory);
     address.set(world.memory.allocate(size, Kind::Plain, owner, limit)?);
     Ok(())
 }
@@ -62,7 +64,7 @@ pub(super) fn allocate_async(
     let stream = world.stream(stream.addr())?;
     world.forbidden_in_capture()?;
     let context = world.streams.get(stream).map_or(0, |its| its.context);
-    let limit = world.profile.gpu.memory;
+    let limit = fault::memory_limit(world.profile.gpu.memory);
     let kind = Kind::Ordered {
         ready: false,
         freed: false,

@@ -4,6 +4,7 @@ use super::Out;
 use super::context::pointer;
 use crate::account::mistake;
 use crate::handles::State;
+use crate::kernel;
 use crate::objects::{Function, KernelInfo, Module};
 use crate::ptx::{self, Refusal};
 use crate::world::{Answer, World};
@@ -30,11 +31,17 @@ impl World {
         if image.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller has an image or text there, of a byte at least.
-        let first = unsafe { image.cast::<u8>().read() };
-        if first == 0x7f || first == 0x50 {
+        // SAFETY: the caller has an image or text there, and no byte is read behind one that
+        // already told them apart.
+        let byte = |at: usize| unsafe { image.cast::<u8>().wrapping_add(at).read() };
+        if matches!(byte(0), 0x7f | 0x50) {
             // A cubin or fatbin: code for a GPU, of which this is none.
-            return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+            let kernels = kernel::find_image(byte).ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?;
+            return Ok(Module {
+                context,
+                kernels: kernels.into(),
+                functions: Vec::new(),
+            });
         }
         // SAFETY: what is no image is text that ends with a NUL.
         let text = unsafe { CStr::from_ptr(image.cast()) };

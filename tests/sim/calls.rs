@@ -1,0 +1,105 @@
+//! What the safe layer calls: no more than C would.
+
+use crate::on;
+use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Stream};
+use cuda_sim::Profile;
+
+const VECTOR: &str = include_str!("../kernels/vector.ptx");
+
+/// The functions that `body` calls.
+fn calls(body: impl FnOnce()) -> Vec<&'static str> {
+    cuda_sim::clear_calls();
+    body();
+    cuda_sim::calls().iter().map(|call| call.function).collect()
+}
+
+fn stream(context: &Context) -> Stream {
+    context.stream().expect("a stream")
+}
+
+#[test]
+fn a_launch_with_two_buffers_is_one_call() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let add = module.kernel("add").expect("is there");
+        let add = add
+            .typed::<(&[f32], &[f32], &mut [f32], u32)>()
+            .expect("its parameters");
+        let a = DeviceBuffer::from_slice(&stream, &[1.0f32; 100]).expect("a copy");
+        let mut sum = DeviceBuffer::<f32>::zeroed(&stream, 100).expect("memory");
+        let config = LaunchConfig::for_elements(100, 64).expect("a shape");
+        let log = calls(|| {
+            // SAFETY: all three have 100 elements.
+            unsafe { add.launch(&stream, config, (&a, &a, &mut sum, 100)) }.expect("a launch");
+        });
+        assert_eq!(log, ["cuLaunchKernel"]);
+        assert_eq!(sum.to_vec().expect("a copy"), [2.0; 100]);
+    });
+}
+
+#[test]
+fn what_names_a_stream_event_or_buffer_is_one_call() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let event = context.event().expect("an event");
+        let from = DeviceBuffer::<u32>::zeroed(&stream, 10).expect("memory");
+        let mut to = DeviceBuffer::<u32>::zeroed(&stream, 10).expect("memory");
+        let one = |log: Vec<&str>, function: &str| assert_eq!(log, [function]);
+        one(
+            calls(|| event.record(&stream).expect("a record")),
+            "cuEventRecord",
+        );
+        one(
+            calls(|| stream.wait(&event).expect("a wait")),
+            "cuStreamWaitEvent",
+        );
+        one(
+            calls(|| to.copy_from(&from).expect("a copy")),
+            "cuMemcpyDtoDAsync_v2",
+        );
+        one(calls(|| to.fill(1).expect("a fill")), "cuMemsetD32Async");
+        one(calls(|| to.zero().expect("a fill")), "cuMemsetD8Async");
+        one(
+            calls(|| stream.synchronize().expect("a wait")),
+            "cuStreamSynchronize",
+        );
+        one(
+            calls(|| event.synchronize().expect("a wait")),
+            "cuEventSynchronize",
+        );
+        one(
+            calls(|| assert!(stream.is_idle().expect("a query"))),
+            "cuStreamQuery",
+        );
+        let mut made = None;
+        let allocate = || made = Some(DeviceBuffer::<u8>::uninit(&stream, 8).expect("memory"));
+        one(calls(allocate), "cuMemAllocAsync");
+    });
+}
+
+#[test]
+fn what_creates_gets_a_context_and_gives_it_back() {
+    on(Profile::h200(), |context| {
+        let around = |middle: &'static str| {
+            [
+                "cuCtxGetCurrent",
+                "cuCtxPushCurrent_v2",
+                middle,
+                "cuCtxGetCurrent",
+                "cuCtxPopCurrent_v2",
+            ]
+        };
+        let mut event = None;
+        let log = calls(|| event = Some(context.event().expect("an event")));
+        assert_eq!(log, around("cuEventCreate"));
+        // With the context current there is nothing to push.
+        let mut stream = None;
+        let log =
+            context.with_current(|_| calls(|| stream = Some(context.stream().expect("a stream"))));
+        assert_eq!(
+            log.expect("current"),
+            ["cuCtxGetCurrent", "cuStreamCreateWithPriority"]
+        );
+    });
+}

@@ -1,0 +1,97 @@
+//! Faults: which calls fail, and for whom.
+
+use crate::{context, on};
+use cuda_safe::sys::CUresult;
+use cuda_safe::{DeviceBuffer, Error};
+use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope, limit_memory};
+
+#[test]
+fn the_nth_call_of_a_function_fails_once() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let fault = Fault::of_function("cuMemAllocAsync")
+            .nth(2)
+            .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+            .inject(Scope::Thread);
+        let tries: Vec<bool> = (0..4)
+            .map(|_| DeviceBuffer::<u8>::uninit(&stream, 16).is_ok())
+            .collect();
+        assert_eq!(tries, [true, false, true, true]);
+        assert_eq!(fault.hits(), 1);
+    });
+}
+
+#[test]
+fn every_call_from_the_nth_on_fails_until_the_fault_ends() {
+    on(Profile::h200(), |context| {
+        let fault = Fault::of_any()
+            .nth(3)
+            .from_then_on()
+            .with(CUresult::CUDA_ERROR_UNKNOWN)
+            .inject(Scope::Process);
+        let (a, b) = (context.device().name(), context.device().name());
+        assert!(a.is_ok() && b.is_ok());
+        for _ in 0..3 {
+            let error = context.device().name().expect_err("the fault");
+            assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
+            assert!(error.to_string().starts_with("cuDeviceGetName"), "{error}");
+        }
+        assert_eq!(fault.hits(), 3);
+        drop(fault);
+        context.device().name().expect("it is over");
+    });
+}
+
+#[test]
+fn a_fault_of_one_thread_does_not_disturb_another() {
+    on(Profile::h200(), |context| {
+        let fault = Fault::of_function("cuEventCreate")
+            .from_then_on()
+            .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+            .inject(Scope::Thread);
+        std::thread::scope(|scope| {
+            scope.spawn(|| context.event().expect("another thread"));
+        });
+        context.event().expect_err("this thread");
+        assert_eq!(fault.hits(), 1);
+    });
+}
+
+#[test]
+fn memory_ends_at_a_limit() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let limit = limit_memory(1000);
+        let first = DeviceBuffer::<u8>::uninit(&stream, 600).expect("below the limit");
+        let error = DeviceBuffer::<u8>::uninit(&stream, 600).expect_err("above it");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert_eq!(context.memory_info().expect("known").free, 400);
+        drop(first);
+        stream.synchronize().expect("the free runs");
+        DeviceBuffer::<u8>::uninit(&stream, 600).expect("there is room again");
+        drop(limit);
+        DeviceBuffer::<u8>::uninit(&stream, 6000).expect("no limit");
+    });
+}
+
+#[test]
+fn a_poisoned_device_ends_the_use_of_the_gpu_and_drops_go_on_quietly() {
+    crate::common::child::in_child(&[], || {
+        crate::start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::from_slice(&stream, &[1u8; 8]).expect("a copy");
+        cuda_sim::fault::poison();
+        let error = stream.synchronize().expect_err("poisoned");
+        assert!(error.is_fatal());
+        let later = context.event().expect_err("everything fails");
+        assert!(
+            matches!(later, Error::Driver(_)) && later.is_fatal(),
+            "{later}"
+        );
+        drop((buffer, stream, context));
+        assert!(cuda_safe::leaked() >= 3);
+        assert_eq!(cuda_sim::stack_depth(), 0);
+    });
+}

@@ -1,0 +1,105 @@
+//! Guards of the current context that are ended in the wrong order, or find another context.
+
+use crate::{common, context, start};
+use cuda_safe::sys::{cuCtxPopCurrent_v2, cuCtxSetCurrent};
+use cuda_safe::{Context, ContextFlags, Error, Invalid};
+use cuda_sim::Profile;
+
+fn invalid(result: cuda_safe::Result<()>) -> Invalid {
+    match result {
+        Err(Error::Invalid(invalid)) => *invalid,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn with_two(body: impl FnOnce(Context, Context)) {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let primary = context();
+        let own = Context::create(&primary.device(), ContextFlags::empty()).expect("a context");
+        body(primary, own);
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_guard_that_ends_before_an_inner_one_leaves_its_context_alive() {
+    with_two(|primary, own| {
+        let outer = own.make_current().expect("current");
+        let inner = primary.make_current().expect("current");
+        drop(own);
+        assert_eq!(invalid(outer.finish()), Invalid::GuardOrder { inner: 1 });
+        inner.finish().expect("it is the innermost");
+        // What is current now is the outer guard's context: it must not have been destroyed.
+        assert_eq!(cuda_sim::stack_depth(), 1);
+        assert_eq!(cuda_sim::alive().contexts, 1);
+        assert_eq!(cuda_safe::leaked(), 1);
+    });
+}
+
+#[test]
+fn a_forgotten_guard_keeps_those_around_it_from_popping() {
+    with_two(|primary, own| {
+        let outer = own.make_current().expect("current");
+        std::mem::forget(primary.make_current().expect("current"));
+        drop(own);
+        assert_eq!(invalid(outer.finish()), Invalid::GuardOrder { inner: 1 });
+        assert_eq!(cuda_sim::stack_depth(), 2);
+        assert_eq!(cuda_sim::alive().contexts, 1);
+    });
+}
+
+#[test]
+fn a_guard_that_pushed_nothing_looks_all_the_same() {
+    with_two(|_, own| {
+        let outer = own.make_current().expect("current");
+        let inner = own.make_current().expect("already current");
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local. Somebody pops what is the outer guard's.
+        assert!(unsafe { cuCtxPopCurrent_v2(&raw mut popped) }.is_success());
+        let mismatch = invalid(inner.finish());
+        assert!(
+            matches!(mismatch, Invalid::ContextStack { found: 0, .. }),
+            "{mismatch}"
+        );
+        let mismatch = invalid(outer.finish());
+        assert!(
+            matches!(mismatch, Invalid::ContextStack { found: 0, .. }),
+            "{mismatch}"
+        );
+    });
+}
+
+#[test]
+fn a_top_that_others_replaced_is_left_to_them() {
+    with_two(|primary, own| {
+        let guard = own.make_current().expect("current");
+        // SAFETY: the context is alive; as the runtime API's cudaSetDevice does.
+        assert!(unsafe { cuCtxSetCurrent(primary.as_raw()) }.is_success());
+        let mismatch = invalid(guard.finish());
+        assert!(
+            matches!(mismatch, Invalid::ContextStack { .. }),
+            "{mismatch}"
+        );
+        assert_eq!(cuda_sim::stack_depth(), 1);
+    });
+}
+
+#[test]
+fn the_hook_hears_of_what_drop_cannot_return() {
+    with_two(|primary, own| {
+        let (sender, heard) = std::sync::mpsc::channel();
+        let sender = std::sync::Mutex::new(sender);
+        cuda_safe::set_report_hook(move |report| {
+            let sender = sender.lock().expect("no panic under it");
+            sender.send(report.to_string()).expect("the test listens");
+        });
+        let outer = own.make_current().expect("current");
+        let inner = primary.make_current().expect("current");
+        drop(outer);
+        drop(inner);
+        let report = heard.try_recv().expect("a report");
+        assert!(report.contains("guard"), "{report}");
+    });
+}

@@ -1,0 +1,204 @@
+//! Holes that reviews found, each with the scenario that fell through it.
+
+use crate::{common, context, on, start};
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::sys::{CUresult, cuStreamDestroy_v2};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Library, Module, Stream};
+use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
+
+const VECTOR: &str = include_str!("../kernels/vector.ptx");
+
+/// Owns a raw stream, as foreign code does.
+#[derive(Debug)]
+struct Foreign {
+    stream: cuda_safe::sys::CUstream,
+}
+
+// SAFETY: the driver lets any thread use a stream.
+unsafe impl Send for Foreign {}
+// SAFETY: as for Send.
+unsafe impl Sync for Foreign {}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // SAFETY: the owner of the stream destroys it, once.
+        let code = unsafe { cuStreamDestroy_v2(self.stream) };
+        assert!(code.is_success(), "the context is still alive: {code}");
+    }
+}
+
+#[test]
+fn a_foreign_owner_is_dropped_before_the_context_of_its_object() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream").leak();
+        let owner = Foreign { stream };
+        // SAFETY: the owner destroys the stream when it is dropped.
+        let foreign = unsafe { Stream::from_foreign(stream, &context, owner) };
+        let foreign = foreign.expect("a stream of its own");
+        drop(context);
+        drop(foreign);
+        // The stream that was leaked above held the context.
+        let device = cuda_safe::Device::get(0).expect("a device");
+        // SAFETY: that hold is given back.
+        let code = unsafe { cuda_safe::sys::cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
+        assert!(code.is_success());
+    });
+}
+
+#[test]
+fn text_that_is_no_ptx_does_not_reach_the_driver() {
+    on(Profile::h200(), |context| {
+        cuda_sim::clear_calls();
+        for text in ["\u{7f}ELF\u{2}\u{1}\u{1}", "\u{7f}TileIR", "P\u{ed}U"] {
+            for error in [
+                Module::from_ptx(&context, text).expect_err("no PTX"),
+                Library::from_ptx(text).expect_err("no PTX"),
+            ] {
+                assert!(
+                    matches!(&error, Error::Invalid(invalid) if **invalid == Invalid::NotPtx),
+                    "{error}"
+                );
+            }
+        }
+        let loads = |call: &cuda_sim::Call| call.function.contains("Load");
+        assert!(!cuda_sim::calls().iter().any(loads));
+    });
+}
+
+#[test]
+fn a_green_context_that_waits_for_its_release_keeps_its_sms() {
+    on(Profile::h200(), |context| {
+        let resource = || SmResource::of_device(&context.device()).expect("an H200 has them");
+        let split = resource().split_by_count(SplitByCount {
+            max_groups: Some(1),
+            ..Default::default()
+        });
+        let group = split.expect("a split").groups.pop().expect("a group");
+        let green = GreenContext::new([group]).expect("a green context");
+        {
+            let _refused = Fault::of_function("cuGreenCtxDestroy")
+                .with(CUresult::CUDA_ERROR_NOT_PERMITTED)
+                .inject(Scope::Thread);
+            drop(green);
+        }
+        let taken = resource().split_by_count(SplitByCount::default());
+        let taken = taken.expect_err("it waits in the queue, and its SMs are in use");
+        assert!(matches!(taken.error, Error::Invalid(_)), "{taken}");
+        context.synchronize().expect("the queue gets its turn");
+        taken
+            .value
+            .split_by_count(SplitByCount::default())
+            .expect("free again");
+    });
+}
+
+#[test]
+fn a_report_hook_may_own_what_reports_when_it_is_dropped() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        cuda_safe::set_report_hook(move |_| {
+            let _ = &stream;
+        });
+        let _fails = Fault::of_function("cuStreamDestroy_v2")
+            .with(CUresult::CUDA_ERROR_UNKNOWN)
+            .inject(Scope::Thread);
+        cuda_safe::set_report_hook(|_| {});
+        assert_eq!(cuda_safe::leaked(), 1);
+    });
+}
+
+#[test]
+fn a_panic_in_the_hook_is_swallowed_with_its_payload() {
+    struct Payload;
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            panic!("a payload that panics when it is dropped");
+        }
+    }
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        cuda_safe::set_report_hook(|_| std::panic::panic_any(Payload));
+        let _fails = Fault::of_function("cuEventDestroy_v2")
+            .with(CUresult::CUDA_ERROR_UNKNOWN)
+            .inject(Scope::Thread);
+        drop(context.event().expect("an event"));
+        assert_eq!(cuda_safe::leaked(), 1);
+    });
+}
+
+#[test]
+fn wrapping_a_foreign_context_leaves_nothing_behind() {
+    on(Profile::h200(), |context| {
+        let (sender, dropped) = std::sync::mpsc::channel();
+        #[derive(Debug)]
+        struct Tell(std::sync::mpsc::Sender<()>);
+        impl Drop for Tell {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        // A context that is dead: the owner comes back.
+        let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+        let raw = own.expect("a context").as_raw();
+        // SAFETY: it is not alive, which the driver says.
+        let refused = unsafe { Context::from_foreign(raw, Tell(sender)) };
+        let refused = refused.expect_err("destroyed");
+        assert_eq!(
+            refused.error.code(),
+            Some(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        );
+        assert!(
+            dropped.try_recv().is_err(),
+            "the owner is in what was given back"
+        );
+        drop(refused);
+        assert!(dropped.try_recv().is_ok());
+    });
+}
+
+#[test]
+fn a_query_is_repeated_with_the_context_where_a_driver_wants_one() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let event = context.event().expect("an event");
+        let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8; 8]).expect("a copy");
+        let strict = cuda_sim::fault::strict_contexts();
+        assert!(stream.is_idle().expect("a query"));
+        assert!(event.is_done().expect("a query"));
+        event.record(&stream).expect("a record");
+        stream.wait(&event).expect("a wait");
+        buffer.fill(3).expect("a fill");
+        assert_eq!(buffer.to_vec().expect("a copy"), [3; 8]);
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let add = module.kernel("add").expect("is there");
+        assert_eq!(
+            add.parameters().expect("known").map(|all| all.len()),
+            Some(4)
+        );
+        drop((buffer, event, stream, add, module));
+        drop(strict);
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
+fn a_library_that_does_not_compile_says_so_with_the_log_in_time() {
+    on(Profile::h200(), |context| {
+        let library = Library::from_ptx(VECTOR).expect("the test kernels");
+        let late = Fault::of_function("cuKernelGetFunction")
+            .with(CUresult::CUDA_ERROR_INVALID_PTX)
+            .inject(Scope::Thread);
+        let again = Fault::of_function("cuModuleLoadDataEx")
+            .with(CUresult::CUDA_ERROR_INVALID_PTX)
+            .inject(Scope::Thread);
+        let error = library
+            .kernel(&context, "add")
+            .expect_err("as the fault says");
+        assert!(matches!(error, Error::Compile(_)), "{error}");
+        assert_eq!((late.hits(), again.hits()), (1, 1));
+    });
+}

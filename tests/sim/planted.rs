@@ -1,0 +1,180 @@
+//! Bugs planted with raw calls: the software driver finds each kind.
+
+use crate::{common, start};
+use cuda_safe::sys::{
+    CUresult, cuCtxPushCurrent_v2, cuCtxSetCurrent, cuEventDestroy_v2, cuMemAllocAsync,
+    cuMemFreeAsync, cuMemHostAlloc, cuMemcpyDtoHAsync_v2, cuMemsetD8Async, cuStreamDestroy_v2,
+};
+use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Stream};
+use cuda_sim::{Alive, Profile};
+
+/// A process with the software driver, in which something goes wrong.
+#[track_caller]
+fn planted(body: impl FnOnce(&Context, &Stream)) {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = crate::context();
+        let stream = context.stream().expect("a stream");
+        body(&context, &stream);
+    });
+}
+
+#[track_caller]
+fn found(words: &str) {
+    let mistakes = cuda_sim::mistakes();
+    assert!(
+        mistakes.iter().any(|mistake| mistake.contains(words)),
+        "{words:?} is not among {mistakes:?}"
+    );
+}
+
+#[track_caller]
+fn well(result: CUresult) {
+    assert!(result.is_success(), "{result}");
+}
+
+/// Memory of the pool, taken with a raw call.
+fn allocate(stream: &Stream) -> u64 {
+    let mut address = 0;
+    // SAFETY: the pointer is to a local.
+    well(unsafe { cuMemAllocAsync(&raw mut address, 64, stream.as_raw()) });
+    address
+}
+
+#[test]
+fn a_missing_wait_shows_as_a_stale_read() {
+    planted(|context, stream| {
+        let _current = context.make_current().expect("current");
+        let mut host = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        well(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
+        let mut buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
+        buffer.fill(7).expect("a fill");
+        // SAFETY: both sides have 64 bytes.
+        well(unsafe { cuMemcpyDtoHAsync_v2(host, buffer.as_raw(), 64, stream.as_raw()) });
+        // SAFETY: the memory is alive; nothing has waited for the copy.
+        let early = unsafe { host.cast::<u8>().read() };
+        assert_eq!(early, 0, "the copy has not run, every time");
+        stream.synchronize().expect("a wait");
+        // SAFETY: as above, and the copy is done.
+        assert_eq!(unsafe { host.cast::<u8>().read() }, 7);
+    });
+}
+
+#[test]
+fn an_early_free_is_an_illegal_address() {
+    planted(|context, stream| {
+        let other = context.stream().expect("a stream");
+        let address = allocate(stream);
+        stream.synchronize().expect("a wait");
+        // SAFETY: it is not: the fill on the other stream is not in order with the free.
+        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        stream.synchronize().expect("a wait");
+        // SAFETY: as above.
+        let refused = unsafe { cuMemsetD8Async(address, 1, 64, other.as_raw()) };
+        assert!(!refused.is_success());
+        found("one allocation's");
+    });
+}
+
+#[test]
+fn a_use_before_the_allocation_is_an_illegal_address() {
+    planted(|context, stream| {
+        let other = context.stream().expect("a stream");
+        let address = allocate(stream);
+        // SAFETY: it is not: nothing orders the other stream behind the allocation.
+        well(unsafe { cuMemsetD8Async(address, 1, 64, other.as_raw()) });
+        let error = other.synchronize().expect_err("too early, every time");
+        assert!(error.is_fatal(), "{error}");
+        found("before their stream comes to the allocation");
+    });
+}
+
+#[test]
+fn a_double_free_is_named() {
+    planted(|_, stream| {
+        let address = allocate(stream);
+        // SAFETY: the first is right.
+        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        stream.synchronize().expect("a wait");
+        // SAFETY: the second is the bug.
+        let refused = unsafe { cuMemFreeAsync(address, stream.as_raw()) };
+        assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
+        found("which is no allocation, or freed");
+    });
+}
+
+#[test]
+fn a_double_destroy_and_a_use_after_destroy_are_named() {
+    planted(|context, stream| {
+        let event = context.event().expect("an event").leak();
+        // SAFETY: the first is right.
+        well(unsafe { cuEventDestroy_v2(event) });
+        // SAFETY: the second is the bug.
+        assert!(!unsafe { cuEventDestroy_v2(event) }.is_success());
+        found("an event is destroyed twice");
+        // SAFETY: the bug: the object still has it.
+        well(unsafe { cuStreamDestroy_v2(stream.as_raw()) });
+        stream.synchronize().expect_err("destroyed");
+        found("a stream is used after it was destroyed");
+    });
+}
+
+#[test]
+fn a_leak_is_counted() {
+    planted(|_, stream| {
+        allocate(stream);
+        assert_eq!(cuda_sim::alive().device_allocations, 1);
+        assert_eq!(cuda_sim::alive().device_bytes, 64);
+    });
+}
+
+#[test]
+fn a_wrong_context_is_refused() {
+    planted(|context, stream| {
+        let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+        let own = own.expect("a context");
+        let event = own.event().expect("an event");
+        // SAFETY: both are alive; the contexts differ, which is the bug.
+        let code = unsafe { cuda_safe::sys::cuEventRecord(event.as_raw(), stream.as_raw()) };
+        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
+    });
+}
+
+#[test]
+fn a_stack_left_changed_is_seen() {
+    planted(|context, _| {
+        assert_eq!(cuda_sim::stack_depth(), 0);
+        // SAFETY: the context is alive.
+        well(unsafe { cuCtxPushCurrent_v2(context.as_raw()) });
+        assert_eq!(cuda_sim::stack_depth(), 1);
+        // SAFETY: no context.
+        well(unsafe { cuCtxSetCurrent(std::ptr::null_mut()) });
+        assert_eq!(cuda_sim::stack_depth(), 0);
+    });
+}
+
+#[test]
+fn a_kernel_past_the_end_of_its_buffer_is_fatal() {
+    planted(|context, stream| {
+        let module = cuda_safe::Module::from_ptx(context, include_str!("../kernels/vector.ptx"));
+        let scale = module.expect("the test kernels").kernel("scale");
+        let scale = scale
+            .expect("is there")
+            .typed::<(&mut [i32], i32, i32, u32)>();
+        let mut x = DeviceBuffer::<i32>::zeroed(stream, 10).expect("memory");
+        let config = LaunchConfig::linear(1, 32);
+        // SAFETY: it is not: the buffer has 10 elements.
+        unsafe {
+            scale
+                .expect("its parameters")
+                .launch(stream, config, (&mut x, 1, 1, 11))
+        }
+        .expect("a launch does not wait");
+        let error = stream.synchronize().expect_err("an illegal address");
+        assert!(error.is_fatal(), "{error}");
+        found("go past the end of an allocation of 40 bytes");
+        let before = cuda_sim::alive();
+        assert_ne!(before, Alive::default(), "nothing can be released any more");
+    });
+}
