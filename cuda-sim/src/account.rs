@@ -26,7 +26,7 @@ pub(crate) fn record(function: &'static str, result: CUresult) {
         .unwrap_or_else(PoisonError::into_inner)
         .push(Call {
             function,
-            thread: std::thread::current().id(),
+            thread: thread::id(),
             result,
         });
 }

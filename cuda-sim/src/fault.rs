@@ -80,7 +80,7 @@ impl Fault {
 
     /// From now on, until the guard is dropped.
     pub fn inject(self, scope: Scope) -> Injected {
-        let thread = (scope == Scope::Thread).then(|| std::thread::current().id());
+        let thread = (scope == Scope::Thread).then(thread::id);
         let active = Arc::new(Active {
             fault: self,
             thread,
@@ -183,7 +183,7 @@ pub(crate) fn strictness(function: &str) -> Option<CUresult> {
 /// The code that a call is to answer instead of doing something.
 pub(crate) fn hit(function: &str) -> Option<CUresult> {
     let mut code = None;
-    let here = std::thread::current().id();
+    let here = thread::id();
     for active in lock().iter() {
         let fault = &active.fault;
         let concerned = fault.function.is_none_or(|name| name == function)

@@ -2,28 +2,40 @@
 
 use cuda_sys::CUstreamCaptureMode;
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::thread::ThreadId;
 
 thread_local! {
-    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// Never dropped: a program's own last words, after the end of thread locals, call the driver.
+    static STACK: ManuallyDrop<RefCell<Vec<usize>>> =
+        const { ManuallyDrop::new(RefCell::new(Vec::new())) };
     static MODE: Cell<CUstreamCaptureMode> =
         const { Cell::new(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL) };
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+    static ID: Cell<Option<ThreadId>> = const { Cell::new(None) };
+}
+
+/// Who calls. Kept, as std does not tell it at the very end of a thread, where C still may call.
+pub(crate) fn id() -> ThreadId {
+    let id = ID.get().unwrap_or_else(|| std::thread::current().id());
+    ID.set(Some(id));
+    id
 }
 
 pub(crate) fn push(context: usize) {
-    STACK.with_borrow_mut(|stack| stack.push(context));
+    STACK.with(|stack| stack.borrow_mut().push(context));
 }
 
 pub(crate) fn pop() -> Option<usize> {
-    STACK.with_borrow_mut(Vec::pop)
+    STACK.with(|stack| stack.borrow_mut().pop())
 }
 
 pub(crate) fn current() -> Option<usize> {
-    STACK.with_borrow(|stack| stack.last().copied())
+    STACK.with(|stack| stack.borrow().last().copied())
 }
 
 pub(crate) fn depth() -> usize {
-    STACK.with_borrow(Vec::len)
+    STACK.with(|stack| stack.borrow().len())
 }
 
 /// The mode of this thread; `mode` takes its place.

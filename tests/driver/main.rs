@@ -16,4 +16,6 @@ mod kernels;
 mod launch;
 mod memory;
 mod module;
+mod probes;
+mod recorded;
 mod stream;

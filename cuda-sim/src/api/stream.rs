@@ -43,7 +43,7 @@ impl World {
 
     /// A call that captures in a stricter mode forbid: it breaks them, and is refused.
     pub(super) fn forbidden_in_capture(&mut self) -> Answer {
-        let here = std::thread::current().id();
+        let here = crate::thread::id();
         if thread::mode() == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
             return Ok(());
         }
@@ -218,7 +218,7 @@ pub(super) fn begin_capture(world: &mut World, stream: CUstream, mode: Mode) -> 
     }
     its.capture = Some(Capture {
         mode,
-        thread: std::thread::current().id(),
+        thread: crate::thread::id(),
         status: Status::CU_STREAM_CAPTURE_STATUS_ACTIVE,
         nodes: 0,
     });

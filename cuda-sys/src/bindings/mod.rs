@@ -41,6 +41,12 @@ macro_rules! enums {
                 let mut names = Self::NAMES.iter();
                 names.find(|(_, value)| *value == self.0).map(|(name, _)| *name)
             }
+
+            /// The value of a C name. (A value may have several.)
+            pub fn from_name(name: &str) -> Option<Self> {
+                let mut names = Self::NAMES.iter();
+                names.find(|(its, _)| *its == name).map(|(_, value)| Self(*value))
+            }
         }
 
         enums! { @$kind $name: $repr }

@@ -1,0 +1,110 @@
+//! The driver at hand against what a real one answered: whole tables and single answers, in
+//! `cuda-sim/data/<device>-<version>/`.
+//!
+//! On a GPU, `CUDA_RECORD=1 cargo test --test driver recorded` writes them anew. Everywhere else
+//! they are what the driver at hand has to give, if it plays that device and version.
+
+use crate::common;
+use crate::need;
+use crate::probes;
+use cuda_safe::{Device, attribute};
+use std::fs;
+use std::path::PathBuf;
+
+/// The folder for the driver at hand; none if nothing is recorded for it, and that is not now.
+fn folder(device: &Device) -> Option<PathBuf> {
+    let name = device
+        .name()
+        .expect("a name")
+        .to_lowercase()
+        .replace(' ', "-");
+    let version = cuda_safe::version().expect("a driver");
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda-sim/data");
+    let folder = data.join(format!("{name}-{version}"));
+    if folder.is_dir() || recording() {
+        return Some(folder);
+    }
+    common::skip(&format!(
+        "nothing is recorded of {name} with a driver for CUDA {version}"
+    ));
+    None
+}
+
+fn recording() -> bool {
+    std::env::var_os("CUDA_RECORD").is_some() && !common::is_software()
+}
+
+/// Writes the answers, or compares them with those that were recorded, by what was asked.
+fn settle(device: &Device, file: &str, answers: &[(String, String)]) {
+    let folder = need!(folder(device));
+    let path = folder.join(file);
+    if recording() {
+        let lines = answers
+            .iter()
+            .map(|(what, answer)| format!("{what}: {answer}\n"));
+        let text: String = lines.collect();
+        fs::create_dir_all(&folder).expect("a folder to record into");
+        fs::write(&path, text).expect("a file to record into");
+        return;
+    }
+    let recorded = fs::read_to_string(&path).expect("it was recorded");
+    let mut differences = Vec::new();
+    let mut compared = 0;
+    for line in recorded.lines().filter(|line| !line.starts_with('#')) {
+        let (what, answer) = line.rsplit_once(": ").expect("what: answer");
+        match answers.iter().find(|(asked, _)| asked == what) {
+            Some((_, given)) if given == answer => compared += 1,
+            Some((_, given)) => {
+                differences.push(format!("{what}: recorded {answer}, given {given}"))
+            }
+            None => differences.push(format!("{what}: recorded {answer}, not asked any more")),
+        }
+    }
+    assert!(differences.is_empty(), "{file}: {differences:#?}");
+    assert!(compared > 30, "{file} has {compared} answers");
+}
+
+#[test]
+fn every_split_by_count_gives_the_recorded_groups() {
+    let device = need!(common::gpu());
+    need!(common::since(12, 5));
+    let mut splits = Vec::new();
+    for flags in 0..3 {
+        for min in 0..=probes::sm_count(&device) + 1 {
+            let split = probes::split(&device, flags, min);
+            splits.push((format!("flags {flags}, minimum {min}"), split));
+        }
+    }
+    settle(&device, "splits.txt", &splits);
+}
+
+#[test]
+fn single_calls_give_the_recorded_codes() {
+    need!(common::gpu());
+    need!(common::since(13, 0));
+    common::child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let answers = probes::answers(&device).into_iter();
+        let answers: Vec<_> = answers
+            .map(|(what, code)| (what, format!("{code:?}")))
+            .collect();
+        settle(&device, "answers.txt", &answers);
+    });
+}
+
+#[test]
+fn attributes_have_the_recorded_values() {
+    // What differs from machine to machine.
+    const OF_THE_MACHINE: [&str; 5] = [
+        "GPU_PCI_SUBSYSTEM_ID",
+        "HOST_NUMA_ID",
+        "NUMA_ID",
+        "PCI_BUS_ID",
+        "PCI_DEVICE_ID",
+    ];
+    let device = need!(common::gpu());
+    let all = attribute::all(&device).expect("the known ones").into_iter();
+    let all = all.filter(|(name, _)| !OF_THE_MACHINE.contains(name));
+    let all: Vec<_> = all.map(|(name, value)| (name.to_owned(), value)).collect();
+    settle(&device, "attributes.txt", &all);
+}
