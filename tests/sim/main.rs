@@ -10,6 +10,7 @@ mod fault;
 mod guards;
 mod holes;
 mod planted;
+mod streams;
 
 use cuda_safe::Context;
 use cuda_sim::Profile;

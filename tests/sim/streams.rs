@@ -1,0 +1,215 @@
+//! Host functions, default streams and captures of the software driver, by raw calls.
+
+use crate::on;
+use core::ffi::c_void;
+use cuda_safe::sys::{
+    CU_STREAM_LEGACY, CUgraph, CUresult, CUstreamCaptureMode as Mode,
+    CUstreamCaptureStatus as Status, cuGraphDestroy, cuLaunchHostFunc, cuMemAlloc_v2, cuMemFree_v2,
+    cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing,
+    cuStreamQuery, cuStreamSynchronize, cuThreadExchangeStreamCaptureMode,
+};
+use cuda_safe::{Context, DeviceBuffer, Stream, StreamOptions};
+use cuda_sim::Profile;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[track_caller]
+fn well(result: CUresult) {
+    assert!(result.is_success(), "{result}");
+}
+
+static RUNS: AtomicU32 = AtomicU32::new(0);
+static INSIDE: AtomicU32 = AtomicU32::new(0);
+
+/// Counts its runs, and keeps what the driver answers inside of it.
+unsafe extern "C" fn host(data: *mut c_void) {
+    RUNS.fetch_add(1, Ordering::Relaxed);
+    let mut address = 0;
+    // SAFETY: the pointer is to a local; it is refused.
+    let code = unsafe { cuMemAlloc_v2(&raw mut address, 64) };
+    INSIDE.store(code.0, Ordering::Relaxed);
+    if !data.is_null() {
+        // SAFETY: the data is a stream, which is idle but for this function.
+        let code = unsafe { cuStreamQuery(data.cast()) };
+        assert_ne!(code, CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
+}
+
+fn launch_host(stream: &Stream, data: *mut c_void) {
+    // SAFETY: the function and what it is given live as long as the process.
+    well(unsafe { cuLaunchHostFunc(stream.as_raw(), Some(host), data) });
+}
+
+#[test]
+fn a_host_function_runs_in_the_order_of_its_stream_and_may_call_little() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let other = context.stream().expect("a stream");
+        launch_host(&stream, other.as_raw().cast());
+        assert_eq!(RUNS.load(Ordering::Relaxed), 0, "nobody has waited");
+        stream.synchronize().expect("a wait");
+        assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+        let inside = CUresult(INSIDE.load(Ordering::Relaxed));
+        assert_eq!(inside, CUresult::CUDA_ERROR_NOT_PERMITTED);
+    });
+}
+
+#[test]
+fn what_is_dropped_in_a_host_function_is_released_after_it() {
+    unsafe extern "C" fn drop_it(data: *mut c_void) {
+        // SAFETY: the test gave a boxed buffer away, once.
+        drop(unsafe { Box::from_raw(data.cast::<DeviceBuffer<u8>>()) });
+    }
+    on(Profile::h200(), |context| {
+        let (a, b) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let buffer = Box::new(DeviceBuffer::<u8>::plain_zeroed(&b, 64).expect("memory"));
+        let data = Box::into_raw(buffer).cast();
+        // SAFETY: the function takes the box, once.
+        well(unsafe { cuLaunchHostFunc(a.as_raw(), Some(drop_it), data) });
+        a.synchronize().expect("a wait");
+        assert_eq!(cuda_safe::leaked(), 0);
+        context.synchronize().expect("the queue gets its turn");
+        assert_eq!(cuda_sim::alive().device_allocations, 0);
+    });
+}
+
+#[test]
+fn blocking_streams_and_the_legacy_stream_wait_for_each_other() {
+    on(Profile::h200().with_seed(7), |context| {
+        let blocking = StreamOptions {
+            blocking: true,
+            ..Default::default()
+        };
+        let blocking = context.stream_with(blocking).expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&blocking, 1).expect("memory");
+        let _current = context.make_current().expect("current");
+        for round in 0..10 {
+            buffer.fill(2 * round).expect("a fill");
+            let (at, value) = (buffer.as_raw(), 2 * round + 1);
+            // SAFETY: the byte is there.
+            well(unsafe { cuMemsetD8Async(at, value, 1, CU_STREAM_LEGACY) });
+            // SAFETY: the legacy stream of the current context.
+            well(unsafe { cuStreamSynchronize(CU_STREAM_LEGACY) });
+            assert_eq!(buffer.to_vec().expect("a copy"), [2 * round + 1]);
+        }
+    });
+}
+
+fn begin(stream: &Stream, mode: Mode) {
+    // SAFETY: the stream is alive.
+    well(unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) });
+}
+
+fn end(stream: &Stream) -> CUresult {
+    let mut graph: CUgraph = std::ptr::null_mut();
+    // SAFETY: the stream is alive, and the pointer is to a local.
+    let code = unsafe { cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
+    if code.is_success() {
+        // SAFETY: the graph was just made.
+        well(unsafe { cuGraphDestroy(graph) });
+    }
+    code
+}
+
+fn status(stream: &Stream) -> Status {
+    let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the stream is alive, and the pointer is to a local.
+    well(unsafe { cuStreamIsCapturing(stream.as_raw(), &raw mut status) });
+    status
+}
+
+/// A `cuMemAlloc` and `cuMemFree` while a stream is captured; what comes of the capture.
+fn allocate_during(context: &Context, mode: Mode, other_thread: bool, relaxed: bool) -> CUresult {
+    let stream = context.stream().expect("a stream");
+    begin(&stream, mode);
+    let work = || {
+        let _current = context.make_current().expect("current");
+        let mut mine = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        if relaxed {
+            // SAFETY: the pointer is to a local.
+            well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mine) });
+        }
+        let mut address = 0;
+        // SAFETY: the pointer is to a local.
+        let code = unsafe { cuMemAlloc_v2(&raw mut address, 64) };
+        if code.is_success() {
+            // SAFETY: it was just allocated, and nobody uses it.
+            let _ = unsafe { cuMemFree_v2(address) };
+        }
+        if relaxed {
+            // SAFETY: the pointer is to a local.
+            well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mine) });
+        }
+    };
+    if other_thread {
+        std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"));
+    } else {
+        work();
+    }
+    end(&stream)
+}
+
+/// The table that was measured on an H200.
+#[test]
+fn allocations_break_captures_as_they_do_on_a_real_driver() {
+    const BROKEN: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    const KEPT: CUresult = CUresult::CUDA_SUCCESS;
+    let (global, local) = (
+        Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+        Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    );
+    on(Profile::h200(), |context| {
+        assert_eq!(allocate_during(&context, global, true, false), BROKEN);
+        assert_eq!(allocate_during(&context, global, false, false), BROKEN);
+        assert_eq!(allocate_during(&context, local, true, false), KEPT);
+        assert_eq!(allocate_during(&context, local, false, false), BROKEN);
+        for other_thread in [false, true] {
+            assert_eq!(allocate_during(&context, global, other_thread, true), KEPT);
+            assert_eq!(allocate_during(&context, local, other_thread, true), KEPT);
+        }
+    });
+}
+
+#[test]
+fn drops_leave_captures_alone_and_buffers_of_a_captured_stream_wait() {
+    on(Profile::h200(), |context| {
+        let (captured, other) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let plain = DeviceBuffer::<u8>::plain_zeroed(&other, 64).expect("memory");
+        let ordered = DeviceBuffer::<u8>::zeroed(&other, 64).expect("memory");
+        let mut its = DeviceBuffer::<u8>::zeroed(&captured, 64).expect("memory");
+        let pinned = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        let event = context.event().expect("an event");
+        context.synchronize().expect("a wait");
+        begin(&captured, Mode::CU_STREAM_CAPTURE_MODE_GLOBAL);
+        its.fill(1).expect("captured");
+        drop((plain, ordered, pinned, event, other));
+        drop(its);
+        assert_eq!(status(&captured), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        well(end(&captured));
+        context.synchronize().expect("the queue gets its turn");
+        assert_eq!(cuda_sim::alive().device_allocations, 0);
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
+fn waiting_for_a_captured_stream_breaks_the_capture() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        let error = stream.synchronize().expect_err("in a capture");
+        assert_eq!(
+            error.code(),
+            Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        );
+        assert_eq!(
+            end(&stream),
+            CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+        );
+    });
+}
