@@ -24,7 +24,9 @@
 //!   marked *unverified (from documentation)*.
 //! - **Faults** on demand ([`fault`]): the n-th call, a function's n-th, all of them, once or from
 //!   then on, for a thread or the process; memory that ends at a limit.
-//! - **Accounting** ([`account`]): every call in order, what is alive, each thread's stack.
+//! - **Accounting**: every [call](calls) in order, what is [alive], each thread's stack.
+//!
+//! [`testing`] is a page on testing one's own crate with it.
 //!
 //! # What it is not
 //! Not an emulator: PTX is read for its kernels' names and parameters, and not run. A kernel is a
@@ -42,6 +44,8 @@ mod objects;
 mod profile;
 mod ptx;
 mod sms;
+#[doc = include_str!("testing.md")]
+pub mod testing {}
 mod thread;
 mod world;
 
