@@ -92,6 +92,9 @@ impl Context {
     /// The first retain in a process initialises it (some 100 ms); it is released with the last
     /// clone and the last thing made in it.
     ///
+    /// Other code of the process can reset it (`cuDevicePrimaryCtxReset`, `cudaDeviceReset`), which
+    /// kills all that anybody made in it: that is for the other code not to do.
+    ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_DEVICE_UNAVAILABLE` (exclusive mode), or a fatal
     /// error of earlier work.
@@ -188,6 +191,11 @@ impl Context {
             }
             Err(error) => Err(Rejected::new(error, owner)),
         }
+    }
+
+    /// The view of a green context, which `owner` keeps alive: also when it stays on a stack.
+    pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
+        Self::own(raw, device, Origin::Other(Hold::Foreign(Box::new(owner))))
     }
 
     fn own(raw: CUcontext, device: Device, origin: Origin) -> Self {

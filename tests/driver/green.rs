@@ -1,5 +1,5 @@
-use crate::common;
-use crate::kernels::{RecordSmid, Scale};
+use crate::common::{self, child};
+use crate::kernels::{Busy, RecordSmid, Scale};
 use crate::need;
 use cuda_safe::green::{
     GreenContext, Overlap, SmGroup, SmResource, Split, SplitByCount, SplitFlags,
@@ -336,5 +336,41 @@ fn green_contexts_are_used_and_dropped_on_many_threads() {
                 }
             });
         }
+    });
+}
+
+/// What a release of these waits for is measured for streams of the primary context; here for
+/// those of a green one.
+#[test]
+fn plain_memory_and_code_in_use_on_a_green_stream_are_released_after_the_work() {
+    need!(resource());
+    child::in_child(&[], || {
+        let resource = need!(resource());
+        let context = Context::primary(&resource.device()).expect("a primary context");
+        let group = smallest(resource).groups.pop().expect("a group");
+        let stream = GreenContext::new([group])
+            .and_then(|green| green.stream().map_err(|error| panic!("{error}")))
+            .expect("a stream of a green context");
+        let event = context.event().expect("an event");
+
+        let mut plain = DeviceBuffer::<i32>::plain_zeroed(&stream, 1000).expect("memory");
+        let scale = Scale::new(&context);
+        let busy = Busy::new(&context, &stream);
+        scale.run(&stream, &mut plain, 1, 1).expect("a launch");
+        event.record(&stream).expect("a record");
+        assert!(!event.is_done().expect("a query"), "the work takes a while");
+        drop(plain);
+        assert!(
+            event.is_done().expect("a query"),
+            "the memory waited for it"
+        );
+
+        let again = Busy::new(&context, &stream);
+        event.record(&stream).expect("a record");
+        assert!(!event.is_done().expect("a query"), "the work takes a while");
+        drop(again);
+        assert!(event.is_done().expect("a query"), "the code waited for it");
+        drop((busy, scale));
+        stream.synchronize().expect("nothing is broken");
     });
 }
