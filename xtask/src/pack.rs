@@ -169,11 +169,11 @@ sanitized() {
         --require-cuda-init no --target-processes all "$@"
 }
 
-# Runs a test binary by its name. Two want what is in the repository only (real drivers, sources
+# Runs a test binary by its name. Some want what is in the repository only (real drivers, sources
 # for the C compiler): they skip what they cannot do here, whatever CUDA_TESTS says.
 launch() (
     case $1 in
-        drivers | host) export CUDA_TESTS=skip CC=/nonexistent/cc ;;
+        drivers | host | libcuda) export CUDA_TESTS=skip CC=/nonexistent/cc ;;
     esac
     binary=$here/tests/$1
     shift

@@ -1,0 +1,51 @@
+//! Names and texts of the codes, as C has them.
+
+use core::ffi::{CStr, c_char};
+use cuda_sys::CUresult;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::sync::LazyLock;
+
+/// Name and text of each code that has them.
+static CODES: LazyLock<BTreeMap<CUresult, (CString, CString)>> = LazyLock::new(|| {
+    // The highest code, for what the driver does not know either, is 999.
+    let codes = (0..=CUresult::CUDA_ERROR_UNKNOWN.0).map(CUresult);
+    codes
+        .filter_map(|code| {
+            let name = CString::new(code.name()?).ok()?;
+            let text = CString::new(code.text()?).ok()?;
+            Some((code, (name, text)))
+        })
+        .collect()
+});
+
+/// `cuGetErrorName`.
+pub(crate) unsafe extern "C" fn name(code: CUresult, place: *mut *const c_char) -> CUresult {
+    let name = CODES.get(&code).map(|(name, _)| name.as_c_str());
+    // SAFETY: the caller's promise.
+    unsafe { tell(name, place) }
+}
+
+/// `cuGetErrorString`.
+pub(crate) unsafe extern "C" fn text(code: CUresult, place: *mut *const c_char) -> CUresult {
+    let text = CODES.get(&code).map(|(_, text)| text.as_c_str());
+    // SAFETY: the caller's promise.
+    unsafe { tell(text, place) }
+}
+
+/// Gives a text; of an unknown code null, and an error.
+///
+/// # Safety
+/// `place` is null or a place for a pointer.
+unsafe fn tell(text: Option<&'static CStr>, place: *mut *const c_char) -> CUresult {
+    if place.is_null() {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
+    let start = text.map_or(core::ptr::null(), CStr::as_ptr);
+    // SAFETY: it is not null, and so a place for a pointer.
+    unsafe { place.write(start) };
+    match text {
+        Some(_) => CUresult::CUDA_SUCCESS,
+        None => CUresult::CUDA_ERROR_INVALID_VALUE,
+    }
+}

@@ -1,0 +1,70 @@
+//! The functions that the library exports: the rows of `cuda-sys`, each with the symbol's own name
+//! and type, handing its arguments on.
+
+#![allow(
+    non_snake_case,
+    clippy::too_many_arguments,
+    clippy::wildcard_imports,
+    reason = "the names are NVIDIA's"
+)]
+
+use core::ffi::c_void;
+
+macro_rules! functions {
+    ($($(#[$meta:meta])* $index:literal $name:ident($($param:ident: $ty:ty),*);)*) => {
+        $(
+            // SAFETY (of the name): it is the driver's, and this library is there to be taken for
+            // the driver; nothing links it.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($param: $ty),*) -> CUresult {
+                let Some(entry) = driver::entry($index) else {
+                    return CUresult::CUDA_ERROR_NOT_FOUND;
+                };
+                // SAFETY: the entry at the symbol's place is a function of the symbol's type; or
+                // the one that says of everything that it is not supported, which reads none of
+                // its arguments, and which the caller clears them for.
+                let function = unsafe { transmute::<Entry, $name>(entry) };
+                // SAFETY: the caller keeps the rules of the function.
+                unsafe { function($($param),*) }
+            }
+        )*
+
+        /// Place and address of each.
+        pub(super) const ALL: &[(usize, *const c_void)] =
+            // The cast to the type of the symbol holds the signature.
+            &[$(($index, $name as $name as *const c_void)),*];
+    };
+}
+
+/// What the rows name.
+macro_rules! names {
+    () => {
+        use crate::driver::{self, Entry};
+        use core::ffi::*;
+        use core::mem::transmute;
+        use cuda_sys::*;
+    };
+}
+
+mod newest {
+    names!();
+    include!("../../../cuda-sys/src/bindings/functions.rs");
+}
+
+mod older {
+    names!();
+    use cuda_sys::abi::*;
+    include!("../../../cuda-sys/src/bindings/functions_abi.rs");
+}
+
+mod per_thread {
+    names!();
+    use cuda_sys::ptds::*;
+    include!("../../../cuda-sys/src/bindings/functions_ptds.rs");
+}
+
+/// Place and address of every function.
+pub(crate) fn all() -> impl Iterator<Item = (usize, *const c_void)> {
+    let all = [newest::ALL, older::ALL, per_thread::ALL];
+    all.into_iter().flatten().copied()
+}

@@ -1,0 +1,137 @@
+//! The software driver as a library, and programs that know nothing of it: in C, linked with it or
+//! looking its functions up, NVIDIA's own bindings for Python, and the crates of this workspace.
+#![cfg(target_os = "linux")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod lookup;
+mod programs;
+mod python;
+
+use common::skip;
+use serde::Deserialize;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What an H200 with driver 580 gave, `MINIMUM:GROUPSxSIZE+REMAINDER`: a line for each set of flags.
+const H200_SPLITS: &str = include_str!("h200-splits.txt");
+
+/// The minima that were recorded.
+fn minima() -> impl Iterator<Item = &'static str> {
+    let line = H200_SPLITS.lines().next().expect("a line for flags 0");
+    let splits = line.split(' ').filter_map(|word| word.split_once(':'));
+    splits.filter_map(|(min, split)| (!split.is_empty()).then_some(min))
+}
+
+/// A file that a build makes, as Cargo tells it.
+#[derive(Deserialize)]
+struct Artifact {
+    target: Target,
+    filenames: Vec<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// A folder with the driver, under the names that the linker and programs ask for; a skip where
+/// it cannot be built.
+fn driver() -> Option<PathBuf> {
+    let manifest = Path::new(REPOSITORY).join("Cargo.toml");
+    if !manifest.is_file() {
+        skip("the sources are elsewhere");
+        return None;
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        // A folder of its own: what Cargo builds for the tests may be under a lock, or not be for
+        // programs in C.
+        .args(["build", "--package=cuda-sim-cdylib", "--target-dir"])
+        .arg(folder().join("build"))
+        .args([
+            "--offline",
+            "--locked",
+            "--message-format=json-render-diagnostics",
+        ])
+        .arg("--manifest-path")
+        .arg(manifest)
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            skip("no cargo to build the driver with");
+            return None;
+        }
+        output => output.expect("starting cargo"),
+    };
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "building the driver:\n{stderr}");
+    let mut artifacts = stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
+        .filter(|artifact| artifact.target.name == "cuda_sim_cdylib");
+    let artifact = artifacts.next().expect("cargo tells what it built");
+
+    let folder = folder().join("driver");
+    fs::create_dir_all(&folder).expect("making the folder of the driver");
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        // Tests at the same time do the same: it appears whole.
+        let part = unique(&folder, name);
+        fs::copy(&artifact.filenames[0], &part).expect("copying the driver");
+        fs::rename(&part, folder.join(name)).expect("putting the driver in its place");
+    }
+    Some(folder)
+}
+
+/// A command that finds the driver, which plays `profile`.
+fn command(program: impl AsRef<Path>, driver: &Path, profile: &str) -> Command {
+    let mut command = Command::new(program.as_ref());
+    let mut search = driver.as_os_str().to_owned();
+    if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH") {
+        search.push(":");
+        search.push(inherited);
+    }
+    command
+        .env("LD_LIBRARY_PATH", search)
+        .env("CUDA_SIM", profile);
+    command
+}
+
+/// What a program says, which has to end well and complain of nothing.
+#[track_caller]
+fn output_of(command: &mut Command) -> String {
+    let output = command.output().expect("starting a program");
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success() && stderr.is_empty(),
+        "{} ({command:?}):\n{stdout}\n{stderr}",
+        output.status
+    );
+    stdout
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Where all of this lies.
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda");
+    fs::create_dir_all(&folder).expect("making the tests' folder");
+    folder
+}
+
+/// A path that nobody else has.
+fn unique(folder: &Path, name: &str) -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!("{name}.{}.{number}", std::process::id()))
+}

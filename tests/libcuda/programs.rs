@@ -1,0 +1,145 @@
+//! Programs in C.
+
+use crate::common::skip;
+use crate::{H200_SPLITS, REPOSITORY, command, driver, minima, need, output_of, text, unique};
+use cuda_sys::{CudaVersion, Function};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles `NAME.c` against the driver; a skip where there is no C compiler.
+fn compile(name: &str, driver: &Path) -> Option<PathBuf> {
+    let source = Path::new(REPOSITORY).join(format!("tests/libcuda/{name}.c"));
+    let program = unique(&crate::folder(), name);
+    let compiler = PathBuf::from(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    let output = Command::new(&compiler)
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .arg("-o")
+        .args([&program, &source])
+        .arg("-L")
+        .arg(driver)
+        // What a program does not call is not linked: then it has to open the driver itself.
+        .args(["-Wl,--as-needed", "-lcuda", "-ldl"])
+        // Whatever the compiler's default: bound at its call, what is missing ends the program.
+        .arg("-Wl,-z,now")
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            skip(&format!("no C compiler {}", compiler.display()));
+            return None;
+        }
+        output => output.expect("starting the C compiler"),
+    };
+    let messages = text(&output.stderr);
+    assert!(output.status.success(), "compiling {name}.c:\n{messages}");
+    Some(program)
+}
+
+/// What `program.c` says after it has listed and split what there is.
+const REST: &str = "\
+memory: as it was
+stack: created current, popped what was pushed, then as before, empty 201
+end of thread: well
+not played 801, newer 500, no code 1
+at exit: well
+";
+
+#[test]
+fn a_program_gets_what_an_h200_gives() {
+    let driver = need!(driver());
+    let program = need!(compile("program", &driver));
+    let output = output_of(command(&program, &driver, "h200").args(minima()));
+    assert_eq!(
+        output,
+        format!(
+            "before cuInit: 3\n\
+             device 0: NVIDIA H200, 132 SMs, 9.0, driver 13000\n\
+             {H200_SPLITS}{REST}"
+        )
+    );
+    // And without being told which.
+    let mut untold = command(&program, &driver, "");
+    let again = output_of(untold.args(minima()).env_remove("CUDA_SIM"));
+    assert_eq!(again, output);
+    remove(&program);
+}
+
+#[test]
+fn a_program_gets_the_profile_that_it_is_started_with() {
+    let driver = need!(driver());
+    let program = need!(compile("program", &driver));
+    let output = output_of(command(&program, &driver, "a100@12.4").arg("16"));
+    assert_eq!(
+        output,
+        format!(
+            "before cuInit: 3\n\
+             device 0: NVIDIA A100-SXM4-80GB, 108 SMs, 8.0, driver 12040\n\
+             split flags=0: 16:6x16+12\n\
+             split flags=1: 16:6x16+12\n\
+             {REST}"
+        )
+    );
+    remove(&program);
+}
+
+#[test]
+fn what_names_no_profile_is_a_driver_without_a_device() {
+    let driver = need!(driver());
+    let program = need!(compile("program", &driver));
+    let output = command(&program, &driver, "voodoo2")
+        .output()
+        .expect("starting a program");
+    assert!(output.status.success());
+    assert_eq!(
+        text(&output.stdout),
+        "before cuInit: 3\nno device: CUDA_ERROR_NO_DEVICE\n"
+    );
+    let told = text(&output.stderr);
+    assert!(
+        told.starts_with("cuda-sim: CUDA_SIM: no profile voodoo2: there are h200, "),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 1);
+    remove(&program);
+}
+
+#[test]
+fn a_program_finds_the_functions_of_its_driver_and_no_others() {
+    let driver = need!(driver());
+    let program = need!(compile("lookup", &driver));
+    let mut names = String::new();
+    for function in Function::all() {
+        writeln!(names, "{}", function.symbol()).expect("a string takes any text");
+    }
+    let list = unique(&crate::folder(), "names");
+    fs::write(&list, names).expect("writing the names");
+    for (profile, version) in [
+        ("h200@13.5", CudaVersion::BINDINGS),
+        ("h200", CudaVersion::new(13, 0)),
+        ("h200@12.4", CudaVersion::new(12, 4)),
+        ("h200@11.8", CudaVersion::new(11, 8)),
+    ] {
+        let (mut expected, mut there) = (String::new(), 0);
+        for function in Function::all() {
+            if function.since() <= version {
+                there += 1;
+            } else {
+                let name = function.symbol();
+                writeln!(expected, "missing: {name}").expect("a string takes any text");
+            }
+        }
+        let all = Function::all().len();
+        writeln!(expected, "{there} of {all}, thread 0").expect("a string takes any text");
+        let names = File::open(&list).expect("reading the names");
+        let output = output_of(command(&program, &driver, profile).stdin(names));
+        assert_eq!(output, expected, "{profile}");
+    }
+    remove(&list);
+    remove(&program);
+}
+
+fn remove(file: &Path) {
+    fs::remove_file(file).expect("a file of this test");
+}

@@ -1,0 +1,74 @@
+//! NVIDIA's own bindings for Python, `cuda-bindings`, which ask `cuGetProcAddress_v2` for all.
+
+use crate::common::skip;
+use crate::{H200_SPLITS, REPOSITORY, command, driver, minima, need, output_of, text, unique};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the package lies, installed into the repository's `target` if it is not there; a skip
+/// where it cannot be had.
+fn bindings() -> Option<PathBuf> {
+    let python = Path::new(REPOSITORY).join("target/python");
+    let folder = python.join("cuda-bindings");
+    let pins = Path::new(REPOSITORY).join("tests/libcuda/requirements.txt");
+    let pinned = fs::read(&pins).expect("the list of what is installed");
+    // A copy of the list says what is there; another Python than then cannot import it.
+    let is_there = fs::read(folder.join("requirements.txt")).is_ok_and(|there| there == pinned);
+    if is_there && is_importable(&folder) {
+        return Some(folder);
+    }
+    fs::create_dir_all(&python).expect("making the folder for Python");
+    let part = unique(&python, "cuda-bindings");
+    let output = Command::new("python3")
+        .args(["-m", "pip", "install", "--quiet", "--retries=1"])
+        .args(["--disable-pip-version-check", "--no-warn-conflicts"])
+        .args(["--only-binary=:all:", "--require-hashes", "--requirement"])
+        .arg(&pins)
+        .arg("--target")
+        .arg(&part)
+        .output();
+    let why = match output {
+        Err(error) => error.to_string(),
+        Ok(output) if !output.status.success() => text(&output.stderr),
+        Ok(_) => {
+            fs::write(part.join("requirements.txt"), &pinned).expect("writing the list");
+            // Where there is none, or another test's of the same.
+            let _ = fs::remove_dir_all(&folder);
+            fs::rename(&part, &folder).expect("putting the package in its place");
+            return Some(folder);
+        }
+    };
+    let _ = fs::remove_dir_all(&part);
+    let why = why.lines().last().unwrap_or("pip failed without a word");
+    skip(&format!("no cuda-bindings for Python: {why}"));
+    None
+}
+
+fn is_importable(folder: &Path) -> bool {
+    let output = Command::new("python3")
+        .args(["-c", "import cuda.bindings.driver"])
+        .env("PYTHONPATH", folder)
+        .output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn nvidias_python_bindings_get_what_an_h200_gives() {
+    let driver = need!(driver());
+    let bindings = need!(bindings());
+    let mut program = command("python3", &driver, "h200");
+    program
+        .arg(Path::new(REPOSITORY).join("tests/libcuda/splits.py"))
+        .args(minima())
+        .env("PYTHONPATH", bindings);
+    assert_eq!(
+        output_of(&mut program),
+        format!(
+            "device 0: NVIDIA H200, 132 SMs, 9.0, driver 13000\n\
+             {H200_SPLITS}\
+             memory: as it was\n\
+             not played: CUDA_ERROR_NOT_SUPPORTED\n"
+        )
+    );
+}
