@@ -27,7 +27,15 @@ pub(crate) fn push(context: usize) {
 }
 
 pub(crate) fn pop() -> Option<usize> {
-    STACK.with(|stack| stack.borrow_mut().pop())
+    STACK.with(|stack| {
+        let mut stack = stack.borrow_mut();
+        let popped = stack.pop();
+        if stack.is_empty() {
+            // What is never dropped is not to keep memory either.
+            *stack = Vec::new();
+        }
+        popped
+    })
 }
 
 pub(crate) fn current() -> Option<usize> {

@@ -12,6 +12,7 @@ mod drops;
 mod event;
 mod fatal;
 mod green;
+mod handles;
 mod kernels;
 mod launch;
 mod memory;

@@ -1,5 +1,6 @@
 //! The project's chores: `cargo xtask COMMAND`. One file a command.
 
+mod asan;
 mod bind;
 mod coverage;
 mod debian;
@@ -7,6 +8,7 @@ mod drivers;
 mod generated;
 mod header_check;
 mod headers;
+mod line_coverage;
 mod pack;
 mod regen;
 mod symbols;
@@ -24,6 +26,9 @@ usage: cargo xtask COMMAND
   coverage [--check]                       write COVERAGE.md; --check: only compare
   header-check [VERSION ...]               hold cuda-sys against the pinned headers (default: all of them)
   drivers                                  fetch real libcuda.so files from Debian into target/drivers
+  asan                                     run the tests that need no GPU under AddressSanitizer
+  line-coverage [--missing]                line coverage of cuda-safe by the tests that need no GPU;
+                                           --missing: also which lines they do not reach
   msrv                                     check that the oldest supported compiler builds the crates
   pack DIR                                 build tests and examples for a GPU machine without Rust
 ";
@@ -37,6 +42,8 @@ fn main() -> ExitCode {
         Some("coverage") => coverage::run(rest),
         Some("header-check") => header_check::run(rest),
         Some("drivers") => drivers::run(rest),
+        Some("asan") => asan::run(rest),
+        Some("line-coverage") => line_coverage::run(rest),
         Some("msrv") => toolchain::msrv(rest),
         Some("pack") => pack::run(rest),
         _ => {

@@ -1,0 +1,123 @@
+//! `cargo xtask asan`: the tests that need no GPU, under `AddressSanitizer`.
+//!
+//! The sanitizer's switch is for nightly compilers, hence `RUSTC_BOOTSTRAP`; its runtime comes with
+//! every toolchain of this target, so nothing is installed. Doctests are left out: rustdoc would
+//! need the switch as well, and they show how to call the crates rather than test them.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{debian, root};
+
+/// The crates with unit tests.
+const CRATES: &[&str] = &["cuda-sys", "cuda-safe", "cuda-sim"];
+
+/// The test binaries that need no GPU and no real driver. (Not `faults`, which starts many
+/// processes and takes too long here.)
+const BINARIES: &[&str] = &["host", "driver", "sim"];
+
+/// What leaks by design: what is allocated under one of these functions, and what only that keeps
+/// alive, may leak. Every other leak is an error, in a test binary or in a process that a test
+/// starts. (Switching `LeakSanitizer` off would be simpler, and hide all the others.)
+const LEAKING: &[&str] = &[
+    // A test: it forgets a stream, an event and a guard.
+    "forgetting_leaks_and_nothing_else",
+    // A test: its guard pops nothing, so it keeps its context for good.
+    "a_guard_that_finds_another_context_pops_nothing_and_says_so",
+];
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    ensure!(args.is_empty(), "asan takes no arguments");
+    let folder = root().join("target/asan");
+    let suppressions = write_suppressions(&folder)?;
+    let mut tests = tests(&folder)?;
+    tests.env(
+        "LSAN_OPTIONS",
+        format!("suppressions={suppressions}:print_suppressions=0"),
+    );
+    let passed = count_passed(&mut tests)?;
+    println!("asan: {passed} tests passed, without an error or a leak");
+    Ok(())
+}
+
+/// The file that tells `LeakSanitizer` what may leak.
+fn write_suppressions(folder: &Path) -> Result<String> {
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let path = folder.join("leaks.supp");
+    let rules: String = LEAKING
+        .iter()
+        .map(|function| format!("leak:{function}\n"))
+        .collect();
+    fs::write(&path, rules).with_context(|| format!("writing {}", path.display()))?;
+    path.into_os_string()
+        .into_string()
+        .ok()
+        .context("the path of the workspace is not UTF-8")
+}
+
+/// The command that builds and runs the tests.
+fn tests(folder: &Path) -> Result<Command> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .current_dir(root())
+        .args(["test", "--no-fail-fast", "--lib", "-p", "cuda-workbench"])
+        // With a target named, build scripts and macros, which run in cargo and rustc, stay as
+        // they are.
+        .args(["--target", &host()?, "--target-dir"])
+        .arg(folder)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", flags())
+        // The suppressions name functions. Where there is no llvm-symbolizer, addr2line, which
+        // comes with the linker, knows their names.
+        .env("ASAN_OPTIONS", "allow_addr2line=1");
+    for name in CRATES {
+        cargo.args(["-p", name]);
+    }
+    for binary in BINARIES {
+        cargo.args(["--test", binary]);
+    }
+    Ok(cargo)
+}
+
+/// The triple of this machine.
+fn host() -> Result<String> {
+    let version = debian::stdout(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc names no host")
+}
+
+/// The compiler's flags, with those that the caller sets.
+fn flags() -> String {
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    format!("{flags} -Zsanitizer=address")
+        .trim_start()
+        .to_owned()
+}
+
+/// Runs the tests and shows what they print; how many passed.
+fn count_passed(tests: &mut Command) -> Result<usize> {
+    let mut child = tests
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running cargo test")?;
+    let output = child.stdout.take().context("cargo has no output")?;
+    let mut passed = 0;
+    for line in BufReader::new(output).lines() {
+        let line = line.context("reading what cargo prints")?;
+        println!("{line}");
+        // "test result: ok. 12 passed; 0 failed; ..."
+        let result = line.strip_prefix("test result: ok. ");
+        let count = result.and_then(|result| result.split(' ').next()?.parse::<usize>().ok());
+        passed += count.unwrap_or_default();
+    }
+    let status = child.wait().context("waiting for cargo test")?;
+    ensure!(
+        status.success(),
+        "AddressSanitizer or a test reports an error, see above"
+    );
+    Ok(passed)
+}

@@ -1,0 +1,202 @@
+//! `cargo xtask line-coverage [--missing]`: how much of cuda-safe the tests reach without a GPU.
+//!
+//! The work is cargo-tarpaulin's, with its `llvm` engine: the compiler counts, and tarpaulin reads
+//! the counts itself, so no LLVM tools are needed. Its other engine, `ptrace`, sets breakpoints; it
+//! crashes tests that start threads, which ours do all the time.
+//!
+//! What a process counts is written when it exits. Lines that run only in a forked child, which
+//! ends by `_exit`, are therefore missing though they are tested: `fork::forked`, and the early
+//! returns of a forked process.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::{debian, root};
+
+/// The release of cargo-tarpaulin. It builds with Rust 1.95 and reads the counts of its LLVM (22).
+const TARPAULIN: &str = "0.37.5";
+
+/// The test binaries to run, and what the software driver plays for them: what it plays by itself,
+/// and a driver so old that the older functions are called.
+const RUNS: &[(&str, &[&str])] = &[
+    // `faults` brings profiles of its own.
+    ("h200", &["host", "driver", "sim", "faults"]),
+    ("p40@11.8", &["driver"]),
+];
+
+const SOURCES: &str = "cuda-safe/src";
+
+/// The least share of the lines, in percent.
+const LEAST: usize = 85;
+
+/// Of each file below [`SOURCES`], its lines with code, and whether they ran.
+type Lines = BTreeMap<String, BTreeMap<usize, bool>>;
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let missing = args == ["--missing"];
+    ensure!(
+        args.is_empty() || missing,
+        "line-coverage knows --missing only"
+    );
+    let tarpaulin = provide_tarpaulin()?;
+    let mut lines = Lines::new();
+    for (profile, binaries) in RUNS {
+        let report = measure(&tarpaulin, profile, binaries)?;
+        add(&mut lines, &report)?;
+    }
+    // Some files are all declarations.
+    lines.retain(|_, lines| !lines.is_empty());
+    for (file, lines) in &lines {
+        println!("{SOURCES}/{file}: {}/{}", count(lines), lines.len());
+        if missing && count(lines) < lines.len() {
+            println!("    {}", ranges(lines));
+        }
+    }
+    let total = lines.values().map(BTreeMap::len).sum::<usize>();
+    let covered = lines.values().map(count).sum::<usize>();
+    ensure!(total > 0, "no lines of {SOURCES} were measured");
+    let percent = 100.0 * covered as f64 / total as f64;
+    println!("{SOURCES}: {covered} of {total} lines, {percent:.1} %");
+    ensure!(
+        covered * 100 >= total * LEAST,
+        "the tests reach less than {LEAST} % of the lines"
+    );
+    Ok(())
+}
+
+/// The program, in `target/tools`; installed unless an earlier run did.
+fn provide_tarpaulin() -> Result<PathBuf> {
+    let tools = root().join("target/tools");
+    let program = tools.join("bin/cargo-tarpaulin");
+    let version = debian::stdout(Command::new(&program).args(["tarpaulin", "--version"]));
+    if version.is_ok_and(|version| version.trim().ends_with(&format!(" {TARPAULIN}"))) {
+        return Ok(program);
+    }
+    println!("line-coverage: installing cargo-tarpaulin {TARPAULIN} into target/tools");
+    let status = Command::new(env!("CARGO"))
+        .args(["install", "cargo-tarpaulin", "--locked", "--force"])
+        // The default features send results to a service, which takes OpenSSL.
+        .args(["--version", TARPAULIN, "--no-default-features", "--root"])
+        .arg(&tools)
+        // Warnings in it are not ours.
+        .env_remove("RUSTFLAGS")
+        .status()
+        .context("running cargo install")?;
+    ensure!(status.success(), "cargo-tarpaulin does not install");
+    Ok(program)
+}
+
+/// Runs the tests on that driver: the report. What they print goes into a file beside it.
+fn measure(tarpaulin: &Path, profile: &str, binaries: &[&str]) -> Result<PathBuf> {
+    let target = root().join("target/coverage");
+    let folder = target.join(profile);
+    debian::replace_dir(&folder)?;
+    let log = folder.join("log");
+    let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
+
+    println!("line-coverage: running the tests on {profile}");
+    let status = tests(tarpaulin, binaries)
+        .arg("--target-dir")
+        .arg(target.join("build"))
+        .arg("--output-dir")
+        .arg(&folder)
+        .env("CUDA_SIM", profile)
+        .stdout(file.try_clone().context("a second handle of the log")?)
+        .stderr(file)
+        .status()
+        .context("running cargo-tarpaulin")?;
+    if !status.success() {
+        eprintln!("{}", fs::read_to_string(&log).unwrap_or_default());
+        bail!("a test failed, or tarpaulin did, see above");
+    }
+    Ok(folder.join("tarpaulin-report.json"))
+}
+
+fn tests(tarpaulin: &Path, binaries: &[&str]) -> Command {
+    let mut command = Command::new(tarpaulin);
+    command
+        .current_dir(root())
+        .args(["tarpaulin", "--engine", "llvm", "--skip-clean", "--locked"])
+        .args(["--out", "json", "--no-fail-fast", "--timeout", "300"])
+        .args(["--color", "never"])
+        .args(["-p", "cuda-workbench", "-p", "cuda-safe", "--lib"])
+        .arg(format!("--include-files={SOURCES}/*"));
+    for binary in binaries {
+        if root().join(format!("tests/{binary}/main.rs")).is_file() {
+            command.args(["--test", binary]);
+        }
+    }
+    command
+}
+
+/// Tarpaulin's report, as far as it matters here.
+#[derive(Deserialize)]
+struct Report {
+    files: Vec<Source>,
+}
+
+#[derive(Deserialize)]
+struct Source {
+    /// The components of the path.
+    path: Vec<String>,
+    traces: Vec<Trace>,
+}
+
+#[derive(Deserialize)]
+struct Trace {
+    line: usize,
+    stats: Stats,
+}
+
+#[derive(Deserialize)]
+enum Stats {
+    /// How often the line ran.
+    Line(u64),
+}
+
+/// Adds a report: a line ran if it ran in any of them.
+fn add(lines: &mut Lines, report: &Path) -> Result<()> {
+    let context = || format!("reading {}", report.display());
+    let text = fs::read_to_string(report).with_context(context)?;
+    let report: Report = serde_json::from_str(&text).with_context(context)?;
+    let sources = root().join(SOURCES);
+    for file in report.files {
+        let path: PathBuf = file.path.iter().collect();
+        let name = path.strip_prefix(&sources);
+        let name = name.with_context(|| format!("{} is not asked for", path.display()))?;
+        let lines = lines.entry(name.display().to_string()).or_default();
+        for trace in file.traces {
+            let Stats::Line(times) = trace.stats;
+            *lines.entry(trace.line).or_default() |= times > 0;
+        }
+    }
+    Ok(())
+}
+
+fn count(lines: &BTreeMap<usize, bool>) -> usize {
+    lines.values().filter(|ran| **ran).count()
+}
+
+/// The lines that did not run, as in `3-5 8`. A range goes on over lines without code.
+fn ranges(lines: &BTreeMap<usize, bool>) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    let mut ran_before = true;
+    for (line, ran) in lines {
+        match ranges.last_mut() {
+            _ if *ran => {}
+            Some((_, end)) if !ran_before => *end = *line,
+            _ => ranges.push((*line, *line)),
+        }
+        ran_before = *ran;
+    }
+    let ranges = ranges.into_iter().map(|(start, end)| match start {
+        start if start == end => start.to_string(),
+        start => format!("{start}-{end}"),
+    });
+    ranges.collect::<Vec<_>>().join(" ")
+}
