@@ -49,6 +49,12 @@ pub(crate) enum Resource {
 // nothing is read through the pointers.
 unsafe impl Send for Resource {}
 
+/// What the driver says of a release, and the function that said it.
+type Answer = (CUresult, &'static str);
+
+/// The release stands in the queue.
+const LATER: Answer = (CUresult::CUDA_ERROR_NOT_PERMITTED, "");
+
 /// What has to outlive a resource, and the context that its release may want.
 pub(crate) trait Parent {
     /// A context to make current should a driver want one.
@@ -87,15 +93,14 @@ pub(crate) fn release(resource: Resource, parent: &(impl Parent + ?Sized)) {
         count_leak();
         return;
     }
-    if resource.has_to_wait_its_turn() {
-        enqueue(resource, parent);
-        return;
-    }
-    let mut code = resource.call();
+    let (mut code, mut function) = match resource.obstacle(parent) {
+        Some(answer) => answer,
+        None => resource.call(),
+    };
     if code == CUresult::CUDA_ERROR_INVALID_CONTEXT {
         // Never seen, but drivers differ: once more with the context current.
         if let Some(Ok(_current)) = parent.context().map(Context::enter) {
-            code = resource.call();
+            (code, function) = resource.call();
         }
     }
     match code {
@@ -111,7 +116,7 @@ pub(crate) fn release(resource: Resource, parent: &(impl Parent + ?Sized)) {
         code if is_fatal(code) => count_leak(),
         code => report(&Report::Leaked {
             what: resource.name(),
-            error: fail(resource.function(), code),
+            error: fail(function, code),
         }),
     }
 }
@@ -141,34 +146,47 @@ impl Resource {
         self.names().1
     }
 
-    /// Whether this is no moment for the release: see the head of this file.
-    fn has_to_wait_its_turn(&self) -> bool {
+    /// Why this is no moment for the release: see the head of this file.
+    fn obstacle(&self, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
         match *self {
             // These wait for nothing and are permitted everywhere.
-            Self::Stream(_) | Self::Event(_) => false,
-            Self::OrderedMemory(_, stream) => is_capturing(stream),
-            Self::Memory(_, stream) => is_capturing(stream) || on_callback_thread(),
-            _ => on_callback_thread(),
+            Self::Stream(_) | Self::Event(_) => None,
+            Self::OrderedMemory(_, stream) => capture(stream, parent),
+            Self::Memory(_, stream) => capture(stream, parent).or_else(callback_thread),
+            _ => callback_thread(),
         }
     }
 
     /// Makes the call, in the capture mode that breaks nobody's capture.
-    fn call(&self) -> CUresult {
+    fn call(&self) -> Answer {
         // These two disturb no capture (measured), so they go without the exchange.
         if matches!(self, Self::Stream(_) | Self::Event(_)) {
-            return self.call_in_this_mode();
+            return (self.call_in_this_mode(), self.function());
         }
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the pointer is to a local.
         let exchanged = unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        let code = self
-            .wait_for_uses()
-            .unwrap_or_else(|| self.call_in_this_mode());
+        match exchanged {
+            CUresult::CUDA_SUCCESS => {}
+            // In another mode it might break a capture.
+            CUresult::CUDA_ERROR_INVALID_CONTEXT | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
+                return LATER;
+            }
+            code => {
+                if let Some(answer) = unanswered("cuThreadExchangeStreamCaptureMode", code) {
+                    return answer;
+                }
+            }
+        }
+        let answer = match self.wait_for_uses() {
+            Some(code) => (code, "cuStreamSynchronize"),
+            None => (self.call_in_this_mode(), self.function()),
+        };
         if exchanged.is_success() {
             // SAFETY: as above; this puts the thread's mode back.
             let _ = unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
         }
-        code
+        answer
     }
 
     /// Plain memory may be in use on its stream until that is idle. The free waits for all work
@@ -232,20 +250,50 @@ fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized)) {
     QUEUED.store(queue.len(), Ordering::Release);
 }
 
-/// Whether work given to a stream is being recorded into a graph.
-fn is_capturing(stream: CUstream) -> bool {
+/// Whether work given to a stream is being recorded into a graph: then the release has to wait.
+fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the buffer kept its stream alive, and the pointer is to a local.
-    let result = unsafe { cuda_sys::cuStreamIsCapturing(stream, &raw mut status) };
-    result.is_success() && status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+    let mut ask = || unsafe { cuda_sys::cuStreamIsCapturing(stream, &raw mut status) };
+    let mut code = ask();
+    if code == CUresult::CUDA_ERROR_INVALID_CONTEXT {
+        // As for the release itself.
+        if let Some(Ok(_current)) = parent.context().map(Context::enter) {
+            code = ask();
+        }
+    }
+    match code {
+        CUresult::CUDA_SUCCESS => {
+            (status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then_some(LATER)
+        }
+        code => unanswered("cuStreamIsCapturing", code),
+    }
+}
+
+/// What becomes of a release if a question before it was not answered; none: it goes on.
+fn unanswered(function: &'static str, code: CUresult) -> Option<Answer> {
+    match code {
+        // The driver is older, or will refuse the release for the same reason.
+        CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+        | CUresult::CUDA_ERROR_NOT_FOUND
+        | CUresult::CUDA_ERROR_NOT_INITIALIZED
+        | CUresult::CUDA_ERROR_INVALID_HANDLE
+        | CUresult::CUDA_ERROR_INVALID_CONTEXT => None,
+        CUresult::CUDA_ERROR_DEINITIALIZED | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
+            Some((code, function))
+        }
+        code if is_fatal(code) => Some((code, function)),
+        // Nobody knows what the release would break now.
+        _ => Some(LATER),
+    }
 }
 
 /// Whether the driver refuses this thread, because it is running one of its callbacks.
-fn on_callback_thread() -> bool {
+fn callback_thread() -> Option<Answer> {
     let mut current = std::ptr::null_mut();
     // SAFETY: the pointer is to a local.
     let result = unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) };
-    result == CUresult::CUDA_ERROR_NOT_PERMITTED
+    (result == CUresult::CUDA_ERROR_NOT_PERMITTED).then_some(LATER)
 }
 
 /// Releases what had to wait. Whatever creates or synchronises calls this first.

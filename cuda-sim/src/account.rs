@@ -103,5 +103,6 @@ impl fmt::Display for Alive {
 
 /// What is alive. Work that is only waiting to run, a free among it, runs first.
 pub fn alive() -> Alive {
+    world::settle();
     world::with(|world| world.alive()).unwrap_or_default()
 }

@@ -145,7 +145,12 @@ impl Executor {
             return None;
         }
         let choice = self.random(ready.len());
-        let id = self.queues.get_mut(&ready[choice])?.pop_front()?;
+        let queue = self.queues.get_mut(&ready[choice])?;
+        let id = queue.pop_front()?;
+        if queue.is_empty() {
+            // Streams come and go; what they leave behind would be looked at for ever.
+            self.queues.remove(&ready[choice]);
+        }
         let operation = self.operations.remove(&id)?;
         self.ticks += 1;
         Some(run(operation.work, memory, self.ticks))

@@ -135,6 +135,11 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
     }
 }
 
+/// Runs all work, callbacks among it.
+pub(crate) fn settle() {
+    guarded(Class::Always, &mut World::run_all);
+}
+
 impl World {
     /// Not a code of the driver's: a callback has to run, then the body again.
     const CALLBACK: CUresult = CUresult(u32::MAX);
@@ -288,6 +293,15 @@ impl World {
         self.run_until(|executor| executor.busy().next().is_none())
     }
 
+    /// As [`run_all`](Self::run_all), for what ends something afterwards whatever came of the work:
+    /// an error only if a callback has to run first, and the body then comes again.
+    pub(crate) fn run_down(&mut self) -> Answer<Answer> {
+        match self.run_all() {
+            Err(code) if code == Self::CALLBACK => Err(code),
+            done => Ok(done),
+        }
+    }
+
     /// A kernel by its function, with the host function that stands for it now.
     pub(crate) fn runnable(&self, function: usize) -> Answer<(Runnable, Option<usize>)> {
         let function = self
@@ -307,9 +321,7 @@ impl World {
         Ok((Runnable { info, body }, function.context))
     }
 
-    pub(crate) fn alive(&mut self) -> Alive {
-        // Callbacks wait for a wait; everything else, frees among it, runs.
-        let _ = self.run_all();
+    pub(crate) fn alive(&self) -> Alive {
         let is_own = |context: &Context| context.kind == ContextKind::Created;
         let legacy: Vec<usize> = self.contexts.iter().map(|(_, its)| its.legacy).collect();
         let named = |(handle, _): &(usize, &Stream)| !legacy.contains(handle);

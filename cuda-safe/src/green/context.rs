@@ -139,8 +139,8 @@ impl GreenContext {
             unsafe { call!(cuGreenCtxStreamCreate(stream, green, flags, priority)) }
         };
         newest_or(made, || {
-            // SAFETY: the view is alive as long as the green context, which outlives the guard.
-            let view = unsafe { Context::borrow_raw(self.view()?) }?;
+            // It holds this green context: should the view stay on the stack, so does that.
+            let view = Context::view(self.view()?, self.device(), self.clone());
             let _current = view.enter()?;
             let _lock = self.inner.lock();
             // SAFETY: the pointer is to a local, and the current context is this partition's.

@@ -37,9 +37,10 @@ impl World {
         );
     }
 
-    /// Takes a context away with all that was made in it. The real driver waits for its work.
-    pub(super) fn end_context(&mut self, handle: usize) -> Answer {
-        let waited = self.run_all();
+    /// Takes a context away with all that was made in it. The real driver waits for its work; what
+    /// came of that is the inner answer.
+    pub(super) fn end_context(&mut self, handle: usize) -> Answer<Answer> {
+        let waited = self.run_down()?;
         let streams: Vec<usize> = self
             .streams
             .iter()
@@ -69,7 +70,7 @@ impl World {
         }
         self.memory.free_of_context(handle);
         self.contexts.remove(handle);
-        waited
+        Ok(waited)
     }
 }
 
@@ -94,8 +95,9 @@ pub(super) fn release(world: &mut World, device: CUdevice) -> Answer {
             Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
         }
         1 => {
+            let waited = world.end_context(handle)?;
             world.primaries[number].1 = 0;
-            world.end_context(handle)
+            waited
         }
         _ => {
             world.primaries[number].1 -= 1;
@@ -137,11 +139,11 @@ pub(super) fn destroy(world: &mut World, context: CUcontext) -> Answer {
     if world.context(handle)?.kind != ContextKind::Created {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
+    // It goes even after a fatal error.
+    let _ = world.end_context(handle)?;
     if thread::current() == Some(handle) {
         thread::pop();
     }
-    // It goes even after a fatal error.
-    let _ = world.end_context(handle);
     Ok(())
 }
 

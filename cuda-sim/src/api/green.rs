@@ -283,8 +283,7 @@ pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
     {
         mistake("a green context is destroyed before its streams: on driver 580 they leak");
     }
-    let waited = world.run_all();
-    world.end_context(view).ok();
+    let waited = world.end_context(view)?;
     world.greens.remove(handle);
     super::context::release(world, c_int::try_from(device).unwrap_or(0))?;
     waited

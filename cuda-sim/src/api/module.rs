@@ -229,7 +229,7 @@ fn load_with(
 pub(super) fn unload(world: &mut World, module: CUmodule) -> Answer {
     world.module(module.addr())?;
     world.forbidden_in_capture()?;
-    let waited = world.run_all();
+    let waited = world.run_down()?;
     if let Some(module) = world.modules.remove(module.addr()) {
         world.forget_functions(&module);
     }
@@ -330,7 +330,7 @@ pub(super) fn load_library(
 pub(super) fn unload_library(world: &mut World, library: CUlibrary) -> Answer {
     world.module(library.addr())?;
     world.forbidden_in_capture()?;
-    let waited = world.run_all();
+    let waited = world.run_down()?;
     if let Some(library) = world.libraries.remove(library.addr()) {
         world.forget_functions(&library);
     }

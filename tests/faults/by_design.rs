@@ -1,0 +1,108 @@
+//! Failures that do not come back as errors, by design: which, and why.
+
+use crate::trace::Span;
+use cuda_safe::CUresult;
+
+/// The functions that release something. `Drop` returns nothing; what fails is counted as leaked
+/// and told to the report hook.
+const RELEASES: [&str; 10] = [
+    "cuStreamDestroy_v2",
+    "cuEventDestroy_v2",
+    "cuModuleUnload",
+    "cuLibraryUnload",
+    "cuMemFree_v2",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuCtxDestroy_v2",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuGreenCtxDestroy",
+];
+
+/// What a release calls beside the releasing function.
+const AROUND_RELEASES: [&str; 5] = [
+    // Is this a thread of the driver's callbacks? Is another context current?
+    "cuCtxGetCurrent",
+    "cuCtxPopCurrent_v2",
+    // Is the stream being captured?
+    "cuStreamIsCapturing",
+    // So that captures of other threads go on.
+    "cuThreadExchangeStreamCaptureMode",
+    // Plain memory is freed when its stream is idle.
+    "cuStreamSynchronize",
+];
+
+/// The end of a guard of the current context: it returns nothing, and tells the report hook.
+const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
+
+/// Questions whose answer is good to have.
+const OPTIONAL: [&str; 3] = [
+    // Drivers before 12.0 have no ids.
+    "cuCtxGetId",
+    // The driver's own count of SMs; without it, that of the groups.
+    "cuGreenCtxGetDevResource",
+    // A driver that does not tell its version counts as that of the bindings.
+    "cuDriverGetVersion",
+];
+
+/// Whether a mistake only follows from the failure: a stream that cannot be destroyed does not
+/// keep its green context from being destroyed.
+pub(crate) fn is_mistake(what: &str, function: &str, from_then_on: bool) -> bool {
+    what.starts_with("a green context is destroyed before its streams")
+        && (function == "cuStreamDestroy_v2" || from_then_on)
+}
+
+pub(crate) fn is_release(function: &str) -> bool {
+    RELEASES.contains(&function)
+}
+
+pub(crate) fn is_end_of_guard(function: &str) -> bool {
+    ENDS_OF_GUARDS.contains(&function)
+}
+
+/// Whether the failure of a call may leave an object behind, counted by `cuda_safe::leaked`.
+pub(crate) fn may_leak(function: &str, span: Option<Span>) -> bool {
+    is_release(function)
+        // The context stays on the stack, so it must not be released.
+        || is_end_of_guard(function)
+        // What a release asks first, and the wait before plain memory is freed.
+        || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
+}
+
+/// Whether a failing release leaves an object behind that is not counted as leaked: it is taken as
+/// gone with its context, or with the process.
+pub(crate) fn is_taken_as_gone(function: &str, code: CUresult, span: Option<Span>) -> bool {
+    let gone = matches!(
+        code,
+        CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED | CUresult::CUDA_ERROR_DEINITIALIZED
+    );
+    gone && may_leak(function, span) && function != "cuCtxPopCurrent_v2"
+}
+
+/// Why a failure did not come back as the scenario's error; none if it should have.
+pub(crate) fn why_unreported(
+    function: &str,
+    code: CUresult,
+    span: Option<Span>,
+    called_again: bool,
+    heard: bool,
+) -> Option<&'static str> {
+    if OPTIONAL.contains(&function) {
+        return Some("a question whose answer is good to have");
+    }
+    if span == Some(Span::ForAText) {
+        return Some("it would have made an error's text better");
+    }
+    if is_release(function) {
+        return Some("a release");
+    }
+    if span == Some(Span::Drops) && AROUND_RELEASES.contains(&function) {
+        return Some("a part of a release");
+    }
+    if is_end_of_guard(function) && heard {
+        return Some("the end of a guard, told to the report hook");
+    }
+    if code == CUresult::CUDA_ERROR_INVALID_CONTEXT && called_again {
+        return Some("repeated with the context current");
+    }
+    None
+}

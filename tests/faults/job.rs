@@ -1,0 +1,142 @@
+//! A part of the sweep, for a process of its own, and what came of it.
+
+use crate::{Scenario, planted, scenarios};
+use cuda_safe::CUresult;
+use cuda_sim::Profile;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+const VARIABLE: &str = "CUDA_FAULTS_JOB";
+
+/// One scenario, one code: every call fails, one in each run.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub(crate) scenario: &'static Scenario,
+    pub(crate) profile: Profile,
+    pub(crate) code: CUresult,
+    /// Not one call, but that and all that follow.
+    pub(crate) from_then_on: bool,
+    /// The run to start with: after some runs only a new process is clean.
+    pub(crate) start: usize,
+}
+
+/// What came of a job.
+#[derive(Default)]
+pub(crate) struct Report {
+    /// Of the scenario, without a fault.
+    pub(crate) calls: usize,
+    pub(crate) failed: u64,
+    pub(crate) violations: Vec<String>,
+}
+
+impl Job {
+    /// The job that this process was started for.
+    pub(crate) fn from_environment() -> Option<Self> {
+        let text = std::env::var(VARIABLE).ok()?;
+        let mut parts = text.split('|');
+        let mut part = || parts.next().expect("a part of the job");
+        let name = part();
+        let mut all = scenarios::ALL.iter().chain(&planted::ALL);
+        Some(Self {
+            scenario: all.find(|it| it.name == name).expect("a scenario"),
+            profile: part().parse().expect("a profile"),
+            code: CUresult(part().parse().expect("a code")),
+            from_then_on: part() == "true",
+            start: part().parse().expect("a number"),
+        })
+    }
+
+    fn text(&self) -> String {
+        let Self {
+            scenario,
+            profile,
+            code,
+            from_then_on,
+            start,
+        } = self;
+        let driver = profile.driver();
+        let (name, code) = (scenario.name, code.0);
+        format!("{name}|h200@{driver}|{code}|{from_then_on}|{start}")
+    }
+
+    /// Where in the sweep something was found.
+    pub(crate) fn place(&self, what: &str) -> String {
+        let all = if self.from_then_on {
+            " and all others"
+        } else {
+            ""
+        };
+        format!(
+            "{} on CUDA {}: {what} with {}{all}",
+            self.scenario.name,
+            self.profile.driver(),
+            self.code,
+        )
+    }
+
+    /// Does the job in child processes, one after the other as each needs a clean one.
+    pub(crate) fn run(&self) -> Report {
+        let mut report = Report::default();
+        let mut job = self.clone();
+        loop {
+            let output = Command::new(std::env::current_exe().expect("the path of this binary"))
+                .args(["sweep", "--exact", "--nocapture", "--test-threads=1"])
+                .env(VARIABLE, job.text())
+                .output()
+                .expect("starting the test binary again");
+            let text = String::from_utf8_lossy(&output.stdout);
+            let (mut at, mut next) = (String::new(), None);
+            for line in text.lines() {
+                let (kind, rest) = line.split_once('\t').unwrap_or((line, ""));
+                match kind {
+                    "calls" => report.calls = rest.parse().unwrap_or(0),
+                    "at" => at = rest.to_owned(),
+                    "failed" => report.failed += rest.parse().unwrap_or(0),
+                    "violation" => report.violations.push(rest.to_owned()),
+                    "next" => next = rest.parse().ok(),
+                    _ => {}
+                }
+            }
+            if !output.status.success() {
+                let errors = String::from_utf8_lossy(&output.stderr);
+                let place = self.place(&at);
+                report.violations.push(format!(
+                    "{place}: the process ended ({}): {errors}",
+                    output.status
+                ));
+                return report;
+            }
+            match next {
+                Some(next) => job.start = next,
+                None => return report,
+            }
+        }
+    }
+}
+
+/// Does all jobs, as many at once as there are cores; the reports come in the order of the jobs.
+pub(crate) fn run_all(jobs: Vec<Job>) -> Vec<(Job, Report)> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let queue = Mutex::new(jobs.into_iter().enumerate());
+    let done = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((number, job)) = job else { return };
+            let report = job.run();
+            done.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((number, job, report));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(work);
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(number, ..)| *number);
+    done.into_iter()
+        .map(|(_, job, report)| (job, report))
+        .collect()
+}

@@ -1,0 +1,123 @@
+//! The fault sweep: what happens when any one call of the driver fails?
+//!
+//! [Scenarios](scenarios) use everything that `cuda-safe` offers, on the software driver. Each runs
+//! once as it should, which counts its calls, and then once for every call and every code with
+//! that call failing; and once for every call with all calls failing from there on, as after an
+//! illegal address. After each run the [rules](rules) are checked: no panic and no abort, nothing
+//! leaked that is not counted, nothing destroyed twice or used afterwards, the thread's stack of
+//! contexts as it was, the failing function named in the error; and the scenario runs as if nothing
+//! had been. (A debug build does a part of it.)
+//!
+//! `cargo test --release --test faults -- --nocapture` prints a line a scenario, and the sum last.
+//! No GPU is used, not even where there is one.
+
+mod by_design;
+mod child;
+mod job;
+mod planted;
+mod rules;
+mod run;
+mod scenarios;
+mod state;
+mod trace;
+
+/// The kernels of tests/kernels, for the software driver.
+#[path = "../common/sim.rs"]
+mod kernels;
+
+use cuda_safe::{CUresult, Error};
+use job::Job;
+use trace::Trace;
+
+/// Something that a program does with the crate, to its end or its first error. Then everything
+/// that it made is dropped.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// The first driver that can do it.
+    pub(crate) since: (u16, u16),
+    pub(crate) run: fn(&mut Trace) -> Result<(), Error>,
+}
+
+/// The codes that calls fail with: of one call each.
+const CODES: [CUresult; 6] = [
+    CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+    CUresult::CUDA_ERROR_NOT_PERMITTED,
+    CUresult::CUDA_ERROR_INVALID_CONTEXT,
+    CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUresult::CUDA_ERROR_DEINITIALIZED,
+];
+
+/// The driver that is swept with all codes, and others, with which the crate goes other ways.
+const PROFILES: [(&str, &[CUresult]); 3] = [
+    ("h200@13.0", &CODES),
+    (
+        "h200@12.4",
+        &[
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+            CUresult::CUDA_ERROR_INVALID_CONTEXT,
+        ],
+    ),
+    ("h200@13.5", &[CUresult::CUDA_ERROR_OUT_OF_MEMORY]),
+];
+
+/// Everything that the sweep does, a process each.
+fn jobs(scenario: &'static Scenario) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for (profile, codes) in PROFILES {
+        let profile: cuda_sim::Profile = profile.parse().expect("a profile");
+        let (major, minor) = scenario.since;
+        if profile.driver() < cuda_safe::CudaVersion::new(major, minor) {
+            continue;
+        }
+        let job = |code: CUresult, from_then_on| Job {
+            scenario,
+            profile: profile.clone(),
+            code,
+            from_then_on,
+            start: 0,
+        };
+        jobs.extend(codes.iter().map(|code| job(*code, false)));
+        if codes.len() > 1 {
+            jobs.push(job(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, true));
+        }
+    }
+    jobs
+}
+
+/// Also what every child process is: then it does the one job that its environment names.
+#[test]
+fn sweep() {
+    if let Some(job) = Job::from_environment() {
+        child::work(&job);
+        return;
+    }
+    let jobs: Vec<Job> = scenarios::ALL.iter().flat_map(jobs).collect();
+    let done = job::run_all(jobs);
+    let (mut failed, mut violations) = (0, Vec::new());
+    for scenario in &scenarios::ALL {
+        let its: Vec<_> = done
+            .iter()
+            .filter(|(job, _)| job.scenario.name == scenario.name)
+            .collect();
+        let calls = its.first().map_or(0, |(_, report)| report.calls);
+        let its_failed: u64 = its.iter().map(|(_, report)| report.failed).sum();
+        let found: usize = its.iter().map(|(_, report)| report.violations.len()).sum();
+        println!(
+            "{:14} {calls:4} calls, {its_failed:6} failed, {found} violations",
+            scenario.name
+        );
+        failed += its_failed;
+        violations.extend(its.iter().flat_map(|(_, report)| &report.violations));
+    }
+    for violation in &violations {
+        println!("violation: {violation}");
+    }
+    println!(
+        "fault sweep: {} scenarios, {failed} calls failed, {} violations",
+        scenarios::ALL.len(),
+        violations.len()
+    );
+    assert!(failed >= 1000, "{failed} calls are no sweep");
+    assert!(violations.is_empty(), "see the list above");
+}

@@ -1,0 +1,198 @@
+//! The rules can be broken: scenarios with a mistake each, which the sweep has to find.
+
+use crate::Scenario;
+use crate::job::Job;
+use crate::trace::Trace;
+use cuda_safe::sys::{self, CUstream};
+use cuda_safe::{CUresult, Context, Device, Result};
+
+const fn planted(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
+    Scenario {
+        name,
+        since: (12, 4),
+        run,
+    }
+}
+
+pub(crate) static ALL: [Scenario; 8] = [
+    planted("a leak", leak),
+    planted("a double free", double_free),
+    planted("a use after free", use_after_free),
+    planted("a wrong stack", wrong_stack),
+    planted("a panic", panic),
+    planted("an abort", abort),
+    planted("a swallowed error", swallow),
+    planted("another error", other_error),
+];
+
+fn primary() -> Result<Context> {
+    Context::primary(&Device::get(0)?)
+}
+
+fn raw_stream() -> CUstream {
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local.
+    let _ = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, 1, 0) };
+    raw
+}
+
+fn destroy(stream: CUstream) {
+    // SAFETY: the software driver checks handles: a wrong one is an error and nothing else.
+    let _ = unsafe { sys::cuStreamDestroy_v2(stream) };
+}
+
+/// Makes a stream, and an event that may fail; then `with` is given the stream and the outcome.
+fn between(with: impl FnOnce(CUstream, &Result<()>)) -> Result<()> {
+    let context = primary()?;
+    let stream = context.with_current(|_| raw_stream())?;
+    let done = context.event().and_then(|event| event.synchronize());
+    with(stream, &done);
+    done
+}
+
+fn leak(_: &mut Trace) -> Result<()> {
+    between(|stream, done| {
+        if done.is_ok() {
+            destroy(stream);
+        }
+    })
+}
+
+fn double_free(_: &mut Trace) -> Result<()> {
+    between(|stream, done| {
+        destroy(stream);
+        if done.is_err() {
+            destroy(stream);
+        }
+    })
+}
+
+fn use_after_free(_: &mut Trace) -> Result<()> {
+    between(|stream, done| {
+        destroy(stream);
+        if done.is_err() {
+            // SAFETY: as above.
+            let _ = unsafe { sys::cuStreamSynchronize(stream) };
+        }
+    })
+}
+
+fn wrong_stack(_: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let mut popped = std::ptr::null_mut();
+    // SAFETY: the context is alive.
+    let pushed = unsafe { sys::cuCtxPushCurrent_v2(context.as_raw()) };
+    context.stream()?;
+    if pushed.is_success() {
+        // SAFETY: the pointer is to a local.
+        let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
+    }
+    Ok(())
+}
+
+fn panic(_: &mut Trace) -> Result<()> {
+    let stream = primary()?.stream()?;
+    stream.synchronize().expect("nothing ever fails");
+    Ok(())
+}
+
+fn abort(_: &mut Trace) -> Result<()> {
+    let stream = primary()?.stream()?;
+    if stream.synchronize().is_err() {
+        std::process::abort();
+    }
+    Ok(())
+}
+
+fn swallow(_: &mut Trace) -> Result<()> {
+    let stream = primary()?.stream()?;
+    let _ = stream.synchronize();
+    Ok(())
+}
+
+fn other_error(_: &mut Trace) -> Result<()> {
+    let stream = primary()?.stream()?;
+    let error = cuda_safe::DriverError {
+        code: CUresult::CUDA_ERROR_UNKNOWN,
+        call: "cuStreamQuery",
+    };
+    stream.synchronize().map_err(|_| error.into())
+}
+
+/// The sweep finds what is planted, and says it so.
+#[track_caller]
+fn is_found(name: &str, words: &str) {
+    let job = Job {
+        scenario: ALL.iter().find(|it| it.name == name).expect("a scenario"),
+        profile: cuda_sim::Profile::h200(),
+        code: CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+        from_then_on: false,
+        start: 0,
+    };
+    let mut violations = job.run().violations;
+    // A debug build fails other calls for each code.
+    for code in (0..12).filter(|_| cfg!(debug_assertions)) {
+        let code = CUresult(CUresult::CUDA_ERROR_UNKNOWN.0 + 1000 + code);
+        violations.extend(
+            Job {
+                code,
+                ..job.clone()
+            }
+            .run()
+            .violations,
+        );
+    }
+    assert!(
+        violations.iter().any(|violation| violation.contains(words)),
+        "{name} was not found: {violations:?}"
+    );
+    assert!(
+        violations.iter().all(|violation| violation.contains(": ")),
+        "{violations:?}"
+    );
+}
+
+#[test]
+fn a_leak_is_found() {
+    is_found("a leak", "cuEventCreate, held by others with");
+    is_found("a leak", "left behind: 1 stream; counted: 0");
+}
+
+#[test]
+fn a_double_free_is_found() {
+    is_found("a double free", "a mistake: a stream is destroyed twice");
+}
+
+#[test]
+fn a_use_after_free_is_found() {
+    is_found("a use after free", "a mistake: a stream is used after");
+}
+
+#[test]
+fn a_wrong_stack_is_found() {
+    is_found(
+        "a wrong stack",
+        "1 contexts too many on stacks, 0 of them counted",
+    );
+}
+
+#[test]
+fn a_panic_is_found() {
+    is_found("a panic", "a panic: nothing ever fails");
+}
+
+#[test]
+fn an_abort_is_found() {
+    is_found("an abort", "cuStreamSynchronize");
+    is_found("an abort", "the process ended");
+}
+
+#[test]
+fn a_swallowed_error_is_found() {
+    is_found("a swallowed error", "there is no error");
+}
+
+#[test]
+fn an_error_that_names_another_function_is_found() {
+    is_found("another error", "the error is: cuStreamQuery");
+}

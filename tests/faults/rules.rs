@@ -1,0 +1,217 @@
+//! What has to hold after a run with failing calls.
+
+use crate::by_design;
+use crate::run::{End, Run};
+use crate::trace::Span;
+use cuda_safe::{CUresult, Error, Invalid};
+use cuda_sim::Call;
+
+/// The call that was made to fail first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed {
+    /// Its place in the account of the run.
+    pub(crate) at: usize,
+    pub(crate) function: &'static str,
+    pub(crate) code: CUresult,
+    /// All calls from there on fail.
+    pub(crate) from_then_on: bool,
+}
+
+impl Failed {
+    /// The first call whose answer is not that of the run without a fault; none if the fault made
+    /// no difference.
+    pub(crate) fn find(run: &Run, sound: &[Call], code: CUresult, all: bool) -> Option<Self> {
+        let is_same = |at: usize, call: &Call| {
+            sound
+                .get(at)
+                .is_some_and(|it| it.function == call.function && it.result == call.result)
+        };
+        let differs = |(at, call): &(usize, &Call)| !is_same(*at, call);
+        let (at, call) = run.calls.iter().enumerate().find(differs)?;
+        Some(Self {
+            at,
+            function: call.function,
+            code,
+            from_then_on: all,
+        })
+    }
+}
+
+/// What is wrong after a run without a fault.
+pub(crate) fn after_sound_run(run: &Run) -> Vec<String> {
+    let mut wrong = of_every_run(run);
+    wrong.extend(mistakes(run, None));
+    if let End::Failed(error) = &run.end {
+        wrong.push(format!("it fails without a fault: {error}"));
+    }
+    if run.leaked != 0 {
+        wrong.push(format!("{} leaked without a fault", run.leaked));
+    }
+    if !run.heard.is_empty() {
+        wrong.push(format!("reported without a fault: {:?}", run.heard));
+    }
+    let (what, more) = run.after.more_than(&run.before);
+    if more != 0 {
+        wrong.push(format!("left behind: {what}"));
+    }
+    if run.thread != run.thread_before {
+        wrong.push(format!("the thread is left with {:?}", run.thread));
+    }
+    if run.trace.depths().iter().any(|depth| *depth != 0) {
+        wrong.push("a thread ends with a context on its stack".to_owned());
+    }
+    wrong
+}
+
+/// What is wrong after a run with a failing call.
+pub(crate) fn after_fault(run: &Run, failed: &Failed) -> Vec<String> {
+    let mut wrong = of_every_run(run);
+    wrong.extend(mistakes(run, Some(failed)));
+    wrong.extend(error(run, failed));
+    wrong.extend(reports(run, failed));
+    wrong.extend(leaks(run, failed));
+    wrong.extend(threads(run, failed));
+    wrong
+}
+
+fn of_every_run(run: &Run) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if let End::Panicked(words) = &run.end {
+        wrong.push(format!("a panic: {words}"));
+    }
+    if let Err(error) = &run.drain {
+        wrong.push(format!("nothing works any more: {error}"));
+    }
+    let (what, more) = run.before.more_than(&run.after);
+    if more != 0 {
+        wrong.push(format!("destroyed, and not its own: {what}"));
+    }
+    wrong
+}
+
+/// Nothing is done that the driver accepts and that is wrong.
+fn mistakes(run: &Run, failed: Option<&Failed>) -> Vec<String> {
+    let not_by_design = |what: &&String| {
+        !failed.is_some_and(|it| by_design::is_mistake(what, it.function, it.from_then_on))
+    };
+    let wrong = run.mistakes.iter().filter(not_by_design);
+    wrong.map(|what| format!("a mistake: {what}")).collect()
+}
+
+/// The error names the function that failed; there is one, unless that is not so by design.
+fn error(run: &Run, failed: &Failed) -> Option<String> {
+    let Failed { function, code, .. } = *failed;
+    let span = run.trace.span(failed.at);
+    match &run.end {
+        End::Panicked(_) => None,
+        End::Failed(error) if names(error, run, failed) => None,
+        End::Failed(error) => Some(format!("the error is: {error}")),
+        End::Done => {
+            let again = run.calls[failed.at + 1..]
+                .iter()
+                .any(|call| call.function == function && call.result != code);
+            let heard = run.heard.iter().any(|heard| heard.is_stack);
+            by_design::why_unreported(function, code, span, again, heard)
+                .is_none()
+                .then(|| "there is no error".to_owned())
+        }
+    }
+}
+
+fn names(error: &Error, run: &Run, failed: &Failed) -> bool {
+    match error {
+        Error::Driver(error) if failed.from_then_on => {
+            let its = |call: &Call| call.function == error.call && call.result == error.code;
+            error.code == failed.code && run.calls[failed.at..].iter().any(its)
+        }
+        Error::Driver(error) => error.call == failed.function && error.code == failed.code,
+        // What could not be popped is found by the guard around it.
+        Error::Invalid(invalid) => {
+            matches!(**invalid, Invalid::ContextStack { .. })
+                && by_design::is_end_of_guard(failed.function)
+        }
+        _ => false,
+    }
+}
+
+/// What the report hook hears names the function too.
+fn reports(run: &Run, failed: &Failed) -> Vec<String> {
+    run.heard
+        .iter()
+        .filter(|heard| !names(&heard.error, run, failed))
+        .map(|heard| format!("the report is: {}", heard.error))
+        .collect()
+}
+
+/// Nothing is left behind that is not counted, and nothing is counted without a reason.
+fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let span = run.trace.span(failed.at);
+    let (what, more) = run.after.more_than(&run.before);
+    let taken_as_gone =
+        by_design::is_taken_as_gone(failed.function, failed.code, Some(Span::Drops));
+    let allowed = run.leaked
+        + u64::from(taken_as_gone)
+        + told_of_stuck(run, failed)
+        + kept_by_views(run, failed);
+    if more > allowed {
+        wrong.push(format!("left behind: {what}; counted: {}", run.leaked));
+    }
+    // One failure is one leak; but each of nested guards has a context on the stack.
+    let one = u64::from(by_design::may_leak(failed.function, span));
+    if !failed.from_then_on && run.leaked > one.max(stuck(run)) {
+        wrong.push(format!("{} counted as leaked", run.leaked));
+    }
+    wrong
+}
+
+/// The threads' stacks and modes are as they were, unless it was the restoring call that failed.
+fn threads(run: &Run, failed: &Failed) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let (before, after) = (run.thread_before, run.thread);
+    if after.depth < before.depth {
+        wrong.push("a context was popped that was not its own".to_owned());
+    }
+    let stuck = stuck(run);
+    let may_stick = failed.from_then_on || by_design::is_end_of_guard(failed.function);
+    if stuck > run.leaked + told_of_stuck(run, failed) || (stuck != 0 && !may_stick) {
+        wrong.push(format!(
+            "{stuck} contexts too many on stacks, {} of them counted",
+            run.leaked
+        ));
+    }
+    if after.current_is_dead {
+        wrong.push("a destroyed context is left on the stack".to_owned());
+    }
+    let may_stay = failed.from_then_on || failed.function == "cuThreadExchangeStreamCaptureMode";
+    if after.mode != before.mode && !may_stay {
+        wrong.push("the thread's capture mode is not what it was".to_owned());
+    }
+    wrong
+}
+
+/// A green context that is kept, as its view is on a stack, keeps its primary context.
+fn kept_by_views(run: &Run, failed: &Failed) -> u64 {
+    if !failed.from_then_on && !by_design::is_end_of_guard(failed.function) {
+        return 0;
+    }
+    let kept = run.after.green_contexts() - run.before.green_contexts();
+    kept as u64
+}
+
+/// A context of somebody else's may be left on the stack with an error that says so: then it is
+/// theirs to keep alive.
+fn told_of_stuck(run: &Run, failed: &Failed) -> u64 {
+    let told = match &run.end {
+        End::Failed(error) => names(error, run, failed),
+        _ => false,
+    };
+    let may_stick = failed.from_then_on || by_design::is_end_of_guard(failed.function);
+    u64::from(told && may_stick).min(stuck(run))
+}
+
+/// How many contexts were left on stacks, of all threads.
+fn stuck(run: &Run) -> u64 {
+    let here = run.thread.depth.saturating_sub(run.thread_before.depth);
+    (here + run.trace.depths().iter().sum::<usize>()) as u64
+}

@@ -1,0 +1,118 @@
+//! One run of a scenario, and what was seen of it.
+
+use crate::Scenario;
+use crate::state::{Objects, Thread};
+use crate::trace::Trace;
+use cuda_safe::{Context, Device, Error, Report};
+use cuda_sim::Call;
+use cuda_sim::fault::{Fault, Scope};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+/// What the report hook has heard since the run began.
+static HEARD: Mutex<Vec<Heard>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) is_stack: bool,
+    pub(crate) error: Error,
+}
+
+pub(crate) fn listen() {
+    cuda_safe::set_report_hook(|report| {
+        let heard = match report {
+            Report::Leaked { error, .. } => Heard {
+                is_stack: false,
+                error: error.clone(),
+            },
+            Report::ContextStack { error, .. } => Heard {
+                is_stack: true,
+                error: error.clone(),
+            },
+            _ => return,
+        };
+        HEARD
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(heard);
+    });
+}
+
+/// How a scenario ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Done,
+    Failed(Error),
+    Panicked(String),
+}
+
+/// A run, and what is different after it.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) end: End,
+    pub(crate) trace: Trace,
+    /// In the order in which they ended.
+    pub(crate) calls: Vec<Call>,
+    /// How many were made to fail.
+    pub(crate) failed: u64,
+    pub(crate) heard: Vec<Heard>,
+    pub(crate) leaked: u64,
+    pub(crate) mistakes: Vec<String>,
+    pub(crate) thread_before: Thread,
+    pub(crate) thread: Thread,
+    pub(crate) before: Objects,
+    pub(crate) after: Objects,
+    /// Why what had to wait for its release could not be released after the run.
+    pub(crate) drain: Result<(), Error>,
+}
+
+/// Runs a scenario with a fault in force until the last thing is dropped, and then looks around.
+pub(crate) fn run(scenario: &Scenario, fault: Option<Fault>) -> Run {
+    let before = Objects::now();
+    let leaked = cuda_safe::leaked();
+    let mistakes = cuda_sim::mistakes().len();
+    let thread_before = Thread::now();
+    HEARD.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    cuda_sim::clear_calls();
+
+    let mut trace = Trace::default();
+    // All threads: those of the scenario run one at a time.
+    let fault = fault.map(|fault| fault.inject(Scope::Process));
+    let end = match catch_unwind(AssertUnwindSafe(|| (scenario.run)(&mut trace))) {
+        Ok(Ok(())) => End::Done,
+        Ok(Err(error)) => End::Failed(error),
+        Err(panic) => End::Panicked(words(&*panic)),
+    };
+    let failed = fault.as_ref().map_or(0, |fault| fault.hits());
+    drop(fault);
+    let calls = cuda_sim::calls();
+    crate::scenarios::clean_up();
+    let thread = Thread::now();
+    let drain = drain();
+    Run {
+        end,
+        trace,
+        calls,
+        failed,
+        heard: HEARD.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        leaked: cuda_safe::leaked() - leaked,
+        mistakes: cuda_sim::mistakes().split_off(mistakes),
+        thread_before,
+        thread,
+        before,
+        after: Objects::now(),
+        drain,
+    }
+}
+
+/// What could not be released at once is released by the next create or synchronise: here.
+fn drain() -> Result<(), Error> {
+    Context::primary(&Device::get(0)?)?.synchronize()
+}
+
+fn words(panic: &dyn std::any::Any) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("something that is no text")
+        .to_owned()
+}

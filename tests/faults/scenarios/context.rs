@@ -1,0 +1,49 @@
+//! Contexts, and guards of the current one.
+
+use super::primary;
+use crate::trace::Trace;
+use cuda_safe::{Context, ContextFlags, Device, Result};
+
+pub(super) fn contexts(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let primary = Context::primary(&device)?;
+    let again = Context::primary(&device)?;
+    assert_eq!(primary, again);
+    let own = Context::create(&device, ContextFlags::SCHED_YIELD)?;
+    assert_ne!(primary, own);
+    assert_eq!(own.device(), device);
+    let clone = own.clone();
+    trace.drop(own);
+    clone.synchronize()?;
+    primary.synchronize()?;
+    assert!(primary.memory_info()?.free > 0);
+    assert!(clone.memory_info()?.total > 0);
+    trace.drop(primary);
+    again.synchronize()?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn guards(trace: &mut Trace) -> Result<()> {
+    let primary = primary()?;
+    let own = Context::create(&primary.device(), ContextFlags::empty())?;
+    let outer = primary.make_current()?;
+    assert_eq!(outer.context(), &primary);
+    {
+        let inner = own.make_current()?;
+        // What needs another context than the current one pushes it and pops it.
+        primary.memory_info()?;
+        let again = own.make_current()?;
+        own.memory_info()?;
+        again.finish()?;
+        inner.finish()?;
+    }
+    let stream = primary.with_current(|_| own.stream())??;
+    stream.synchronize()?;
+    outer.finish()?;
+    own.with_current(|_| primary.with_current(|_| own.memory_info()))???;
+    let dropped = primary.make_current()?;
+    drop(dropped);
+    trace.drops_from_here();
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! The driver and its devices.
+
+use super::{expect, invalid};
+use crate::trace::Trace;
+use cuda_safe::{CUresult, Device, Error, Invalid, Result, attribute};
+
+pub(super) fn run(_: &mut Trace) -> Result<()> {
+    cuda_safe::init()?;
+    cuda_safe::version()?;
+    let count = Device::count()?;
+    assert_eq!(Device::all()?.len(), count as usize);
+    expect(
+        Device::get(count),
+        invalid(|why| matches!(why, Invalid::DeviceOrdinal { .. })),
+    )?;
+    let device = Device::get(0)?;
+    assert!(!device.name()?.is_empty());
+    device.uuid()?;
+    assert!(device.total_memory()? > 0);
+    assert!(device.compute_capability()? >= (5, 0));
+    assert_eq!(device.attribute(attribute::WARP_SIZE)?, 32);
+    device.attribute_raw(attribute::ECC_ENABLED.raw())?;
+    for attribute in [attribute::CLOCK_RATE, attribute::L2_CACHE_SIZE] {
+        assert!(device.attribute(attribute)? > 0);
+    }
+    // Newer than the driver, or not.
+    match device.attribute(attribute::TENSOR_MAP_LARGE_TENSOR_MIN_SIZE) {
+        Err(Error::Invalid(_)) => {}
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {}
+        other => {
+            other?;
+        }
+    }
+    Ok(())
+}

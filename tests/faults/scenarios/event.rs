@@ -1,0 +1,41 @@
+//! Events.
+
+use super::{expect, invalid, primary};
+use crate::trace::Trace;
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, EventOptions, Invalid, Result};
+
+pub(super) fn run(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let event = context.event()?;
+    assert!(event.is_done()?, "never recorded is done");
+    event.synchronize()?;
+    let timing = EventOptions {
+        timing: true,
+        blocking_sync: true,
+        ..Default::default()
+    };
+    let (start, end) = (context.event_with(timing)?, context.event_with(timing)?);
+    start.record(&stream)?;
+    let work = DeviceBuffer::<u8>::zeroed(&stream, 64)?;
+    end.record(&stream)?;
+    end.is_done()?;
+    end.synchronize()?;
+    assert!(!end.elapsed_since(&start)?.is_zero());
+
+    let other = Context::create(&context.device(), ContextFlags::empty())?;
+    let elsewhere = other.stream()?;
+    expect(
+        event.record(&elsewhere),
+        invalid(|why| matches!(why, Invalid::OtherContext { .. })),
+    )?;
+    // Waiting across contexts is what events are for.
+    elsewhere.wait(&end)?;
+    elsewhere.synchronize()?;
+    event.record(&stream)?;
+    trace.drop((stream, event.clone()));
+    event.synchronize()?;
+    trace.drop(work);
+    trace.drops_from_here();
+    Ok(())
+}

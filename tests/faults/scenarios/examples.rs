@@ -1,0 +1,101 @@
+//! What the examples do, in small.
+
+use super::{SMID, VECTOR, if_there_is};
+use crate::trace::Trace;
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount, SplitFlags};
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result, attribute};
+use std::collections::BTreeSet;
+
+pub(super) fn devices(_: &mut Trace) -> Result<()> {
+    cuda_safe::version()?;
+    for device in Device::all()? {
+        device.compute_capability()?;
+        device.name()?;
+        device.uuid()?;
+        device.total_memory()?;
+        for attribute in [
+            attribute::PCI_DOMAIN_ID,
+            attribute::PCI_BUS_ID,
+            attribute::PCI_DEVICE_ID,
+            attribute::MULTIPROCESSOR_COUNT,
+            attribute::CLOCK_RATE,
+            attribute::L2_CACHE_SIZE,
+            attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+            attribute::MAX_THREADS_PER_BLOCK,
+            attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        ] {
+            device.attribute(attribute)?;
+        }
+        device.attribute(attribute::MEMORY_POOLS_SUPPORTED)?;
+        device.attribute(attribute::ECC_ENABLED)?;
+        if_there_is(SmResource::of_device(&device))?;
+    }
+    Ok(())
+}
+
+pub(super) fn vector_add(trace: &mut Trace) -> Result<()> {
+    const N: u16 = 100;
+    let device = Device::get(0)?;
+    let context = Context::primary(&device)?;
+    let stream = context.stream()?;
+    let add = Module::from_ptx(&context, VECTOR)?
+        .kernel("add")?
+        .typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
+    let a: Vec<f32> = (0..N).map(f32::from).collect();
+    let b: Vec<f32> = (0..N).map(|i| 2.0 * f32::from(i)).collect();
+    let device_a = DeviceBuffer::from_slice(&stream, &a)?;
+    let device_b = DeviceBuffer::from_slice(&stream, &b)?;
+    let mut device_sum = DeviceBuffer::zeroed(&stream, a.len())?;
+    let config = LaunchConfig::for_elements(a.len(), 256)?;
+    let arguments = (&device_a, &device_b, &mut device_sum, u32::from(N));
+    // SAFETY: `add` touches the first N elements of the buffers, which have as many.
+    unsafe { add.launch(&stream, config, arguments) }?;
+    let right: Vec<f32> = (0..N).map(|i| 3.0 * f32::from(i)).collect();
+    assert_eq!(device_sum.to_vec()?, right);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Two halves, and on each a kernel that records where it runs; all partitions at once.
+pub(super) fn partition(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let resource = SmResource::of_device(&device)?;
+    let mut min = resource.sm_count() / 2;
+    while resource.count_groups(min, SplitFlags::empty())? < 2 {
+        min -= 1;
+    }
+    let split = resource.split_by_count(SplitByCount {
+        min,
+        max_groups: Some(2),
+        label: "the example".to_owned(),
+        ..Default::default()
+    })?;
+    let context = Context::primary(&device)?;
+    let module = Module::from_ptx(&context, SMID)?;
+    let record = module.kernel("record_smid")?.typed::<(&mut [u32], u32)>()?;
+
+    let mut running = Vec::new();
+    for group in split.groups {
+        let green = GreenContext::new([group])?;
+        let stream = green.stream()?;
+        let blocks = 2 * green.sm_count();
+        let mut smids = DeviceBuffer::<u32>::zeroed(&stream, blocks as usize)?;
+        let config = LaunchConfig::linear(blocks, 32);
+        // SAFETY: the kernel writes one element for each of its blocks, and there are as many.
+        unsafe { record.launch(&stream, config, (&mut smids, 100)) }?;
+        trace.drop(stream);
+        let given = green.sm_count();
+        trace.drop(green);
+        running.push((given, smids));
+    }
+    let mut seen = BTreeSet::new();
+    for (given, smids) in running {
+        let sms: BTreeSet<u32> = smids.to_vec()?.into_iter().collect();
+        assert_eq!(sms.len(), given as usize);
+        assert!(seen.is_disjoint(&sms));
+        seen.extend(sms);
+        trace.drop(smids);
+    }
+    trace.drops_from_here();
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Partitions: resources, splits, green contexts and their streams.
+
+use super::{SMID, VECTOR, expect, if_there_is, invalid};
+use crate::trace::Trace;
+use cuda_safe::green::{GreenContext, Overlap, SmResource, SplitByCount, SplitFlags};
+use cuda_safe::{Device, DeviceBuffer, Invalid, LaunchConfig, Module, Result, StreamOptions};
+use std::collections::BTreeSet;
+
+/// Three partitions of a group each, with work on all of them.
+pub(super) fn one_group_each(trace: &mut Trace) -> Result<()> {
+    let resource = SmResource::of_device(&Device::get(0)?)?;
+    let possible = resource.count_groups(32, SplitFlags::empty())?;
+    let split = resource.split_by_count(SplitByCount {
+        min: 32,
+        max_groups: Some(possible.min(3)),
+        label: "the sweep".to_owned(),
+        ..Default::default()
+    })?;
+    let mut running = Vec::new();
+    let mut seen = BTreeSet::new();
+    for group in split.groups {
+        let given = group.sm_count();
+        let partition = GreenContext::new([group])?;
+        assert_eq!(partition.sm_count(), given);
+        if_there_is(partition.id())?;
+        let stream = partition.stream()?;
+        let high = partition.stream_with(StreamOptions {
+            priority: -1,
+            ..Default::default()
+        })?;
+        assert_eq!(high.priority()?, -1);
+        let blocking = partition.stream_with(StreamOptions {
+            blocking: true,
+            ..Default::default()
+        });
+        expect(
+            blocking,
+            invalid(|why| matches!(why, Invalid::BlockingGreenStream)),
+        )?;
+        let module = Module::from_ptx(partition.context(), SMID)?;
+        let record = module.kernel("record_smid")?.typed::<(&mut [u32], u32)>()?;
+        let mut smids = DeviceBuffer::<u32>::zeroed(&stream, given as usize)?;
+        let config = LaunchConfig::linear(given, 32);
+        // SAFETY: the kernel writes an element for each block, and there are as many.
+        unsafe { record.launch(&stream, config, (&mut smids, 1)) }?;
+        let event = partition.context().event()?;
+        event.record(&stream)?;
+        high.wait(&event)?;
+        // The buffer is all that is left of the partition.
+        trace.drop((stream, partition, module, record));
+        running.push((smids, high));
+    }
+    for (smids, high) in &running {
+        high.synchronize()?;
+        for sm in smids.to_vec()? {
+            assert!(seen.insert(sm), "SM {sm} is in two partitions");
+        }
+    }
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Partitions of several groups, finer groups, and a second split of the device.
+pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let split = SmResource::of_device(&device)?.split_by_count(SplitByCount {
+        flags: SplitFlags::IGNORE_SM_COSCHEDULING,
+        min: 4,
+        label: "the sweep".to_owned(),
+        ..Default::default()
+    })?;
+    let second = SmResource::of_device(&device)?.split_by_count(SplitByCount::default());
+    expect(
+        second.map_err(Into::into),
+        invalid(|why| matches!(why, Invalid::SplitInUse { .. })),
+    )?;
+    let overlapping = SmResource::of_device(&device)?.split_by_count(SplitByCount {
+        overlap: Overlap::Allow,
+        ..Default::default()
+    })?;
+    let mut groups = split.groups.into_iter();
+    let first = GreenContext::new(groups.by_ref().take(3))?;
+    let second = GreenContext::new(groups.take(2).chain(split.remainder))?;
+    assert!(first.sm_count() >= second.sm_count());
+    drop(overlapping);
+
+    let module = Module::from_ptx(first.context(), VECTOR)?;
+    let scale = module.kernel("scale")?;
+    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>()?;
+    let streams = [first.stream()?, second.stream()?];
+    trace.drop((first, second));
+    let mut buffers = Vec::new();
+    for stream in &streams {
+        let mut x = DeviceBuffer::from_slice(stream, &[1, 2, 3])?;
+        // SAFETY: the kernel touches 3 elements, as many as there are.
+        unsafe { scale.launch(stream, LaunchConfig::linear(1, 32), (&mut x, 2, 1, 3)) }?;
+        let plain = DeviceBuffer::<i32>::plain_zeroed(stream, 3)?;
+        buffers.push((x, plain));
+    }
+    trace.drop(streams);
+    for (x, plain) in &mut buffers {
+        plain.copy_from(x)?;
+        assert_eq!(plain.to_vec()?, [3, 5, 7]);
+    }
+    trace.drops_from_here();
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Kernels that are launched, typed and by pointers.
+
+use super::{VECTOR, expect, invalid, primary};
+use crate::trace::Trace;
+use cuda_safe::{
+    DeviceBuffer, Invalid, LaunchConfig, Library, Module, Result, Stream, TypedKernel, Value,
+};
+
+pub(super) fn run(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let module = Module::from_ptx(&context, VECTOR)?;
+    let scale = module.kernel("scale")?;
+    let x = typed(&stream, &scale.typed()?)?;
+    let too_few = scale.typed::<(&mut [i32], i32)>();
+    expect(
+        too_few,
+        invalid(|why| matches!(why, Invalid::ArgumentCount { .. })),
+    )?;
+
+    let library = Library::from_ptx(VECTOR)?;
+    let by_value = library
+        .kernel(&context, "scale")?
+        .typed::<(&mut [i32], i32, Value<[u16; 2]>, u32)>()?;
+    let mut y = DeviceBuffer::from_slice(&stream, &[5; 10])?;
+    let arguments = (&mut y, 3, Value([2, 0]), 10);
+    // SAFETY: the kernel touches 10 elements, as many as there are; any 4 bytes are its i32.
+    unsafe { by_value.launch(&stream, LaunchConfig::linear(1, 32), arguments) }?;
+
+    let nothing = module.kernel("nothing")?;
+    let shape = LaunchConfig::new([2, 3, 4], [5, 6, 7]).with_shared_bytes(1024);
+    // SAFETY: the kernel does nothing and has no parameters.
+    unsafe { nothing.launch_raw(&stream, shape, &mut []) }?;
+    // Code and memory go while the kernels that use them have not run.
+    trace.drop((module, scale, nothing, by_value, library));
+    assert_eq!(y.to_vec()?, [17; 10]);
+    assert_eq!(x.to_vec()?, [7; 10]);
+    stream.synchronize()?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
+
+fn typed(stream: &Stream, scale: &Scale) -> Result<DeviceBuffer<i32>> {
+    let mut x = DeviceBuffer::from_slice(stream, &[1; 10])?;
+    let config = LaunchConfig::for_elements(10, 4)?;
+    for _ in 0..2 {
+        // SAFETY: the kernel touches 10 elements, as many as there are.
+        unsafe { scale.launch(stream, config, (&mut x, 2, 1, 10)) }?;
+    }
+    Ok(x)
+}

@@ -1,0 +1,84 @@
+//! Memory of the device and of the host.
+
+use super::{expect, invalid, primary};
+use crate::trace::Trace;
+use cuda_safe::{DeviceBuffer, Invalid, PinnedBuffer, Result};
+
+pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let from = DeviceBuffer::from_slice(&stream, &[1u64, 2, 3])?;
+    let mut to = DeviceBuffer::<u64>::zeroed(&stream, 3)?;
+    to.copy_from(&from)?;
+    // Freed behind the copy that reads it.
+    trace.drop(from);
+    assert_eq!(to.to_vec()?, [1, 2, 3]);
+    to.copy_from_slice(&[4, 5, 6])?;
+    let mut there = [0; 3];
+    to.copy_to_slice(&mut there)?;
+    assert_eq!(there, [4, 5, 6]);
+    to.zero()?;
+    assert_eq!(to.to_vec()?, [0; 3]);
+    expect(
+        to.fill(1),
+        invalid(|why| matches!(why, Invalid::FillSize { .. })),
+    )?;
+
+    let mut bytes = DeviceBuffer::<u8>::uninit(&stream, 5)?;
+    bytes.fill(0xa5)?;
+    assert_eq!(bytes.to_vec()?, [0xa5; 5]);
+    let mut halves = DeviceBuffer::<i16>::uninit(&stream, 5)?;
+    halves.fill(-2)?;
+    assert_eq!(halves.to_vec()?, [-2; 5]);
+    let mut words = DeviceBuffer::<f32>::uninit(&stream, 5)?;
+    words.fill(1.5)?;
+    assert_eq!(words.to_vec()?, [1.5; 5]);
+
+    let empty = DeviceBuffer::<u32>::zeroed(&stream, 0)?;
+    assert!(empty.to_vec()?.is_empty());
+    let (address, its_stream) = words.into_raw();
+    // SAFETY: the buffer gave it up.
+    let back = unsafe { DeviceBuffer::<f32>::from_raw(address, 5, &its_stream) };
+    trace.drop((stream, its_stream, context));
+    assert_eq!(back.to_vec()?, [1.5; 5]);
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn plain(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let mut plain = DeviceBuffer::<i32>::plain_zeroed(&stream, 8)?;
+    let ordered = DeviceBuffer::from_slice(&stream, &[3; 8])?;
+    assert_eq!(plain.to_vec()?, [0; 8]);
+    plain.copy_from(&ordered)?;
+    let mut last = DeviceBuffer::<i32>::plain_zeroed(&stream, 8)?;
+    last.copy_from(&plain)?;
+    // Under way when it is freed.
+    trace.drop(plain);
+    assert_eq!(last.to_vec()?, [3; 8]);
+    last.fill(5)?;
+    trace.drop((stream, context));
+    trace.drop(ordered);
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn pinned(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let mut host = PinnedBuffer::<u32>::zeroed(&context, 4)?;
+    assert_eq!(*host, [0; 4]);
+    host.copy_from_slice(&[1, 2, 3, 4]);
+    let mut buffer = DeviceBuffer::from_slice(&stream, &host)?;
+    let mut back = PinnedBuffer::<u32>::zeroed(&context, 4)?;
+    buffer.copy_to_slice(&mut back)?;
+    assert_eq!(*back, *host);
+    buffer.copy_from_slice(&back)?;
+    trace.drop(host);
+    buffer.copy_to_slice(&mut back)?;
+    assert_eq!(*back, [1, 2, 3, 4]);
+    assert!(PinnedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
+    trace.drops_from_here();
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! What is swept: everything that the crate offers, and what the examples do.
+
+mod capture;
+mod context;
+mod device;
+mod drops;
+mod event;
+mod examples;
+mod foreign;
+mod green;
+mod launch;
+mod memory;
+mod module;
+mod raw;
+mod stream;
+
+use crate::Scenario;
+use crate::trace::Trace;
+use cuda_safe::{Context, Device, Error, Invalid, Result};
+
+const VECTOR: &str = include_str!("../../kernels/vector.ptx");
+const SMID: &str = include_str!("../../kernels/smid.ptx");
+
+const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
+    Scenario {
+        name,
+        since: (12, 4),
+        run,
+    }
+}
+
+pub(crate) static ALL: [Scenario; 21] = [
+    scenario("device", device::run),
+    scenario("contexts", context::contexts),
+    scenario("guards", context::guards),
+    scenario("foreign", foreign::run),
+    scenario("stream", stream::run),
+    scenario("event", event::run),
+    scenario("memory", memory::ordered),
+    scenario("plain memory", memory::plain),
+    scenario("pinned memory", memory::pinned),
+    scenario("module", module::module),
+    scenario("library", module::library),
+    scenario("launch", launch::run),
+    scenario("green", green::one_group_each),
+    Scenario {
+        name: "green, several",
+        since: (12, 5),
+        run: green::several_groups,
+    },
+    scenario("drops", drops::in_other_orders),
+    scenario("threads", drops::on_other_threads),
+    scenario("capture", capture::drops_while_capturing),
+    scenario("callback", capture::drops_in_a_callback),
+    scenario("devices.rs", examples::devices),
+    scenario("vector_add.rs", examples::vector_add),
+    scenario("partition", examples::partition),
+];
+
+/// Ends what a scenario could not end, as the calls for that failed too.
+pub(crate) fn clean_up() {
+    raw::clean_up();
+}
+
+fn primary() -> Result<Context> {
+    Context::primary(&Device::get(0)?)
+}
+
+/// For what is an error without any fault: nothing if it is the right one, else the error.
+fn expect<T>(result: Result<T>, is_right: impl Fn(&Error) -> bool) -> Result<()> {
+    match result {
+        Ok(_) => panic!("this should be an error"),
+        Err(error) if is_right(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn invalid(is_right: impl Fn(&Invalid) -> bool) -> impl Fn(&Error) -> bool {
+    move |error| matches!(error, Error::Invalid(invalid) if is_right(invalid))
+}
+
+/// Nothing, if the driver is too old for it.
+fn if_there_is<T>(result: Result<T>) -> Result<()> {
+    match result {
+        Ok(_) | Err(Error::Missing(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

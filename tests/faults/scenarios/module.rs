@@ -1,0 +1,66 @@
+//! Modules and libraries.
+
+use super::{SMID, VECTOR, expect, if_there_is, invalid, primary};
+use crate::trace::Trace;
+use cuda_safe::{Context, ContextFlags, Error, Invalid, Library, Module, Result};
+
+fn no_such_kernel(error: &Error) -> bool {
+    invalid(|why| matches!(why, Invalid::NoSuchKernel { .. }))(error)
+}
+
+fn wrong() -> String {
+    VECTOR.replace("add.f32 %f3, %f1, %f2;", "add.f32 %f3, %f1, %nonsense;")
+}
+
+fn newer() -> String {
+    VECTOR.replace(".version 6.0", ".version 99.7")
+}
+
+fn too_new(error: &Error) -> bool {
+    matches!(error, Error::PtxTooNew { .. })
+}
+
+pub(super) fn module(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let module = Module::from_ptx(&context, VECTOR)?;
+    assert_eq!(module.kernel_names()?.len(), 3);
+    let add = module.kernel("add")?;
+    assert_eq!(add.parameters()?.map(|its| its.len()), Some(4));
+    let missing = trace.provoke(|| module.kernel("subtract"));
+    expect(missing, no_such_kernel)?;
+    let is_compile = |error: &Error| matches!(error, Error::Compile(_));
+    expect(Module::from_ptx(&context, &wrong()), is_compile)?;
+    expect(Module::from_ptx(&context, &newer()), too_new)?;
+
+    let other = Context::create(&context.device(), ContextFlags::empty())?;
+    let elsewhere = Module::from_ptx(&other, SMID)?.kernel("record_smid")?;
+    trace.drop((other, module, context));
+    // Kernels hold their modules.
+    elsewhere.parameters()?;
+    add.parameters()?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn library(trace: &mut Trace) -> Result<()> {
+    let library = Library::from_ptx(VECTOR)?;
+    assert_eq!(library.kernel_names()?.len(), 3);
+    let context = primary()?;
+    let add = library.kernel(&context, "add")?;
+    let missing = trace.provoke(|| library.kernel(&context, "subtract"));
+    expect(missing, no_such_kernel)?;
+    let of_newer = Library::from_ptx(&newer()).and_then(|its| its.kernel(&context, "add"));
+    expect(of_newer, too_new)?;
+    let of_wrong = Library::from_ptx(&wrong()).and_then(|its| its.kernel(&context, "add"));
+    expect(of_wrong, |error| {
+        error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX)
+    })?;
+
+    let other = Context::create(&context.device(), ContextFlags::empty())?;
+    let elsewhere = library.kernel(&other, "scale")?;
+    trace.drop((library, other));
+    if_there_is(elsewhere.parameters())?;
+    if_there_is(add.parameters())?;
+    trace.drops_from_here();
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! What other code makes, by raw calls; with errors as this crate's.
+
+use cuda_safe::sys::{
+    self, CUcontext, CUdeviceptr, CUevent, CUhostFn, CUlibrary, CUmodule, CUresult, CUstream,
+    CUstreamCaptureMode,
+};
+use cuda_safe::{Context, Device, DriverError, Error, Result, Stream};
+use std::ffi::CString;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+fn check(code: CUresult, call: &'static str) -> Result<()> {
+    if code.is_success() {
+        return Ok(());
+    }
+    Err(Error::Driver(DriverError { code, call }))
+}
+
+/// A context that is on no thread's stack.
+pub(super) fn context(device: &Device) -> Result<CUcontext> {
+    let (mut raw, mut popped) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the pointer is to a local.
+    let code = unsafe { sys::abi::cuCtxCreate_v2(&raw mut raw, 0, device.as_raw()) };
+    check(code, "cuCtxCreate_v2")?;
+    // SAFETY: the pointer is to a local.
+    let code = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
+    let done = check(code, "cuCtxPopCurrent_v2");
+    if done.is_err() {
+        // Destroying it takes it off the stack.
+        destroy_context(raw);
+    }
+    done.map(|()| raw)
+}
+
+pub(super) fn destroy_context(raw: CUcontext) {
+    // SAFETY: the context was made above, and is its maker's.
+    let code = unsafe { sys::cuCtxDestroy_v2(raw) };
+    if !code.is_success() {
+        lock(&STILL_THERE).push(raw.addr());
+    }
+}
+
+pub(super) fn stream(context: &Context) -> Result<CUstream> {
+    let mut raw = std::ptr::null_mut();
+    let code = context.with_current(|_| {
+        // SAFETY: the pointer is to a local.
+        unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, 1, 0) }
+    })?;
+    check(code, "cuStreamCreateWithPriority").map(|()| raw)
+}
+
+pub(super) fn event(context: &Context) -> Result<CUevent> {
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local.
+    let code = context.with_current(|_| unsafe { sys::cuEventCreate(&raw mut raw, 0) })?;
+    check(code, "cuEventCreate").map(|()| raw)
+}
+
+pub(super) fn memory(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+    let mut address = 0;
+    // SAFETY: the pointer is to a local, and the stream is alive.
+    let code = unsafe { sys::cuMemAllocAsync(&raw mut address, bytes, stream.as_raw()) };
+    check(code, "cuMemAllocAsync").map(|()| address)
+}
+
+fn text(ptx: &str) -> CString {
+    CString::new(ptx).expect("text without a NUL")
+}
+
+pub(super) fn module(context: &Context, ptx: &str) -> Result<CUmodule> {
+    let mut raw = std::ptr::null_mut();
+    let ptx = text(ptx);
+    let code = context.with_current(|_| {
+        // SAFETY: the text ends with a NUL, and the pointer is to a local.
+        unsafe { sys::cuModuleLoadData(&raw mut raw, ptx.as_ptr().cast()) }
+    })?;
+    check(code, "cuModuleLoadData").map(|()| raw)
+}
+
+pub(super) fn library(ptx: &str) -> Result<CUlibrary> {
+    let (mut raw, none) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let (keys, options) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let ptx = text(ptx);
+    let code = ptx.as_ptr().cast();
+    let more = std::ptr::null_mut();
+    // SAFETY: the text ends with a NUL, the pointer is to a local, and there are no options.
+    let code =
+        unsafe { sys::cuLibraryLoadData(&raw mut raw, code, keys, none, 0, options, more, 0) };
+    check(code, "cuLibraryLoadData").map(|()| raw)
+}
+
+/// Streams whose capture could not be ended. They live: buffers that wait for the end hold them.
+static STILL_CAPTURING: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Contexts that could not be destroyed.
+static STILL_THERE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+fn lock(handles: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
+    handles.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends what could not be ended while calls were failing.
+pub(super) fn clean_up() {
+    for stream in lock(&STILL_CAPTURING).drain(..) {
+        let _ = end_capture(std::ptr::without_provenance_mut(stream));
+    }
+    for context in std::mem::take(&mut *lock(&STILL_THERE)) {
+        destroy_context(std::ptr::without_provenance_mut(context));
+    }
+}
+
+fn end_capture(stream: CUstream) -> Result<()> {
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the software driver checks handles; the pointer is to a local.
+    let code = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
+    check(code, "cuStreamEndCapture")?;
+    // SAFETY: the graph was just made, and nobody else has it.
+    check(unsafe { sys::cuGraphDestroy(graph) }, "cuGraphDestroy")
+}
+
+/// A stream whose work is being recorded; dropped, it is not any more.
+pub(super) struct Capturing<'a> {
+    stream: &'a Stream,
+    ended: bool,
+}
+
+impl<'a> Capturing<'a> {
+    pub(super) fn begin(stream: &'a Stream) -> Result<Self> {
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        // SAFETY: the stream is alive.
+        let code = unsafe { sys::cuStreamBeginCapture_v2(stream.as_raw(), mode) };
+        check(code, "cuStreamBeginCapture_v2")?;
+        let ended = false;
+        Ok(Self { stream, ended })
+    }
+
+    pub(super) fn end(mut self) -> Result<()> {
+        self.ended = true;
+        end_capture(self.stream.as_raw()).inspect_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: &Error) {
+        // The capture has ended if it was the graph that could not be destroyed.
+        if !matches!(error, Error::Driver(error) if error.call == "cuStreamEndCapture") {
+            return;
+        }
+        lock(&STILL_CAPTURING).push(self.stream.as_raw().addr());
+    }
+}
+
+impl Drop for Capturing<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        if let Err(error) = end_capture(self.stream.as_raw()) {
+            self.failed(&error);
+        }
+    }
+}
+
+/// Has the driver call `function` when the work before it is done.
+pub(super) fn callback(stream: &Stream, function: CUhostFn) -> Result<()> {
+    // SAFETY: the stream is alive, and the functions of these tests take no data.
+    let code = unsafe { sys::cuLaunchHostFunc(stream.as_raw(), function, std::ptr::null_mut()) };
+    check(code, "cuLaunchHostFunc")
+}

@@ -1,0 +1,120 @@
+//! What is the same before and after a run: objects of the driver, the thread, the accounts.
+
+use cuda_safe::sys::{
+    self, CUstreamCaptureMode as Mode, cuCtxPopCurrent_v2, cuThreadExchangeStreamCaptureMode,
+};
+use cuda_sim::Alive;
+
+/// What the driver keeps for this thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Thread {
+    /// Contexts on its stack.
+    pub(crate) depth: usize,
+    pub(crate) mode: Mode,
+    /// Whether its current context, if it has one, was destroyed.
+    pub(crate) current_is_dead: bool,
+}
+
+impl Default for Thread {
+    fn default() -> Self {
+        Self {
+            depth: 0,
+            mode: Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            current_is_dead: false,
+        }
+    }
+}
+
+impl Thread {
+    pub(crate) fn now() -> Self {
+        let mode = exchange(Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
+        exchange(mode);
+        Self {
+            depth: cuda_sim::stack_depth(),
+            mode,
+            current_is_dead: current_is_dead(),
+        }
+    }
+
+    /// Puts the thread back, so that the next run starts as this one did.
+    pub(crate) fn restore(self) {
+        while cuda_sim::stack_depth() > self.depth {
+            let mut popped = std::ptr::null_mut();
+            // SAFETY: the pointer is to a local.
+            let _ = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
+        }
+        exchange(self.mode);
+    }
+}
+
+/// The mode up to now; before the driver was started there is none but the default.
+fn exchange(mut mode: Mode) -> Mode {
+    // SAFETY: the pointer is to a local.
+    let answer = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    if answer.is_success() {
+        mode
+    } else {
+        Mode::CU_STREAM_CAPTURE_MODE_GLOBAL
+    }
+}
+
+fn current_is_dead() -> bool {
+    let mut device = 0;
+    // SAFETY: the pointer is to a local.
+    let answer = unsafe { sys::cuCtxGetDevice(&raw mut device) };
+    answer == sys::CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+}
+
+/// How many objects there are of each kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Objects([(&'static str, usize); 9]);
+
+impl Objects {
+    pub(crate) fn now() -> Self {
+        let Alive {
+            retains,
+            contexts,
+            green_contexts,
+            streams,
+            events,
+            modules,
+            libraries,
+            device_allocations,
+            pinned_allocations,
+            ..
+        } = cuda_sim::alive();
+        Self([
+            // A green context of this driver holds its primary context by a retain of its own.
+            ("retain", retains.saturating_sub(green_contexts)),
+            ("context", contexts),
+            ("green context", green_contexts),
+            ("stream", streams),
+            ("event", events),
+            ("module", modules),
+            ("library", libraries),
+            ("device allocation", device_allocations),
+            ("pinned allocation", pinned_allocations),
+        ])
+    }
+
+    /// What there is more of, and how many all in all.
+    pub(crate) fn more_than(&self, before: &Self) -> (String, u64) {
+        let (mut what, mut sum) = (Vec::new(), 0);
+        for ((kind, now), (_, then)) in self.0.iter().zip(before.0) {
+            let more = now.saturating_sub(then);
+            if more != 0 {
+                what.push(format!("{more} {kind}"));
+                sum += more as u64;
+            }
+        }
+        (what.join(", "), sum)
+    }
+
+    pub(crate) fn green_contexts(&self) -> usize {
+        self.0[2].1
+    }
+
+    pub(crate) fn retains(&self) -> usize {
+        self.0[0].1
+    }
+}
