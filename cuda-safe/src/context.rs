@@ -1,8 +1,12 @@
 //! Contexts, and the stack of current contexts that each thread has.
 
 mod guard;
+mod primary;
+mod settings;
 
 pub use guard::CurrentContext;
+pub use primary::PrimaryState;
+pub use settings::{CachePreference, Limit};
 
 use crate::call::{call, newest_or};
 use crate::device::Device;

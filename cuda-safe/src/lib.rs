@@ -75,7 +75,9 @@ mod release;
 mod report;
 mod stream;
 
-pub use context::{Context, ContextFlags, CurrentContext, MemoryInfo};
+pub use context::{
+    CachePreference, Context, ContextFlags, CurrentContext, Limit, MemoryInfo, PrimaryState,
+};
 pub use cuda_sys as sys;
 pub use cuda_sys::{CUresult, CudaVersion};
 pub use device::{Device, Uuid, attribute};

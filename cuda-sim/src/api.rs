@@ -12,6 +12,7 @@ pub(crate) mod green;
 pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod module;
+pub(crate) mod settings;
 pub(crate) mod stream;
 
 use crate::world::{Answer, Class, call};
@@ -19,9 +20,9 @@ use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use core::mem::MaybeUninit;
 use cuda_sys::{
     CUcontext, CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
-    CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgreenCtx, CUhostFn,
-    CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult, CUstream,
-    CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
+    CUdevice_attribute, CUdeviceptr, CUevent, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx,
+    CUhostFn, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUlimit, CUmodule, CUresult,
+    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
 };
 
 /// A place for one value that the caller gave, or null.
@@ -114,6 +115,20 @@ functions! { find_newest newest
     Robust cuCtxGetId(context: val CUcontext, id: out c_ulonglong) => context::id;
     Usual cuCtxSynchronize() => context::synchronize;
     Usual cuCtxSynchronize_v2(context: val CUcontext) => context::synchronize_one;
+    Usual cuCtxGetLimit(value: out usize, limit: val CUlimit) => settings::limit;
+    Usual cuCtxSetLimit(limit: val CUlimit, value: val usize) => settings::set_limit;
+    Usual cuCtxGetCacheConfig(preference: out CUfunc_cache) => settings::cache;
+    Usual cuCtxSetCacheConfig(preference: val CUfunc_cache) => settings::set_cache;
+    Usual cuCtxGetFlags(flags: out c_uint) => settings::flags;
+    Usual cuCtxSetFlags(flags: val c_uint) => settings::set_flags;
+    Usual cuCtxGetApiVersion(context: val CUcontext, version: out c_uint) => settings::api_version;
+    Usual cuCtxGetStreamPriorityRange(least: out c_int, greatest: out c_int) => settings::priorities;
+    Usual cuCtxResetPersistingL2Cache() => settings::reset_l2;
+    Usual cuCtxRecordEvent(context: val CUcontext, event: val CUevent) => settings::record;
+    Usual cuCtxWaitEvent(context: val CUcontext, event: val CUevent) => settings::wait;
+    Usual cuDevicePrimaryCtxGetState(device: val CUdevice, flags: out c_uint, active: out c_int) => settings::primary_state;
+    Usual cuDevicePrimaryCtxSetFlags_v2(device: val CUdevice, flags: val c_uint) => settings::set_primary_flags;
+    Robust cuDevicePrimaryCtxReset_v2(device: val CUdevice) => settings::reset_primary;
     Usual cuMemGetInfo_v2(free: out usize, total: out usize) => memory::info;
 
     Usual cuStreamCreate(stream: out CUstream, flags: val c_uint) => stream::create;

@@ -2,7 +2,7 @@
 
 use crate::kernel::KernelFn;
 use cuda_sys::{CUstreamCaptureMode, CUstreamCaptureStatus};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
@@ -13,6 +13,18 @@ pub(crate) struct Context {
     pub(crate) kind: ContextKind,
     /// The default stream that the context's blocking streams wait for.
     pub(crate) legacy: usize,
+    pub(crate) settings: Settings,
+    /// What work given to it from now on comes after.
+    pub(crate) after: Option<u64>,
+}
+
+/// What a context can be set to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) flags: u32,
+    pub(crate) cache: u32,
+    /// By their numbers, where they are not the driver's.
+    pub(crate) limits: BTreeMap<u32, usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

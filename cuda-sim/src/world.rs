@@ -22,6 +22,8 @@ pub(crate) struct World {
     next_id: u64,
     /// Of each device: the handle of its primary context, for ever the same, and its retains.
     pub(crate) primaries: Vec<(usize, usize)>,
+    /// The flags that each primary context has when it is active.
+    pub(crate) primary_flags: Vec<u32>,
     pub(crate) contexts: Handles<Context>,
     pub(crate) greens: Handles<Green>,
     pub(crate) streams: Handles<Stream>,
@@ -45,6 +47,7 @@ pub(crate) fn start(profile: Profile) {
         initialised: false,
         next_id: 1,
         primaries: Vec::new(),
+        primary_flags: vec![0; profile.devices as usize],
         contexts: Handles::new(1),
         greens: Handles::new(2),
         streams: Handles::new(3),
@@ -233,7 +236,10 @@ impl World {
             Some(its) => (its.context, its.blocking),
             None => return 0,
         };
-        let legacy = self.contexts.get(context).map_or(0, |its| its.legacy);
+        let its = self.contexts.get(context);
+        let legacy = its.map_or(0, |its| its.legacy);
+        // A wait of the whole context.
+        after.extend(its.and_then(|its| its.after));
         if stream == legacy {
             // The legacy default stream waits for all blocking streams of its context ...
             let others = self
@@ -250,6 +256,11 @@ impl World {
             its.last = Some(id);
         }
         id
+    }
+
+    /// Gives work to the queue of a stream without the orders that come with streams.
+    pub(crate) fn give_beside(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
+        self.executor.give(stream, work, after)
     }
 
     /// Runs work until `done` says that it is enough.

@@ -19,4 +19,5 @@ mod memory;
 mod module;
 mod probes;
 mod recorded;
+mod settings;
 mod stream;

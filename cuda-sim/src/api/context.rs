@@ -2,7 +2,7 @@
 
 use super::Out;
 use crate::account::mistake;
-use crate::objects::{Context, ContextKind, Stream};
+use crate::objects::{Context, ContextKind, Settings, Stream};
 use crate::thread;
 use crate::world::{Answer, World};
 use core::ffi::{c_uint, c_ulonglong};
@@ -15,7 +15,13 @@ pub(super) fn pointer<T>(handle: usize) -> *mut T {
 
 impl World {
     /// Gives a context its handle, and its default stream.
-    pub(super) fn make_context(&mut self, handle: usize, device: usize, kind: ContextKind) {
+    pub(super) fn make_context(
+        &mut self,
+        handle: usize,
+        device: usize,
+        flags: u32,
+        kind: ContextKind,
+    ) {
         let (id, stream_id) = (self.new_id(), self.new_id());
         let legacy = self.streams.insert(Stream {
             context: handle,
@@ -33,6 +39,11 @@ impl World {
                 id,
                 kind,
                 legacy,
+                settings: Settings {
+                    flags,
+                    ..Settings::default()
+                },
+                after: None,
             },
         );
     }
@@ -79,7 +90,8 @@ pub(super) fn retain(world: &mut World, context: &mut Out<CUcontext>, device: CU
     context.required()?;
     let (handle, retains) = world.primaries[number];
     if retains == 0 {
-        world.make_context(handle, number, ContextKind::Primary);
+        let flags = world.primary_flags[number];
+        world.make_context(handle, number, flags, ContextKind::Primary);
     }
     world.primaries[number].1 += 1;
     context.set(pointer(handle));
@@ -109,13 +121,13 @@ pub(super) fn release(world: &mut World, device: CUdevice) -> Answer {
 pub(super) fn create(
     world: &mut World,
     context: &mut Out<CUcontext>,
-    _flags: c_uint,
+    flags: c_uint,
     device: CUdevice,
 ) -> Answer {
     let number = world.device(device)?;
     context.required()?;
     let handle = world.contexts.reserve();
-    world.make_context(handle, number, ContextKind::Created);
+    world.make_context(handle, number, flags, ContextKind::Created);
     thread::push(handle);
     context.set(pointer(handle));
     Ok(())

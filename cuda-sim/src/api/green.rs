@@ -251,7 +251,8 @@ pub(super) fn create(
     // It holds the primary context.
     let (primary, retains) = world.primaries[number];
     if retains == 0 {
-        world.make_context(primary, number, ContextKind::Primary);
+        let flags = world.primary_flags[number];
+        world.make_context(primary, number, flags, ContextKind::Primary);
     }
     world.primaries[number].1 += 1;
 
@@ -264,7 +265,7 @@ pub(super) fn create(
         sm_count,
         view,
     });
-    world.make_context(view, number, ContextKind::View(handle));
+    world.make_context(view, number, 0, ContextKind::View(handle));
     green.set(pointer(handle));
     Ok(())
 }

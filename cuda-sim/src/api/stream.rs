@@ -15,7 +15,7 @@ use cuda_sys::{
 };
 
 /// An H200 has priorities 0 to -5.
-const HIGHEST_PRIORITY: i32 = -5;
+pub(super) const HIGHEST_PRIORITY: i32 = -5;
 
 impl World {
     pub(super) fn make_stream(

@@ -2,7 +2,7 @@
 
 use super::primary;
 use crate::trace::Trace;
-use cuda_safe::{Context, ContextFlags, Device, Result};
+use cuda_safe::{Context, ContextFlags, Device, Limit, Result};
 
 pub(super) fn contexts(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;
@@ -20,6 +20,35 @@ pub(super) fn contexts(trace: &mut Trace) -> Result<()> {
     assert!(clone.memory_info()?.total > 0);
     trace.drop(primary);
     again.synchronize()?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn settings(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let flags = device.primary_state()?.flags;
+    device.set_primary_flags(flags)?;
+    let own = Context::create(&device, ContextFlags::empty())?;
+    let stack = own.limit(Limit::StackSize)?;
+    own.set_limit(Limit::StackSize, stack)?;
+    let preference = own.cache_preference()?;
+    own.set_cache_preference(preference)?;
+    let flags = own.flags()?;
+    own.set_flags(flags)?;
+    own.api_version()?;
+    assert!(own.stream_priorities()?.contains(&0));
+    own.reset_persisting_l2()?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn events(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let (stream, event) = (context.stream()?, context.event()?);
+    context.record(&event)?;
+    context.wait(&event)?;
+    stream.synchronize()?;
+    event.synchronize()?;
     trace.drops_from_here();
     Ok(())
 }

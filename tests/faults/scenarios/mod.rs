@@ -29,9 +29,15 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 21] = [
+pub(crate) static ALL: [Scenario; 23] = [
     scenario("device", device::run),
     scenario("contexts", context::contexts),
+    scenario("context settings", context::settings),
+    Scenario {
+        name: "context events",
+        since: (12, 5),
+        run: context::events,
+    },
     scenario("guards", context::guards),
     scenario("foreign", foreign::run),
     scenario("stream", stream::run),

@@ -1,0 +1,237 @@
+//! What contexts are set to, and their events.
+
+use super::Out;
+use crate::exec::Work;
+use crate::objects::{Context, ContextKind};
+use crate::world::{Answer, World};
+use core::ffi::{c_int, c_uint};
+use cuda_sys::{
+    CUcontext, CUctx_flags, CUdevice, CUevent, CUfunc_cache, CUlimit, CUresult,
+    CUstreamCaptureStatus, CudaVersion,
+};
+
+/// Limits as a context starts with them: unverified (from documentation).
+const LIMITS: [(CUlimit, usize); 10] = [
+    (CUlimit::CU_LIMIT_STACK_SIZE, 1024),
+    (CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20),
+    (CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20),
+    (CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 2),
+    (CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048),
+    (CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64),
+    (CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0),
+    (CUlimit::CU_LIMIT_SHMEM_SIZE, 0),
+    (CUlimit::CU_LIMIT_CIG_ENABLED, 0),
+    (CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED, 0),
+];
+
+impl World {
+    /// The context whose settings the current one has: a green context's view has the primary's.
+    fn settings_of_current(&mut self) -> Answer<&mut Context> {
+        let current = self.current()?;
+        let owner = self.owner_of(current)?;
+        let context = self.contexts.get_mut(owner);
+        context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    }
+
+    fn check_limit(&self, limit: CUlimit) -> Answer<usize> {
+        let newer = limit.0 >= CUlimit::CU_LIMIT_SHMEM_SIZE.0;
+        let known = LIMITS.iter().find(|(known, _)| *known == limit);
+        match known {
+            Some((_, value)) if !newer || self.profile.driver >= CudaVersion::new(12, 5) => {
+                Ok(*value)
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
+pub(super) fn limit(world: &mut World, value: &mut Out<usize>, limit: CUlimit) -> Answer {
+    value.required()?;
+    let default = world.check_limit(limit)?;
+    let limits = &world.settings_of_current()?.settings.limits;
+    value.set(limits.get(&limit.0).copied().unwrap_or(default));
+    Ok(())
+}
+
+pub(super) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answer {
+    world.check_limit(limit)?;
+    let context = world.settings_of_current()?;
+    if matches!(
+        limit,
+        CUlimit::CU_LIMIT_SHMEM_SIZE | CUlimit::CU_LIMIT_CIG_ENABLED
+    ) {
+        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT);
+    }
+    context.settings.limits.insert(limit.0, value);
+    Ok(())
+}
+
+pub(super) fn cache(world: &mut World, preference: &mut Out<CUfunc_cache>) -> Answer {
+    preference.required()?;
+    preference.set(CUfunc_cache(world.settings_of_current()?.settings.cache));
+    Ok(())
+}
+
+pub(super) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
+    if preference.name().is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    world.settings_of_current()?.settings.cache = preference.0;
+    Ok(())
+}
+
+/// Several ways to wait at once exclude each other.
+fn check_flags(flags: c_uint) -> Answer {
+    let ways = flags & CUctx_flags::CU_CTX_SCHED_MASK.0;
+    if flags & !CUctx_flags::CU_CTX_FLAGS_MASK.0 != 0 || ways.count_ones() > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
+pub(super) fn flags(world: &mut World, flags: &mut Out<c_uint>) -> Answer {
+    flags.required()?;
+    flags.set(world.settings_of_current()?.settings.flags);
+    Ok(())
+}
+
+pub(super) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
+    check_flags(flags)?;
+    let context = world.settings_of_current()?;
+    context.settings.flags = flags;
+    if context.kind == ContextKind::Primary {
+        let device = context.device;
+        world.primary_flags[device] = flags;
+    }
+    Ok(())
+}
+
+pub(super) fn api_version(
+    world: &mut World,
+    context: CUcontext,
+    version: &mut Out<c_uint>,
+) -> Answer {
+    version.required()?;
+    world.context(context.addr())?;
+    version.set(3020);
+    Ok(())
+}
+
+pub(super) fn priorities(
+    world: &mut World,
+    least: &mut Out<c_int>,
+    greatest: &mut Out<c_int>,
+) -> Answer {
+    world.current()?;
+    least.set(0);
+    greatest.set(super::stream::HIGHEST_PRIORITY);
+    Ok(())
+}
+
+pub(super) fn reset_l2(world: &mut World) -> Answer {
+    world.current().map(|_| ())
+}
+
+pub(super) fn primary_state(
+    world: &mut World,
+    device: CUdevice,
+    flags: &mut Out<c_uint>,
+    active: &mut Out<c_int>,
+) -> Answer {
+    let number = world.device(device)?;
+    flags.required()?;
+    active.required()?;
+    flags.set(world.primary_flags[number]);
+    active.set(c_int::from(world.primaries[number].1 != 0));
+    Ok(())
+}
+
+pub(super) fn set_primary_flags(world: &mut World, device: CUdevice, flags: c_uint) -> Answer {
+    let number = world.device(device)?;
+    check_flags(flags)?;
+    world.primary_flags[number] = flags;
+    let handle = world.primaries[number].0;
+    if let Some(context) = world.contexts.get_mut(handle) {
+        context.settings.flags = flags;
+    }
+    Ok(())
+}
+
+pub(super) fn reset_primary(world: &mut World, device: CUdevice) -> Answer {
+    let number = world.device(device)?;
+    let (handle, retains) = world.primaries[number];
+    if retains == 0 {
+        return Ok(());
+    }
+    // It is there again at once for those who retain it, empty.
+    let _ = world.end_context(handle)?;
+    let flags = world.primary_flags[number];
+    world.make_context(handle, number, flags, ContextKind::Primary);
+    Ok(())
+}
+
+/// The streams of a context; of a primary one with those of its green contexts.
+fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
+    let green = match world.context(context)?.kind {
+        ContextKind::View(green) => Some(green),
+        _ => None,
+    };
+    let owner = world.owner_of(context)?;
+    let mut streams = Vec::new();
+    for (handle, stream) in world.streams.iter() {
+        if stream.context != owner || (green.is_some() && stream.green != green) {
+            continue;
+        }
+        streams.push(handle);
+    }
+    Ok(streams)
+}
+
+/// One captured stream among them breaks its capture, and the call is refused.
+fn refuse_captured(world: &mut World, streams: &[usize]) -> Answer {
+    let mut refused = Ok(());
+    for stream in streams {
+        let its = world.streams.get_mut(*stream);
+        if let Some(capture) = its.and_then(|its| its.capture.as_mut()) {
+            capture.status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+            refused = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+    }
+    refused
+}
+
+pub(super) fn record(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
+    let streams = streams_of(world, context.addr())?;
+    let owner = world.owner_of(context.addr())?;
+    if world.event(event.addr())?.context != owner {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    refuse_captured(world, &streams)?;
+    let after = streams
+        .iter()
+        .filter_map(|stream| world.streams.get(*stream)?.last)
+        .collect();
+    let legacy = world.context(owner)?.legacy;
+    let work = Work::Record {
+        event: event.addr(),
+    };
+    let operation = world.give_beside(legacy, work, after);
+    if let Some(event) = world.events.get_mut(event.addr()) {
+        event.recorded = Some(operation);
+        event.time = None;
+    }
+    Ok(())
+}
+
+pub(super) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
+    let streams = streams_of(world, context.addr())?;
+    let recorded = world.event(event.addr())?.recorded;
+    refuse_captured(world, &streams)?;
+    for stream in streams {
+        world.give(stream, Work::Nothing, recorded.into_iter().collect());
+    }
+    // Streams that are made later wait as well.
+    let context = world.contexts.get_mut(context.addr());
+    context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.after = recorded;
+    Ok(())
+}
