@@ -15,6 +15,7 @@ use crate::error::{Rejected, Result};
 use crate::hold::Hold;
 use crate::invalid::Invalid;
 use crate::release::{self, Resource, Root, release};
+use crate::stream::refuse_inside;
 use bitflags::bitflags;
 use cuda_sys::{CUcontext, CUctx_flags};
 use std::any::Any;
@@ -251,6 +252,7 @@ impl Context {
     /// Since CUDA 2.0 (from 13.0 on through `cuCtxSynchronize_v2`).
     #[doc(alias = "cuCtxSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
+        refuse_inside()?;
         release::drain();
         newest_or(
             // SAFETY: the context is alive.

@@ -32,6 +32,10 @@ pub enum Error {
         /// What the driver offers.
         driver: CudaVersion,
     },
+    /// A host function that the stream ran panicked, with these words.
+    HostFunctionPanicked(String),
+    /// A wait inside of a host function, which might never end.
+    InHostFunction,
     /// This process is a fork of one that had started CUDA; the driver does not work here.
     Forked,
 }
@@ -124,6 +128,12 @@ impl fmt::Display for Error {
                     " is newer than the compiler in this driver (CUDA {driver})"
                 )
             }
+            Self::HostFunctionPanicked(message) => {
+                write!(f, "a host function in the stream panicked: {message}")
+            }
+            Self::InHostFunction => f.write_str(
+                "no wait inside of a host function: the stream goes on only when it returns",
+            ),
             Self::Forked => f.write_str(
                 "this process was forked from one that had started CUDA: the driver works only \
                  in a process that starts it itself",

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::release::{self, Resource, release};
-use crate::stream::{Stream, ready, same_context};
+use crate::stream::{Stream, ready, refuse_inside, same_context};
 use cuda_sys::{CUevent, CUevent_flags};
 use std::any::Any;
 use std::fmt;
@@ -170,6 +170,7 @@ impl Event {
     /// Since CUDA 2.0.
     #[doc(alias = "cuEventSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
+        refuse_inside()?;
         release::drain();
         // SAFETY: the event is alive.
         without_current(self.context(), || unsafe {

@@ -34,6 +34,8 @@ pub enum Invalid {
     },
     /// A stream of a green context cannot wait for the default stream.
     BlockingGreenStream,
+    /// A host function for a stream that is recorded into a graph.
+    StreamIsCaptured,
     /// A module image without a byte, or PTX without text.
     EmptyImage,
     /// A module image that ends before its header says.
@@ -140,6 +142,9 @@ impl fmt::Display for Invalid {
             Self::BlockingGreenStream => f.write_str(
                 "a stream of a green context is always non-blocking: it does not wait for the \
                  legacy default stream",
+            ),
+            Self::StreamIsCaptured => f.write_str(
+                "the stream is being recorded into a graph, which would run this more than once",
             ),
             Self::EmptyImage => f.write_str("the module is empty"),
             Self::TruncatedImage { needed, given } => write!(

@@ -1,5 +1,9 @@
 //! Streams: queues of work on a device.
 
+mod host;
+
+pub(crate) use host::refuse_inside;
+
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
@@ -37,6 +41,7 @@ struct Inner {
     raw: CUstream,
     hold: Hold,
     home: Home,
+    panicked: Arc<host::Panicked>,
 }
 
 /// Where a stream's work runs.
@@ -110,7 +115,12 @@ impl Context {
 impl Stream {
     fn own(raw: CUstream, home: Home, hold: Hold) -> Self {
         Self {
-            inner: Arc::new(Inner { raw, hold, home }),
+            inner: Arc::new(Inner {
+                raw,
+                hold,
+                home,
+                panicked: Arc::default(),
+            }),
         }
     }
 
@@ -204,17 +214,20 @@ impl Stream {
     /// `cuStreamSynchronize(stream)`: waits until all work given to the stream is done.
     ///
     /// # Errors
-    /// Those of the work that it waits for; [`Error::Forked`].
+    /// Those of the work that it waits for; [`Error::HostFunctionPanicked`];
+    /// [`Error::InHostFunction`]; [`Error::Forked`].
     ///
     /// Since CUDA 2.0.
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         release::drain();
-        self.wait_for_work()
+        self.wait_for_work()?;
+        self.inner.panicked.take()
     }
 
     /// The driver's answer and nothing else: that the work is done, or why that is not known.
     pub(crate) fn wait_for_work(&self) -> Result<()> {
+        refuse_inside()?;
         // SAFETY: the stream is alive.
         without_current(self.context(), || unsafe {
             call!(cuStreamSynchronize(self.as_raw()))

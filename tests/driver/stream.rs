@@ -99,3 +99,57 @@ fn the_default_streams_are_no_streams_of_ones_own() {
         }
     }
 }
+
+#[test]
+fn host_functions_run_in_the_order_of_the_stream() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let (sender, order) = std::sync::mpsc::channel();
+    for number in 0..5 {
+        let sender = sender.clone();
+        let tell = move || sender.send(number).expect("the test listens");
+        stream.launch_host_function(tell).expect("a launch");
+    }
+    stream.synchronize().expect("a wait");
+    assert_eq!(order.try_iter().collect::<Vec<i32>>(), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_panic_in_a_host_function_is_the_error_of_the_next_wait() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let fails = || panic!("on purpose, in a host function");
+    stream.launch_host_function(fails).expect("a launch");
+    match stream.synchronize() {
+        Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
+        done => panic!("{done:?}"),
+    }
+    stream.synchronize().expect("told once");
+}
+
+#[test]
+fn waits_in_a_host_function_are_refused_and_drops_come_later() {
+    let context = need!(common::context());
+    let (stream, other) = (
+        context.stream().expect("a stream"),
+        context.stream().expect("a stream"),
+    );
+    let buffer = cuda_safe::DeviceBuffer::<u8>::plain_zeroed(&other, 64).expect("memory");
+    let event = context.event().expect("an event");
+    let leaked = cuda_safe::leaked();
+    let (sender, refused) = std::sync::mpsc::channel();
+    let (own, whole) = (stream.clone(), context.clone());
+    let function = move || {
+        let waits = [own.synchronize(), event.synchronize(), whole.synchronize()];
+        let all = waits
+            .iter()
+            .all(|wait| matches!(wait, Err(Error::InHostFunction)));
+        drop((buffer, other, event, own, whole));
+        sender.send(all).expect("the test listens");
+    };
+    stream.launch_host_function(function).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert!(refused.try_recv().expect("it ran"));
+    context.synchronize().expect("what waited is released");
+    assert_eq!(cuda_safe::leaked(), leaked);
+}

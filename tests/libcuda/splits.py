@@ -52,6 +52,6 @@ check(driver.cuMemcpyHtoD(address, there, len(there)))
 check(driver.cuMemcpyDtoH(back, address, len(back)))
 check(driver.cuMemFree(address))
 print("memory:", "as it was" if back == there else "changed")
-code, _ = driver.cuCtxGetLimit(driver.CUlimit.CU_LIMIT_STACK_SIZE)
+(code,) = driver.cuProfilerStart()
 print("not played:", code.name)
 # The context stays on the stack, for the end of the interpreter.

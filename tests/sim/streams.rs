@@ -213,3 +213,36 @@ fn waiting_for_a_captured_stream_breaks_the_capture() {
         );
     });
 }
+
+#[test]
+fn a_captured_stream_takes_no_host_function() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        let refused = stream
+            .launch_host_function(|| {})
+            .expect_err("in a capture");
+        assert!(
+            refused.to_string().contains("recorded into a graph"),
+            "{refused}"
+        );
+        assert_eq!(status(&stream), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        well(end(&stream));
+    });
+}
+
+#[test]
+fn a_host_function_that_the_driver_refuses_is_dropped() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let owned = std::sync::Arc::new(());
+        let kept = std::sync::Arc::clone(&owned);
+        let _fails = cuda_sim::fault::Fault::of_function("cuLaunchHostFunc")
+            .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+            .inject(cuda_sim::fault::Scope::Thread);
+        stream
+            .launch_host_function(move || drop(kept))
+            .expect_err("the fault");
+        assert_eq!(std::sync::Arc::strong_count(&owned), 1);
+    });
+}

@@ -35,6 +35,8 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     trace.drop(context);
     high.synchronize()?;
     blocking.synchronize()?;
+    high.launch_host_function(|| {})?;
+    high.synchronize()?;
     trace.drops_from_here();
     Ok(())
 }

@@ -1,0 +1,140 @@
+//! Host functions: Rust code in the order of a stream.
+
+use super::Stream;
+use crate::call::{call, without_current};
+use crate::error::{Error, Result};
+use crate::invalid::Invalid;
+use crate::release;
+use core::ffi::c_void;
+use cuda_sys::CUstreamCaptureStatus;
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a host function of a stream panicked with, until a wait for the stream tells it.
+#[derive(Debug, Default)]
+pub(super) struct Panicked(Mutex<Option<String>>);
+
+impl Panicked {
+    /// The panic that nobody has heard of yet.
+    pub(super) fn take(&self) -> Result<()> {
+        let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        message.map_or(Ok(()), |message| Err(Error::HostFunctionPanicked(message)))
+    }
+
+    fn keep(&self, payload: Box<dyn Any + Send>) {
+        let message = match (
+            payload.downcast_ref::<&str>(),
+            payload.downcast_ref::<String>(),
+        ) {
+            (Some(text), _) => (*text).to_owned(),
+            (_, Some(text)) => text.clone(),
+            _ => "something that is no text".to_owned(),
+        };
+        // What it panicked with may panic once more when it is dropped.
+        std::mem::forget(payload);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or_insert(message);
+    }
+}
+
+/// A function that the driver has for a stream.
+struct Job {
+    function: Box<dyn FnOnce() + Send>,
+    panicked: Arc<Panicked>,
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Waits are refused inside of a host function: one for its own stream would never end.
+pub(crate) fn refuse_inside() -> Result<()> {
+    // At the end of a thread there is no host function.
+    if INSIDE.try_with(Cell::get).unwrap_or(false) {
+        return Err(Error::InHostFunction);
+    }
+    Ok(())
+}
+
+impl Stream {
+    /// `cuLaunchHostFunc(stream, function, data)`: runs `function` on a thread of the driver's, once,
+    /// when the work given to the stream before is done; the work after it waits until it returns.
+    ///
+    /// A panic in it becomes the error of the next [`synchronize`](Self::synchronize). In it the
+    /// driver refuses most calls, and waits are refused here; what is dropped in it is released by
+    /// a later call elsewhere. If the stream's work fails it is never run.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`]: a graph would run it more than once.
+    ///
+    /// Since CUDA 10.0.
+    ///
+    /// ```no_run
+    /// # use cuda_safe::{Context, Device};
+    /// # let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// let (sender, done) = std::sync::mpsc::channel();
+    /// stream.launch_host_function(move || {
+    ///     // Nobody may be listening any more.
+    ///     let _ = sender.send("the work before is done");
+    /// })?;
+    /// println!("{:?}", done.recv());
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuLaunchHostFunc")]
+    pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        release::drain();
+        self.refuse_captured()?;
+        let job = Box::new(Job {
+            function: Box::new(function),
+            panicked: Arc::clone(&self.inner.panicked),
+        });
+        let data = Box::into_raw(job).cast::<c_void>();
+        let given = without_current(self.context(), || {
+            // SAFETY: the stream is alive; the function takes the box that `data` is, once.
+            unsafe { call!(cuLaunchHostFunc(self.as_raw(), Some(run), data)) }
+        });
+        match &given {
+            Ok(()) => {}
+            // Of earlier work: the driver may have the function all the same, and never run it. Its
+            // box stays.
+            Err(error) if error.is_fatal() => {}
+            // SAFETY: the driver refused it, so the box is still this function's.
+            Err(_) => drop(unsafe { Box::from_raw(data.cast::<Job>()) }),
+        }
+        given
+    }
+
+    /// An error if work given to the stream is recorded into a graph.
+    fn refuse_captured(&self) -> Result<()> {
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let place = &raw mut status;
+        without_current(self.context(), || {
+            // SAFETY: the stream is alive, and the pointer is to a local.
+            unsafe { call!(cuStreamIsCapturing(self.as_raw(), place)) }
+        })?;
+        if status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Ok(());
+        }
+        Err(Invalid::StreamIsCaptured.into())
+    }
+}
+
+/// What the driver calls.
+///
+/// # Safety
+/// `data` is a [`Job`] as a raw box, which nobody else has.
+unsafe extern "C" fn run(data: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let job = unsafe { Box::from_raw(data.cast::<Job>()) };
+    let Job { function, panicked } = *job;
+    let before = INSIDE.try_with(|inside| inside.replace(true));
+    // Unwinding into the driver would be undefined.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
+        panicked.keep(payload);
+    }
+    if let Ok(before) = before {
+        let _ = INSIDE.try_with(|inside| inside.set(before));
+    }
+}
