@@ -51,7 +51,7 @@
 //! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
-//! | [`DeviceBuffer`], [`PinnedBuffer`] | as `T` | as `T` | they own their memory |
+//! | [`DeviceBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
 //! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
 //!
 //! # What it is not
@@ -86,7 +86,7 @@ pub use error::{CompileError, DriverError, Error, Rejected, Result};
 pub use event::{Event, EventOptions};
 pub use invalid::Invalid;
 pub use launch::{LaunchConfig, Param, Params, TypedKernel, Value};
-pub use memory::{DeviceBuffer, PinnedBuffer};
+pub use memory::{DeviceBuffer, Pending, PinnedBuffer};
 pub use module::{Kernel, Library, Module, Parameter};
 pub use report::{Report, leaked, set_report_hook};
 pub use stream::{Stream, StreamOptions};
@@ -106,6 +106,7 @@ const _: () = {
     send_and_sync::<green::SmGroup>();
     send_and_sync::<DeviceBuffer<f32>>();
     send_and_sync::<PinnedBuffer<f32>>();
+    send_and_sync::<Pending<f32>>();
     send_and_sync::<Error>();
 };
 

@@ -2,9 +2,11 @@
 
 mod copy;
 mod device;
+mod pending;
 mod pinned;
 
 pub use device::DeviceBuffer;
+pub use pending::Pending;
 pub use pinned::PinnedBuffer;
 
 use crate::error::Result;

@@ -189,6 +189,61 @@ fn memory_taken_out_of_a_buffer_can_be_put_back() {
     assert_eq!(back.to_vec().expect("a copy"), [7; 64]);
 }
 
+#[test]
+fn pinned_memory_is_copied_without_a_wait_and_comes_back() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let scale = Scale::new(&context);
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 5).expect("memory");
+    let there = buffer
+        .copy_from_pinned(pinned(&context, &[3, 1, 4, 1, 5]))
+        .expect("a copy");
+    scale.run(&stream, &mut buffer, 10, 1).expect("a launch");
+    let back = buffer
+        .copy_to_pinned(pinned(&context, &[0; 5]))
+        .expect("a copy");
+    assert_eq!(back.stream(), &stream);
+    // The buffer is freed in the order of its stream, behind the copy.
+    drop(buffer);
+    assert_eq!(*back.wait().expect("a wait"), [31, 11, 41, 11, 51]);
+    assert!(there.is_done().expect("a query"));
+    assert_eq!(*there.wait().expect("a wait"), [3, 1, 4, 1, 5]);
+}
+
+#[test]
+fn a_pending_copy_that_is_dropped_or_forgotten_does_no_harm() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1000).expect("memory");
+    drop(
+        buffer
+            .copy_from_pinned(pinned(&context, &[7; 1000]))
+            .expect("a copy"),
+    );
+    assert_eq!(buffer.to_vec().expect("a copy"), [7; 1000]);
+    std::mem::forget(
+        buffer
+            .copy_to_pinned(pinned(&context, &[0; 1000]))
+            .expect("a copy"),
+    );
+    stream.synchronize().expect("nothing is broken");
+}
+
+#[test]
+fn a_pending_copy_of_another_length_gives_the_memory_back() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 2).expect("memory");
+    let rejected = buffer
+        .copy_from_pinned(pinned(&context, &[1, 2, 3]))
+        .expect_err("3 of 2");
+    assert_eq!(*rejected.value, [1, 2, 3]);
+    assert!(matches!(rejected.error, Error::Invalid(_)), "{rejected}");
+    let none = DeviceBuffer::<i32>::zeroed(&stream, 0).expect("no memory");
+    let empty = none.copy_to_pinned(pinned(&context, &[])).expect("no copy");
+    assert!(empty.wait().expect("a wait").is_empty());
+}
+
 mod provoked {
     //! The driver reports that there is not so much memory.
 

@@ -34,6 +34,10 @@ const AROUND_RELEASES: [&str; 5] = [
 /// The end of a guard of the current context: it returns nothing, and tells the report hook.
 const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
 
+/// Stranded memory is counted; the stream of the work that may use it and the retain of its context
+/// stay with it.
+pub(crate) const KEPT_BY_STRANDED: u64 = 2;
+
 /// Questions whose answer is good to have.
 const OPTIONAL: [&str; 3] = [
     // Drivers before 12.0 have no ids.
@@ -57,6 +61,11 @@ pub(crate) fn is_release(function: &str) -> bool {
 
 pub(crate) fn is_end_of_guard(function: &str) -> bool {
     ENDS_OF_GUARDS.contains(&function)
+}
+
+/// Whether a call waits for the work that uses memory, which is stranded if the wait fails.
+pub(crate) fn is_wait(function: &str) -> bool {
+    function == "cuStreamSynchronize"
 }
 
 /// Whether the failure of a call may leave an object behind, counted by `cuda_safe::leaked`.

@@ -1,7 +1,7 @@
 //! What has to hold after a run with failing calls.
 
 use crate::by_design;
-use crate::run::{End, Run};
+use crate::run::{End, Of, Run};
 use crate::trace::Span;
 use cuda_safe::{CUresult, Error, Invalid};
 use cuda_sim::Call;
@@ -110,7 +110,7 @@ fn error(run: &Run, failed: &Failed) -> Option<String> {
             let again = run.calls[failed.at + 1..]
                 .iter()
                 .any(|call| call.function == function && call.result != code);
-            let heard = run.heard.iter().any(|heard| heard.is_stack);
+            let heard = run.heard_of(Of::Stack) != 0;
             by_design::why_unreported(function, code, span, again, heard)
                 .is_none()
                 .then(|| "there is no error".to_owned())
@@ -153,12 +153,14 @@ fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
     let allowed = run.leaked
         + u64::from(taken_as_gone)
         + told_of_stuck(run, failed)
-        + kept_by_views(run, failed);
+        + kept_by_views(run, failed)
+        + stranded(run, failed) * by_design::KEPT_BY_STRANDED;
     if more > allowed {
         wrong.push(format!("left behind: {what}; counted: {}", run.leaked));
     }
     // One failure is one leak; but each of nested guards has a context on the stack.
     let one = u64::from(by_design::may_leak(failed.function, span));
+    let one = one.max(stranded(run, failed));
     if !failed.from_then_on && run.leaked > one.max(stuck(run)) {
         wrong.push(format!("{} counted as leaked", run.leaked));
     }
@@ -197,6 +199,14 @@ fn kept_by_views(run: &Run, failed: &Failed) -> u64 {
     }
     let kept = run.after.green_contexts() - run.before.green_contexts();
     kept as u64
+}
+
+/// How much memory was stranded, as a wait for the work that uses it failed.
+fn stranded(run: &Run, failed: &Failed) -> u64 {
+    if !failed.from_then_on && !by_design::is_wait(failed.function) {
+        return 0;
+    }
+    run.heard_of(Of::Stranding)
 }
 
 /// A context of somebody else's may be left on the stack with an error that says so: then it is

@@ -12,29 +12,36 @@ use std::sync::{Mutex, PoisonError};
 /// What the report hook has heard since the run began.
 static HEARD: Mutex<Vec<Heard>> = Mutex::new(Vec::new());
 
+/// What a report is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Release,
+    /// Memory that work may still use, with what the work needs.
+    Stranding,
+    Stack,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
-    pub(crate) is_stack: bool,
+    pub(crate) of: Of,
     pub(crate) error: Error,
 }
 
 pub(crate) fn listen() {
     cuda_safe::set_report_hook(|report| {
-        let heard = match report {
-            Report::Leaked { error, .. } => Heard {
-                is_stack: false,
-                error: error.clone(),
-            },
-            Report::ContextStack { error, .. } => Heard {
-                is_stack: true,
-                error: error.clone(),
-            },
+        let (of, error) = match report {
+            Report::Leaked { what, error, .. } if what.ends_with("may still use") => {
+                (Of::Stranding, error)
+            }
+            Report::Leaked { error, .. } => (Of::Release, error),
+            Report::ContextStack { error, .. } => (Of::Stack, error),
             _ => return,
         };
+        let error = error.clone();
         HEARD
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(heard);
+            .push(Heard { of, error });
     });
 }
 
@@ -64,6 +71,13 @@ pub(crate) struct Run {
     pub(crate) after: Objects,
     /// Why what had to wait for its release could not be released after the run.
     pub(crate) drain: Result<(), Error>,
+}
+
+impl Run {
+    /// How many reports of a kind were heard.
+    pub(crate) fn heard_of(&self, of: Of) -> u64 {
+        self.heard.iter().filter(|heard| heard.of == of).count() as u64
+    }
 }
 
 /// Runs a scenario with a fault in force until the last thing is dropped, and then looks around.

@@ -202,3 +202,63 @@ fn a_library_that_does_not_compile_says_so_with_the_log_in_time() {
         assert_eq!((late.hits(), again.hits()), (1, 1));
     });
 }
+
+#[test]
+fn pinned_memory_is_stranded_if_nobody_knows_whether_its_copy_is_done() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+        let host = || cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        let (waited, dropped, refused) = (host(), host(), host());
+        let failing = |function| {
+            Fault::of_function(function)
+                .with(CUresult::CUDA_ERROR_UNKNOWN)
+                .from_then_on()
+                .inject(Scope::Thread)
+        };
+        let first = buffer.copy_from_pinned(waited).expect("a copy");
+        let second = buffer.copy_from_pinned(dropped).expect("a copy");
+        {
+            let _fails = failing("cuStreamSynchronize");
+            first.wait().expect_err("nobody knows");
+            drop(second);
+        }
+        assert_eq!(cuda_safe::leaked(), 2);
+        {
+            // The copy itself fails, and then the wait for what it may have begun.
+            let _copy = failing("cuMemcpyHtoDAsync_v2");
+            let _wait = failing("cuStreamSynchronize");
+            let rejected = buffer.copy_from_pinned(refused).expect_err("the fault");
+            assert!(rejected.value.is_empty(), "stranded, not given back");
+        }
+        assert_eq!(cuda_safe::leaked(), 3);
+        drop((buffer, stream, context));
+        let alive = cuda_sim::alive();
+        assert_eq!((alive.pinned_allocations, alive.streams), (3, 1), "{alive}");
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_captured_stream_takes_no_pending_copy() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
+        let host = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 8).expect("memory");
+        stream.synchronize().expect("a wait");
+        let mode = cuda_safe::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive.
+        let code = unsafe { cuda_safe::sys::cuStreamBeginCapture_v2(stream.as_raw(), mode) };
+        assert!(code.is_success());
+        let refused = buffer.copy_from_pinned(host).expect_err("in a capture");
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive, and the pointer is to a local.
+        let code = unsafe { cuda_safe::sys::cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
+        assert!(code.is_success(), "the refusal broke nothing");
+        // SAFETY: the graph was just made.
+        assert!(unsafe { cuda_safe::sys::cuGraphDestroy(graph) }.is_success());
+        assert_eq!(refused.value.len(), 8);
+    });
+}

@@ -62,6 +62,15 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
 }
 
 impl<T> PinnedBuffer<T> {
+    /// Without an element, and so without memory.
+    pub(super) fn empty(context: &Context) -> Self {
+        Self {
+            start: NonNull::dangling(),
+            len: 0,
+            context: context.clone(),
+        }
+    }
+
     /// The context that the memory was made in.
     pub fn context(&self) -> &Context {
         &self.context

@@ -107,7 +107,7 @@ impl Stream {
     }
 
     /// An error if work given to the stream is recorded into a graph.
-    fn refuse_captured(&self) -> Result<()> {
+    pub(crate) fn refuse_captured(&self) -> Result<()> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let place = &raw mut status;
         without_current(self.context(), || {

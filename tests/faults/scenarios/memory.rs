@@ -82,3 +82,18 @@ pub(super) fn pinned(trace: &mut Trace) -> Result<()> {
     trace.drops_from_here();
     Ok(())
 }
+
+pub(super) fn pending(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
+    let there = buffer.copy_from_pinned(PinnedBuffer::zeroed(&context, 4)?)?;
+    let back = buffer.copy_to_pinned(there.wait()?)?;
+    back.is_done()?;
+    let host = back.wait()?;
+    assert_eq!(*host, [0; 4]);
+    let dropped = buffer.copy_from_pinned(host)?;
+    trace.drop(dropped);
+    trace.drops_from_here();
+    Ok(())
+}

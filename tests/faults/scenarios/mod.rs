@@ -29,7 +29,7 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 23] = [
+pub(crate) static ALL: [Scenario; 24] = [
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
@@ -45,6 +45,7 @@ pub(crate) static ALL: [Scenario; 23] = [
     scenario("memory", memory::ordered),
     scenario("plain memory", memory::plain),
     scenario("pinned memory", memory::pinned),
+    scenario("pending copies", memory::pending),
     scenario("module", module::module),
     scenario("library", module::library),
     scenario("launch", launch::run),
