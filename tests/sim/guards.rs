@@ -51,6 +51,20 @@ fn a_forgotten_guard_keeps_those_around_it_from_popping() {
 }
 
 #[test]
+fn guards_that_pushed_nothing_end_in_any_order_or_never() {
+    with_two(|_, own| {
+        let outer = own.make_current().expect("current");
+        let (first, second) = (own.make_current(), own.make_current());
+        drop(first.expect("already current"));
+        drop(second.expect("already current"));
+        std::mem::forget(own.make_current().expect("already current"));
+        outer.finish().expect("nothing was pushed after it");
+        assert_eq!(cuda_sim::stack_depth(), 0);
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
 fn a_guard_that_pushed_nothing_looks_all_the_same() {
     with_two(|_, own| {
         let outer = own.make_current().expect("current");

@@ -10,22 +10,22 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// How many [`CurrentContext`]s this thread has open: they end in reverse order.
+    /// How many [`CurrentContext`]s that pushed this thread has open: they end in reverse order. (What
+    /// pushed nothing has nothing to pop, and may end, or be forgotten, as it likes.)
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The guard of [`Context::make_current`]: while it lives, the context is current on this thread.
 ///
-/// It owns a clone of the context. Guards of one thread are to be ended in reverse order; one that
-/// cannot be ended rightly, or is forgotten, leaves the stack as it is and its context alive for
-/// ever, and nothing else.
+/// It owns a clone of the context. Guards of one thread are to be ended in reverse order. One that
+/// cannot be ended rightly, or is forgotten, leaves what it pushed on the stack, so the guards around
+/// it cannot pop either: all of their contexts stay alive for ever, and nothing worse happens.
 #[must_use = "the context is current only while this guard lives"]
 #[derive(Debug)]
 pub struct CurrentContext {
     context: Context,
-    pushed: bool,
-    /// Its place among this thread's guards, from 1.
-    depth: usize,
+    /// Its place among this thread's guards that pushed, from 1; none if it pushed nothing.
+    pushed: Option<usize>,
     open: bool,
     /// What is current is a matter of one thread.
     not_send: PhantomData<*mut ()>,
@@ -45,12 +45,11 @@ impl Context {
     #[doc(alias = "cuCtxPopCurrent")]
     #[doc(alias = "cuCtxGetCurrent")]
     pub fn make_current(&self) -> Result<CurrentContext> {
-        let pushed = enter(self.as_raw())?;
-        let depth = DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1;
+        let pushed =
+            enter(self.as_raw())?.then(|| DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1);
         Ok(CurrentContext {
             context: self.clone(),
             pushed,
-            depth,
             open: true,
             not_send: PhantomData,
         })
@@ -98,7 +97,7 @@ impl CurrentContext {
     ///
     /// # Errors
     /// [`Invalid::ContextStack`]: another context is current than this guard's.
-    /// [`Invalid::GuardOrder`]: guards made after this one are still open. Nothing was popped, and
+    /// [`Invalid::GuardOrder`]: guards that were made after this one, and pushed, are still open. Nothing was popped, and
     /// the context, which is somewhere on the stack, is never released.
     pub fn finish(mut self) -> Result<()> {
         self.leave()
@@ -109,27 +108,26 @@ impl CurrentContext {
             return Ok(());
         }
         let left = self.pop_own_push();
-        if left.is_err() && self.pushed {
+        if left.is_err() && self.pushed.is_some() {
             leak_on_stack(&self.context);
         }
         left
     }
 
     fn pop_own_push(&self) -> Result<()> {
+        let Some(place) = self.pushed else {
+            return expect_current(self.context.as_raw());
+        };
         // At the end of a thread there may be no counter, and nothing left to check.
-        let open = DEPTH.try_with(Cell::get).unwrap_or(self.depth);
-        if open != self.depth {
+        let open = DEPTH.try_with(Cell::get).unwrap_or(place);
+        if open != place {
             return Err(Invalid::GuardOrder {
-                inner: open.saturating_sub(self.depth),
+                inner: open.saturating_sub(place),
             }
             .into());
         }
-        let _ = DEPTH.try_with(|depth| depth.set(self.depth - 1));
-        if self.pushed {
-            pop(self.context.as_raw())
-        } else {
-            expect_current(self.context.as_raw())
-        }
+        let _ = DEPTH.try_with(|depth| depth.set(place - 1));
+        pop(self.context.as_raw())
     }
 }
 
