@@ -43,7 +43,9 @@
 //! the others, that is released with it.
 //!
 //! What cannot be released at once (in a capture, on the driver's callback threads) is released
-//! by the next call that creates or synchronises something.
+//! by the next call that creates, copies or synchronises something; which so may wait as well. In
+//! a program whose host functions wait for one of its threads, that thread is to drop what it owns
+//! itself, rather than on a callback's thread or in a capture.
 //!
 //! # Threads
 //! | | `Send` | `Sync` | why |

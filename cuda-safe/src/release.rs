@@ -15,7 +15,7 @@
 
 use crate::call::fail;
 use crate::context::Context;
-use crate::error::is_fatal;
+use crate::error::{Error, is_fatal};
 use crate::fork;
 use crate::report::{Report, count_leak, report};
 use core::ffi::c_void;
@@ -49,11 +49,20 @@ pub(crate) enum Resource {
 // nothing is read through the pointers.
 unsafe impl Send for Resource {}
 
-/// What the driver says of a release, and the function that said it.
-type Answer = (CUresult, &'static str);
+/// What becomes of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The driver's code, and the function that gave it.
+    Said(CUresult, &'static str),
+    /// This is no moment for it: it stands in the queue.
+    Later,
+    /// A question before it got this code, so that nobody knows what it would break now.
+    Unknown(CUresult, &'static str),
+}
 
-/// The release stands in the queue.
-const LATER: Answer = (CUresult::CUDA_ERROR_NOT_PERMITTED, "");
+/// How often a release is put off for want of an answer. (What *is* known to be in the way, a
+/// capture or a callback, ends some time.)
+const PATIENCE: u32 = 16;
 
 /// What has to outlive a resource, and the context that its release may want.
 pub(crate) trait Parent {
@@ -89,20 +98,37 @@ impl Parent for Root {
 
 /// Releases a resource now, or as soon as that is possible.
 pub(crate) fn release(resource: Resource, parent: &(impl Parent + ?Sized)) {
+    release_again(resource, parent, 0);
+}
+
+/// As [`release`], put off `before` times for want of an answer.
+fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
     if fork::in_child() {
         count_leak();
         return;
     }
-    let (mut code, mut function) = match resource.obstacle(parent) {
+    let mut answer = match resource.obstacle(parent) {
         Some(answer) => answer,
         None => resource.call(),
     };
-    if code == CUresult::CUDA_ERROR_INVALID_CONTEXT {
+    if let Answer::Said(CUresult::CUDA_ERROR_INVALID_CONTEXT, _)
+    | Answer::Unknown(CUresult::CUDA_ERROR_INVALID_CONTEXT, _) = answer
+    {
         // Never seen, but drivers differ: once more with the context current.
-        if let Some(Ok(_current)) = parent.context().map(Context::enter) {
-            (code, function) = resource.call();
+        match parent.context().map(Context::enter) {
+            Some(Ok(_current)) => answer = resource.call(),
+            Some(Err(Error::Driver(error))) if is_for_now(error.code) => answer = Answer::Later,
+            _ => {}
         }
     }
+    let (code, function) = match answer {
+        Answer::Said(code, _) if is_for_now(code) => return enqueue(resource, parent, before),
+        Answer::Later => return enqueue(resource, parent, before),
+        Answer::Unknown(..) if before < PATIENCE => {
+            return enqueue(resource, parent, before + 1);
+        }
+        Answer::Said(code, function) | Answer::Unknown(code, function) => (code, function),
+    };
     match code {
         // The process ends, or nothing is left to do.
         CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_DEINITIALIZED => {}
@@ -112,13 +138,20 @@ pub(crate) fn release(resource: Resource, parent: &(impl Parent + ?Sized)) {
                 count_leak();
             }
         }
-        CUresult::CUDA_ERROR_NOT_PERMITTED => enqueue(resource, parent),
         code if is_fatal(code) => count_leak(),
         code => report(&Report::Leaked {
             what: resource.name(),
             error: fail(function, code),
         }),
     }
+}
+
+/// Whether a code speaks of this moment only: of a callback's thread, or of a capture that began
+/// after the look for one.
+fn is_for_now(code: CUresult) -> bool {
+    let captures = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.0
+        ..=CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD.0;
+    code == CUresult::CUDA_ERROR_NOT_PERMITTED || captures.contains(&code.0)
 }
 
 impl Resource {
@@ -161,30 +194,29 @@ impl Resource {
     fn call(&self) -> Answer {
         // These two disturb no capture (measured), so they go without the exchange.
         if matches!(self, Self::Stream(_) | Self::Event(_)) {
-            return (self.call_in_this_mode(), self.function());
+            return Answer::Said(self.call_in_this_mode(), self.function());
         }
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the pointer is to a local.
-        let exchanged = unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+        let exchanged = exchange_mode(&mut mode);
+        let function = "cuThreadExchangeStreamCaptureMode";
         match exchanged {
             CUresult::CUDA_SUCCESS => {}
-            // In another mode it might break a capture.
+            // Of the context that is current now, which need not be the resource's.
             CUresult::CUDA_ERROR_INVALID_CONTEXT | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
-                return LATER;
+                return Answer::Unknown(CUresult::CUDA_ERROR_INVALID_CONTEXT, function);
             }
             code => {
-                if let Some(answer) = unanswered("cuThreadExchangeStreamCaptureMode", code) {
+                if let Some(answer) = unanswered(function, code) {
                     return answer;
                 }
             }
         }
         let answer = match self.wait_for_uses() {
-            Some(code) => (code, "cuStreamSynchronize"),
-            None => (self.call_in_this_mode(), self.function()),
+            Some(code) => Answer::Said(code, "cuStreamSynchronize"),
+            None => Answer::Said(self.call_in_this_mode(), self.function()),
         };
         if exchanged.is_success() {
-            // SAFETY: as above; this puts the thread's mode back.
-            let _ = unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+            restore_mode(mode);
         }
         answer
     }
@@ -235,15 +267,18 @@ impl Resource {
 struct Waiting {
     resource: Resource,
     parent: Box<dyn Parent + Send>,
+    /// How often it was put off for want of an answer.
+    before: u32,
 }
 
 static QUEUE: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 static QUEUED: AtomicUsize = AtomicUsize::new(0);
 
-fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized)) {
+fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
     let waiting = Waiting {
         resource,
         parent: parent.keep(),
+        before,
     };
     let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
     queue.push(waiting);
@@ -263,10 +298,30 @@ fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> 
         }
     }
     match code {
-        CUresult::CUDA_SUCCESS => {
-            (status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE).then_some(LATER)
-        }
+        CUresult::CUDA_SUCCESS => (status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+            .then_some(Answer::Later),
         code => unanswered("cuStreamIsCapturing", code),
+    }
+}
+
+/// Sets the thread's capture mode; `mode` is then the one before.
+fn exchange_mode(mode: &mut CUstreamCaptureMode) -> CUresult {
+    // SAFETY: the pointer is to a borrowed value.
+    unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(mode) }
+}
+
+/// Puts the thread's capture mode back; once more, should the driver refuse.
+fn restore_mode(before: CUstreamCaptureMode) {
+    let (mut first, mut second) = (before, before);
+    let code = exchange_mode(&mut first);
+    if code.is_success() || exchange_mode(&mut second).is_success() {
+        return;
+    }
+    let nothing_is_left = code == CUresult::CUDA_ERROR_DEINITIALIZED || is_fatal(code);
+    if !nothing_is_left {
+        report(&Report::CaptureMode {
+            error: fail("cuThreadExchangeStreamCaptureMode", code),
+        });
     }
 }
 
@@ -280,11 +335,10 @@ fn unanswered(function: &'static str, code: CUresult) -> Option<Answer> {
         | CUresult::CUDA_ERROR_INVALID_HANDLE
         | CUresult::CUDA_ERROR_INVALID_CONTEXT => None,
         CUresult::CUDA_ERROR_DEINITIALIZED | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
-            Some((code, function))
+            Some(Answer::Said(code, function))
         }
-        code if is_fatal(code) => Some((code, function)),
-        // Nobody knows what the release would break now.
-        _ => Some(LATER),
+        code if is_fatal(code) || is_for_now(code) => Some(Answer::Said(code, function)),
+        _ => Some(Answer::Unknown(code, function)),
     }
 }
 
@@ -293,7 +347,7 @@ fn callback_thread() -> Option<Answer> {
     let mut current = std::ptr::null_mut();
     // SAFETY: the pointer is to a local.
     let result = unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) };
-    (result == CUresult::CUDA_ERROR_NOT_PERMITTED).then_some(LATER)
+    (result == CUresult::CUDA_ERROR_NOT_PERMITTED).then_some(Answer::Later)
 }
 
 /// Releases what had to wait. Whatever creates or synchronises calls this first.
@@ -312,8 +366,8 @@ fn drain_queue() {
         QUEUED.store(0, Ordering::Release);
         std::mem::take(&mut *queue)
     };
-    for Waiting { resource, parent } in waiting {
+    for waiting in waiting {
         // What still has to wait goes back into the queue.
-        release(resource, &*parent);
+        release_again(waiting.resource, &*waiting.parent, waiting.before);
     }
 }

@@ -26,6 +26,12 @@ pub enum Report {
         /// [`Invalid::GuardOrder`](crate::Invalid::GuardOrder), or why it could not look.
         error: Error,
     },
+    /// A thread that released something is left in the relaxed capture mode.
+    #[non_exhaustive]
+    CaptureMode {
+        /// Why its mode could not be put back.
+        error: Error,
+    },
 }
 
 impl fmt::Display for Report {
@@ -33,6 +39,9 @@ impl fmt::Display for Report {
         match self {
             Self::Leaked { what, error } => write!(f, "{what} was not released: {error}"),
             Self::ContextStack { error } => error.fmt(f),
+            Self::CaptureMode { error } => {
+                write!(f, "the thread stays in the relaxed capture mode: {error}")
+            }
         }
     }
 }

@@ -67,7 +67,7 @@ fn text_that_is_no_ptx_does_not_reach_the_driver() {
 }
 
 #[test]
-fn a_green_context_that_waits_for_its_release_keeps_its_sms() {
+fn a_green_context_that_waits_for_its_release_keeps_its_sms_until_the_next_split() {
     on(Profile::h200(), |context| {
         let resource = || SmResource::of_device(&context.device()).expect("an H200 has them");
         let split = resource().split_by_count(SplitByCount {
@@ -76,16 +76,15 @@ fn a_green_context_that_waits_for_its_release_keeps_its_sms() {
         });
         let group = split.expect("a split").groups.pop().expect("a group");
         let green = GreenContext::new([group]).expect("a green context");
-        {
-            let _refused = Fault::of_function("cuGreenCtxDestroy")
-                .with(CUresult::CUDA_ERROR_NOT_PERMITTED)
-                .inject(Scope::Thread);
-            drop(green);
-        }
+        let refused = Fault::of_function("cuGreenCtxDestroy")
+            .from_then_on()
+            .with(CUresult::CUDA_ERROR_NOT_PERMITTED)
+            .inject(Scope::Thread);
+        drop(green);
         let taken = resource().split_by_count(SplitByCount::default());
         let taken = taken.expect_err("it waits in the queue, and its SMs are in use");
         assert!(matches!(taken.error, Error::Invalid(_)), "{taken}");
-        context.synchronize().expect("the queue gets its turn");
+        drop(refused);
         taken
             .value
             .split_by_count(SplitByCount::default())

@@ -10,6 +10,7 @@ mod fault;
 mod guards;
 mod holes;
 mod planted;
+mod releases;
 mod streams;
 
 use cuda_safe::Context;

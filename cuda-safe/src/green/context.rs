@@ -152,6 +152,7 @@ impl GreenContext {
     /// `cuCtxFromGreenCtx(&view, context)`: the green context as a `CUcontext`.
     fn view(&self) -> Result<CUcontext> {
         let mut view = std::ptr::null_mut();
+        let _lock = self.inner.lock();
         // SAFETY: the green context is alive, and the pointer is to a local.
         unsafe { call!(cuCtxFromGreenCtx(&raw mut view, self.as_raw())) }?;
         Ok(view)

@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Rejected, Result};
 use crate::invalid::Invalid;
+use crate::release;
 use bitflags::bitflags;
 use cuda_sys::{
     CUdevResource, CUdevResourceType, CUdevSmResource, CUdevSmResourceSplitByCount_flags,
@@ -184,6 +185,8 @@ impl SmResource {
         if count == 0 {
             return Err(Invalid::NoGroups.into());
         }
+        // A green context that waits for its release has these SMs as well.
+        release::drain();
         let claim = claim(self.device, &split.label, split.overlap)?;
 
         let mut groups = vec![CUdevResource::default(); count as usize];

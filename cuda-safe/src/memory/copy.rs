@@ -8,6 +8,7 @@ use super::{DeviceBuffer, same_length};
 use crate::call::{call, without_current};
 use crate::error::Result;
 use crate::invalid::Invalid;
+use crate::release;
 use bytemuck::{AnyBitPattern, NoUninit};
 
 impl<T: NoUninit> DeviceBuffer<T> {
@@ -21,6 +22,7 @@ impl<T: NoUninit> DeviceBuffer<T> {
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
         same_length(slice.len(), self.len())?;
+        release::drain();
         if self.size_bytes() == 0 {
             return Ok(());
         }
@@ -96,6 +98,7 @@ impl<T: AnyBitPattern> DeviceBuffer<T> {
     #[doc(alias = "cuMemcpyDtoH")]
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         same_length(self.len(), slice.len())?;
+        release::drain();
         self.stream().wait_for_work()?;
         if self.size_bytes() == 0 {
             return Ok(());

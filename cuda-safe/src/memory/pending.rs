@@ -3,6 +3,7 @@
 use super::{DeviceBuffer, PinnedBuffer, same_length};
 use crate::call::{call, without_current};
 use crate::error::{Error, Rejected, Result};
+use crate::release;
 use crate::report::{Report, report};
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -72,6 +73,7 @@ impl<T> DeviceBuffer<T> {
         host: PinnedBuffer<T>,
         copy: impl Fn(usize, cuda_sys::CUstream) -> Result<()>,
     ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
+        release::drain();
         let stream = self.stream();
         let possible = same_length(host.len(), self.len()).and_then(|()| stream.refuse_captured());
         if let Err(error) = possible {

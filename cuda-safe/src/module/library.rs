@@ -110,6 +110,9 @@ impl Library {
     }
 
     fn own(raw: CUlibrary, hold: Hold, ptx: Option<CString>, log: Option<jit::Log>) -> Self {
+        // Other code may have started the driver: from here on a fork is noticed. Why it cannot be
+        // started, the first call of the library says.
+        let _ = driver::init();
         let code = Arc::new(Code { ptx, log });
         Self {
             inner: Arc::new(Inner { raw, hold, code }),

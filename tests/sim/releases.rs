@@ -1,0 +1,183 @@
+//! Releases that the driver refuses for now, or for good.
+
+use crate::common;
+use crate::{context, on, start};
+use cuda_safe::sys::CUresult;
+use cuda_safe::{Context, DeviceBuffer, Error, Library, PinnedBuffer};
+use cuda_sim::fault::{Fault, Injected, Scope};
+use cuda_sim::{Profile, alive};
+
+const EXCHANGE: &str = "cuThreadExchangeStreamCaptureMode";
+
+fn fail(function: &'static str, nth: u64, code: CUresult) -> Injected {
+    let fault = Fault::of_function(function).nth(nth).with(code);
+    fault.inject(Scope::Thread)
+}
+
+fn fail_from(function: &'static str, nth: u64, code: CUresult) -> Injected {
+    let fault = Fault::of_function(function).nth(nth).from_then_on();
+    fault.with(code).inject(Scope::Thread)
+}
+
+fn pinned(context: &Context) -> PinnedBuffer<u8> {
+    PinnedBuffer::zeroed(context, 64).expect("memory")
+}
+
+/// Runs `body` where something may leak.
+#[track_caller]
+fn leaking(body: impl FnOnce(Context)) {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        body(context());
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
+fn copies_release_what_had_to_wait() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+        let put_off = |context| {
+            let _refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+            drop(pinned(context));
+            assert_eq!(alive().pinned_allocations, 1);
+        };
+        put_off(&context);
+        buffer.copy_to_slice(&mut [0; 64]).expect("a copy");
+        assert_eq!(alive().pinned_allocations, 0);
+        put_off(&context);
+        buffer.copy_from_slice(&[0; 64]).expect("a copy");
+        assert_eq!(alive().pinned_allocations, 0);
+    });
+}
+
+#[test]
+fn a_capture_that_begins_in_the_middle_of_a_release_puts_it_off() {
+    on(Profile::h200(), |context| {
+        let code = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        let refused = fail("cuMemFreeHost", 1, code);
+        drop(pinned(&context));
+        assert_eq!((alive().pinned_allocations, refused.hits()), (1, 1));
+        let _event = context.event().expect("an event");
+        assert_eq!(alive().pinned_allocations, 0);
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
+fn a_thread_whose_context_is_dead_releases_in_the_resource_s_own() {
+    on(Profile::h200(), |context| {
+        for code in [
+            CUresult::CUDA_ERROR_INVALID_CONTEXT,
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        ] {
+            let refused = fail(EXCHANGE, 1, code);
+            drop(pinned(&context));
+            assert_eq!((alive().pinned_allocations, refused.hits()), (0, 1));
+        }
+    });
+}
+
+#[test]
+fn a_callback_thread_that_may_enter_no_context_puts_the_release_off() {
+    on(Profile::h200(), |context| {
+        let event = context.event().expect("an event");
+        {
+            let _event = fail("cuEventDestroy_v2", 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);
+            let _enter = fail("cuCtxGetCurrent", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+            drop(event);
+        }
+        assert_eq!((alive().events, cuda_safe::leaked()), (1, 0));
+        context.synchronize().expect("a wait");
+        assert_eq!(alive().events, 0);
+    });
+}
+
+#[test]
+fn a_release_that_never_gets_an_answer_is_reported_in_the_end() {
+    leaking(|context| {
+        let refused = fail_from(EXCHANGE, 1, CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        drop(pinned(&context));
+        assert_eq!(cuda_safe::leaked(), 0, "it is put off at first");
+        for _ in 0..100 {
+            context.synchronize().expect("a wait");
+        }
+        assert_eq!((alive().pinned_allocations, cuda_safe::leaked()), (1, 1));
+        assert!(refused.hits() < 50, "{} questions", refused.hits());
+    });
+}
+
+#[test]
+fn a_capture_mode_that_cannot_be_put_back_is_reported() {
+    leaking(|context| {
+        let (sender, heard) = std::sync::mpsc::channel();
+        let sender = std::sync::Mutex::new(sender);
+        cuda_safe::set_report_hook(move |report| {
+            let sender = sender.lock().expect("no panic under it");
+            sender.send(report.to_string()).expect("the test listens");
+        });
+        {
+            // The first exchange is before the release, the second after it.
+            let _refused = fail(EXCHANGE, 2, CUresult::CUDA_ERROR_UNKNOWN);
+            drop(pinned(&context));
+        }
+        assert!(heard.try_recv().is_err(), "the second try puts it back");
+        let _refused = fail_from(EXCHANGE, 2, CUresult::CUDA_ERROR_UNKNOWN);
+        drop(pinned(&context));
+        let report = heard.try_recv().expect("a report");
+        assert!(report.contains("relaxed capture mode"), "{report}");
+        assert_eq!((alive().pinned_allocations, cuda_safe::leaked()), (0, 0));
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_child_does_not_use_a_library_of_code_that_started_the_driver_itself() {
+    use cuda_safe::sys::{cuInit, cuLibraryLoadData};
+    use std::ptr::null_mut;
+
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+        fn _exit(status: i32) -> !;
+    }
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        // SAFETY: takes no pointer.
+        assert!(unsafe { cuInit(0) }.is_success());
+        let (mut raw, code) = (
+            null_mut(),
+            c"\n.version 7.0\n.target sm_70\n.address_size 64",
+        );
+        let (none, handles) = (null_mut(), null_mut());
+        let code = code.as_ptr().cast();
+        // SAFETY: the code ends with a zero; there are no options; the other pointer is to a local.
+        let loaded = unsafe {
+            cuLibraryLoadData(
+                &raw mut raw,
+                code,
+                none,
+                handles,
+                0,
+                null_mut(),
+                null_mut(),
+                0,
+            )
+        };
+        assert!(loaded.is_success(), "{loaded}");
+        // SAFETY: the library is loaded, and this process never unloads it.
+        let library = unsafe { Library::borrow_raw(raw) };
+        // SAFETY: the forked child calls this crate only, and ends with `_exit`.
+        let child = unsafe { fork() };
+        if child == 0 {
+            let refused = matches!(library.kernel_names(), Err(Error::Forked));
+            // SAFETY: ends this process.
+            unsafe { _exit(i32::from(!refused)) };
+        }
+        let mut status = -1;
+        // SAFETY: the pointer is to a local.
+        let waited = unsafe { waitpid(child, &raw mut status, 0) };
+        assert_eq!((waited, status), (child, 0));
+    });
+}
