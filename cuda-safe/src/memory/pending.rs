@@ -27,8 +27,9 @@ impl<T: NoUninit> DeviceBuffer<T> {
     ///
     /// # Errors
     /// With the source given back: [`Invalid::Lengths`](crate::Invalid::Lengths);
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured). Where the error may be of
-    /// earlier work the source is waited for first.
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured). If the driver refuses, its
+    /// error may be of earlier work and the copy under way: the copy is waited for first. Should
+    /// that fail too, the source is stranded, and what is given back is empty.
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemcpyHtoDAsync")]
