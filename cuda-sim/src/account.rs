@@ -1,6 +1,6 @@
 //! What was called, what is alive, what was done wrong.
 
-use crate::{thread, world};
+use crate::{call, thread, world};
 use cuda_sys::CUresult;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -101,8 +101,9 @@ impl fmt::Display for Alive {
     }
 }
 
-/// What is alive. Work that is only waiting to run, a free among it, runs first.
+/// What is alive. Work that is only waiting to run, a free among it, runs first; in a host function
+/// not what is behind it.
 pub fn alive() -> Alive {
-    world::settle();
+    call::settle();
     world::with(|world| world.alive()).unwrap_or_default()
 }

@@ -15,7 +15,8 @@ pub(crate) mod module;
 pub(crate) mod settings;
 pub(crate) mod stream;
 
-use crate::world::{Answer, Class, call};
+use crate::call::{Class, call};
+use crate::world::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use core::mem::MaybeUninit;
 use cuda_sys::{

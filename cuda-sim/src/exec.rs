@@ -5,13 +5,18 @@
 //! what it waits for is done, the next one always chosen by the seed among the streams whose first
 //! operation is ready. Nothing else runs: work is as late as its order allows.
 
+mod callback;
+
+pub(crate) use callback::{Callback, Progress};
+
 use crate::kernel::Launch;
 use crate::memory::{Kind, Memory};
 use crate::objects::Runnable;
-use crate::world::Callback;
+use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::CUhostFn;
 use std::collections::{BTreeMap, VecDeque};
+use std::thread::ThreadId;
 
 /// What an operation does.
 pub(crate) enum Work {
@@ -71,6 +76,8 @@ pub(crate) struct Call {
 struct Operation {
     work: Work,
     after: Vec<u64>,
+    /// The thread that runs it, outside of the lock: a callback.
+    on: Option<ThreadId>,
 }
 
 /// What came of an operation.
@@ -79,7 +86,7 @@ pub(crate) enum Done {
     /// An event was recorded: at this tick.
     Recorded(usize, u64),
     /// Something for the host to run.
-    Host(CUhostFn, *mut c_void),
+    Host(Callback),
     /// The device met something it may not do, in words: the end of the process's use of it.
     Illegal(String),
 }
@@ -91,6 +98,8 @@ pub(crate) struct Executor {
     random: u64,
     operations: BTreeMap<u64, Operation>,
     queues: BTreeMap<usize, VecDeque<u64>>,
+    /// Threads that wait for the end of a callback.
+    blocked: Vec<ThreadId>,
     /// What the host has to run next.
     pub(crate) callback: Option<Callback>,
 }
@@ -112,7 +121,8 @@ impl Executor {
     pub(crate) fn give(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.operations.insert(id, Operation { work, after });
+        let on = None;
+        self.operations.insert(id, Operation { work, after, on });
         self.queues.entry(stream).or_default().push_back(id);
         id
     }
@@ -146,20 +156,30 @@ impl Executor {
         }
         let choice = self.random(ready.len());
         let queue = self.queues.get_mut(&ready[choice])?;
-        let id = queue.pop_front()?;
+        let id = *queue.front()?;
+        self.ticks += 1;
+        let first = self.operations.get_mut(&id)?;
+        if let Work::HostFn { function, data } = first.work {
+            first.on = Some(thread::id());
+            return Some(Done::Host(Callback {
+                operation: id,
+                function,
+                data,
+            }));
+        }
+        queue.pop_front();
         if queue.is_empty() {
             // Streams come and go; what they leave behind would be looked at for ever.
             self.queues.remove(&ready[choice]);
         }
         let operation = self.operations.remove(&id)?;
-        self.ticks += 1;
         Some(run(operation.work, memory, self.ticks))
     }
 
     fn is_ready(&self, operation: u64) -> bool {
-        self.operations
-            .get(&operation)
-            .is_some_and(|operation| operation.after.iter().all(|id| self.is_done(*id)))
+        self.operations.get(&operation).is_some_and(|operation| {
+            operation.on.is_none() && operation.after.iter().all(|id| self.is_done(*id))
+        })
     }
 
     /// Splitmix64.
@@ -215,8 +235,8 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             Ok(())
         }
         Work::Record { event } => return Done::Recorded(event, tick),
-        Work::HostFn { function, data } => return Done::Host(function, data),
-        Work::Nothing => Ok(()),
+        // A callback is not run here.
+        Work::HostFn { .. } | Work::Nothing => Ok(()),
     };
     match done {
         Ok(()) => Done::Well,

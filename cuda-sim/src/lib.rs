@@ -35,6 +35,7 @@
 
 mod account;
 mod api;
+mod call;
 mod exec;
 pub mod fault;
 mod handles;

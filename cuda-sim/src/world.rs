@@ -1,15 +1,14 @@
 //! The one driver of the process: all of its state, under one lock.
 
-use crate::account::{Alive, mistake, record};
-use crate::exec::{Done, Executor, Work};
+use crate::account::{Alive, mistake};
+use crate::call::Class;
+use crate::exec::{Done, Executor, Progress, Work};
 use crate::handles::{Handles, State};
 use crate::memory::Memory;
 use crate::objects::{Context, ContextKind, Event, Function, Green, Module, Runnable, Stream};
 use crate::profile::Profile;
-use crate::{fault, kernel, thread};
-use core::ffi::c_void;
-use cuda_sys::{CUhostFn, CUresult};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::{kernel, thread};
+use cuda_sys::CUresult;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a function of the driver answers: success, or a code.
@@ -70,7 +69,7 @@ pub(crate) fn start(profile: Profile) {
     *lock() = Some(world);
 }
 
-fn lock() -> MutexGuard<'static, Option<World>> {
+pub(crate) fn lock() -> MutexGuard<'static, Option<World>> {
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -78,76 +77,13 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut World) -> T) -> Option<T> {
     lock().as_mut().map(f)
 }
 
-/// When a function may be called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// Always: before `cuInit`, on callback threads, after a fatal error.
-    Always,
-    /// After `cuInit`; on callback threads and after a fatal error too.
-    Robust,
-    /// After `cuInit`, on callback threads, and not after a fatal error.
-    InCallbacks,
-    /// After `cuInit`, nowhere else.
-    Usual,
-}
-
-/// Something that the host is to run before the call can go on.
-pub(crate) type Callback = (CUhostFn, *mut c_void);
-
-/// Makes one call of the driver: faults, rules, the body, the account.
-pub(crate) fn call(
-    class: Class,
-    name: &'static str,
-    mut body: impl FnMut(&mut World) -> Answer,
-) -> CUresult {
-    let refused = fault::hit(name).or_else(|| fault::strictness(name));
-    let result = refused.unwrap_or_else(|| {
-        // Unwinding into C would be undefined; a panic here is a bug of this crate.
-        catch_unwind(AssertUnwindSafe(|| guarded(class, &mut body))).unwrap_or_else(|_| {
-            eprintln!("cuda-sim: a bug in the software driver, in {name}");
-            std::process::abort()
-        })
-    });
-    record(name, result);
-    result
-}
-
-fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresult {
-    loop {
-        let callback = {
-            let mut world = lock();
-            let Some(world) = world.as_mut() else {
-                return CUresult::CUDA_ERROR_NOT_INITIALIZED;
-            };
-            if let Some(code) = world.refusal(class) {
-                return code;
-            }
-            match body(world) {
-                Err(code) if code == World::CALLBACK => world.executor.callback.take(),
-                Ok(()) => return CUresult::CUDA_SUCCESS,
-                Err(code) => return code,
-            }
-        };
-        // Outside of the lock: the callback may call the driver, which then refuses it.
-        if let Some((Some(function), data)) = callback {
-            thread::callback(|| {
-                // SAFETY: the caller of cuLaunchHostFunc gave a function and its argument.
-                unsafe { function(data) };
-            });
-        }
-    }
-}
-
-/// Runs all work, callbacks among it.
-pub(crate) fn settle() {
-    guarded(Class::Always, &mut World::run_all);
-}
-
 impl World {
     /// Not a code of the driver's: a callback has to run, then the body again.
-    const CALLBACK: CUresult = CUresult(u32::MAX);
+    pub(crate) const CALLBACK: CUresult = CUresult(u32::MAX);
+    /// As little: a callback of another thread has to end, then the body again.
+    pub(crate) const WAIT: CUresult = CUresult(u32::MAX - 1);
 
-    fn refusal(&self, class: Class) -> Option<CUresult> {
+    pub(crate) fn refusal(&self, class: Class) -> Option<CUresult> {
         if class == Class::Always {
             return None;
         }
@@ -267,10 +203,29 @@ impl World {
     pub(crate) fn run_until(&mut self, done: impl Fn(&Executor) -> bool) -> Answer {
         while !done(&self.executor) {
             if !self.step()? {
+                self.stuck()?;
                 break;
             }
         }
         self.fatal.map_or(Ok(()), Err)
+    }
+
+    /// Runs what can run now, and waits for nobody.
+    pub(crate) fn run_ready(&mut self) -> Answer {
+        while self.step()? {}
+        Ok(())
+    }
+
+    /// Nothing is ready. If that is because of a callback that has not ended: an error.
+    fn stuck(&self) -> Answer {
+        match self.executor.in_callbacks() {
+            Progress::None => Ok(()),
+            Progress::Elsewhere => Err(Self::WAIT),
+            Progress::Never => {
+                mistake("a host function waits for work that is behind it: a real driver hangs");
+                Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
+            }
+        }
     }
 
     /// Runs one operation, if one is ready.
@@ -286,8 +241,8 @@ impl World {
                     event.time = Some(tick);
                 }
             }
-            Some(Done::Host(function, data)) => {
-                self.executor.callback = Some((function, data));
+            Some(Done::Host(callback)) => {
+                self.executor.callback = Some(callback);
                 return Err(Self::CALLBACK);
             }
             Some(Done::Illegal(what)) => {
@@ -305,10 +260,11 @@ impl World {
     }
 
     /// As [`run_all`](Self::run_all), for what ends something afterwards whatever came of the work:
-    /// an error only if a callback has to run first, and the body then comes again.
+    /// an error only if a callback has to run or end first, and the body then comes again, or if
+    /// this is called in the callback that it would wait for.
     pub(crate) fn run_down(&mut self) -> Answer<Answer> {
         match self.run_all() {
-            Err(code) if code == Self::CALLBACK => Err(code),
+            Err(code) if self.fatal.is_none() => Err(code),
             done => Ok(done),
         }
     }

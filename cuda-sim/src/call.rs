@@ -1,0 +1,95 @@
+//! One call of the driver: faults, rules, the body, callbacks, the account.
+
+use crate::account::record;
+use crate::exec::Callback;
+use crate::world::{Answer, World, lock};
+use crate::{fault, thread};
+use cuda_sys::CUresult;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, PoisonError};
+
+/// When a function may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Always: before `cuInit`, on callback threads, after a fatal error.
+    Always,
+    /// After `cuInit`; on callback threads and after a fatal error too.
+    Robust,
+    /// After `cuInit`, on callback threads, and not after a fatal error.
+    InCallbacks,
+    /// After `cuInit`, nowhere else.
+    Usual,
+}
+
+/// A callback has ended.
+static ENDED: Condvar = Condvar::new();
+
+/// Makes one call of the driver.
+pub(crate) fn call(
+    class: Class,
+    name: &'static str,
+    mut body: impl FnMut(&mut World) -> Answer,
+) -> CUresult {
+    let refused = fault::hit(name).or_else(|| fault::strictness(name));
+    let result = refused.unwrap_or_else(|| {
+        // Unwinding into C would be undefined; a panic here is a bug of this crate.
+        catch_unwind(AssertUnwindSafe(|| guarded(class, &mut body))).unwrap_or_else(|_| {
+            eprintln!("cuda-sim: a bug in the software driver, in {name}");
+            std::process::abort()
+        })
+    });
+    record(name, result);
+    result
+}
+
+fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresult {
+    loop {
+        let callback = {
+            let mut locked = lock();
+            let Some(world) = locked.as_mut() else {
+                return CUresult::CUDA_ERROR_NOT_INITIALIZED;
+            };
+            world.executor.set_blocked(false);
+            if let Some(code) = world.refusal(class) {
+                return code;
+            }
+            match body(world) {
+                Err(code) if code == World::CALLBACK => world.executor.callback.take(),
+                Err(code) if code == World::WAIT => {
+                    world.executor.set_blocked(true);
+                    drop(ENDED.wait(locked).unwrap_or_else(PoisonError::into_inner));
+                    None
+                }
+                Ok(()) => return CUresult::CUDA_SUCCESS,
+                Err(code) => return code,
+            }
+        };
+        if let Some(callback) = callback {
+            run(callback);
+        }
+    }
+}
+
+/// Runs a callback outside of the lock, as it may call the driver. Until it has returned its
+/// operation is the first of its stream, so that nobody takes it for done.
+fn run(callback: Callback) {
+    if let Some(function) = callback.function {
+        thread::callback(|| {
+            // SAFETY: the caller of cuLaunchHostFunc gave a function and its argument.
+            unsafe { function(callback.data) };
+        });
+    }
+    if let Some(world) = lock().as_mut() {
+        world.executor.end_callback(callback.operation);
+    }
+    ENDED.notify_all();
+}
+
+/// Runs all work, callbacks among it; in a callback only what is not behind it.
+pub(crate) fn settle() {
+    if thread::in_callback() {
+        guarded(Class::Always, &mut World::run_ready);
+    } else {
+        guarded(Class::Always, &mut World::run_all);
+    }
+}

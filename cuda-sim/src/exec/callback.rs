@@ -1,0 +1,60 @@
+//! Callbacks under way, which other threads may have to wait for.
+
+use super::Executor;
+use crate::thread;
+use core::ffi::c_void;
+use cuda_sys::CUhostFn;
+
+/// Something that the host is to run before the call can go on.
+pub(crate) struct Callback {
+    pub(crate) operation: u64,
+    pub(crate) function: CUhostFn,
+    pub(crate) data: *mut c_void,
+}
+
+/// What the callbacks that have not ended are doing.
+pub(crate) enum Progress {
+    /// There are none.
+    None,
+    /// One will end without this thread.
+    Elsewhere,
+    /// Each is this thread's own, or waits for another.
+    Never,
+}
+
+impl Executor {
+    /// A callback has returned: what is behind it may run.
+    pub(crate) fn end_callback(&mut self, operation: u64) {
+        self.operations.remove(&operation);
+        // No queue has it if its context went meanwhile.
+        self.queues.retain(|_, queue| {
+            if queue.front() == Some(&operation) {
+                queue.pop_front();
+            }
+            !queue.is_empty()
+        });
+        // They look again.
+        self.blocked.clear();
+    }
+
+    pub(crate) fn in_callbacks(&self) -> Progress {
+        let here = thread::id();
+        let mut progress = Progress::None;
+        for on in self.operations.values().filter_map(|its| its.on) {
+            if on != here && !self.blocked.contains(&on) {
+                return Progress::Elsewhere;
+            }
+            progress = Progress::Never;
+        }
+        progress
+    }
+
+    /// Whether this thread waits for the end of a callback.
+    pub(crate) fn set_blocked(&mut self, blocked: bool) {
+        let here = thread::id();
+        self.blocked.retain(|thread| *thread != here);
+        if blocked {
+            self.blocked.push(here);
+        }
+    }
+}
