@@ -60,9 +60,14 @@ pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// Runs a callback.
+/// Runs a callback, as on a thread of the driver's: with a stack and a mode of its own. It may be
+/// inside of another one.
 pub(crate) fn callback(f: impl FnOnce()) {
-    IN_CALLBACK.set(true);
+    let inside = IN_CALLBACK.replace(true);
+    let mode = MODE.replace(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL);
+    let stack = STACK.with(|stack| stack.take());
     f();
-    IN_CALLBACK.set(false);
+    STACK.with(|its| its.replace(stack));
+    MODE.set(mode);
+    IN_CALLBACK.set(inside);
 }

@@ -3,7 +3,10 @@
 use crate::on;
 use core::ffi::c_void;
 use cuda_safe::Stream;
-use cuda_safe::sys::{CUresult, cuLaunchHostFunc, cuStreamQuery, cuStreamSynchronize};
+use cuda_safe::sys::{
+    CUresult, CUstreamCaptureMode as Mode, cuCtxPopCurrent_v2, cuCtxSetCurrent, cuLaunchHostFunc,
+    cuMemAlloc_v2, cuStreamQuery, cuStreamSynchronize, cuThreadExchangeStreamCaptureMode,
+};
 use cuda_sim::Profile;
 use std::sync::mpsc;
 
@@ -165,5 +168,67 @@ fn what_is_alive_can_be_asked_in_a_host_function() {
         let position = |what| order.iter().position(|it| *it == what);
         assert!(position("asked") < position("behind"), "{order:?}");
         assert!(position("beside") < position("asked"), "{order:?}");
+    });
+}
+
+#[test]
+fn a_host_function_inside_of_another_leaves_it_one() {
+    on(Profile::h200(), |context| {
+        let (a, b) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let (sender, answers) = mpsc::channel();
+        let raw = Raw::of(&b);
+        // The other stream is given its function in order behind the beginning of this one.
+        let (begins, begun) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        launch(&a, move || {
+            begins.send(()).expect("the test listens");
+            gone.recv().expect("the test says when");
+            assert_eq!(raw.synchronize(), CUresult::CUDA_SUCCESS);
+            let mut address = 0;
+            // SAFETY: the pointer is to a local; it is refused.
+            let code = unsafe { cuMemAlloc_v2(&raw mut address, 64) };
+            sender.send(code).expect("the test listens");
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| a.synchronize().expect("a wait"));
+            begun.recv().expect("it begins");
+            launch(&b, || {});
+            go.send(()).expect("the function listens");
+        });
+        assert_eq!(answers.try_recv(), Ok(NOT_PERMITTED));
+    });
+}
+
+fn exchange(mut mode: Mode) -> Mode {
+    // SAFETY: the pointer is to a local.
+    let code = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    assert!(code.is_success(), "{code}");
+    mode
+}
+
+#[test]
+fn a_host_function_leaves_the_waiting_threads_stack_and_mode_alone() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let current = context.make_current().expect("current");
+        let before = exchange(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        launch(&stream, || {
+            assert_eq!(cuda_sim::stack_depth(), 0);
+            let mut popped = std::ptr::null_mut();
+            // SAFETY: the pointer is to a local.
+            let code = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
+            assert_eq!(code, NOT_PERMITTED);
+            // SAFETY: no context.
+            let code = unsafe { cuCtxSetCurrent(std::ptr::null_mut()) };
+            assert_eq!(code, NOT_PERMITTED);
+            exchange(Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
+        });
+        stream.synchronize().expect("a wait");
+        assert_eq!(cuda_sim::stack_depth(), 1);
+        assert_eq!(exchange(before), Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        current.finish().expect("still the innermost");
     });
 }

@@ -169,6 +169,9 @@ pub(super) fn get_current(_: &mut World, context: &mut Out<CUcontext>) -> Answer
 }
 
 pub(super) fn set_current(world: &mut World, context: CUcontext) -> Answer {
+    if thread::in_callback() {
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
     let handle = context.addr();
     if handle != 0 {
         world.context(handle)?;
@@ -190,6 +193,9 @@ pub(super) fn push(world: &mut World, context: CUcontext) -> Answer {
 }
 
 pub(super) fn pop(_: &mut World, context: &mut Out<CUcontext>) -> Answer {
+    if thread::in_callback() {
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
     let popped = thread::pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     context.set(pointer(popped));
     Ok(())
