@@ -1,9 +1,9 @@
 //! One call of the driver: faults, rules, the body, callbacks, the account.
 
-use crate::account::record;
+use crate::account::{mistake, record};
 use crate::exec::Callback;
 use crate::world::{Answer, World, lock};
-use crate::{fault, thread};
+use crate::{fault, kernel, thread};
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, PoisonError};
@@ -30,6 +30,10 @@ pub(crate) fn call(
     name: &'static str,
     mut body: impl FnMut(&mut World) -> Answer,
 ) -> CUresult {
+    if refuse_in_kernel(name) {
+        record(name, CUresult::CUDA_ERROR_NOT_PERMITTED);
+        return CUresult::CUDA_ERROR_NOT_PERMITTED;
+    }
     let refused = fault::hit(name).or_else(|| fault::strictness(name));
     let result = refused.unwrap_or_else(|| {
         // Unwinding into C would be undefined; a panic here is a bug of this crate.
@@ -39,7 +43,18 @@ pub(crate) fn call(
         })
     });
     record(name, result);
+    // Outside of the lock.
+    kernel::drop_replaced();
     result
+}
+
+/// Whether this thread runs a kernel. That is under the lock, so that what `calls` would hang.
+pub(crate) fn refuse_in_kernel(calls: &str) -> bool {
+    let inside = thread::in_kernel();
+    if inside {
+        mistake(format!("a kernel calls {calls}, which no GPU can"));
+    }
+    inside
 }
 
 fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresult {
@@ -92,4 +107,5 @@ pub(crate) fn settle() {
     } else {
         guarded(Class::Always, &mut World::run_all);
     }
+    kernel::drop_replaced();
 }

@@ -9,7 +9,7 @@ mod callback;
 
 pub(crate) use callback::{Callback, Progress};
 
-use crate::kernel::Launch;
+use crate::kernel::{self, Launch};
 use crate::memory::{Kind, Memory};
 use crate::objects::Runnable;
 use crate::thread;
@@ -201,7 +201,7 @@ impl Executor {
 
 fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     let done = match work {
-        Work::Kernel(call) => kernel(*call, memory),
+        Work::Kernel(call) => run_kernel(*call, memory),
         Work::CopyIn { to, bytes } => memory
             .bytes(to, bytes.len())
             .map(|target| target.copy_from_slice(&bytes)),
@@ -244,7 +244,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     }
 }
 
-fn kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
+fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
     let name = &call.kernel.info.name;
     let Some(body) = &call.kernel.body else {
         return Err(format!(
@@ -252,7 +252,7 @@ fn kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
         ));
     };
     let mut launch = Launch::new(memory, &call);
-    body(&mut launch).map_err(|what| format!("kernel \"{name}\": {what}"))
+    kernel::run(body, &mut launch).map_err(|what| format!("kernel \"{name}\": {what}"))
 }
 
 fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), String> {

@@ -16,7 +16,7 @@
 //! A fault answers in the place of the function, which then has no effect. Faults end with the
 //! guard that [`Fault::inject`] gives.
 
-use crate::{thread, world};
+use crate::{call, thread, world};
 use cuda_sys::CUresult;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,6 +145,9 @@ pub fn strict_contexts() -> Limit {
 
 /// The device meets an illegal address now: as on a GPU, the process cannot use it any more.
 pub fn poison() {
+    if call::refuse_in_kernel("cuda_sim::fault::poison") {
+        return;
+    }
     world::with(|world| world.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
 }
 

@@ -18,25 +18,80 @@
 use crate::exec::Call;
 use crate::memory::Memory;
 use crate::objects::KernelInfo;
+use crate::thread;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A registered kernel. An error is an illegal address, with these words in the report.
 pub(crate) type KernelFn = Arc<dyn Fn(&mut Launch<'_>) -> Result<(), String> + Send + Sync>;
 
 static KERNELS: RwLock<BTreeMap<String, KernelFn>> = RwLock::new(BTreeMap::new());
 
+/// Those that others replaced: a launch may still have them. This keeps the last of each, so that
+/// none is dropped under a lock of the driver's; what it owns may call the driver.
+static REPLACED: Mutex<Vec<KernelFn>> = Mutex::new(Vec::new());
+
 /// Makes `body` what runs when a kernel of that name is launched, in modules loaded before or
 /// after.
+///
+/// It runs while the driver is locked: a call of the driver in it is refused, and a
+/// [mistake](crate::mistakes). A panic in it is an illegal address, as an error is.
 pub fn register(
     name: &str,
     body: impl Fn(&mut Launch<'_>) -> Result<(), String> + Send + Sync + 'static,
 ) {
-    KERNELS
+    let replaced = KERNELS
         .write()
         .unwrap_or_else(PoisonError::into_inner)
         .insert(name.to_owned(), Arc::new(body));
+    replaced_ones().extend(replaced);
+    drop_replaced();
+}
+
+fn replaced_ones() -> MutexGuard<'static, Vec<KernelFn>> {
+    REPLACED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Drops what was replaced and no launch has any more.
+pub(crate) fn drop_replaced() {
+    // A kernel runs under the lock; the next call comes here again.
+    if thread::in_kernel() {
+        return;
+    }
+    let unused: Vec<KernelFn> = {
+        let mut replaced = replaced_ones();
+        let all = std::mem::take(&mut *replaced).into_iter();
+        let (unused, used) = all.partition(|body| Arc::strong_count(body) == 1);
+        *replaced = used;
+        unused
+    };
+    for body in unused {
+        // This may be on the way back to C, into which nothing may unwind.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(body))) {
+            // It may panic once more when it is dropped.
+            std::mem::forget(payload);
+        }
+    }
+}
+
+/// Runs a kernel. A panic is its error: it must not unwind into C.
+pub(crate) fn run(body: &KernelFn, launch: &mut Launch<'_>) -> Result<(), String> {
+    let done = catch_unwind(AssertUnwindSafe(|| thread::kernel(|| body(launch))));
+    done.unwrap_or_else(|payload| {
+        let message = match (
+            payload.downcast_ref::<&str>(),
+            payload.downcast_ref::<String>(),
+        ) {
+            (Some(text), _) => format!("panicked: {text}"),
+            (_, Some(text)) => format!("panicked: {text}"),
+            _ => "panicked".to_owned(),
+        };
+        // As above, and the driver is locked.
+        std::mem::forget(payload);
+        Err(message)
+    })
 }
 
 /// Binary images by their bytes: the names of their kernels, and the sizes of their parameters.

@@ -12,6 +12,7 @@ thread_local! {
     static MODE: Cell<CUstreamCaptureMode> =
         const { Cell::new(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL) };
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+    static IN_KERNEL: Cell<bool> = const { Cell::new(false) };
     static ID: Cell<Option<ThreadId>> = const { Cell::new(None) };
 }
 
@@ -58,6 +59,25 @@ pub(crate) fn mode() -> CUstreamCaptureMode {
 /// Whether this thread is running a callback of the driver's.
 pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.get()
+}
+
+/// Whether this thread is running a kernel, which it does under the driver's lock.
+pub(crate) fn in_kernel() -> bool {
+    IN_KERNEL.get()
+}
+
+/// Runs a kernel.
+pub(crate) fn kernel<T>(f: impl FnOnce() -> T) -> T {
+    struct Inside;
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            IN_KERNEL.set(false);
+        }
+    }
+    IN_KERNEL.set(true);
+    // It ends with a panic as well.
+    let _inside = Inside;
+    f()
 }
 
 /// Runs a callback, as on a thread of the driver's: with a stack and a mode of its own. It may be

@@ -10,6 +10,7 @@ mod devices;
 mod fault;
 mod guards;
 mod holes;
+mod kernels;
 mod planted;
 mod releases;
 mod streams;
