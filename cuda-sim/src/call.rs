@@ -58,6 +58,7 @@ pub(crate) fn refuse_in_kernel(calls: &str) -> bool {
 }
 
 fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresult {
+    let mut kept = None;
     loop {
         let callback = {
             let mut locked = lock();
@@ -68,7 +69,11 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
             if let Some(code) = world.refusal(class) {
                 return code;
             }
-            match body(world) {
+            // Others call in between.
+            world.kept = kept.take();
+            let answer = body(world);
+            kept = world.kept.take();
+            match answer {
                 Err(code) if code == World::CALLBACK => world.executor.callback.take(),
                 Err(code) if code == World::WAIT => {
                     world.executor.set_blocked(true);

@@ -131,6 +131,11 @@ impl Executor {
         !self.operations.contains_key(&operation)
     }
 
+    /// What a stream has to do last, if anything.
+    pub(crate) fn last(&self, stream: usize) -> Option<u64> {
+        self.queues.get(&stream)?.back().copied()
+    }
+
     pub(crate) fn is_idle(&self, stream: usize) -> bool {
         self.queues.get(&stream).is_none_or(VecDeque::is_empty)
     }

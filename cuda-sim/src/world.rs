@@ -35,6 +35,9 @@ pub(crate) struct World {
     pub(crate) splits: u32,
     pub(crate) memory: Memory,
     pub(crate) executor: Executor,
+    /// What the call under way waits for, kept while callbacks run and its body comes again: none
+    /// before it gave anything, and within it none if there is nothing to wait for.
+    pub(crate) kept: Option<Option<u64>>,
     /// An error that ended the process's use of the GPU.
     pub(crate) fatal: Option<CUresult>,
 }
@@ -59,6 +62,7 @@ pub(crate) fn start(profile: Profile) {
         splits: 0,
         memory: Memory::default(),
         executor: Executor::new(profile.seed),
+        kept: None,
         fatal: None,
         profile,
     };
@@ -208,6 +212,20 @@ impl World {
             }
         }
         self.fatal.map_or(Ok(()), Err)
+    }
+
+    /// Waits for the operation that `given` gives or finds. That is done once: the body of a call
+    /// comes again after each callback, and is to wait for the same.
+    pub(crate) fn wait_for(
+        &mut self,
+        given: impl FnOnce(&mut Self) -> Answer<Option<u64>>,
+    ) -> Answer {
+        let operation = match self.kept {
+            Some(kept) => kept,
+            None => given(self)?,
+        };
+        self.kept = Some(operation);
+        self.run_until(|executor| operation.is_none_or(|id| executor.is_done(id)))
     }
 
     /// Runs what can run now, and waits for nobody.

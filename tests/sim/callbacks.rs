@@ -4,8 +4,9 @@ use crate::on;
 use core::ffi::c_void;
 use cuda_safe::Stream;
 use cuda_safe::sys::{
-    CUresult, CUstreamCaptureMode as Mode, cuCtxPopCurrent_v2, cuCtxSetCurrent, cuLaunchHostFunc,
-    cuMemAlloc_v2, cuStreamQuery, cuStreamSynchronize, cuThreadExchangeStreamCaptureMode,
+    CUresult, CUstreamCaptureMode as Mode, cuCtxPopCurrent_v2, cuCtxSetCurrent, cuEventRecord,
+    cuGreenCtxDestroy, cuLaunchHostFunc, cuMemAlloc_v2, cuMemcpyHtoD_v2, cuStreamQuery,
+    cuStreamSynchronize, cuThreadExchangeStreamCaptureMode,
 };
 use cuda_sim::Profile;
 use std::sync::mpsc;
@@ -230,5 +231,92 @@ fn a_host_function_leaves_the_waiting_threads_stack_and_mode_alone() {
         assert_eq!(cuda_sim::stack_depth(), 1);
         assert_eq!(exchange(before), Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         current.finish().expect("still the innermost");
+    });
+}
+
+#[test]
+fn a_call_that_waits_gives_its_work_once() {
+    on(Profile::h200(), |context| {
+        let blocking = cuda_safe::StreamOptions {
+            blocking: true,
+            ..Default::default()
+        };
+        let stream = context.stream_with(blocking).expect("a stream");
+        let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
+        let _current = context.make_current().expect("current");
+        // The source is read when the call is made, and not again.
+        let mut source = Box::new([1u8; 8]);
+        let from = source.as_mut_ptr();
+        let place = from.expose_provenance();
+        for _ in 0..3 {
+            launch(&stream, move || {
+                let place = std::ptr::with_exposed_provenance_mut::<u8>(place);
+                // SAFETY: the source lives, and only the call below reads it, on this thread.
+                let before = unsafe { place.read() };
+                // SAFETY: as above.
+                unsafe { place.write(before + 1) };
+            });
+        }
+        // SAFETY: both sides have 8 bytes.
+        let code = unsafe { cuMemcpyHtoD_v2(buffer.as_raw(), from.cast(), 8) };
+        assert!(code.is_success(), "{code}");
+        assert_eq!(buffer.to_vec().expect("a copy"), [1; 8]);
+        drop(source);
+    });
+}
+
+#[test]
+fn an_event_recorded_again_in_a_host_function_is_waited_for_as_it_was() {
+    on(Profile::h200(), |context| {
+        let (a, b) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let event = context.event().expect("an event");
+        let (raw, other) = (event.as_raw().expose_provenance(), Raw::of(&b));
+        // The second record will be behind this one.
+        let (begins, begun) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        launch(&b, move || {
+            begins.send(()).expect("the test listens");
+            ends.recv().expect("the test says when");
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| b.synchronize().expect("a wait"));
+            begun.recv().expect("it begins");
+            launch(&a, move || {
+                let event = std::ptr::with_exposed_provenance_mut(raw);
+                let other = std::ptr::with_exposed_provenance_mut(other.0);
+                // SAFETY: both are alive.
+                let code = unsafe { cuEventRecord(event, other) };
+                assert!(code.is_success(), "{code}");
+            });
+            event.record(&a).expect("a record");
+            event
+                .synchronize()
+                .expect("not for what is behind the function");
+            end.send(()).expect("the function listens");
+        });
+    });
+}
+
+#[test]
+fn a_green_context_destroyed_before_its_streams_is_one_mistake() {
+    with_mistake("destroyed before its streams", |context| {
+        use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+        let resource = SmResource::of_device(&context.device()).expect("an H200 has them");
+        let split = resource.split_by_count(SplitByCount {
+            max_groups: Some(1),
+            ..Default::default()
+        });
+        let group = split.expect("a split").groups.pop().expect("a group");
+        let green = GreenContext::new([group]).expect("a green context");
+        let stream = green.stream().expect("a stream");
+        launch(&stream, || {});
+        launch(&stream, || {});
+        // SAFETY: it is not: the stream is there, which is the mistake.
+        let code = unsafe { cuGreenCtxDestroy(green.as_raw()) };
+        assert!(code.is_success(), "{code}");
+        std::mem::forget((stream, green));
     });
 }

@@ -60,11 +60,13 @@ pub(super) fn record(world: &mut World, event: CUevent, stream: CUstream) -> Ans
 }
 
 pub(super) fn synchronize(world: &mut World, event: CUevent) -> Answer {
-    let Some(operation) = world.event(event.addr())?.recorded else {
-        return Ok(());
-    };
-    world.forbidden_in_capture()?;
-    world.run_until(|executor| executor.is_done(operation))
+    world.wait_for(|world| {
+        let recorded = world.event(event.addr())?.recorded;
+        if recorded.is_some() {
+            world.forbidden_in_capture()?;
+        }
+        Ok(recorded)
+    })
 }
 
 pub(super) fn query(world: &mut World, event: CUevent) -> Answer {

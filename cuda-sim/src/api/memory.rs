@@ -125,11 +125,16 @@ pub(super) fn copy_in(
     from: *const c_void,
     size: usize,
 ) -> Answer {
-    let current = world.current()?;
-    let legacy = world.context(current)?.legacy;
-    let bytes = host_bytes(from, size)?;
-    let copy = world.give(legacy, Work::CopyIn { to, bytes }, Vec::new());
-    world.run_until(|executor| executor.is_done(copy))
+    world.wait_for(|world| {
+        let current = world.current()?;
+        let legacy = world.context(current)?.legacy;
+        let bytes = host_bytes(from, size)?;
+        Ok(Some(world.give(
+            legacy,
+            Work::CopyIn { to, bytes },
+            Vec::new(),
+        )))
+    })
 }
 
 pub(super) fn copy_out(
@@ -140,8 +145,7 @@ pub(super) fn copy_out(
 ) -> Answer {
     let current = world.current()?;
     let legacy = world.context(current)?.legacy;
-    let before = world.give(legacy, Work::Nothing, Vec::new());
-    world.run_until(|executor| executor.is_done(before))?;
+    world.wait_for(|world| Ok(Some(world.give(legacy, Work::Nothing, Vec::new()))))?;
     copy_to_host(world, to, from, size)
 }
 
@@ -230,8 +234,7 @@ pub(super) fn copy_out_async(
         return world.give_or_capture(stream, work);
     }
     // To pageable memory the call returns when the copy is done (measured).
-    let before = world.give(stream, Work::Nothing, Vec::new());
-    world.run_until(|executor| executor.is_done(before))?;
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
     copy_to_host(world, to, from, size)
 }
 

@@ -141,13 +141,12 @@ pub(super) fn destroy(world: &mut World, stream: CUstream) -> Answer {
 }
 
 pub(super) fn synchronize(world: &mut World, stream: CUstream) -> Answer {
-    let stream = world.stream(stream.addr())?;
-    world.forbidden_on_capturing(stream)?;
-    world.forbidden_in_capture()?;
-    if let Some(last) = world.streams.get(stream).and_then(|its| its.last) {
-        world.run_until(|executor| executor.is_done(last))?;
-    }
-    world.run_until(|executor| executor.is_idle(stream))
+    world.wait_for(|world| {
+        let stream = world.stream(stream.addr())?;
+        world.forbidden_on_capturing(stream)?;
+        world.forbidden_in_capture()?;
+        Ok(world.executor.last(stream))
+    })
 }
 
 pub(super) fn query(world: &mut World, stream: CUstream) -> Answer {
