@@ -16,6 +16,7 @@ use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::CUhostFn;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::ThreadId;
 
 /// What an operation does.
@@ -266,11 +267,11 @@ fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), 
             "the pinned source of a copy, {len} bytes, was freed"
         ));
     }
-    let source = core::ptr::with_exposed_provenance::<u8>(from);
-    let target = memory.bytes(to, len)?;
-    // SAFETY: the source is pinned memory of this map, alive as was just checked, and `len` long;
-    // the target is a slice of that length elsewhere.
-    unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
+    for (offset, byte) in memory.bytes(to, len)?.iter_mut().enumerate() {
+        // SAFETY: the source is alive, as was just checked, and `len` long; the lock is held.
+        let source = unsafe { pinned_byte(from + offset) };
+        *byte = source.load(Ordering::Relaxed);
+    }
     Ok(())
 }
 
@@ -280,9 +281,22 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
             "the pinned target of a copy, {len} bytes, was freed"
         ));
     }
-    let target = core::ptr::with_exposed_provenance_mut::<u8>(to);
-    let source = memory.bytes(from, len)?;
-    // SAFETY: as above, the other way.
-    unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
+    for (offset, byte) in memory.bytes(from, len)?.iter().enumerate() {
+        // SAFETY: as above, the other way.
+        let target = unsafe { pinned_byte(to + offset) };
+        target.store(*byte, Ordering::Relaxed);
+    }
     Ok(())
+}
+
+/// A byte of pinned memory, as a device sees it: the host may use it meanwhile, after a wait that
+/// failed, and then each byte is what was there before or after.
+///
+/// # Safety
+/// It is in an allocation of the map of pinned memory, and the driver's lock, under which those are
+/// freed, is held as long as the byte is used.
+unsafe fn pinned_byte<'a>(address: usize) -> &'a AtomicU8 {
+    let byte = core::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the caller's promise; a byte has no alignment.
+    unsafe { AtomicU8::from_ptr(byte) }
 }

@@ -320,3 +320,31 @@ fn a_green_context_destroyed_before_its_streams_is_one_mistake() {
         std::mem::forget((stream, green));
     });
 }
+
+#[test]
+fn pinned_memory_may_change_while_a_copy_reads_it() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut pinned = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 4096).expect("memory");
+        let mut buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
+        stream.synchronize().expect("a wait");
+        {
+            let _fails = cuda_sim::fault::Fault::of_function("cuStreamSynchronize")
+                .inject(cuda_sim::fault::Scope::Thread);
+            buffer.copy_from_slice(&pinned).expect_err("the fault");
+        }
+        // The copy is still to run; it is no error, and the byte is the one or the other.
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                stream.synchronize().expect("a wait");
+            });
+            start.wait();
+            pinned[0] = 7;
+        });
+        let copied = buffer.to_vec().expect("a copy");
+        assert!(matches!(copied[0], 0 | 7), "{}", copied[0]);
+        assert_eq!(copied[1..], pinned[1..]);
+    });
+}
