@@ -18,7 +18,7 @@
 
 use crate::{call, thread, world};
 use cuda_sys::CUresult;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
@@ -74,7 +74,12 @@ impl Fault {
     }
 
     /// With this code.
+    ///
+    /// # Panics
+    /// The code is `CUDA_SUCCESS`: whoever calls would believe that the function did something,
+    /// and use what it did not write.
     pub fn with(self, code: CUresult) -> Self {
+        assert!(!code.is_success(), "a fault answers with an error");
         Self { code, ..self }
     }
 
@@ -126,21 +131,30 @@ impl Drop for Injected {
     }
 }
 
-/// Bytes that allocations of a device may have together; `u64::MAX`: as many as the profile has.
-static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
-static STRICT: AtomicBool = AtomicBool::new(false);
+/// Bytes that allocations of a device may have together: the last of what is in force.
+static MEMORY_LIMITS: Mutex<Vec<Arc<u64>>> = Mutex::new(Vec::new());
+/// How many guards want it.
+static STRICT: AtomicU64 = AtomicU64::new(0);
 
-/// Device memory ends there, for the whole process, until the guard is dropped.
+fn memory_limits() -> std::sync::MutexGuard<'static, Vec<Arc<u64>>> {
+    MEMORY_LIMITS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of each device ends there, for the whole process, until the guard is dropped; the limit
+/// before it is in force again then.
 pub fn limit_memory(bytes: u64) -> Limit {
-    MEMORY_LIMIT.store(bytes, Ordering::Relaxed);
-    Limit { strict: false }
+    let bytes = Arc::new(bytes);
+    memory_limits().push(Arc::clone(&bytes));
+    Limit {
+        memory: Some(bytes),
+    }
 }
 
 /// A stricter driver than 580, until the guard is dropped: calls that name a stream, an event or
 /// memory answer `CUDA_ERROR_INVALID_CONTEXT` on a thread without a current context.
 pub fn strict_contexts() -> Limit {
-    STRICT.store(true, Ordering::Relaxed);
-    Limit { strict: true }
+    STRICT.fetch_add(1, Ordering::Relaxed);
+    Limit { memory: None }
 }
 
 /// The device meets an illegal address now: as on a GPU, the process cannot use it any more.
@@ -155,21 +169,23 @@ pub fn poison() {
 #[derive(Debug)]
 #[must_use = "the limit ends when this is dropped"]
 pub struct Limit {
-    strict: bool,
+    /// None: of strict contexts.
+    memory: Option<Arc<u64>>,
 }
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        if self.strict {
-            STRICT.store(false, Ordering::Relaxed);
-        } else {
-            MEMORY_LIMIT.store(u64::MAX, Ordering::Relaxed);
+        match &self.memory {
+            Some(its) => memory_limits().retain(|limit| !Arc::ptr_eq(limit, its)),
+            None => {
+                STRICT.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 }
 
 pub(crate) fn memory_limit(all: u64) -> u64 {
-    MEMORY_LIMIT.load(Ordering::Relaxed).min(all)
+    memory_limits().last().map_or(all, |limit| all.min(**limit))
 }
 
 /// The code of a strict driver for a call on a thread without a context.
@@ -177,7 +193,7 @@ pub(crate) fn strictness(function: &str) -> Option<CUresult> {
     const CONCERNED: [&str; 6] = [
         "cuEvent", "cuFunc", "cuLaunch", "cuMem", "cuModule", "cuStream",
     ];
-    let refused = STRICT.load(Ordering::Relaxed)
+    let refused = STRICT.load(Ordering::Relaxed) != 0
         && thread::current().is_none()
         && CONCERNED.iter().any(|prefix| function.starts_with(prefix));
     refused.then_some(CUresult::CUDA_ERROR_INVALID_CONTEXT)

@@ -76,6 +76,34 @@ fn memory_ends_at_a_limit() {
 }
 
 #[test]
+#[should_panic(expected = "answers with an error")]
+fn a_fault_is_no_success() {
+    let _ = Fault::of_any().with(CUresult::CUDA_SUCCESS);
+}
+
+#[test]
+fn an_inner_limit_ends_without_the_outer_one() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let outer = limit_memory(1000);
+        drop(limit_memory(10));
+        DeviceBuffer::<u8>::uninit(&stream, 600).expect("the inner one is over");
+        DeviceBuffer::<u8>::uninit(&stream, 6000).expect_err("the outer one is not");
+        // In whatever order they end.
+        let inner = limit_memory(10);
+        drop(outer);
+        DeviceBuffer::<u8>::uninit(&stream, 600).expect_err("the inner one is not over");
+        drop(inner);
+        let strict = cuda_sim::fault::strict_contexts();
+        drop(cuda_sim::fault::strict_contexts());
+        // SAFETY: the stream is alive; no context is current.
+        let code = unsafe { cuda_safe::sys::cuStreamQuery(stream.as_raw()) };
+        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        drop(strict);
+    });
+}
+
+#[test]
 fn a_poisoned_device_ends_the_use_of_the_gpu_and_drops_go_on_quietly() {
     crate::common::child::in_child(&[], || {
         crate::start(Profile::h200());
