@@ -99,6 +99,11 @@ static IMAGES: RwLock<Vec<(Vec<u8>, Vec<KernelInfo>)>> = RwLock::new(Vec::new())
 
 /// Makes a cubin or fatbin loadable, which is code for a GPU: its kernels by name, each with the
 /// sizes of its parameters. (What they do is for [`register`].)
+///
+/// # Panics
+/// The image is the beginning of one that was registered before, or the other way round: nobody
+/// says how long a loaded image is, so they could not be told apart. (The same one again takes the
+/// place of the first.)
 pub fn register_image(image: &[u8], kernels: &[(&str, &[usize])]) {
     let info = |(name, sizes): &(&str, &[usize])| {
         let mut offset = 0usize;
@@ -112,10 +117,15 @@ pub fn register_image(image: &[u8], kernels: &[(&str, &[usize])]) {
         KernelInfo::new(name, params)
     };
     let kernels = kernels.iter().filter_map(info).collect();
-    IMAGES
-        .write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push((image.to_vec(), kernels));
+    let mut images = IMAGES.write().unwrap_or_else(PoisonError::into_inner);
+    let begins = |its: &[u8]| its.starts_with(image) || image.starts_with(its);
+    images.retain(|(its, _)| its != image);
+    let unclear = images.iter().any(|(its, _)| begins(its));
+    if !unclear {
+        images.push((image.to_vec(), kernels));
+    }
+    drop(images);
+    assert!(!unclear, "one image is the beginning of another");
 }
 
 /// The kernels of a registered image whose bytes are those that `byte` gives, one after another.
@@ -195,7 +205,7 @@ impl<'a> Launch<'a> {
             .grid
             .iter()
             .map(|extent| *extent as usize)
-            .product()
+            .fold(1, usize::saturating_mul)
     }
 
     /// The SM that a block runs on: those that the stream may use, in turn.
@@ -251,7 +261,9 @@ impl<'a> Launch<'a> {
         if len == 0 {
             return Ok(&mut []);
         }
-        self.memory.bytes(address, len * size_of::<T>())
+        // So many that their bytes cannot be counted are not there either.
+        let size = len.saturating_mul(size_of::<T>());
+        self.memory.bytes(address, size)
     }
 }
 

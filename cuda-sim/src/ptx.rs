@@ -38,30 +38,70 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Vec<KernelInfo>, R
     }
     let mut kernels = Vec::new();
     for entry in rest.split(".entry").skip(1) {
-        kernels.push(kernel(entry).ok_or_else(|| invalid("an .entry without an end"))?);
+        kernels.push(
+            kernel(entry).ok_or_else(|| invalid("an .entry without an end, or with too much"))?,
+        );
     }
     Ok(kernels)
+}
+
+/// The registers that nobody declares.
+const SPECIAL: [&str; 35] = [
+    "aggr_smem_size",
+    "clock",
+    "clock64",
+    "clock_hi",
+    "cluster_ctaid",
+    "cluster_ctarank",
+    "cluster_nctaid",
+    "cluster_nctarank",
+    "clusterid",
+    "ctaid",
+    "current_graph_exec",
+    "dynamic_smem_size",
+    "globaltimer",
+    "globaltimer_hi",
+    "globaltimer_lo",
+    "gridid",
+    "is_explicit_cluster",
+    "laneid",
+    "lanemask_eq",
+    "lanemask_ge",
+    "lanemask_gt",
+    "lanemask_le",
+    "lanemask_lt",
+    "nclusterid",
+    "nctaid",
+    "nsmid",
+    "ntid",
+    "nwarpid",
+    "reserved_smem_offset_begin",
+    "reserved_smem_offset_cap",
+    "reserved_smem_offset_end",
+    "smid",
+    "tid",
+    "total_smem_size",
+    "warpid",
+];
+/// Those that are numbered, without their numbers.
+const NUMBERED: [&str; 4] = ["envreg", "pm", "pm_64", "reserved_smem_offset_"];
+
+fn is_special(name: &str) -> bool {
+    if SPECIAL.contains(&name) {
+        return true;
+    }
+    // `%pm0_64`, of which the number is not at the end.
+    let (stem, wide) = match name.strip_suffix("_64") {
+        Some(stem) => (stem, "_64"),
+        None => (name, ""),
+    };
+    let family = stem.trim_end_matches(|c: char| c.is_ascii_digit());
+    family != stem && NUMBERED.contains(&format!("{family}{wide}").as_str())
 }
 
 /// One thing that a compiler refuses and people get wrong: an operand `%name` that nothing
 /// declares.
 fn check_registers(text: &str, line: &str) -> Result<(), Refusal> {
-    const SPECIAL: [&str; 14] = [
-        "clock",
-        "clock64",
-        "ctaid",
-        "dynamic_smem_size",
-        "globaltimer",
-        "gridid",
-        "laneid",
-        "lanemask_eq",
-        "nctaid",
-        "nsmid",
-        "ntid",
-        "smid",
-        "tid",
-        "warpid",
-    ];
     let instruction = line.trim();
     if instruction.starts_with('.') {
         return Ok(());
@@ -71,7 +111,7 @@ fn check_registers(text: &str, line: &str) -> Result<(), Refusal> {
             .chars()
             .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
             .collect();
-        if !SPECIAL.contains(&name.as_str()) && !is_declared(text, &name) {
+        if !is_special(&name) && !is_declared(text, &name) {
             return Err(Refusal::Invalid(format!(
                 "error   : Unknown symbol '%{name}'"
             )));
@@ -128,6 +168,10 @@ fn kernel(entry: &str) -> Option<KernelInfo> {
     KernelInfo::new(name, params)
 }
 
+/// What the parameters of a kernel may take, since PTX 8.1.
+const ROOM: usize = 32_764;
+
+/// None if they take more: a number that is not checked here overflows somewhere.
 fn params(list: &str) -> Option<Vec<(usize, usize)>> {
     let mut params = Vec::new();
     let mut offset = 0usize;
@@ -148,6 +192,8 @@ fn params(list: &str) -> Option<Vec<(usize, usize)>> {
             .map(|bits: usize| bits / 8)?;
         let align = words
             .iter()
+            // What comes after it is the alignment of what the parameter points to.
+            .take_while(|word| **word != ".ptr")
             .position(|word| *word == ".align")
             .and_then(|at| words.get(at + 1)?.parse().ok())
             .unwrap_or(element);
@@ -156,9 +202,10 @@ fn params(list: &str) -> Option<Vec<(usize, usize)>> {
             .split_once('[')
             .and_then(|(_, count)| count.trim_end_matches(']').trim().parse().ok())
             .unwrap_or(1usize);
-        offset = offset.next_multiple_of(align.max(1));
-        params.push((offset, element * count));
-        offset += element * count;
+        offset = offset.checked_next_multiple_of(align.max(1))?;
+        let size = element.checked_mul(count)?;
+        params.push((offset, size));
+        offset = offset.checked_add(size).filter(|end| *end <= ROOM)?;
     }
     Some(params)
 }

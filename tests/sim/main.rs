@@ -11,6 +11,7 @@ mod fault;
 mod guards;
 mod holes;
 mod kernels;
+mod launch;
 mod planted;
 mod releases;
 mod streams;

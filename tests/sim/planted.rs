@@ -10,7 +10,7 @@ use cuda_sim::{Alive, Profile};
 
 /// A process with the software driver, in which something goes wrong.
 #[track_caller]
-fn planted(body: impl FnOnce(&Context, &Stream)) {
+pub(crate) fn planted(body: impl FnOnce(&Context, &Stream)) {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = crate::context();
@@ -20,7 +20,7 @@ fn planted(body: impl FnOnce(&Context, &Stream)) {
 }
 
 #[track_caller]
-fn found(words: &str) {
+pub(crate) fn found(words: &str) {
     let mistakes = cuda_sim::mistakes();
     assert!(
         mistakes.iter().any(|mistake| mistake.contains(words)),
@@ -29,12 +29,12 @@ fn found(words: &str) {
 }
 
 #[track_caller]
-fn well(result: CUresult) {
+pub(crate) fn well(result: CUresult) {
     assert!(result.is_success(), "{result}");
 }
 
 /// Memory of the pool, taken with a raw call.
-fn allocate(stream: &Stream) -> u64 {
+pub(crate) fn allocate(stream: &Stream) -> u64 {
     let mut address = 0;
     // SAFETY: the pointer is to a local.
     well(unsafe { cuMemAllocAsync(&raw mut address, 64, stream.as_raw()) });

@@ -6,6 +6,13 @@ use crate::world::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUfunction, CUhostFn, CUresult, CUstream};
 
+/// The same on every GPU.
+const MAX_GRID_X: u32 = i32::MAX.unsigned_abs();
+const MAX_GRID_YZ: u32 = 65_535;
+/// What a block may have of dynamic shared memory unless the function's attribute says more, which
+/// this driver does not let it.
+const MAX_SHARED: u32 = 48 * 1024;
+
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(super) fn kernel(
     world: &mut World,
@@ -29,13 +36,15 @@ pub(super) fn kernel(
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     let (grid, block) = ([gx, gy, gz], [bx, by, bz]);
-    let threads: u64 = block.iter().map(|extent| u64::from(*extent)).product();
-    let beyond = grid.contains(&0) || threads == 0 || threads > 1024 || bz > 64;
+    let extents = block.iter().map(|extent| u64::from(*extent));
+    let threads = extents.fold(1, u64::saturating_mul);
+    let far = gx > MAX_GRID_X || gy > MAX_GRID_YZ || gz > MAX_GRID_YZ;
+    let beyond = far || grid.contains(&0) || threads == 0 || threads > 1024 || bz > 64;
     let needs_params = !kernel.info.params.is_empty() && params.is_null();
     if beyond || needs_params || !extra.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if shared > world.profile.gpu.shared_memory_per_sm - 1024 {
+    if shared > MAX_SHARED {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let sms = match green.and_then(|green| world.greens.get(green)) {
