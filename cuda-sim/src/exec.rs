@@ -229,10 +229,9 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         }
         Work::Allocate(address) => {
             if let Some(allocation) = memory.starts_at(address) {
-                allocation.kind = Kind::Ordered {
-                    ready: true,
-                    freed: false,
-                };
+                if let Kind::Ordered { ready, .. } = &mut allocation.kind {
+                    *ready = true;
+                }
             }
             Ok(())
         }

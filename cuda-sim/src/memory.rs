@@ -18,13 +18,18 @@ pub(crate) enum Kind {
     /// Of `cuMemAlloc`.
     Plain,
     /// Of `cuMemAllocAsync`; usable once its stream has come to the allocation.
-    Ordered { ready: bool, freed: bool },
+    Ordered {
+        ready: bool,
+        /// Its free was given to a stream, and may not have run.
+        freed: bool,
+    },
 }
 
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) kind: Kind,
     pub(crate) context: usize,
+    pub(crate) device: usize,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -38,40 +43,60 @@ struct Pinned {
 // SAFETY: the memory is the allocator's and this map's, and is freed once.
 unsafe impl Send for Pinned {}
 
+/// So much is not filled with [`UNINIT`], which would take it from the machine at once.
+const LARGE: u64 = 1 << 30;
+
+/// The host's memory for an allocation; none if the host has not so much.
+fn host_memory(size: u64) -> Option<Vec<u8>> {
+    let len = usize::try_from(size).ok()?;
+    let mut bytes = Vec::new();
+    if size < LARGE {
+        bytes.try_reserve_exact(len).ok()?;
+        bytes.resize(len, UNINIT);
+        return Some(bytes);
+    }
+    let layout = Layout::array::<u8>(len).ok()?;
+    // SAFETY: the size is not zero.
+    let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    // SAFETY: the memory is of the global allocator, with the layout of a vector of `len` bytes,
+    // all of them zero, and nobody else has it.
+    Some(unsafe { Vec::from_raw_parts(start.as_ptr(), len, len) })
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     next: u64,
-    used: u64,
     device: BTreeMap<u64, Allocation>,
     pinned: BTreeMap<usize, Pinned>,
 }
 
 impl Memory {
-    /// Takes `size` bytes of a device that has `limit`.
+    /// Takes `size` bytes of `device`, which has `limit`.
     pub(crate) fn allocate(
         &mut self,
         size: usize,
         kind: Kind,
         context: usize,
+        device: usize,
         limit: u64,
     ) -> Result<u64, CUresult> {
         let size = size as u64;
         if size == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        if self.used.saturating_add(size) > limit {
+        if self.used(device).saturating_add(size) > limit {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
+        let bytes = host_memory(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let address = BASE + self.next;
         // Addresses are never used again: a stale one is known as such.
         self.next += (size + GAP).next_multiple_of(ALIGNMENT);
-        self.used += size;
-        let bytes = vec![UNINIT; usize::try_from(size).unwrap_or(0)];
         self.device.insert(
             address,
             Allocation {
                 kind,
                 context,
+                device,
                 bytes,
             },
         );
@@ -79,13 +104,19 @@ impl Memory {
     }
 
     pub(crate) fn free(&mut self, address: u64) -> Option<Allocation> {
-        let allocation = self.device.remove(&address)?;
-        self.used -= allocation.bytes.len() as u64;
-        Some(allocation)
+        self.device.remove(&address)
     }
 
-    pub(crate) fn used(&self) -> u64 {
-        self.used
+    /// Bytes that allocations of a device have.
+    pub(crate) fn used(&self, device: usize) -> u64 {
+        let its = self.device.values().filter(|its| its.device == device);
+        its.map(|its| its.bytes.len() as u64).sum()
+    }
+
+    /// Bytes that all allocations have.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        let all = self.device.values();
+        all.map(|its| its.bytes.len() as u64).sum()
     }
 
     pub(crate) fn starts_at(&mut self, address: u64) -> Option<&mut Allocation> {
@@ -109,7 +140,6 @@ impl Memory {
             Kind::Ordered { ready: false, .. } => {
                 return wrong("are used before their stream comes to the allocation");
             }
-            Kind::Ordered { freed: true, .. } => return wrong("are used after they were freed"),
             Kind::Ordered { .. } | Kind::Plain => {}
         }
         let size = allocation.bytes.len();
@@ -153,7 +183,9 @@ impl Memory {
     /// Whether host memory is pinned from there on for so long.
     pub(crate) fn is_pinned(&self, address: usize, len: usize) -> bool {
         let below = self.pinned.range(..=address).next_back();
-        below.is_some_and(|(start, pinned)| address - start + len <= pinned.layout.size())
+        below.is_some_and(|(start, pinned)| {
+            (address - start).saturating_add(len) <= pinned.layout.size()
+        })
     }
 
     pub(crate) fn device_count(&self) -> usize {

@@ -319,7 +319,7 @@ impl World {
             modules: self.modules.len(),
             libraries: self.libraries.len(),
             device_allocations: self.memory.device_count(),
-            device_bytes: self.memory.used(),
+            device_bytes: self.memory.device_bytes(),
             pinned_allocations: self.memory.pinned_count(),
         }
     }

@@ -12,6 +12,7 @@ mod guards;
 mod holes;
 mod kernels;
 mod launch;
+mod memory;
 mod planted;
 mod releases;
 mod streams;

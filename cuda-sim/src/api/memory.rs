@@ -10,11 +10,12 @@ use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUdeviceptr, CUresult, CUstream};
 
 pub(super) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usize>) -> Answer {
-    world.current()?;
+    let current = world.current()?;
+    let device = world.context(current)?.device;
     free.required()?;
     total.required()?;
     let all = world.profile.gpu.memory;
-    let left = fault::memory_limit(all).saturating_sub(world.memory.used());
+    let left = fault::memory_limit(all).saturating_sub(world.memory.used(device));
     free.set(usize::try_from(left).unwrap_or(0));
     total.set(usize::try_from(all).unwrap_or(0));
     Ok(())
@@ -25,8 +26,12 @@ pub(super) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
     let current = world.current()?;
     let owner = world.owner_of(current)?;
     world.forbidden_in_capture()?;
+    let device = world.context(owner)?.device;
     let limit = fault::memory_limit(world.profile.gpu.memory);
-    address.set(world.memory.allocate(size, Kind::Plain, owner, limit)?);
+    let start = world
+        .memory
+        .allocate(size, Kind::Plain, owner, device, limit)?;
+    address.set(start);
     Ok(())
 }
 
@@ -40,10 +45,10 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         Some(Kind::Plain) => {
             world.run_all()?;
         }
-        Some(Kind::Ordered { .. }) => {
+        Some(Kind::Ordered { freed: false, .. }) => {
             mistake("cuMemFree of stream-ordered memory: it does not wait for work that uses it");
         }
-        None => {
+        Some(Kind::Ordered { freed: true, .. }) | None => {
             mistake(format!(
                 "cuMemFree of {address:#x}, which is no allocation, or freed"
             ));
@@ -69,8 +74,14 @@ pub(super) fn allocate_async(
         ready: false,
         freed: false,
     };
-    let start = world.memory.allocate(size, kind, context, limit)?;
-    world.give_or_capture(stream, Work::Allocate(start))?;
+    let device = world.context(context)?.device;
+    let start = world.memory.allocate(size, kind, context, device, limit)?;
+    let given = world.give_or_capture(stream, Work::Allocate(start));
+    if given.is_err() {
+        // Nobody gets to know the address.
+        world.memory.free(start);
+        return given;
+    }
     address.set(start);
     Ok(())
 }
@@ -91,7 +102,17 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    world.give_or_capture(stream, Work::Free(address))
+    if world.captured(stream)? {
+        return Ok(());
+    }
+    world.give(stream, Work::Free(address), Vec::new());
+    if let Some(its) = world.memory.starts_at(address) {
+        its.kind = match its.kind {
+            Kind::Ordered { ready, .. } => Kind::Ordered { ready, freed: true },
+            Kind::Plain => Kind::Plain,
+        };
+    }
+    Ok(())
 }
 
 pub(super) fn host_allocate(
@@ -128,6 +149,9 @@ pub(super) fn copy_in(
     world.wait_for(|world| {
         let current = world.current()?;
         let legacy = world.context(current)?.legacy;
+        if size != 0 {
+            check_given(world, to, size)?;
+        }
         let bytes = host_bytes(from, size)?;
         Ok(Some(world.give(
             legacy,
@@ -174,12 +198,16 @@ fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The device has to have the memory when the copy is given already.
+/// The device has to have the memory when the copy is given already, and nobody its free.
 fn check_given(world: &World, address: CUdeviceptr, size: usize) -> Answer {
-    let end = world
-        .memory
-        .containing(address)
-        .map(|(start, its)| start + its.bytes.len() as u64 - address);
+    let holder = world.memory.containing(address);
+    if let Some((_, Kind::Ordered { freed: true, .. })) = holder.map(|(at, its)| (at, its.kind)) {
+        mistake(format!(
+            "{size} bytes at {address:#x} are used after their free was given"
+        ));
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let end = holder.map(|(start, its)| start + its.bytes.len() as u64 - address);
     match end {
         Some(room) if room >= size as u64 => Ok(()),
         _ => {
@@ -267,7 +295,8 @@ fn fill(
     if at % pattern.len() as u64 != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    check_given(world, at, pattern.len() * count)?;
+    let size = pattern.len().checked_mul(count);
+    check_given(world, at, size.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
 }
 

@@ -1,0 +1,140 @@
+//! Memory: frees, sizes that no machine has, and whose it is.
+
+use crate::planted::{allocate, found, planted, well};
+use crate::{context, on, start};
+use cuda_safe::sys::{
+    CUresult, CUstreamCaptureMode as Mode, cuMemAlloc_v2, cuMemAllocAsync, cuMemFree_v2,
+    cuMemFreeAsync, cuMemGetInfo_v2, cuMemcpyHtoD_v2, cuMemsetD8Async, cuMemsetD32Async,
+    cuStreamBeginCapture_v2, cuThreadExchangeStreamCaptureMode,
+};
+use cuda_safe::{Context, Device, DeviceBuffer};
+use cuda_sim::Profile;
+
+#[test]
+fn a_second_free_is_named_before_the_first_has_run() {
+    planted(|_, stream| {
+        let address = allocate(stream);
+        // SAFETY: the first is right.
+        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        // SAFETY: the others are the bug.
+        let refused = unsafe { cuMemFreeAsync(address, stream.as_raw()) };
+        assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
+        found("cuMemFreeAsync of");
+        // SAFETY: as above.
+        let refused = unsafe { cuMemFree_v2(address) };
+        assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
+        found("cuMemFree of");
+        stream.synchronize().expect("the allocation and one free");
+        assert_eq!(cuda_sim::alive().device_allocations, 0);
+    });
+}
+
+#[test]
+fn a_use_given_after_the_free_is_named_and_not_fatal() {
+    planted(|_, stream| {
+        let address = allocate(stream);
+        // SAFETY: the memory is alive, in the order of the stream.
+        well(unsafe { cuMemsetD8Async(address, 1, 64, stream.as_raw()) });
+        // SAFETY: nobody has it but this test.
+        well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
+        // SAFETY: it is not: that is the bug.
+        let refused = unsafe { cuMemsetD8Async(address, 1, 64, stream.as_raw()) };
+        assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
+        found("after their free was given");
+        stream.synchronize().expect("what was right");
+    });
+}
+
+#[test]
+fn a_copy_to_nobodys_memory_is_refused_and_not_fatal() {
+    planted(|context, stream| {
+        let _current = context.make_current().expect("current");
+        let from = [0u8; 8];
+        // SAFETY: there is no memory there: that is the bug.
+        let refused = unsafe { cuMemcpyHtoD_v2(0x1000, from.as_ptr().cast(), 8) };
+        assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
+        found("are not one allocation's");
+        stream.synchronize().expect("nothing ran");
+    });
+}
+
+#[test]
+fn what_the_host_has_not_is_out_of_memory() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        // Whether there is so much is the host's to say; it costs nothing before it is written.
+        match DeviceBuffer::<u8>::uninit(&stream, 64 << 30) {
+            Ok(buffer) => assert_eq!(buffer.len(), 64 << 30),
+            Err(error) => {
+                assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fill_of_more_than_can_be_counted_is_refused() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
+        // SAFETY: it is refused.
+        let code = unsafe { cuMemsetD32Async(buffer.as_raw(), 1, usize::MAX / 2, stream.as_raw()) };
+        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+#[test]
+fn each_device_has_its_own_memory() {
+    on(Profile::h200().with_devices(2), |first| {
+        let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
+        let limit = cuda_sim::fault::limit_memory(1000);
+        let (a, b) = (
+            first.stream().expect("a stream"),
+            second.stream().expect("a stream"),
+        );
+        let ordered = DeviceBuffer::<u8>::uninit(&a, 600).expect("below the limit");
+        let plain = DeviceBuffer::<u8>::plain_zeroed(&b, 700).expect("of the other device");
+        let free = |context: &Context| context.memory_info().expect("known").free;
+        assert_eq!((free(&first), free(&second)), (400, 300));
+        DeviceBuffer::<u8>::uninit(&b, 600).expect_err("above the limit");
+        assert_eq!(cuda_sim::alive().device_bytes, 1300);
+        drop((ordered, plain, limit));
+    });
+}
+
+#[test]
+fn an_allocation_that_a_broken_capture_refuses_is_not_kept() {
+    crate::common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        // SAFETY: the stream is alive.
+        well(unsafe {
+            cuStreamBeginCapture_v2(stream.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_GLOBAL)
+        });
+        let _current = context.make_current().expect("current");
+        let mut address = 0;
+        // SAFETY: the pointer is to a local.
+        let refused = unsafe { cuMemAlloc_v2(&raw mut address, 64) };
+        assert_eq!(refused, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        let mut mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the pointer is to a local.
+        well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) });
+        // SAFETY: the pointer is to a local, and the stream is alive.
+        let refused = unsafe { cuMemAllocAsync(&raw mut address, 64, stream.as_raw()) };
+        assert_eq!(refused, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        assert_eq!(cuda_sim::alive().device_allocations, 0);
+    });
+}
+
+#[test]
+fn one_place_may_be_given_twice() {
+    on(Profile::h200(), |context| {
+        let _current = context.make_current().expect("current");
+        let mut bytes = 0usize;
+        let place = &raw mut bytes;
+        // SAFETY: the pointers are to a local, to be written one after the other.
+        well(unsafe { cuMemGetInfo_v2(place, place) });
+        assert_ne!(bytes, 0);
+    });
+}
