@@ -18,7 +18,6 @@ pub(crate) mod stream;
 use crate::call::{Class, call};
 use crate::world::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
-use core::mem::MaybeUninit;
 use cuda_sys::{
     CUcontext, CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
     CUdevice_attribute, CUdeviceptr, CUevent, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx,
@@ -26,22 +25,29 @@ use cuda_sys::{
     CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
 };
 
-/// A place for one value that the caller gave, or null.
-pub(crate) struct Out<'a, T>(Option<&'a mut MaybeUninit<T>>);
+/// A place for one value that the caller gave, or null. No reference: C may give one place twice.
+pub(crate) struct Out<T>(*mut T);
 
-impl<T> Out<'_, T> {
+impl<T> Out<T> {
+    /// # Safety
+    /// It is null, or a value may be written there for as long as this is used.
+    unsafe fn new(place: *mut T) -> Self {
+        Self(place)
+    }
+
     /// Refuses null, as the driver does before it does anything else.
     pub(crate) fn required(&self) -> Answer {
-        match self.0 {
-            Some(_) => Ok(()),
-            None => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        if self.0.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        Ok(())
     }
 
     /// Writes the value; nowhere if the place is null.
     pub(crate) fn set(&mut self, value: T) {
-        if let Some(place) = &mut self.0 {
-            place.write(value);
+        if !self.0.is_null() {
+            // SAFETY: a value may be written there, as whoever made this promised.
+            unsafe { self.0.write(value) };
         }
     }
 }
@@ -56,7 +62,7 @@ macro_rules! receive {
     (val $param:ident) => {};
     (out $param:ident) => {
         // SAFETY: the caller promises null or a place for one value, for the length of the call.
-        let mut $param = Out(unsafe { $param.cast::<MaybeUninit<_>>().as_mut() });
+        let mut $param = unsafe { Out::new($param) };
         let $param = &mut $param;
     };
     (inout $param:ident) => {
