@@ -62,11 +62,12 @@ use cuda_sys::InstallError;
 /// The process has a driver already: this comes before the first use of `cuda-sys`.
 pub fn install(profile: Profile) -> Result<(), InstallError> {
     let driver = profile.driver;
-    // SAFETY: for each name this answers null or the function of that name in `api`, whose type is
-    // checked there to be that of the symbol, and which keeps what is known of the driver's rules.
-    unsafe { cuda_sys::install(move |name: &CStr| find(name, driver)) }?;
-    world::start(profile);
-    Ok(())
+    world::start(profile, || {
+        // SAFETY: for each name this answers null or the function of that name in `api`, whose type
+        // is checked there to be that of the symbol, and which keeps what is known of the driver's
+        // rules.
+        unsafe { cuda_sys::install(move |name: &CStr| find(name, driver)) }
+    })
 }
 
 /// The address of a function, if a driver of that version has it.

@@ -42,7 +42,7 @@ pub(crate) struct Green {
     pub(crate) sms: BTreeSet<u32>,
     /// As the driver counts, which is more where groups overlap.
     pub(crate) sm_count: u32,
-    /// The split that its resource is of.
+    /// The context that stands for it, of `cuCtxFromGreenCtx`.
     pub(crate) view: usize,
 }
 

@@ -44,7 +44,11 @@ pub(crate) struct World {
 
 static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
-pub(crate) fn start(profile: Profile) {
+/// Starts the driver if `install` succeeds. Under the lock: a thread that finds the driver
+/// installed waits until there is one.
+pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    let mut started = lock();
+    install()?;
     let mut world = World {
         initialised: false,
         next_id: 1,
@@ -70,7 +74,8 @@ pub(crate) fn start(profile: Profile) {
         let handle = world.contexts.reserve();
         world.primaries.push((handle, 0));
     }
-    *lock() = Some(world);
+    *started = Some(world);
+    Ok(())
 }
 
 pub(crate) fn lock() -> MutexGuard<'static, Option<World>> {
@@ -256,7 +261,14 @@ impl World {
             Some(Done::Well) => {}
             Some(Done::Recorded(event, tick)) => {
                 if let Some(event) = self.events.get_mut(event) {
-                    event.time = Some(tick);
+                    // Of the last record only: an older one may run before or after it.
+                    if event.time.is_none()
+                        && event
+                            .recorded
+                            .is_some_and(|last| self.executor.is_done(last))
+                    {
+                        event.time = Some(tick);
+                    }
                 }
             }
             Some(Done::Host(callback)) => {
@@ -287,12 +299,18 @@ impl World {
         }
     }
 
+    pub(crate) fn function(&self, handle: usize) -> Answer<&Function> {
+        self.functions.get(handle).ok_or_else(|| {
+            if self.functions.state(handle) == State::Dead {
+                mistake("a kernel is used after its module was unloaded");
+            }
+            CUresult::CUDA_ERROR_INVALID_HANDLE
+        })
+    }
+
     /// A kernel by its function, with the host function that stands for it now.
     pub(crate) fn runnable(&self, function: usize) -> Answer<(Runnable, Option<usize>)> {
-        let function = self
-            .functions
-            .get(function)
-            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let function = self.function(function)?;
         let module = self
             .modules
             .get(function.module)

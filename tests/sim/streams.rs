@@ -172,6 +172,75 @@ fn allocations_break_captures_as_they_do_on_a_real_driver() {
     });
 }
 
+/// As measured on an H200, where other calls of other threads leave thread-local captures alone.
+#[test]
+fn a_wait_for_the_context_breaks_captures_of_all_threads() {
+    on(Profile::h200(), |context| {
+        for mode in [
+            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        ] {
+            let stream = context.stream().expect("a stream");
+            begin(&stream, mode);
+            std::thread::scope(|scope| {
+                scope.spawn(|| context.synchronize().expect_err("in a capture"));
+            });
+            let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+            assert_eq!(end(&stream), broken);
+        }
+    });
+}
+
+fn timed(context: &Context) -> cuda_safe::Event {
+    let options = cuda_safe::EventOptions {
+        timing: true,
+        ..Default::default()
+    };
+    context.event_with(options).expect("an event")
+}
+
+#[test]
+fn an_event_whose_last_record_is_pending_has_no_time() {
+    on(Profile::h200(), |context| {
+        let stream = || context.stream().expect("a stream");
+        let (a, b) = (stream(), stream());
+        let event = || timed(&context);
+        let (start, end, mark, tail) = (event(), event(), event(), event());
+        for event in [&start, &end, &mark, &tail] {
+            event.record(&a).expect("a record");
+        }
+        b.wait(&tail).expect("a wait");
+        end.record(&b).expect("a record");
+        mark.synchronize().expect("a wait");
+        let early = end
+            .elapsed_since(&start)
+            .expect_err("it is behind the tail");
+        assert_eq!(early.code(), Some(CUresult::CUDA_ERROR_NOT_READY));
+        context.synchronize().expect("a wait");
+        end.elapsed_since(&start).expect("both ran");
+    });
+}
+
+#[test]
+fn an_older_record_that_runs_later_leaves_the_time_of_an_event() {
+    on(Profile::h200(), |context| {
+        let stream = || context.stream().expect("a stream");
+        let (a, b, c) = (stream(), stream(), stream());
+        let (start, end, tail) = (timed(&context), timed(&context), timed(&context));
+        start.record(&c).expect("a record");
+        for _ in 0..64 {
+            tail.record(&a).expect("a record");
+        }
+        b.wait(&tail).expect("a wait");
+        end.record(&b).expect("a record");
+        end.record(&c).expect("a record");
+        c.synchronize().expect("a wait");
+        let time = end.elapsed_since(&start).expect("both ran");
+        context.synchronize().expect("a wait");
+        assert_eq!(end.elapsed_since(&start).expect("both ran"), time);
+    });
+}
+
 #[test]
 fn drops_leave_captures_alone_and_buffers_of_a_captured_stream_wait() {
     on(Profile::h200(), |context| {

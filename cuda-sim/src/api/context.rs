@@ -6,7 +6,10 @@ use crate::objects::{Context, ContextKind, Settings, Stream};
 use crate::thread;
 use crate::world::{Answer, World};
 use core::ffi::{c_uint, c_ulonglong};
-use cuda_sys::{CUcontext, CUctxCreateParams, CUdevice, CUresult};
+use cuda_sys::{
+    CUcontext, CUctxCreateParams, CUdevice, CUresult, CUstreamCaptureMode as Mode,
+    CUstreamCaptureStatus as Status,
+};
 
 /// A handle as C has it.
 pub(super) fn pointer<T>(handle: usize) -> *mut T {
@@ -23,9 +26,14 @@ impl World {
         kind: ContextKind,
     ) {
         let (id, stream_id) = (self.new_id(), self.new_id());
+        // The default stream of a view is one of the primary context's, on the view's SMs.
+        let (owner, green) = match kind {
+            ContextKind::View(green) => (self.primaries[device].0, Some(green)),
+            ContextKind::Primary | ContextKind::Created => (handle, None),
+        };
         let legacy = self.streams.insert(Stream {
-            context: handle,
-            green: None,
+            context: owner,
+            green,
             id: stream_id,
             blocking: true,
             priority: 0,
@@ -52,16 +60,10 @@ impl World {
     /// came of that is the inner answer.
     pub(super) fn end_context(&mut self, handle: usize) -> Answer<Answer> {
         let waited = self.run_down()?;
-        let streams: Vec<usize> = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.context == handle)
-            .map(|(stream, _)| stream)
-            .collect();
-        for stream in streams {
-            self.streams.remove(stream);
-            self.executor.forget(stream);
-        }
+        // A view's default stream goes with the view, although it is the primary context's.
+        let others = self.contexts.iter().filter(|(other, _)| *other != handle);
+        let defaults: Vec<usize> = others.map(|(_, its)| its.legacy).collect();
+        self.end_streams(|stream, its| its.context == handle && !defaults.contains(&stream));
         let of = |handles: Vec<(usize, usize)>| -> Vec<usize> {
             handles
                 .into_iter()
@@ -77,11 +79,44 @@ impl World {
             .iter()
             .map(|(h, m)| (h, m.context.unwrap_or(0)));
         for module in of(modules.collect()) {
-            self.modules.remove(module);
+            if let Some(module) = self.modules.remove(module) {
+                self.forget_functions(&module);
+            }
         }
         self.memory.free_of_context(handle);
         self.contexts.remove(handle);
         Ok(waited)
+    }
+
+    /// Takes streams away from under those who have them.
+    pub(super) fn end_streams(&mut self, ends: impl Fn(usize, &Stream) -> bool) {
+        let ending = self
+            .streams
+            .iter()
+            .filter(|(stream, its)| ends(*stream, its));
+        let ending: Vec<usize> = ending.map(|(stream, _)| stream).collect();
+        for stream in ending {
+            self.streams.remove(stream);
+            self.executor.forget(stream);
+        }
+    }
+
+    /// What waits for a whole context breaks the thread-local captures of all threads, other than
+    /// what [`forbidden_in_capture`](Self::forbidden_in_capture) is for (measured).
+    fn forbidden_in_local_captures(&mut self) -> Answer {
+        if thread::mode() == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
+            return Ok(());
+        }
+        let captures = self.streams.iter_mut();
+        let captures = captures.filter_map(|(_, its)| its.capture.as_mut());
+        let mut answer = Ok(());
+        for capture in captures {
+            if capture.mode == Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL {
+                capture.status = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+                answer = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+            }
+        }
+        answer
     }
 }
 
@@ -236,6 +271,8 @@ pub(super) fn synchronize(world: &mut World) -> Answer {
 
 pub(super) fn synchronize_one(world: &mut World, context: CUcontext) -> Answer {
     world.context(context.addr())?;
+    let local = world.forbidden_in_local_captures();
     world.forbidden_in_capture()?;
+    local?;
     world.run_all()
 }

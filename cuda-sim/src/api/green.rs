@@ -277,15 +277,18 @@ pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
         .get(handle)
         .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     let (device, view) = (its.device, its.view);
+    let own = world.context(view)?.legacy;
     let has_streams = world
         .streams
         .iter()
-        .any(|(_, stream)| stream.green == Some(handle));
+        .any(|(stream, its)| its.green == Some(handle) && stream != own);
     let waited = world.end_context(view)?;
     // Not before: this comes again after each callback.
     if has_streams {
         mistake("a green context is destroyed before its streams: on driver 580 they leak");
     }
+    // Its streams are of no use any more, not even to be destroyed (measured).
+    world.end_streams(|_, its| its.green == Some(handle));
     world.greens.remove(handle);
     super::context::release(world, c_int::try_from(device).unwrap_or(0))?;
     waited

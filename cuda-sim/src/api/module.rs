@@ -14,11 +14,16 @@ use cuda_sys::{
 };
 
 impl World {
-    /// The newest PTX that the driver's compiler knows: 8.0 came with CUDA 12.0, 9.0 with 13.0.
+    /// The newest PTX that the driver's compiler knows, by the release notes of PTX. (That of CUDA
+    /// 13.5 is a guess.)
     fn newest_ptx(&self) -> (u32, u32) {
         let driver = self.profile.driver;
         let (major, minor) = (driver.major().unsigned_abs(), driver.minor().unsigned_abs());
-        (major - 4, minor)
+        match (major, minor) {
+            (12, 6) => (8, 5),
+            (12, 9) => (8, 8),
+            _ => (major - 4, minor),
+        }
     }
 
     /// Reads an image and makes a module of it.
@@ -94,10 +99,7 @@ impl World {
 
     /// The kernel behind a function, or behind a library's kernel, which is one here.
     fn kernel_info(&self, function: usize) -> Answer<&KernelInfo> {
-        let function = self
-            .functions
-            .get(function)
-            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let function = self.function(function)?;
         Ok(&self.module(function.module)?.kernels[function.kernel])
     }
 
@@ -130,7 +132,7 @@ impl World {
         Ok(())
     }
 
-    fn forget_functions(&mut self, module: &Module) {
+    pub(super) fn forget_functions(&mut self, module: &Module) {
         for function in &module.functions {
             self.functions.remove(*function);
         }

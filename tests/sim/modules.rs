@@ -1,0 +1,125 @@
+//! PTX and images: what the driver reads of them.
+
+use crate::{common, context, on, start};
+use cuda_safe::sys::{CUresult, cuCtxDestroy_v2, cuFuncGetName};
+use cuda_safe::{Context, ContextFlags, Error, Module};
+use cuda_sim::Profile;
+
+fn text(version: &str, params: &str, body: &str) -> String {
+    format!(
+        ".version {version}\n.target sm_52\n.address_size 64\n\
+         .visible .entry k({params})\n{{\n{body}\n ret;\n}}\n"
+    )
+}
+
+fn load(context: &Context, params: &str, body: &str) -> Result<Module, Error> {
+    Module::from_ptx(context, &text("6.0", params, body))
+}
+
+fn code(result: Result<Module, Error>) -> Option<CUresult> {
+    result.expect_err("no such PTX").code()
+}
+
+#[test]
+fn parameters_of_more_than_there_is_room_for_are_refused() {
+    on(Profile::h200(), |context| {
+        for params in [
+            ".param .align 8 .u64 a[9223372036854775807]",
+            ".param .align 8 .b8 a[18446744073709551615], .param .u64 b",
+            ".param .u8 a, .param .align 18446744073709551615 .b8 b[1]",
+            ".param .b8 a[32765]",
+        ] {
+            let refused = code(load(&context, params, ""));
+            assert_eq!(refused, Some(CUresult::CUDA_ERROR_INVALID_PTX), "{params}");
+        }
+        load(&context, ".param .b8 a[32764]", "").expect("there is room");
+    });
+}
+
+#[test]
+fn what_a_parameter_points_to_does_not_align_the_parameter() {
+    on(Profile::h200(), |context| {
+        let params = ".param .u8 a, .param .u64 .ptr .global .align 1 b";
+        let kernel = load(&context, params, "").and_then(|module| module.kernel("k"));
+        let all = kernel.and_then(|kernel| kernel.parameters());
+        let all = all.expect("PTX").expect("known");
+        assert_eq!((all[1].offset, all[1].size), (8, 8));
+    });
+}
+
+#[test]
+fn registers_that_nobody_declares_are_known() {
+    on(Profile::h200(), |context| {
+        for register in [
+            "lanemask_lt",
+            "nwarpid",
+            "cluster_ctarank",
+            "clock_hi",
+            "cluster_ctaid.x",
+            "envreg7",
+            "pm3",
+            "pm0_64",
+            "is_explicit_cluster",
+            "globaltimer_lo",
+            "total_smem_size",
+        ] {
+            let body = format!(".reg .b32 %r;\n mov.u32 %r, %{register};");
+            load(&context, "", &body).expect(register);
+        }
+        for register in ["lanemask", "envreg", "pm", "clockwise", "s"] {
+            let body = format!(".reg .b32 %r;\n mov.u32 %r, %{register};");
+            let refused = code(load(&context, "", &body));
+            assert_eq!(
+                refused,
+                Some(CUresult::CUDA_ERROR_INVALID_PTX),
+                "{register}"
+            );
+        }
+    });
+}
+
+#[track_caller]
+fn newest(profile: &str, knows: &str, knows_not: &str) {
+    on(profile.parse().expect("a profile"), |context| {
+        Module::from_ptx(&context, &text(knows, "", "")).expect("known");
+        let refused = Module::from_ptx(&context, &text(knows_not, "", ""));
+        let refused = refused.expect_err("newer").to_string();
+        assert!(refused.contains(knows_not), "{refused}");
+    });
+}
+
+#[test]
+fn a_driver_of_12_6_knows_ptx_8_5() {
+    newest("h200@12.6", "8.5", "8.6");
+}
+
+#[test]
+fn a_driver_of_12_9_knows_ptx_8_8() {
+    newest("h200@12.9", "8.8", "8.9");
+}
+
+#[test]
+#[should_panic(expected = "the beginning of another")]
+fn images_of_which_one_begins_the_other_are_refused() {
+    let kernels: &[(&str, &[usize])] = &[("k", &[])];
+    cuda_sim::kernel::register_image(b"\x7fELF-planted", kernels);
+    cuda_sim::kernel::register_image(b"\x7fELF-planted", kernels);
+    cuda_sim::kernel::register_image(b"\x7fELF-planted-longer", kernels);
+}
+
+#[test]
+fn kernels_end_with_the_context_of_their_module() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let own = Context::create(&context().device(), ContextFlags::empty()).expect("a context");
+        let kernel = load(&own, "", "").and_then(|module| module.kernel("k"));
+        let kernel = kernel.expect("is there");
+        // SAFETY: it is not: the object still has it.
+        assert!(unsafe { cuCtxDestroy_v2(own.as_raw()) }.is_success());
+        let mut name = std::ptr::null();
+        // SAFETY: the pointer is to a local; the kernel is gone, which the driver says.
+        let code = unsafe { cuFuncGetName(&raw mut name, kernel.as_raw()) };
+        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
+        crate::planted::found("a kernel is used after its module was unloaded");
+    });
+}
