@@ -1,11 +1,13 @@
 //! Green contexts: their views' default streams, and streams that outlive them.
 
-use crate::on;
 use crate::planted::{found, planted, well};
+use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::{
-    CU_STREAM_LEGACY, CUresult, cuCtxFromGreenCtx, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
-    cuGreenCtxDestroy, cuLaunchKernel, cuStreamDestroy_v2, cuStreamQuery,
+    CU_STREAM_LEGACY, CUdevResource, CUdevResourceType, CUresult, cuCtxFromGreenCtx,
+    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuDevResourceGenerateDesc,
+    cuDevSmResourceSplitByCount, cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxGetDevResource,
+    cuLaunchKernel, cuStreamDestroy_v2, cuStreamQuery,
 };
 use cuda_safe::{Context, Module, Stream};
 use cuda_sim::Profile;
@@ -46,6 +48,43 @@ fn the_default_stream_of_a_view_takes_kernels_of_the_primary_context() {
         // SAFETY: the pointer is to a local.
         well(unsafe { cuCtxPopCurrent_v2(&raw mut view) });
         context.synchronize().expect("a wait");
+    });
+}
+
+/// Of groups with another between them: a split of the whole has their SMs, not the other's.
+#[test]
+fn the_resource_of_a_green_context_is_its_own_sms() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let resource = SmResource::of_device(&context.device()).expect("an H200 has them");
+        let split = resource.split_by_count(SplitByCount {
+            max_groups: Some(3),
+            ..Default::default()
+        });
+        let mut groups = split.expect("a split").groups;
+        let between = GreenContext::new([groups.remove(1)]).expect("a green context");
+        let around = GreenContext::new(groups).expect("a green context");
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let (mut whole, mut parts) = (CUdevResource::default(), [CUdevResource::default(); 2]);
+        let (raw, place) = (around.as_raw(), &raw mut whole);
+        // SAFETY: the green context is alive, and the pointer is to a local.
+        well(unsafe { cuGreenCtxGetDevResource(raw, place, kind) });
+        drop(around);
+        let (mut count, first) = (2, parts.as_mut_ptr());
+        let (count, whole) = (&raw mut count, &raw const whole);
+        // SAFETY: the pointers are to locals, of which the array has room for two groups.
+        well(unsafe { cuDevSmResourceSplitByCount(first, count, whole, null_mut(), 0, 8) });
+        let mut descriptor = null_mut();
+        // SAFETY: the array has two groups, of one split.
+        well(unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, first, 2) });
+        let (mut green, flags) = (null_mut(), 1);
+        // SAFETY: the descriptor was just made, and the pointer is to a local.
+        well(unsafe { cuGreenCtxCreate(&raw mut green, descriptor, 0, flags) });
+        assert_eq!(cuda_sim::mistakes(), [""; 0], "it shares nothing");
+        // SAFETY: it was just made, and nobody uses it.
+        well(unsafe { cuGreenCtxDestroy(green) });
+        drop(between);
     });
 }
 

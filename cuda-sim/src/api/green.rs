@@ -20,9 +20,14 @@ pub(crate) struct Group {
     device: u32,
     /// 0: not out of a split.
     split: u32,
-    first: u32,
+    /// As the driver counts, which is more where groups overlap.
     count: u32,
+    /// A bit for each.
+    sms: [u32; WORDS],
 }
+
+/// Room for the SMs of any GPU that is played.
+const WORDS: usize = 8;
 
 /// Marks a resource that this driver made.
 const MARK: u32 = 0x5349_4d31;
@@ -43,8 +48,8 @@ impl Group {
         Ok(Self {
             device: word(1),
             split: word(2),
-            first: word(3),
-            count: word(4),
+            count: word(3),
+            sms: core::array::from_fn(|index| word(4 + index)),
         })
     }
 
@@ -54,7 +59,8 @@ impl Group {
             type_: Type::CU_DEV_RESOURCE_TYPE_SM,
             ..CUdevResource::default()
         };
-        let words = [MARK, self.device, self.split, self.first, self.count];
+        let words = [MARK, self.device, self.split, self.count];
+        let words = words.into_iter().chain(self.sms);
         for (place, word) in resource._internal_padding.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
@@ -72,8 +78,17 @@ impl Group {
     }
 
     fn sms(self) -> impl Iterator<Item = u32> {
-        self.first..self.first + self.count
+        let numbers = 0..32 * WORDS as u32;
+        numbers.filter(move |sm| self.sms[*sm as usize / 32] >> (sm % 32) & 1 != 0)
     }
+}
+
+fn bits(sms: impl IntoIterator<Item = u32>) -> [u32; WORDS] {
+    let mut bits = [0; WORDS];
+    for sm in sms {
+        bits[sm as usize / 32] |= 1 << (sm % 32);
+    }
+    bits
 }
 
 fn sm_only(kind: Type) -> Answer {
@@ -96,8 +111,8 @@ pub(super) fn device_resource(
     let all = Group {
         device,
         split: 0,
-        first: 0,
         count: world.profile.gpu.sms,
+        sms: bits(0..world.profile.gpu.sms),
     };
     resource.set(all.resource(world, false));
     Ok(())
@@ -118,8 +133,8 @@ pub(super) fn resource(
     let group = Group {
         device: u32::try_from(green.device).unwrap_or(0),
         split: 0,
-        first: green.sms.first().copied().unwrap_or(0),
         count: green.sm_count,
+        sms: bits(green.sms.iter().copied()),
     };
     resource.set(group.resource(world, false));
     Ok(())
@@ -161,8 +176,8 @@ pub(super) fn split_by_count(
     world.splits += 1;
     let part = |first: u32, count: u32| Group {
         split: world.splits,
-        first: input.first + first,
         count,
+        sms: bits(input.sms().skip(first as usize).take(count as usize)),
         ..input
     };
     for index in 0..given {
