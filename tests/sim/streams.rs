@@ -5,8 +5,8 @@ use core::ffi::c_void;
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUgraph, CUresult, CUstreamCaptureMode as Mode,
     CUstreamCaptureStatus as Status, cuGraphDestroy, cuLaunchHostFunc, cuMemAlloc_v2, cuMemFree_v2,
-    cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing,
-    cuStreamQuery, cuStreamSynchronize, cuThreadExchangeStreamCaptureMode,
+    cuMemcpyDtoHAsync_v2, cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamEndCapture,
+    cuStreamIsCapturing, cuStreamQuery, cuStreamSynchronize, cuThreadExchangeStreamCaptureMode,
 };
 use cuda_safe::{Context, DeviceBuffer, Stream, StreamOptions};
 use cuda_sim::Profile;
@@ -169,6 +169,22 @@ fn allocations_break_captures_as_they_do_on_a_real_driver() {
             assert_eq!(allocate_during(&context, global, other_thread, true), KEPT);
             assert_eq!(allocate_during(&context, local, other_thread, true), KEPT);
         }
+    });
+}
+
+#[test]
+fn a_copy_that_is_captured_does_not_run() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::from_slice(&stream, &[1u8; 8]).expect("a copy");
+        stream.synchronize().expect("a wait");
+        begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        let mut host = [0u8; 8];
+        let (to, from) = (host.as_mut_ptr().cast(), buffer.as_raw());
+        // SAFETY: both sides have 8 bytes, and the host's outlives the graph.
+        well(unsafe { cuMemcpyDtoHAsync_v2(to, from, 8, stream.as_raw()) });
+        well(end(&stream));
+        assert_eq!(host, [0; 8]);
     });
 }
 

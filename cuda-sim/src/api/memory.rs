@@ -261,6 +261,9 @@ pub(super) fn copy_out_async(
         };
         return world.give_or_capture(stream, work);
     }
+    if world.captured(stream)? {
+        return Ok(());
+    }
     // To pageable memory the call returns when the copy is done (measured).
     world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
     copy_to_host(world, to, from, size)
