@@ -80,17 +80,18 @@ pub(crate) fn drop_replaced() {
 pub(crate) fn run(body: &KernelFn, launch: &mut Launch<'_>) -> Result<(), String> {
     let done = catch_unwind(AssertUnwindSafe(|| thread::kernel(|| body(launch))));
     done.unwrap_or_else(|payload| {
-        let message = match (
-            payload.downcast_ref::<&str>(),
-            payload.downcast_ref::<String>(),
-        ) {
-            (Some(text), _) => format!("panicked: {text}"),
-            (_, Some(text)) => format!("panicked: {text}"),
-            _ => "panicked".to_owned(),
-        };
-        // As above, and the driver is locked.
-        std::mem::forget(payload);
-        Err(message)
+        let text = payload
+            .downcast::<String>()
+            .map(|text| *text)
+            .or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
+        Err(text.map_or_else(
+            |other| {
+                // It may panic once more when it is dropped, or call the driver, which is locked.
+                std::mem::forget(other);
+                "panicked".to_owned()
+            },
+            |text| format!("panicked: {text}"),
+        ))
     })
 }
 

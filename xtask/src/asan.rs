@@ -34,6 +34,13 @@ const LEAKING: &[&str] = &[
     "driver::handles::",
     "a_double_destroy_and_a_use_after_destroy_are_named",
     "a_foreign_owner_is_dropped_before_the_context_of_its_object",
+    "a_kernel_that_is_replaced_is_dropped_when_its_last_launch_is_done",
+    "a_kernel_that_nobody_launched_is_dropped_when_it_is_replaced",
+    // A test: it forgets a copy under way.
+    "a_pending_copy_that_is_dropped_or_forgotten_does_no_harm",
+    // Tests: the memory of a copy is stranded, a stream outlives its green context.
+    "pinned_memory_is_stranded_if_nobody_knows_whether_its_copy_is_done",
+    "a_green_context_destroyed_before_its_streams_is_one_mistake",
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -78,8 +85,11 @@ fn tests(folder: &Path) -> Result<Command> {
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", flags())
         // The suppressions name functions. Where there is no llvm-symbolizer, addr2line, which
-        // comes with the linker, knows their names.
-        .env("ASAN_OPTIONS", "allow_addr2line=1");
+        // comes with the linker, knows their names. One test asks for more memory than there is.
+        .env(
+            "ASAN_OPTIONS",
+            "allow_addr2line=1:allocator_may_return_null=1",
+        );
     for name in CRATES {
         cargo.args(["-p", name]);
     }

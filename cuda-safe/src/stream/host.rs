@@ -24,16 +24,15 @@ impl Panicked {
     }
 
     fn keep(&self, payload: Box<dyn Any + Send>) {
-        let message = match (
-            payload.downcast_ref::<&str>(),
-            payload.downcast_ref::<String>(),
-        ) {
-            (Some(text), _) => (*text).to_owned(),
-            (_, Some(text)) => text.clone(),
-            _ => "something that is no text".to_owned(),
-        };
-        // What it panicked with may panic once more when it is dropped.
-        std::mem::forget(payload);
+        let text = payload
+            .downcast::<String>()
+            .map(|text| *text)
+            .or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
+        let message = text.unwrap_or_else(|other| {
+            // It may panic once more when it is dropped.
+            std::mem::forget(other);
+            "something that is no text".to_owned()
+        });
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get_or_insert(message);
     }
