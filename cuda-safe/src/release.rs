@@ -8,8 +8,10 @@
 //! - At the end of the process the driver says so (`DEINITIALIZED`): everything is gone, done.
 //! - On the threads of the driver's callbacks most calls are refused (`NOT_PERMITTED`), and one that
 //!   waits for all work would wait for the callback itself. There, and where the call would become
-//!   part of a capture or break it, the release stands in a queue until the next create or
-//!   synchronise that finds it possible.
+//!   part of a capture or break it, the release stands in a queue until the next call that creates,
+//!   copies or synchronises something finds it possible.
+//! - What could be in the way is asked first. Where that gets no answer the release waits in the
+//!   queue as well, but not for ever: in the end it is reported as leaked.
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
@@ -350,7 +352,7 @@ fn callback_thread() -> Option<Answer> {
     (result == CUresult::CUDA_ERROR_NOT_PERMITTED).then_some(Answer::Later)
 }
 
-/// Releases what had to wait. Whatever creates or synchronises calls this first.
+/// Releases what had to wait. Whatever creates, copies or synchronises calls this first.
 #[inline]
 pub(crate) fn drain() {
     // A forked child has the queue, and perhaps its lock, of a moment in another process.
