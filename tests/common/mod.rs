@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod c;
 pub(crate) mod child;
+pub(crate) mod fork;
 mod sim;
 
 pub(crate) use sim::register_kernels;

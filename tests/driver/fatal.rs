@@ -34,40 +34,31 @@ mod provoked {
         });
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_forked_child_releases_nothing_and_waits_for_nothing() {
-        unsafe extern "C" {
-            fn fork() -> i32;
-            fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
-            fn _exit(status: i32) -> !;
-        }
         need!(common::gpu());
         child::in_child(&[], || {
             let context = need!(common::context());
             let stream = context.stream().expect("a stream");
-            let mut buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
+            let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
             let scale = Scale::new(&context);
-            // SAFETY: the forked child only calls this crate, which calls nothing of the driver
-            // there, and ends with `_exit`.
-            let child = unsafe { fork() };
-            if child == 0 {
+            // Dropped in the child alone: the parent goes on with them.
+            let mut all = Some((context, stream, buffer, scale));
+            let clean = common::fork::in_fork(|| {
+                let Some((context, stream, buffer, scale)) = all.take() else {
+                    return false;
+                };
                 let waits = [stream.synchronize(), context.synchronize()];
                 let refused = waits.iter().all(|wait| matches!(wait, Err(Error::Forked)))
                     && matches!(stream.is_idle(), Err(Error::Forked))
                     && matches!(cuda_safe::init(), Err(Error::Forked))
                     && buffer.to_vec().is_err();
                 drop((buffer, scale, stream, context));
-                // SAFETY: ends this process.
-                unsafe { _exit(i32::from(!refused)) };
-            }
-            let mut status = -1;
-            // SAFETY: the pointer is to a local.
-            let waited = unsafe { waitpid(child, &raw mut status, 0) };
-            assert_eq!(
-                (waited, status),
-                (child, 0),
-                "the forked child ended cleanly"
-            );
+                refused
+            });
+            assert!(clean, "the forked child ended cleanly");
+            let (_context, stream, mut buffer, scale) = all.expect("the child has a copy");
             scale
                 .run(&stream, &mut buffer, 2, 0)
                 .expect("the parent goes on");

@@ -11,6 +11,13 @@ pub(crate) fn vector(context: &Context) -> Module {
     Module::from_ptx(context, VECTOR).expect("the test kernels")
 }
 
+/// The kernel that does nothing, and takes nothing.
+pub(crate) fn nothing(context: &Context) -> TypedKernel<()> {
+    let kernel = vector(context).kernel("nothing");
+    let kernel = kernel.expect("is in the module");
+    kernel.typed().expect("no parameters")
+}
+
 /// `x[i] = x[i] * factor + offset`
 pub(crate) struct Scale(TypedKernel<(&'static mut [i32], i32, i32, u32)>);
 

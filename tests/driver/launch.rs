@@ -1,5 +1,5 @@
 use crate::common;
-use crate::kernels::{Scale, VECTOR, vector};
+use crate::kernels::{Scale, VECTOR, nothing, vector};
 use crate::need;
 use cuda_safe::{DeviceBuffer, Error, Invalid, LaunchConfig, Library, Value};
 
@@ -67,10 +67,7 @@ fn a_kernel_of_a_library_runs_in_any_context() {
 fn a_kernel_without_parameters_is_launched_with_none() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let nothing = vector(&context)
-        .kernel("nothing")
-        .expect("is in the module");
-    let nothing = nothing.typed::<()>().expect("no parameters");
+    let nothing = nothing(&context);
     let config = LaunchConfig::new([2, 3, 4], [5, 6, 7]).with_shared_bytes(1024);
     // SAFETY: the kernel does nothing.
     unsafe { nothing.launch(&stream, config, ()) }.expect("a launch");
@@ -158,10 +155,7 @@ fn a_stream_of_another_context_is_refused() {
 fn shapes_without_extent_are_refused() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let nothing = vector(&context)
-        .kernel("nothing")
-        .expect("is in the module");
-    let nothing = nothing.typed::<()>().expect("no parameters");
+    let nothing = nothing(&context);
     let shapes = [
         LaunchConfig::linear(0, 32),
         LaunchConfig::linear(1, 0),
@@ -194,10 +188,7 @@ mod provoked {
     fn a_block_beyond_the_device_is_an_error_of_the_launch() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
-        let nothing = vector(&context)
-            .kernel("nothing")
-            .expect("is in the module");
-        let nothing = nothing.typed::<()>().expect("no parameters");
+        let nothing = nothing(&context);
         // SAFETY: the kernel does nothing.
         let error = unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 4096), ()) };
         let text = error.expect_err("4096 threads").to_string();

@@ -1,12 +1,10 @@
 //! Libraries that take a driver's place, made from `fakes/*.c` while the tests run.
 
-use crate::common::skip;
+use crate::common::c;
 use cuda_sys::Function;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Names what the crates open in place of the system's driver.
@@ -21,22 +19,10 @@ pub(crate) fn build(name: &str) -> Option<String> {
     let library = folder.join(format!("{name}.so"));
     // Several tests, and the children of each, make the same library: it appears whole or not.
     let part = unique(&folder, name);
-    let compiler = PathBuf::from(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    let output = Command::new(&compiler)
-        .args(["-shared", "-fPIC", "-Wall", "-Werror", "-I"])
-        .arg(&folder)
-        .arg("-o")
-        .args([&part, &source])
-        .output();
-    let output = match output {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            skip(&format!("no C compiler {}", compiler.display()));
-            return None;
-        }
-        output => output.expect("starting the C compiler"),
-    };
-    let messages = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "compiling {name}.c:\n{messages}");
+    c::compile(&source, &part, |compiler| {
+        compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-I"]);
+        compiler.arg(&folder);
+    })?;
     fs::rename(&part, &library).expect("putting the library in its place");
     Some(library.into_os_string().into_string().expect("UTF-8 paths"))
 }

@@ -1,39 +1,26 @@
 //! Programs in C.
 
-use crate::common::skip;
+use crate::common::c;
 use crate::{H200_SPLITS, REPOSITORY, command, driver, minima, need, output_of, text, unique};
 use cuda_sys::{CudaVersion, Function};
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Compiles `NAME.c` against the driver; a skip where there is no C compiler.
 fn compile(name: &str, driver: &Path) -> Option<PathBuf> {
     let source = Path::new(REPOSITORY).join(format!("tests/libcuda/{name}.c"));
     let program = unique(&crate::folder(), name);
-    let compiler = PathBuf::from(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    let output = Command::new(&compiler)
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"])
-        .arg("-o")
-        .args([&program, &source])
-        .arg("-L")
-        .arg(driver)
-        // What a program does not call is not linked: then it has to open the driver itself.
-        .args(["-Wl,--as-needed", "-lcuda", "-ldl"])
-        // Whatever the compiler's default: bound at its call, what is missing ends the program.
-        .arg("-Wl,-z,now")
-        .output();
-    let output = match output {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            skip(&format!("no C compiler {}", compiler.display()));
-            return None;
-        }
-        output => output.expect("starting the C compiler"),
-    };
-    let messages = text(&output.stderr);
-    assert!(output.status.success(), "compiling {name}.c:\n{messages}");
+    c::compile(&source, &program, |compiler| {
+        compiler
+            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"])
+            .arg("-L")
+            .arg(driver)
+            // What a program does not call is not linked: then it has to open the driver itself.
+            .args(["-Wl,--as-needed", "-lcuda", "-ldl"])
+            // Whatever the compiler's default: bound at its call, what is missing ends the program.
+            .arg("-Wl,-z,now");
+    })?;
     Some(program)
 }
 

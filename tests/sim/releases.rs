@@ -137,11 +137,6 @@ fn a_forked_child_does_not_use_a_library_of_code_that_started_the_driver_itself(
     use cuda_safe::sys::{cuInit, cuLibraryLoadData};
     use std::ptr::null_mut;
 
-    unsafe extern "C" {
-        fn fork() -> i32;
-        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
-        fn _exit(status: i32) -> !;
-    }
     common::child::in_child(&[], || {
         start(Profile::h200());
         // SAFETY: takes no pointer.
@@ -168,16 +163,8 @@ fn a_forked_child_does_not_use_a_library_of_code_that_started_the_driver_itself(
         assert!(loaded.is_success(), "{loaded}");
         // SAFETY: the library is loaded, and this process never unloads it.
         let library = unsafe { Library::borrow_raw(raw) };
-        // SAFETY: the forked child calls this crate only, and ends with `_exit`.
-        let child = unsafe { fork() };
-        if child == 0 {
-            let refused = matches!(library.kernel_names(), Err(Error::Forked));
-            // SAFETY: ends this process.
-            unsafe { _exit(i32::from(!refused)) };
-        }
-        let mut status = -1;
-        // SAFETY: the pointer is to a local.
-        let waited = unsafe { waitpid(child, &raw mut status, 0) };
-        assert_eq!((waited, status), (child, 0));
+        assert!(common::fork::in_fork(|| {
+            matches!(library.kernel_names(), Err(Error::Forked))
+        }));
     });
 }
