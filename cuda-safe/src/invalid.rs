@@ -80,6 +80,14 @@ pub enum Invalid {
     },
     /// A copy between lengths that differ.
     Lengths { source: usize, target: usize },
+    /// A range that is not within `len` elements.
+    Range {
+        start: usize,
+        end: usize,
+        len: usize,
+    },
+    /// Memory that somebody else keeps, for the stream that they gave.
+    ForeignMemory,
     /// More bytes than an address can count.
     TooLarge { len: usize, size: usize },
     /// A pattern that the driver cannot set memory to.
@@ -215,6 +223,12 @@ impl fmt::Display for Invalid {
                     "a copy from {source} elements to {target}: the lengths differ"
                 )
             }
+            Self::Range { start, end, len } => {
+                write!(f, "the range {start}..{end} is not within {len} elements")
+            }
+            Self::ForeignMemory => f.write_str(
+                "the memory is somebody else's, who keeps it for the stream that it is bound to",
+            ),
             Self::TooLarge { len, size } => {
                 write!(
                     f,

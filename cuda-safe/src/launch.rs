@@ -2,7 +2,7 @@
 
 mod params;
 
-pub use params::{Param, Params, Value};
+pub use params::{Argument, Arguments, Param, Params, Value};
 
 use crate::call::{call, without_current};
 use crate::error::Result;
@@ -208,9 +208,9 @@ impl<P: Params> TypedKernel<P> {
         &self,
         stream: &Stream,
         config: LaunchConfig,
-        arguments: P::Arguments<'_>,
+        arguments: impl Arguments<P>,
     ) -> Result<()> {
-        P::with_pointers(stream, arguments, |pointers| {
+        arguments.with_pointers(stream, |pointers| {
             // SAFETY: the caller's promise; the pointers are to values of the types of `P`, as
             // many as the kernel has parameters and of their sizes (checked when it was typed).
             unsafe { self.kernel.launch_raw(stream, config, pointers) }

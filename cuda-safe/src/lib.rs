@@ -54,6 +54,7 @@
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
 //! | [`DeviceBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
+//! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
 //! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
 //!
 //! # What it is not
@@ -87,8 +88,8 @@ pub use driver::{init, version};
 pub use error::{CompileError, DriverError, Error, Rejected, Result};
 pub use event::{Event, EventOptions};
 pub use invalid::Invalid;
-pub use launch::{LaunchConfig, Param, Params, TypedKernel, Value};
-pub use memory::{DeviceBuffer, Pending, PinnedBuffer};
+pub use launch::{Argument, Arguments, LaunchConfig, Param, Params, TypedKernel, Value};
+pub use memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Pending, PinnedBuffer};
 pub use module::{Kernel, Library, Module, Parameter};
 pub use report::{Report, leaked, set_report_hook};
 pub use stream::{Stream, StreamOptions};
@@ -107,6 +108,8 @@ const _: () = {
     send_and_sync::<green::SmResource>();
     send_and_sync::<green::SmGroup>();
     send_and_sync::<DeviceBuffer<f32>>();
+    send_and_sync::<DeviceSlice<'_, f32>>();
+    send_and_sync::<DeviceSliceMut<'_, f32>>();
     send_and_sync::<PinnedBuffer<f32>>();
     send_and_sync::<Pending<f32>>();
     send_and_sync::<Error>();

@@ -1,13 +1,16 @@
 //! Memory: of the device, ordered by a stream, and of the host, pinned.
 
+mod allocation;
 mod copy;
 mod device;
 mod pending;
 mod pinned;
+mod slice;
 
 pub use device::DeviceBuffer;
 pub use pending::Pending;
 pub use pinned::PinnedBuffer;
+pub use slice::{DeviceSlice, DeviceSliceMut};
 
 use crate::error::Result;
 use crate::invalid::Invalid;

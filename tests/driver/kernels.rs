@@ -1,7 +1,7 @@
 //! The kernels that tests run, typed.
 
 use cuda_safe::{Context, LaunchConfig, Module, Result, Stream, TypedKernel};
-use cuda_safe::{DeviceBuffer, PinnedBuffer};
+use cuda_safe::{DeviceBuffer, DeviceSliceMut, PinnedBuffer};
 use std::collections::BTreeSet;
 
 pub(crate) const VECTOR: &str = include_str!("../kernels/vector.ptx");
@@ -27,16 +27,17 @@ impl Scale {
         Self(kernel.typed().expect("its parameters"))
     }
 
-    pub(crate) fn run(
+    pub(crate) fn run<'a>(
         &self,
         stream: &Stream,
-        x: &mut DeviceBuffer<i32>,
+        x: impl Into<DeviceSliceMut<'a, i32>>,
         factor: i32,
         offset: i32,
     ) -> Result<()> {
+        let x = x.into();
         let n = u32::try_from(x.len()).expect("a test buffer");
         let config = LaunchConfig::for_elements(x.len(), 128)?;
-        // SAFETY: the kernel touches the first n elements of the buffer, which has n.
+        // SAFETY: the kernel touches the first n elements of the memory, which has n.
         unsafe { self.0.launch(stream, config, (x, factor, offset, n)) }
     }
 }

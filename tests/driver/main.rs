@@ -20,4 +20,5 @@ mod module;
 mod probes;
 mod recorded;
 mod settings;
+mod slices;
 mod stream;

@@ -1,7 +1,7 @@
 //! The types of a kernel's parameters, and how arguments become bytes.
 
 use crate::error::Result;
-use crate::memory::DeviceBuffer;
+use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use bytemuck::NoUninit;
 use core::ffi::c_void;
@@ -11,39 +11,48 @@ use cuda_sys::CUdeviceptr;
 ///
 /// | parameter type | in CUDA C++ | argument |
 /// |---|---|---|
-/// | `&[T]` | `const T*` | `&DeviceBuffer<T>` |
-/// | `&mut [T]` | `T*` | `&mut DeviceBuffer<T>` |
+/// | `&[T]` | `const T*` | `&DeviceBuffer<T>`, or what else becomes a [`DeviceSlice`] |
+/// | `&mut [T]` | `T*` | `&mut DeviceBuffer<T>`, or what else becomes a [`DeviceSliceMut`] |
 /// | `u32`, `f32`, … | the same | the value |
 /// | [`Value<T>`] | a struct by value | [`Value`] |
 ///
 /// A slice stands for its pointer alone: kernels get lengths as parameters of their own.
 pub trait Param: sealed::Sealed {
-    /// What is given for it at a launch.
-    type Argument<'a>;
-
     /// What the driver copies.
     #[doc(hidden)]
     type Bytes: Copy;
+}
 
-    /// The bytes of an argument, if it may be used on the stream.
+/// What can be given for a parameter of type `P` at a launch. Sealed, by [`Param`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no argument for a kernel parameter of type `{P}`",
+    label = "not an argument of type `{P}`"
+)]
+pub trait Argument<P: Param> {
+    /// The bytes of the argument, if it may be used on the stream.
     #[doc(hidden)]
-    fn bytes(index: usize, given: Self::Argument<'_>, stream: &Stream) -> Result<Self::Bytes>;
+    fn bytes(self, index: usize, stream: &Stream) -> Result<P::Bytes>;
 }
 
 /// The types of all parameters of a kernel: a tuple of up to 16 [`Param`]s. Sealed.
 pub trait Params: sealed::Sealed {
-    /// What is given at a launch: a tuple of [`Param::Argument`]s.
-    type Arguments<'a>;
-
     /// The size of each, in bytes.
     #[doc(hidden)]
     fn sizes() -> &'static [usize];
+}
 
+/// What can be given for the parameters `P` at a launch: a tuple of as many [`Argument`]s. Sealed,
+/// by [`Params`].
+#[diagnostic::on_unimplemented(
+    message = "the arguments `{Self}` are not those of a kernel with parameters `{P}`",
+    label = "not the arguments of `{P}`"
+)]
+pub trait Arguments<P: Params> {
     /// Checks the arguments and gives pointers to their bytes to `launch`.
     #[doc(hidden)]
     fn with_pointers(
+        self,
         stream: &Stream,
-        arguments: Self::Arguments<'_>,
         launch: impl FnOnce(&mut [*mut c_void]) -> Result<()>,
     ) -> Result<()>;
 }
@@ -59,12 +68,12 @@ pub struct Value<T>(pub T);
 
 impl<T: NoUninit> sealed::Sealed for Value<T> {}
 impl<T: NoUninit> Param for Value<T> {
-    type Argument<'a> = Self;
     type Bytes = T;
-
+}
+impl<T: NoUninit> Argument<Self> for Value<T> {
     #[inline]
-    fn bytes(_: usize, given: Self, _: &Stream) -> Result<T> {
-        Ok(given.0)
+    fn bytes(self, _: usize, _: &Stream) -> Result<T> {
+        Ok(self.0)
     }
 }
 
@@ -72,12 +81,12 @@ macro_rules! by_value {
     ($($ty:ty)*) => {$(
         impl sealed::Sealed for $ty {}
         impl Param for $ty {
-            type Argument<'a> = Self;
             type Bytes = Self;
-
+        }
+        impl Argument<Self> for $ty {
             #[inline]
-            fn bytes(_: usize, given: Self, _: &Stream) -> Result<Self> {
-                Ok(given)
+            fn bytes(self, _: usize, _: &Stream) -> Result<Self> {
+                Ok(self)
             }
         }
     )*};
@@ -87,25 +96,27 @@ by_value!(u8 i8 u16 i16 u32 i32 u64 i64 usize isize f32 f64);
 
 impl<T: 'static> sealed::Sealed for &[T] {}
 impl<T: 'static> Param for &[T] {
-    type Argument<'a> = &'a DeviceBuffer<T>;
     type Bytes = CUdeviceptr;
-
+}
+impl<'a, T: 'static, S: Into<DeviceSlice<'a, T>>> Argument<&[T]> for S {
     #[inline]
-    fn bytes(index: usize, given: &DeviceBuffer<T>, stream: &Stream) -> Result<CUdeviceptr> {
-        given.check_stream(|| argument(index), stream)?;
-        Ok(given.as_raw())
+    fn bytes(self, index: usize, stream: &Stream) -> Result<CUdeviceptr> {
+        let slice = self.into();
+        slice.check_stream(|| argument(index), stream)?;
+        Ok(slice.as_raw())
     }
 }
 
 impl<T: 'static> sealed::Sealed for &mut [T] {}
 impl<T: 'static> Param for &mut [T] {
-    type Argument<'a> = &'a mut DeviceBuffer<T>;
     type Bytes = CUdeviceptr;
-
+}
+impl<'a, T: 'static, S: Into<DeviceSliceMut<'a, T>>> Argument<&mut [T]> for S {
     #[inline]
-    fn bytes(index: usize, given: &mut DeviceBuffer<T>, stream: &Stream) -> Result<CUdeviceptr> {
-        given.check_stream(|| argument(index), stream)?;
-        Ok(given.as_raw())
+    fn bytes(self, index: usize, stream: &Stream) -> Result<CUdeviceptr> {
+        let slice = self.into();
+        slice.as_slice().check_stream(|| argument(index), stream)?;
+        Ok(slice.as_raw())
     }
 }
 
@@ -114,23 +125,22 @@ fn argument(index: usize) -> String {
 }
 
 macro_rules! tuples {
-    ($($($name:ident $value:ident $index:tt),*;)*) => {$(
-        impl<$($name: Param),*> sealed::Sealed for ($($name,)*) {}
-        impl<$($name: Param),*> Params for ($($name,)*) {
-            type Arguments<'a> = ($($name::Argument<'a>,)*);
-
+    ($($($param:ident $given:ident $value:ident $index:tt),*;)*) => {$(
+        impl<$($param: Param),*> sealed::Sealed for ($($param,)*) {}
+        impl<$($param: Param),*> Params for ($($param,)*) {
             fn sizes() -> &'static [usize] {
-                const { &[$(size_of::<$name::Bytes>()),*] }
+                const { &[$(size_of::<$param::Bytes>()),*] }
             }
-
+        }
+        impl<$($param: Param, $given: Argument<$param>),*> Arguments<($($param,)*)> for ($($given,)*) {
             #[inline]
             #[allow(unused_variables, reason = "a kernel may have no parameters")]
             fn with_pointers(
+                self,
                 stream: &Stream,
-                arguments: Self::Arguments<'_>,
                 launch: impl FnOnce(&mut [*mut c_void]) -> Result<()>,
             ) -> Result<()> {
-                $(let $value = $name::bytes($index, arguments.$index, stream)?;)*
+                $(let $value = self.$index.bytes($index, stream)?;)*
                 launch(&mut [$((&raw const $value).cast_mut().cast()),*])
             }
         }
@@ -139,23 +149,27 @@ macro_rules! tuples {
 
 tuples! {
     ;
-    A a 0;
-    A a 0, B b 1;
-    A a 0, B b 1, C c 2;
-    A a 0, B b 1, C c 2, D d 3;
-    A a 0, B b 1, C c 2, D d 3, E e 4;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10, L l 11;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10, L l 11, M m 12;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10, L l 11, M m 12,
-        N n 13;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10, L l 11, M m 12,
-        N n 13, O o 14;
-    A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10, L l 11, M m 12,
-        N n 13, O o 14, P p 15;
+    A A1 a 0;
+    A A1 a 0, B B1 b 1;
+    A A1 a 0, B B1 b 1, C C1 c 2;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7, I I1 i 8;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7, I I1 i 8,
+        J J1 j 9;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7, I I1 i 8,
+        J J1 j 9, K K1 k 10;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7, I I1 i 8,
+        J J1 j 9, K K1 k 10, L L1 l 11;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7, I I1 i 8,
+        J J1 j 9, K K1 k 10, L L1 l 11, M M1 m 12;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7, I I1 i 8,
+        J J1 j 9, K K1 k 10, L L1 l 11, M M1 m 12, N N1 n 13;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7, I I1 i 8,
+        J J1 j 9, K K1 k 10, L L1 l 11, M M1 m 12, N N1 n 13, O O1 o 14;
+    A A1 a 0, B B1 b 1, C C1 c 2, D D1 d 3, E E1 e 4, F F1 f 5, G G1 g 6, H H1 h 7, I I1 i 8,
+        J J1 j 9, K K1 k 10, L L1 l 11, M M1 m 12, N N1 n 13, O O1 o 14, P P1 p 15;
 }

@@ -4,15 +4,15 @@
 //! wait. From the device: the wait first and then the driver's synchronous copy, so that no copy
 //! into the slice is under way if the wait fails.
 
-use super::{DeviceBuffer, same_length};
+use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
 use crate::call::{call, without_current};
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::release;
 use bytemuck::{AnyBitPattern, NoUninit};
 
-impl<T: NoUninit> DeviceBuffer<T> {
-    /// `cuMemcpyHtoDAsync(buffer, slice, bytes, stream)` and a wait: copies `slice` here.
+impl<T: NoUninit> DeviceSliceMut<'_, T> {
+    /// `cuMemcpyHtoDAsync(this, slice, bytes, stream)` and a wait: copies `slice` here.
     ///
     /// # Errors
     /// [`Invalid::Lengths`] if the lengths differ; those of earlier work on the stream.
@@ -83,9 +83,9 @@ impl<T: NoUninit> DeviceBuffer<T> {
     }
 }
 
-impl<T: AnyBitPattern> DeviceBuffer<T> {
-    /// A wait for the buffer's stream and `cuMemcpyDtoH(slice, buffer, bytes)`: copies all
-    /// elements into `slice`.
+impl<T: AnyBitPattern> DeviceSlice<'_, T> {
+    /// A wait for the stream and `cuMemcpyDtoH(slice, this, bytes)`: copies all elements into
+    /// `slice`.
     ///
     /// # Errors
     /// [`Invalid::Lengths`] if the lengths differ; those of earlier work on the stream, and then
@@ -109,18 +109,32 @@ impl<T: AnyBitPattern> DeviceBuffer<T> {
         // copy is done when the call returns.
         unsafe { call!(cuMemcpyDtoH_v2(target, source, self.size_bytes())) }
     }
+
+    /// A copy of the elements. Waits for the work on the memory.
+    ///
+    /// # Errors
+    /// As for [`copy_to_slice`](Self::copy_to_slice).
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut elements = vec![T::zeroed(); self.len()];
+        self.copy_to_slice(&mut elements)?;
+        Ok(elements)
+    }
 }
 
-impl<T> DeviceBuffer<T> {
-    /// `cuMemcpyDtoDAsync(buffer, source, bytes, stream)`: copies all elements of `source` here,
-    /// in the order of the stream that both are bound to.
+impl<T> DeviceSliceMut<'_, T> {
+    /// `cuMemcpyDtoDAsync(this, source, bytes, stream)`: copies all elements of `source` here, in
+    /// the order of the stream that both are bound to.
     ///
     /// # Errors
     /// [`Invalid::Lengths`] if the lengths differ, [`Invalid::OtherStream`] if the streams do.
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemcpyDtoDAsync")]
-    pub fn copy_from(&mut self, source: &Self) -> Result<()> {
+    pub fn copy_from<'a>(&mut self, source: impl Into<DeviceSlice<'a, T>>) -> Result<()>
+    where
+        T: 'a,
+    {
+        let source = source.into();
         same_length(source.len(), self.len())?;
         source.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
         if self.size_bytes() == 0 {
@@ -130,12 +144,12 @@ impl<T> DeviceBuffer<T> {
         let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
         without_current(self.stream().context(), || {
             // SAFETY: both hold `bytes`, are bound to this stream, and are freed in its order or
-            // after a wait; they do not overlap, as one is borrowed mutably.
+            // after a wait; they do not overlap, as this one is borrowed mutably.
             unsafe { call!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream)) }
         })
     }
 
-    /// `cuMemsetD8Async(buffer, 0, bytes, stream)`: sets all bytes to 0, in the order of the
+    /// `cuMemsetD8Async(this, 0, bytes, stream)`: sets all bytes to 0, in the order of the
     /// stream.
     ///
     /// Since CUDA 3.2.
@@ -148,5 +162,71 @@ impl<T> DeviceBuffer<T> {
             // SAFETY: the memory holds `bytes`.
             unsafe { call!(cuMemsetD8Async(target, 0, bytes, stream)) }
         })
+    }
+}
+
+/// The whole buffer: as for its slices.
+impl<T> DeviceBuffer<T> {
+    /// Copies `slice` here, and waits: [`DeviceSliceMut::copy_from_slice`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()>
+    where
+        T: NoUninit,
+    {
+        self.as_mut_slice().copy_from_slice(slice)
+    }
+
+    /// Copies all elements into `slice`, after a wait: [`DeviceSlice::copy_to_slice`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()>
+    where
+        T: AnyBitPattern,
+    {
+        self.as_slice().copy_to_slice(slice)
+    }
+
+    /// A copy of the elements, after a wait: [`DeviceSlice::to_vec`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn to_vec(&self) -> Result<Vec<T>>
+    where
+        T: AnyBitPattern,
+    {
+        self.as_slice().to_vec()
+    }
+
+    /// Copies `source` here, in the order of the stream of both: [`DeviceSliceMut::copy_from`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy_from<'a>(&mut self, source: impl Into<DeviceSlice<'a, T>>) -> Result<()>
+    where
+        T: 'a,
+    {
+        self.as_mut_slice().copy_from(source)
+    }
+
+    /// Sets all elements to one value, in the order of the stream: [`DeviceSliceMut::fill`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fill(&mut self, value: T) -> Result<()>
+    where
+        T: NoUninit,
+    {
+        self.as_mut_slice().fill(value)
+    }
+
+    /// Sets all bytes to 0, in the order of the stream: [`DeviceSliceMut::zero`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn zero(&mut self) -> Result<()> {
+        self.as_mut_slice().zero()
     }
 }

@@ -1,22 +1,25 @@
 //! Buffers in device memory.
 
+use super::allocation::{Allocation, Release};
 use super::bytes_of;
+use super::slice::{self, DeviceSlice, DeviceSliceMut};
 use crate::call::{call, without_current};
-use crate::error::{Error, Result};
+use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
-use crate::release::{self, Resource, release};
-use crate::stream::Stream;
-use bytemuck::{AnyBitPattern, NoUninit};
+use crate::release;
+use crate::stream::{Stream, same_context};
+use bytemuck::NoUninit;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::RangeBounds;
 
 /// Device memory for `len` elements of `T`, bound to a stream.
 ///
 /// Whatever safe code does with the buffer runs on that stream, and it is freed there; so work on
 /// it is in order without waits or events. Another stream in its place is an error that names
-/// both.
+/// both; [`rebind`](Self::rebind) moves the buffer to it. Parts are [`slice`](Self::slice)s.
 ///
 /// Stream-ordered memory ([`zeroed`](Self::zeroed), [`from_slice`](Self::from_slice),
 /// [`uninit`](Self::uninit)) comes from the device's memory pool and is freed without a wait.
@@ -35,24 +38,9 @@ use std::marker::PhantomData;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct DeviceBuffer<T> {
-    address: CUdeviceptr,
+    memory: Allocation,
     len: usize,
-    /// Before the stream in the order of drops: a foreign owner may free on it.
-    release: Release,
-    stream: Stream,
     elements: PhantomData<T>,
-}
-
-/// How a buffer goes.
-enum Release {
-    /// Nothing was allocated, or somebody else frees it.
-    Nothing,
-    /// Freed in the order of the stream.
-    Ordered,
-    /// Freed at once, after a wait for all work.
-    Plain,
-    /// Somebody else's, kept alive by this.
-    Foreign(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>),
 }
 
 impl<T> DeviceBuffer<T> {
@@ -148,7 +136,7 @@ impl<T> DeviceBuffer<T> {
     /// stream's device, and that stays allocated and is used by nobody else until this is gone and
     /// what was given to `stream` before is done.
     pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
-        Self::own(address, len, stream, Release::Nothing)
+        Self::own(address, len, stream, Release::Borrowed)
     }
 
     /// Memory that `owner` keeps: never freed here, and `owner` is dropped with this.
@@ -165,28 +153,24 @@ impl<T> DeviceBuffer<T> {
         Self::own(address, len, stream, Release::Foreign(Box::new(owner)))
     }
 
-    fn own(address: CUdeviceptr, len: usize, stream: &Stream, release: Release) -> Self {
+    pub(super) fn own(address: CUdeviceptr, len: usize, stream: &Stream, release: Release) -> Self {
         Self {
-            address,
+            memory: Allocation::new(address, stream, release),
             len,
-            release,
-            stream: stream.clone(),
             elements: PhantomData,
         }
     }
 
     /// The address on the device; 0 if there is no byte.
     pub fn as_raw(&self) -> CUdeviceptr {
-        self.address
+        self.memory.address()
     }
 
     /// Gives the address and the stream out. Freeing is now the caller's: stream-ordered memory
     /// with `cuMemFreeAsync` or [`from_raw`](Self::from_raw), plain memory with `cuMemFree`. The
     /// owner of foreign memory is never dropped.
-    pub fn into_raw(mut self) -> (CUdeviceptr, Stream) {
-        let owner = std::mem::replace(&mut self.release, Release::Nothing);
-        std::mem::forget(owner);
-        (self.address, self.stream.clone())
+    pub fn into_raw(self) -> (CUdeviceptr, Stream) {
+        self.memory.into_raw()
     }
 
     /// The number of elements.
@@ -206,67 +190,91 @@ impl<T> DeviceBuffer<T> {
 
     /// The stream that all work on the buffer runs on.
     pub fn stream(&self) -> &Stream {
-        &self.stream
+        self.memory.stream()
     }
 
-    /// An error that names both streams, unless the buffer is bound to `stream`.
-    pub(crate) fn check_stream(
-        &self,
-        what: impl FnOnce() -> String,
-        stream: &Stream,
-    ) -> Result<()> {
-        if self.stream == *stream {
-            return Ok(());
-        }
-        Err(self.other_stream(what(), stream))
+    /// All of it, to read.
+    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+        DeviceSlice::new(self.as_raw(), self.len, self.stream())
     }
 
-    #[cold]
-    fn other_stream(&self, what: String, expected: &Stream) -> Error {
-        Invalid::OtherStream {
-            what,
-            its: self.stream.to_string(),
-            expected: expected.to_string(),
-        }
-        .into()
+    /// All of it, to read and write.
+    pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
+        DeviceSliceMut::new(self.as_raw(), self.len, self.stream())
     }
-}
 
-impl<T: AnyBitPattern> DeviceBuffer<T> {
-    /// A copy of the elements. Waits for the work on the buffer.
+    /// A part, to read.
     ///
     /// # Errors
-    /// As for [`copy_to_slice`](Self::copy_to_slice).
-    pub fn to_vec(&self) -> Result<Vec<T>> {
-        let mut elements = vec![T::zeroed(); self.len];
-        self.copy_to_slice(&mut elements)?;
-        Ok(elements)
+    /// [`Invalid::Range`]: it is not within the buffer.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
+        self.as_slice().slice(range)
+    }
+
+    /// A part, to read and write. Several at once come of [`DeviceSliceMut::split_at`].
+    ///
+    /// # Errors
+    /// [`Invalid::Range`]: it is not within the buffer.
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
+        self.as_mut_slice().slice(range)
+    }
+
+    /// Binds the buffer to another stream of its context: that makes an event, records it in the
+    /// stream up to now (`cuEventRecord`), and lets the new one wait for it (`cuStreamWaitEvent`).
+    /// The thread does not wait.
+    ///
+    /// # Errors
+    /// With the buffer given back, as it was: a stream of another context;
+    /// [`Invalid::ForeignMemory`], as those who keep it think of the stream that they gave; those of
+    /// the driver.
+    #[doc(alias = "cuStreamWaitEvent")]
+    pub fn rebind(mut self, stream: &Stream) -> Result<Self, Rejected<Self>> {
+        if self.stream() == stream {
+            return Ok(self);
+        }
+        match self.follow(stream) {
+            Ok(()) => {
+                self.memory.set_stream(stream);
+                Ok(self)
+            }
+            Err(error) => Err(Rejected::new(error, self)),
+        }
+    }
+
+    /// Puts what `stream` is given from now on behind all that was done with the buffer.
+    fn follow(&self, stream: &Stream) -> Result<()> {
+        let context = self.stream().context();
+        same_context("the stream", stream.context(), context)?;
+        if self.memory.is_foreign() {
+            return Err(Invalid::ForeignMemory.into());
+        }
+        // Ours alone: recorded by somebody else in between, it would be another order.
+        let event = context.event()?;
+        event.record(self.stream())?;
+        stream.wait(&event)
     }
 }
 
-impl<T> Drop for DeviceBuffer<T> {
-    fn drop(&mut self) {
-        match self.release {
-            Release::Ordered => {
-                let memory = Resource::OrderedMemory(self.address, self.stream.as_raw());
-                release(memory, &self.stream);
-            }
-            Release::Plain => {
-                let memory = Resource::Memory(self.address, self.stream.as_raw());
-                release(memory, &self.stream);
-            }
-            Release::Nothing | Release::Foreign(_) => {}
-        }
+impl<'a, T> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T> From<&'a mut DeviceBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T> From<&'a mut DeviceBuffer<T>> for DeviceSliceMut<'a, T> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        buffer.as_mut_slice()
     }
 }
 
 impl<T> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceBuffer")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("len", &self.len)
-            .field("element", &std::any::type_name::<T>())
-            .field("stream", &self.stream)
-            .finish()
+        slice::debug("DeviceBuffer", &self.as_slice(), f)
     }
 }

@@ -1,6 +1,6 @@
 //! Asynchronous copies between device and pinned memory: the operation owns the host memory.
 
-use super::{DeviceBuffer, PinnedBuffer, same_length};
+use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use crate::call::{call, without_current};
 use crate::error::{Error, Rejected, Result};
 use crate::release;
@@ -21,9 +21,9 @@ pub struct Pending<T> {
     stream: Stream,
 }
 
-impl<T: NoUninit> DeviceBuffer<T> {
-    /// `cuMemcpyHtoDAsync(buffer, source, bytes, stream)`: copies `source` here, in the order of the
-    /// buffer's stream. Does not wait.
+impl<T: NoUninit> DeviceSliceMut<'_, T> {
+    /// `cuMemcpyHtoDAsync(this, source, bytes, stream)`: copies `source` here, in the order of the
+    /// memory's stream. Does not wait.
     ///
     /// # Errors
     /// With the source given back: [`Invalid::Lengths`](crate::Invalid::Lengths);
@@ -38,7 +38,7 @@ impl<T: NoUninit> DeviceBuffer<T> {
         source: PinnedBuffer<T>,
     ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
         let (to, from) = (self.as_raw(), source.as_ptr().cast());
-        self.copy_pinned(source, |bytes, stream| {
+        self.as_slice().copy_pinned(source, |bytes, stream| {
             // SAFETY: both sides hold `bytes` (the lengths are equal), the source without an
             // uninitialised byte; it is kept until the copy is done.
             unsafe { call!(cuMemcpyHtoDAsync_v2(to, from, bytes, stream)) }
@@ -46,9 +46,9 @@ impl<T: NoUninit> DeviceBuffer<T> {
     }
 }
 
-impl<T: AnyBitPattern> DeviceBuffer<T> {
-    /// `cuMemcpyDtoHAsync(target, buffer, bytes, stream)`: copies the buffer into `target`, in the
-    /// order of its stream. Does not wait.
+impl<T: AnyBitPattern> DeviceSlice<'_, T> {
+    /// `cuMemcpyDtoHAsync(target, this, bytes, stream)`: copies all elements into `target`, in the
+    /// order of their stream. Does not wait.
     ///
     /// # Errors
     /// As for [`copy_from_pinned`](Self::copy_from_pinned).
@@ -68,7 +68,7 @@ impl<T: AnyBitPattern> DeviceBuffer<T> {
     }
 }
 
-impl<T> DeviceBuffer<T> {
+impl<T> DeviceSlice<'_, T> {
     fn copy_pinned(
         &self,
         host: PinnedBuffer<T>,
@@ -98,6 +98,37 @@ impl<T> DeviceBuffer<T> {
                 Err(_) => Err(Rejected::new(error, PinnedBuffer::empty(stream.context()))),
             },
         }
+    }
+}
+
+/// The whole buffer: as for its slices.
+impl<T> DeviceBuffer<T> {
+    /// Copies `source` here, without a wait: [`DeviceSliceMut::copy_from_pinned`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy_from_pinned(
+        &mut self,
+        source: PinnedBuffer<T>,
+    ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>>
+    where
+        T: NoUninit,
+    {
+        self.as_mut_slice().copy_from_pinned(source)
+    }
+
+    /// Copies all elements into `target`, without a wait: [`DeviceSlice::copy_to_pinned`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy_to_pinned(
+        &self,
+        target: PinnedBuffer<T>,
+    ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>>
+    where
+        T: AnyBitPattern,
+    {
+        self.as_slice().copy_to_pinned(target)
     }
 }
 

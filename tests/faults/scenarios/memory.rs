@@ -97,3 +97,22 @@ pub(super) fn pending(trace: &mut Trace) -> Result<()> {
     trace.drops_from_here();
     Ok(())
 }
+
+pub(super) fn slices(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
+    let mut buffer = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3, 4])?;
+    let (mut low, high) = buffer.as_mut_slice().split_at(2)?;
+    low.copy_from(high)?;
+    buffer.slice_mut(3..)?.fill(9)?;
+    // Should that fail, the buffer comes back and is dropped here.
+    let buffer = buffer.rebind(&other)?;
+    trace.drop(stream);
+    assert_eq!(buffer.slice(1..)?.to_vec()?, [4, 3, 9]);
+    expect(
+        buffer.slice(3..5),
+        invalid(|why| matches!(why, Invalid::Range { .. })),
+    )?;
+    trace.drops_from_here();
+    Ok(())
+}

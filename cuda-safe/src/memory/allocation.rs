@@ -1,0 +1,75 @@
+//! Device memory without a type: where it is, and how it goes.
+
+use crate::release::{Resource, release};
+use crate::stream::Stream;
+use cuda_sys::CUdeviceptr;
+use std::any::Any;
+
+/// Memory that is used in the order of a stream, and released with this.
+pub(super) struct Allocation {
+    address: CUdeviceptr,
+    /// Before the stream in the order of drops: a foreign owner may free on it.
+    release: Release,
+    stream: Stream,
+}
+
+/// How memory goes.
+pub(super) enum Release {
+    /// Nothing was allocated.
+    Nothing,
+    /// Freed in the order of the stream.
+    Ordered,
+    /// Freed at once, after a wait for all work.
+    Plain,
+    /// Somebody else's, who promised to keep it.
+    Borrowed,
+    /// Somebody else's, kept alive by this.
+    Foreign(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>),
+}
+
+impl Allocation {
+    pub(super) fn new(address: CUdeviceptr, stream: &Stream, release: Release) -> Self {
+        Self {
+            address,
+            release,
+            stream: stream.clone(),
+        }
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Whether how long it lives is said by somebody else, who thinks of this stream.
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(self.release, Release::Borrowed | Release::Foreign(_))
+    }
+
+    /// Gives the memory another stream; it is for the caller to put their work in order.
+    pub(super) fn set_stream(&mut self, stream: &Stream) {
+        self.stream = stream.clone();
+    }
+
+    /// Never releases it.
+    pub(super) fn into_raw(mut self) -> (CUdeviceptr, Stream) {
+        let owner = std::mem::replace(&mut self.release, Release::Nothing);
+        std::mem::forget(owner);
+        (self.address, self.stream.clone())
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let (address, stream) = (self.address, self.stream.as_raw());
+        let memory = match self.release {
+            Release::Ordered => Resource::OrderedMemory(address, stream),
+            Release::Plain => Resource::Memory(address, stream),
+            Release::Nothing | Release::Borrowed | Release::Foreign(_) => return,
+        };
+        release(memory, &self.stream);
+    }
+}
