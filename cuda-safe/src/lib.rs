@@ -39,7 +39,7 @@
 //! Releasing these waits for *all* running work of the context (so the driver does):
 //! [`PinnedBuffer`], plain [`DeviceBuffer`]s, [`Module`], [`Library`], [`Context`] (created, or the
 //! last of a primary one), [`green::GreenContext`]. Releasing these waits for nothing: [`Stream`],
-//! [`Event`], stream-ordered [`DeviceBuffer`]s; but where one of them is the last to hold one of
+//! [`Event`], stream-ordered [`DeviceBuffer`]s, [`SharedReader`]s; but where one of them is the last to hold one of
 //! the others, that is released with it.
 //!
 //! What cannot be released at once (in a capture, on the driver's callback threads) is released
@@ -54,6 +54,7 @@
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
 //! | [`DeviceBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
+//! | [`SharedBuffer`], [`SharedReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
 //! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
 //!
@@ -89,7 +90,9 @@ pub use error::{CompileError, DriverError, Error, Rejected, Result};
 pub use event::{Event, EventOptions};
 pub use invalid::Invalid;
 pub use launch::{Argument, Arguments, LaunchConfig, Param, Params, TypedKernel, Value};
-pub use memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Pending, PinnedBuffer};
+pub use memory::{
+    DeviceBuffer, DeviceSlice, DeviceSliceMut, Pending, PinnedBuffer, SharedBuffer, SharedReader,
+};
 pub use module::{Kernel, Library, Module, Parameter};
 pub use report::{Report, leaked, set_report_hook};
 pub use stream::{Stream, StreamOptions};
@@ -108,6 +111,8 @@ const _: () = {
     send_and_sync::<green::SmResource>();
     send_and_sync::<green::SmGroup>();
     send_and_sync::<DeviceBuffer<f32>>();
+    send_and_sync::<SharedBuffer<f32>>();
+    send_and_sync::<SharedReader<f32>>();
     send_and_sync::<DeviceSlice<'_, f32>>();
     send_and_sync::<DeviceSliceMut<'_, f32>>();
     send_and_sync::<PinnedBuffer<f32>>();

@@ -5,11 +5,13 @@ mod copy;
 mod device;
 mod pending;
 mod pinned;
+mod shared;
 mod slice;
 
 pub use device::DeviceBuffer;
 pub use pending::Pending;
 pub use pinned::PinnedBuffer;
+pub use shared::{SharedBuffer, SharedReader};
 pub use slice::{DeviceSlice, DeviceSliceMut};
 
 use crate::error::Result;

@@ -5,6 +5,8 @@
 //! - It never panics, and the caller's current context is what it was.
 //! - No earlier error stops it. After a fatal one the driver refuses every release: leaked quietly.
 //! - In a forked child nothing is called: the driver crashes there.
+//! - The end of a right to read shared memory is released as well: where it fails, the memory is
+//!   kept for ever, as nobody may write it or free it.
 //! - At the end of the process the driver says so (`DEINITIALIZED`): everything is gone, done.
 //! - On the threads of the driver's callbacks most calls are refused (`NOT_PERMITTED`), and one that
 //!   waits for all work would wait for the callback itself. There, and where the call would become
@@ -45,6 +47,13 @@ pub(crate) enum Resource {
     /// One retain of a device's primary context.
     Primary(CUdevice),
     GreenContext(CUgreenCtx),
+    /// The right to read memory on a stream, which its home, where it will be written or freed, has
+    /// to come behind. If it cannot, the memory is kept for ever.
+    Reads {
+        end: CUevent,
+        stream: CUstream,
+        home: CUstream,
+    },
 }
 
 // SAFETY: these are handles of the driver, whose releasing functions may be called on any thread;
@@ -131,9 +140,23 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         }
         Answer::Said(code, function) | Answer::Unknown(code, function) => (code, function),
     };
+    if code.is_success() {
+        return;
+    }
+    let leaked = || {
+        report(&Report::Leaked {
+            what: resource.name(),
+            error: fail(function, code),
+        });
+    };
     match code {
-        // The process ends, or nothing is left to do.
-        CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_DEINITIALIZED => {}
+        // Nobody may write or free what may still be read, whatever the reason.
+        _ if matches!(resource, Resource::Reads { .. }) => {
+            std::mem::forget(parent.keep());
+            leaked();
+        }
+        // The process ends, and nothing is left to do.
+        CUresult::CUDA_ERROR_DEINITIALIZED => {}
         // The context has taken the resource along; pool memory is the device's, not its own.
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
             if matches!(resource, Resource::OrderedMemory(..)) {
@@ -141,10 +164,7 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
             }
         }
         code if is_fatal(code) => count_leak(),
-        code => report(&Report::Leaked {
-            what: resource.name(),
-            error: fail(function, code),
-        }),
+        _ => leaked(),
     }
 }
 
@@ -170,6 +190,10 @@ impl Resource {
             Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
             Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
             Self::GreenContext(_) => ("a green context", "cuGreenCtxDestroy"),
+            Self::Reads { .. } => (
+                "shared memory that a reader may still use",
+                "cuStreamWaitEvent",
+            ),
         }
     }
 
@@ -188,15 +212,18 @@ impl Resource {
             Self::Stream(_) | Self::Event(_) => None,
             Self::OrderedMemory(_, stream) => capture(stream, parent),
             Self::Memory(_, stream) => capture(stream, parent).or_else(callback_thread),
+            Self::Reads { stream, home, .. } => {
+                capture(stream, parent).or_else(|| capture(home, parent))
+            }
             _ => callback_thread(),
         }
     }
 
     /// Makes the call, in the capture mode that breaks nobody's capture.
     fn call(&self) -> Answer {
-        // These two disturb no capture (measured), so they go without the exchange.
-        if matches!(self, Self::Stream(_) | Self::Event(_)) {
-            return Answer::Said(self.call_in_this_mode(), self.function());
+        // These disturb no capture (measured), so they go without the exchange.
+        if matches!(self, Self::Stream(_) | Self::Event(_) | Self::Reads { .. }) {
+            return self.call_in_this_mode();
         }
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         let exchanged = exchange_mode(&mut mode);
@@ -215,7 +242,7 @@ impl Resource {
         }
         let answer = match self.wait_for_uses() {
             Some(code) => Answer::Said(code, "cuStreamSynchronize"),
-            None => Answer::Said(self.call_in_this_mode(), self.function()),
+            None => self.call_in_this_mode(),
         };
         if exchanged.is_success() {
             restore_mode(mode);
@@ -234,10 +261,10 @@ impl Resource {
         (!code.is_success()).then_some(code)
     }
 
-    fn call_in_this_mode(&self) -> CUresult {
+    fn call_in_this_mode(&self) -> Answer {
         // For all of these: the handle is of a resource that the driver made, its owner is being
         // dropped and has given it here, once, and nothing else of this crate uses it any more.
-        match *self {
+        let code = match *self {
             // SAFETY: as said above; running work is not disturbed.
             Self::Stream(stream) => unsafe { cuda_sys::cuStreamDestroy_v2(stream) },
             // SAFETY: as said above.
@@ -262,7 +289,17 @@ impl Resource {
             Self::Primary(device) => unsafe { cuda_sys::cuDevicePrimaryCtxRelease_v2(device) },
             // SAFETY: as said above; its streams hold it, so they are gone.
             Self::GreenContext(context) => unsafe { cuda_sys::cuGreenCtxDestroy(context) },
-        }
+            Self::Reads { end, stream, home } => {
+                // SAFETY: the event and the stream are the reader's, which keeps them alive.
+                let recorded = unsafe { cuda_sys::cuEventRecord(end, stream) };
+                if !recorded.is_success() {
+                    return Answer::Said(recorded, "cuEventRecord");
+                }
+                // SAFETY: as above; the memory keeps its stream alive.
+                unsafe { cuda_sys::cuStreamWaitEvent(home, end, 0) }
+            }
+        };
+        Answer::Said(code, self.function())
     }
 }
 

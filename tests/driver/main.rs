@@ -20,5 +20,6 @@ mod module;
 mod probes;
 mod recorded;
 mod settings;
+mod shared;
 mod slices;
 mod stream;

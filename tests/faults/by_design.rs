@@ -19,7 +19,7 @@ const RELEASES: [&str; 10] = [
 ];
 
 /// What a release calls beside the releasing function.
-const AROUND_RELEASES: [&str; 5] = [
+const AROUND_RELEASES: [&str; 7] = [
     // Is this a thread of the driver's callbacks? Is another context current?
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",
@@ -29,14 +29,21 @@ const AROUND_RELEASES: [&str; 5] = [
     "cuThreadExchangeStreamCaptureMode",
     // Plain memory is freed when its stream is idle.
     "cuStreamSynchronize",
+    // The end of a reader of shared memory.
+    "cuEventRecord",
+    "cuStreamWaitEvent",
 ];
 
 /// The end of a guard of the current context: it returns nothing, and tells the report hook.
 const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
 
-/// Stranded memory is counted; the stream of the work that may use it and the retain of its context
-/// stay with it.
-pub(crate) const KEPT_BY_STRANDED: u64 = 2;
+/// Memory that is stranded, and how many objects stay with it that are not counted themselves.
+const STRANDED: [(&str, u64); 2] = [
+    // The stream of the copy, and the retain of its context.
+    ("pinned memory that a copy may still use", 2),
+    // The streams of both sides, two events, and the retain of their context.
+    ("shared memory that a reader may still use", 5),
+];
 
 /// Questions whose answer is good to have.
 const OPTIONAL: [&str; 3] = [
@@ -63,9 +70,17 @@ pub(crate) fn is_end_of_guard(function: &str) -> bool {
     ENDS_OF_GUARDS.contains(&function)
 }
 
-/// Whether a call waits for the work that uses memory, which is stranded if the wait fails.
-pub(crate) fn is_wait(function: &str) -> bool {
+/// How many objects stay with memory that is stranded; none if this is no stranding.
+pub(crate) fn kept_with(what: &str) -> Option<u64> {
+    let found = STRANDED.iter().find(|(its, _)| *its == what);
+    found.map(|(_, objects)| *objects)
+}
+
+/// Whether memory is stranded if a call fails: it waits for the work that uses the memory, or has
+/// its stream wait.
+pub(crate) fn may_strand(function: &str, span: Option<Span>) -> bool {
     function == "cuStreamSynchronize"
+        || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
 }
 
 /// Whether the failure of a call may leave an object behind, counted by `cuda_safe::leaked`.

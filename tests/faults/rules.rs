@@ -154,13 +154,13 @@ fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
         + u64::from(taken_as_gone)
         + told_of_stuck(run, failed)
         + kept_by_views(run, failed)
-        + stranded(run, failed) * by_design::KEPT_BY_STRANDED;
+        + stranded(run, failed).1;
     if more > allowed {
         wrong.push(format!("left behind: {what}; counted: {}", run.leaked));
     }
     // One failure is one leak; but each of nested guards has a context on the stack.
     let one = u64::from(by_design::may_leak(failed.function, span));
-    let one = one.max(stranded(run, failed));
+    let one = one.max(stranded(run, failed).0);
     if !failed.from_then_on && run.leaked > one.max(stuck(run)) {
         wrong.push(format!("{} counted as leaked", run.leaked));
     }
@@ -201,12 +201,14 @@ fn kept_by_views(run: &Run, failed: &Failed) -> u64 {
     kept as u64
 }
 
-/// How much memory was stranded, as a wait for the work that uses it failed.
-fn stranded(run: &Run, failed: &Failed) -> u64 {
-    if !failed.from_then_on && !by_design::is_wait(failed.function) {
-        return 0;
+/// How often memory was stranded, as the end of the work that uses it is not known, and how many
+/// objects stay with it.
+fn stranded(run: &Run, failed: &Failed) -> (u64, u64) {
+    let span = run.trace.span(failed.at);
+    if !failed.from_then_on && !by_design::may_strand(failed.function, span) {
+        return (0, 0);
     }
-    run.heard_of(Of::Stranding)
+    run.stranded()
 }
 
 /// A context of somebody else's may be left on the stack with an error that says so: then it is

@@ -1,6 +1,7 @@
 //! One run of a scenario, and what was seen of it.
 
 use crate::Scenario;
+use crate::by_design;
 use crate::state::{Objects, Thread};
 use crate::trace::Trace;
 use cuda_safe::{Context, Device, Error, Report};
@@ -16,8 +17,8 @@ static HEARD: Mutex<Vec<Heard>> = Mutex::new(Vec::new());
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Release,
-    /// Memory that work may still use, with what the work needs.
-    Stranding,
+    /// Memory that work may still use, and how many objects stay with it uncounted.
+    Stranding(u64),
     Stack,
 }
 
@@ -30,10 +31,10 @@ pub(crate) struct Heard {
 pub(crate) fn listen() {
     cuda_safe::set_report_hook(|report| {
         let (of, error) = match report {
-            Report::Leaked { what, error, .. } if what.ends_with("may still use") => {
-                (Of::Stranding, error)
-            }
-            Report::Leaked { error, .. } => (Of::Release, error),
+            Report::Leaked { what, error, .. } => match by_design::kept_with(what) {
+                Some(objects) => (Of::Stranding(objects), error),
+                None => (Of::Release, error),
+            },
             Report::ContextStack { error, .. } => (Of::Stack, error),
             _ => return,
         };
@@ -77,6 +78,15 @@ impl Run {
     /// How many reports of a kind were heard.
     pub(crate) fn heard_of(&self, of: Of) -> u64 {
         self.heard.iter().filter(|heard| heard.of == of).count() as u64
+    }
+
+    /// How often memory was stranded, and how many objects stay with it uncounted.
+    pub(crate) fn stranded(&self) -> (u64, u64) {
+        let kept = self.heard.iter().filter_map(|heard| match heard.of {
+            Of::Stranding(objects) => Some(objects),
+            Of::Release | Of::Stack => None,
+        });
+        kept.fold((0, 0), |(times, all), objects| (times + 1, all + objects))
     }
 }
 

@@ -154,11 +154,23 @@ impl<T> DeviceBuffer<T> {
     }
 
     pub(super) fn own(address: CUdeviceptr, len: usize, stream: &Stream, release: Release) -> Self {
+        Self::of_allocation(Allocation::new(address, stream, release), len)
+    }
+
+    pub(super) fn of_allocation(memory: Allocation, len: usize) -> Self {
         Self {
-            memory: Allocation::new(address, stream, release),
+            memory,
             len,
             elements: PhantomData,
         }
+    }
+
+    pub(super) fn into_allocation(self) -> Allocation {
+        self.memory
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        self.memory.is_foreign()
     }
 
     /// The address on the device; 0 if there is no byte.
@@ -245,7 +257,7 @@ impl<T> DeviceBuffer<T> {
     fn follow(&self, stream: &Stream) -> Result<()> {
         let context = self.stream().context();
         same_context("the stream", stream.context(), context)?;
-        if self.memory.is_foreign() {
+        if self.is_foreign() {
             return Err(Invalid::ForeignMemory.into());
         }
         // Ours alone: recorded by somebody else in between, it would be another order.

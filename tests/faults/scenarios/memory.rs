@@ -116,3 +116,32 @@ pub(super) fn slices(trace: &mut Trace) -> Result<()> {
     trace.drops_from_here();
     Ok(())
 }
+
+pub(super) fn shared(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let (home, other) = (context.stream()?, context.stream()?);
+    // Should that fail, the buffer comes back and is dropped here.
+    let shared = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?.share()?;
+    let mut copy = DeviceBuffer::<u32>::uninit(&other, 3)?;
+    let here = shared.on(&home)?;
+    let there = shared.on(&other)?;
+    copy.copy_from(&there)?;
+    trace.drop((here, there));
+    let mut buffer = match shared.into_buffer() {
+        Ok(buffer) => buffer,
+        // The end of a reader has failed: nobody may write.
+        Err(shared) => {
+            trace.drop(shared);
+            DeviceBuffer::zeroed(&home, 3)?
+        }
+    };
+    buffer.fill(9)?;
+    assert_eq!(copy.to_vec()?, [1, 2, 3]);
+    let last = buffer.share()?;
+    let reader = last.on(&other)?;
+    trace.drop((home, last));
+    copy.copy_from(&reader)?;
+    assert_eq!(copy.to_vec()?, [9; 3]);
+    trace.drops_from_here();
+    Ok(())
+}

@@ -29,7 +29,7 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 25] = [
+pub(crate) static ALL: [Scenario; 26] = [
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
@@ -45,6 +45,7 @@ pub(crate) static ALL: [Scenario; 25] = [
     scenario("memory", memory::ordered),
     scenario("plain memory", memory::plain),
     scenario("slices", memory::slices),
+    scenario("shared memory", memory::shared),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("module", module::module),

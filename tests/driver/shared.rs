@@ -1,0 +1,91 @@
+use crate::common::{self, child};
+use crate::kernels::{Busy, Scale};
+use crate::need;
+use cuda_safe::{DeviceBuffer, Error, Invalid};
+
+#[test]
+fn shared_memory_is_read_on_every_stream() {
+    let context = need!(common::context());
+    let home = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&home, 1 << 16).expect("memory");
+    // Under way when it is shared.
+    Scale::new(&context)
+        .run(&home, &mut buffer, 1, 5)
+        .expect("a launch");
+    let shared = buffer.share().expect("an event");
+    let copies: Vec<_> = (0..4)
+        .map(|_| {
+            let stream = context.stream().expect("a stream");
+            let reader = shared.on(&stream).expect("a reader");
+            assert_eq!(reader.stream(), &stream);
+            let mut own = DeviceBuffer::<i32>::uninit(&stream, 1 << 16).expect("memory");
+            own.copy_from(&reader).expect("a copy");
+            own
+        })
+        .collect();
+    // Freed behind the copies, on whichever streams they run.
+    drop(shared);
+    for own in copies {
+        assert_eq!(own.to_vec().expect("a copy"), vec![5; 1 << 16]);
+    }
+}
+
+#[test]
+fn shared_memory_is_written_again_behind_its_readers() {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let home = context.stream().expect("a stream");
+        let other = context.stream().expect("a stream");
+        let shared = DeviceBuffer::from_slice(&home, &[1; 1 << 16])
+            .and_then(|buffer| Ok(buffer.share()?))
+            .expect("shared memory");
+        let work = Busy::new(&context, &other);
+        let mut read = DeviceBuffer::<i32>::uninit(&other, 1 << 16).expect("memory");
+        let reader = shared.on(&other).expect("a reader");
+        read.copy_from(&reader).expect("a copy");
+        let shared = shared.into_buffer().expect_err("there is a reader");
+        drop(reader);
+        let mut buffer = shared.into_buffer().expect("there is no reader");
+        buffer.fill(2).expect("a fill");
+        assert!(!other.is_idle().expect("a query"), "nothing waited");
+        assert_eq!(buffer.to_vec().expect("a copy"), vec![2; 1 << 16]);
+        assert_eq!(read.to_vec().expect("a copy"), vec![1; 1 << 16]);
+        drop(work);
+    });
+}
+
+#[test]
+fn readers_outlive_what_they_read_and_the_stream_that_wrote() {
+    let context = need!(common::context());
+    let home = context.stream().expect("a stream");
+    let other = context.stream().expect("a stream");
+    let shared = DeviceBuffer::from_slice(&home, &[3u8; 100])
+        .and_then(|buffer| Ok(buffer.share()?))
+        .expect("shared memory");
+    let (here, there) = (shared.on(&home), shared.on(&other));
+    drop((home, shared));
+    let (here, there) = (here.expect("a reader"), there.expect("a reader"));
+    assert_eq!(here.as_slice().to_vec().expect("a copy"), [3; 100]);
+    drop(here);
+    assert_eq!(there.as_slice().to_vec().expect("a copy"), [3; 100]);
+}
+
+#[test]
+fn memory_of_one_stream_is_not_read_on_another_by_its_reader() {
+    let context = need!(common::context());
+    let streams: Vec<_> = (0..3)
+        .map(|_| context.stream().expect("a stream"))
+        .collect();
+    let shared = DeviceBuffer::from_slice(&streams[0], &[1u32; 4])
+        .and_then(|buffer| Ok(buffer.share()?))
+        .expect("shared memory");
+    let reader = shared.on(&streams[1]).expect("a reader");
+    let mut own = DeviceBuffer::<u32>::zeroed(&streams[2], 4).expect("memory");
+    match own.copy_from(&reader) {
+        Err(Error::Invalid(invalid)) => {
+            assert!(matches!(*invalid, Invalid::OtherStream { .. }), "{invalid}")
+        }
+        done => panic!("{done:?}"),
+    }
+}
