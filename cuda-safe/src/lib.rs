@@ -57,6 +57,7 @@
 //! | [`SharedBuffer`], [`SharedReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
 //! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
+//! | [`CopyScope`] | no | no | it is borrowed by one thread |
 //!
 //! # What it is not
 //! No kernel compiler: kernels come from nvcc, NVRTC or `nvptx64` Rust, as PTX, cubin or fatbin. No
@@ -91,7 +92,8 @@ pub use event::{Event, EventOptions};
 pub use invalid::Invalid;
 pub use launch::{Argument, Arguments, LaunchConfig, Param, Params, TypedKernel, Value};
 pub use memory::{
-    DeviceBuffer, DeviceSlice, DeviceSliceMut, Pending, PinnedBuffer, SharedBuffer, SharedReader,
+    CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Pending, PinnedBuffer, SharedBuffer,
+    SharedReader,
 };
 pub use module::{Kernel, Library, Module, Parameter};
 pub use report::{Report, leaked, set_report_hook};
@@ -128,6 +130,30 @@ const _: () = {
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
 /// sync::<cuda_safe::CurrentContext>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<cuda_safe::CopyScope<'_, '_>>();
+/// ```
+///
+/// ```compile_fail,E0597
+/// // The device may write until the scope ends.
+/// fn lend(stream: &cuda_safe::Stream, buffer: &cuda_safe::DeviceBuffer<u8>) {
+///     stream.copy_scope(|scope| {
+///         let mut host = cuda_safe::PinnedBuffer::zeroed(stream.context(), 8).unwrap();
+///         scope.copy_to_pinned(buffer, &mut host).unwrap();
+///     }).unwrap();
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// // Two parts of a buffer to write may be one.
+/// fn twice(buffer: &mut cuda_safe::DeviceBuffer<u8>) {
+///     let one = buffer.slice_mut(..);
+///     let two = buffer.slice_mut(..);
+///     drop((one, two));
+/// }
 /// ```
 ///
 /// ```compile_fail,E0382

@@ -5,12 +5,14 @@ mod copy;
 mod device;
 mod pending;
 mod pinned;
+mod scope;
 mod shared;
 mod slice;
 
 pub use device::DeviceBuffer;
 pub use pending::Pending;
 pub use pinned::PinnedBuffer;
+pub use scope::CopyScope;
 pub use shared::{SharedBuffer, SharedReader};
 pub use slice::{DeviceSlice, DeviceSliceMut};
 

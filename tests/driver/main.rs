@@ -19,6 +19,7 @@ mod memory;
 mod module;
 mod probes;
 mod recorded;
+mod scope;
 mod settings;
 mod shared;
 mod slices;

@@ -241,6 +241,39 @@ fn pinned_memory_is_stranded_if_nobody_knows_whether_its_copy_is_done() {
 }
 
 #[test]
+fn lent_memory_is_stranded_if_nobody_knows_whether_its_copies_are_done() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+        let host = || cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        let (mut there, mut back, mut beside) = (host(), host(), host());
+        {
+            let _fails = Fault::of_function("cuStreamSynchronize")
+                .with(CUresult::CUDA_ERROR_UNKNOWN)
+                .inject(Scope::Thread);
+            let done = stream.copy_scope(|scope| {
+                scope.copy_from_pinned(&mut buffer, &mut there)?;
+                scope.copy_to_pinned(&buffer, &mut back)
+            });
+            done.expect_err("nobody knows");
+        }
+        assert!(there.is_empty() && back.is_empty(), "stranded");
+        assert_eq!(cuda_safe::leaked(), 2);
+        stream
+            .copy_scope(|scope| scope.copy_to_pinned(&buffer, &mut beside))
+            .expect("a wait")
+            .expect("a copy");
+        assert_eq!(*beside, [0; 64]);
+        drop((there, back, beside, buffer, stream, context));
+        let alive = cuda_sim::alive();
+        assert_eq!((alive.pinned_allocations, alive.streams), (2, 1), "{alive}");
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
 fn a_captured_stream_takes_no_pending_copy() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");

@@ -40,6 +40,7 @@ const LEAKING: &[&str] = &[
     "a_pending_copy_that_is_dropped_or_forgotten_does_no_harm",
     // Tests: the memory of a copy is stranded, a stream outlives its green context.
     "pinned_memory_is_stranded_if_nobody_knows_whether_its_copy_is_done",
+    "lent_memory_is_stranded_if_nobody_knows_whether_its_copies_are_done",
     "a_green_context_destroyed_before_its_streams_is_one_mistake",
 ];
 

@@ -168,7 +168,7 @@ impl<T> Pending<T> {
 }
 
 /// Leaks pinned memory that the device may still use, with the stream that does.
-fn strand<T>(buffer: PinnedBuffer<T>, stream: Stream, error: &Error) {
+pub(super) fn strand<T>(buffer: PinnedBuffer<T>, stream: Stream, error: &Error) {
     std::mem::forget(buffer);
     std::mem::forget(stream);
     report(&Report::Leaked {

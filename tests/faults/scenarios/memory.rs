@@ -145,3 +145,19 @@ pub(super) fn shared(trace: &mut Trace) -> Result<()> {
     trace.drops_from_here();
     Ok(())
 }
+
+pub(super) fn scope(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
+    let mut there = PinnedBuffer::<u32>::zeroed(&context, 4)?;
+    let mut back = PinnedBuffer::<u32>::zeroed(&context, 2)?;
+    there.copy_from_slice(&[1, 2, 3, 4]);
+    stream.copy_scope(|scope| {
+        scope.copy_from_pinned(&mut buffer, &mut there)?;
+        scope.copy_to_pinned(buffer.slice(2..)?, &mut back)
+    })??;
+    assert_eq!(*back, [3, 4]);
+    trace.drops_from_here();
+    Ok(())
+}

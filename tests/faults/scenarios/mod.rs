@@ -29,7 +29,7 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 26] = [
+pub(crate) static ALL: [Scenario; 27] = [
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
@@ -48,6 +48,7 @@ pub(crate) static ALL: [Scenario; 26] = [
     scenario("shared memory", memory::shared),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
+    scenario("scoped copies", memory::scope),
     scenario("module", module::module),
     scenario("library", module::library),
     scenario("launch", launch::run),
