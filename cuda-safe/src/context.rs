@@ -1,9 +1,12 @@
 //! Contexts, and the stack of current contexts that each thread has.
 
+mod create;
 mod guard;
+mod peer;
 mod primary;
 mod settings;
 
+pub use create::GraphicsClient;
 pub use guard::CurrentContext;
 pub use primary::PrimaryState;
 pub use settings::{CachePreference, Limit};
@@ -113,38 +116,6 @@ impl Context {
         // SAFETY: the device is the driver's, and the pointer is to a local.
         unsafe { call!(cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
         Ok(Self::own(raw, *device, Origin::Primary))
-    }
-
-    /// `cuCtxCreate(&context, flags, device)`: a context of one's own, apart from the primary one.
-    /// It floats: the driver pushes it on the thread's stack, and it is popped again.
-    ///
-    /// Some 150 ms to make and to destroy; its memory, modules and streams are apart from those of
-    /// other contexts, so a library is better served by the primary context.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.
-    ///
-    /// Since CUDA 3.2 (from 12.5 on through `cuCtxCreate_v4`).
-    #[doc(alias = "cuCtxCreate")]
-    #[doc(alias = "cuCtxDestroy")]
-    pub fn create(device: &Device, flags: ContextFlags) -> Result<Self> {
-        release::drain();
-        let mut raw = std::ptr::null_mut();
-        let (flags, number) = (flags.bits(), device.as_raw());
-        let plain = std::ptr::null_mut();
-        newest_or(
-            // SAFETY: no parameters is a plain context; the other pointer is to a local.
-            unsafe { call!(cuCtxCreate_v4(&raw mut raw, plain, flags, number)) },
-            // SAFETY: the pointer is to a local.
-            || unsafe { call!(abi::cuCtxCreate_v2(&raw mut raw, flags, number)) },
-        )?;
-        let context = Self::own(raw, *device, Origin::Other(Hold::Owned));
-        // Creating has pushed it.
-        if let Err(error) = guard::pop(raw) {
-            guard::leak_on_stack(&context);
-            return Err(error);
-        }
-        Ok(context)
     }
 
     /// Takes over a context that somebody created: it is destroyed with the last clone.

@@ -1,14 +1,17 @@
 //! Devices: which there are, and what they can do.
 
 pub mod attribute;
+mod peer;
 
 pub use attribute::{Attribute, AttributeValue};
+pub use peer::{AtomicCapabilities, AtomicOperation, PeerAttribute};
 
 use crate::call::{call, newest_or};
 use crate::driver;
 use crate::error::Result;
 use crate::invalid::Invalid;
 use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};
+use std::ffi::CString;
 use std::fmt;
 
 /// `CUdevice`: a GPU that this process may use. A number; copies cost nothing.
@@ -71,6 +74,26 @@ impl Device {
     /// As for [`count`](Self::count).
     pub fn all() -> Result<Vec<Self>> {
         (0..Self::count()?).map(Self::get).collect()
+    }
+
+    /// `cuDeviceGetByPCIBusId(&device, bus_id)`: the device at a place on the PCI bus, as
+    /// `0000:65:00.0`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_DEVICE` if there is none, `CUDA_ERROR_INVALID_VALUE` if that is no place;
+    /// a NUL inside the text.
+    ///
+    /// Since CUDA 4.1.
+    #[doc(alias = "cuDeviceGetByPCIBusId")]
+    pub fn by_pci_bus_id(bus_id: &str) -> Result<Self> {
+        driver::init()?;
+        let text = CString::new(bus_id).map_err(|error| Invalid::NulInText {
+            position: error.nul_position(),
+        })?;
+        let mut raw = 0;
+        // SAFETY: the text ends with a NUL, and the other pointer is to a local.
+        unsafe { call!(cuDeviceGetByPCIBusId(&raw mut raw, text.as_ptr())) }?;
+        Ok(Self { raw })
     }
 
     /// A device number that the driver has answered.

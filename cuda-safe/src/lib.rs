@@ -47,6 +47,22 @@
 //! a program whose host functions wait for one of its threads, that thread is to drop what it owns
 //! itself, rather than on a callback's thread or in a capture.
 //!
+//! # Several devices
+//! What a thing of one device does on a stream of another, or in its context:
+//!
+//! | thing | |
+//! |---|---|
+//! | [`DeviceBuffer`] and its parts, in copies, launches and [`rebind`](DeviceBuffer::rebind) | an error: they are for their stream |
+//! | [`SharedBuffer::on`] | an error: it is for streams of its context |
+//! | [`SharedBuffer::on_peer`] | works: the source of a copy; for kernels `unsafe`, as it takes [access](Context::enable_peer_access) |
+//! | [`PinnedBuffer`], in copies | works |
+//! | [`Kernel`] of a [`Module`] | an error: it is loaded into one context |
+//! | [`Library`] | works: [`Library::kernel`] gives a kernel for each context |
+//! | [`Event::record`], [`Context::record`] | an error: an event is recorded in its context |
+//! | [`Stream::wait`], [`Context::wait`] for an event | works |
+//!
+//! Two contexts of one device are as apart as two devices, but for copies, which need no link.
+//!
 //! # Threads
 //! | | `Send` | `Sync` | why |
 //! |---|---|---|---|
@@ -54,7 +70,7 @@
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
 //! | [`DeviceBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
-//! | [`SharedBuffer`], [`SharedReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
+//! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
 //! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
 //! | [`CopyScope`] | no | no | it is borrowed by one thread |
@@ -81,7 +97,8 @@ mod report;
 mod stream;
 
 pub use context::{
-    CachePreference, Context, ContextFlags, CurrentContext, Limit, MemoryInfo, PrimaryState,
+    CachePreference, Context, ContextFlags, CurrentContext, GraphicsClient, Limit, MemoryInfo,
+    PrimaryState,
 };
 pub use cuda_sys as sys;
 pub use cuda_sys::{CUresult, CudaVersion};
@@ -92,8 +109,8 @@ pub use event::{Event, EventOptions};
 pub use invalid::Invalid;
 pub use launch::{Argument, Arguments, LaunchConfig, Param, Params, TypedKernel, Value};
 pub use memory::{
-    CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Pending, PinnedBuffer, SharedBuffer,
-    SharedReader,
+    CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, PeerReader, Pending, PinnedBuffer,
+    SharedBuffer, SharedReader,
 };
 pub use module::{Kernel, Library, Module, Parameter};
 pub use report::{Report, leaked, set_report_hook};
@@ -115,6 +132,7 @@ const _: () = {
     send_and_sync::<DeviceBuffer<f32>>();
     send_and_sync::<SharedBuffer<f32>>();
     send_and_sync::<SharedReader<f32>>();
+    send_and_sync::<PeerReader<f32>>();
     send_and_sync::<DeviceSlice<'_, f32>>();
     send_and_sync::<DeviceSliceMut<'_, f32>>();
     send_and_sync::<PinnedBuffer<f32>>();

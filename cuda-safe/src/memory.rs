@@ -3,6 +3,7 @@
 mod allocation;
 mod copy;
 mod device;
+mod peer;
 mod pending;
 mod pinned;
 mod scope;
@@ -10,6 +11,7 @@ mod shared;
 mod slice;
 
 pub use device::DeviceBuffer;
+pub use peer::PeerReader;
 pub use pending::Pending;
 pub use pinned::PinnedBuffer;
 pub use scope::CopyScope;

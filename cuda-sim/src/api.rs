@@ -12,6 +12,7 @@ pub(crate) mod green;
 pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod module;
+pub(crate) mod peer;
 pub(crate) mod settings;
 pub(crate) mod stream;
 
@@ -19,8 +20,9 @@ use crate::call::{Class, call};
 use crate::world::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
-    CUcontext, CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
-    CUdevice_attribute, CUdeviceptr, CUevent, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx,
+    CUatomicOperation, CUcontext, CUctxCreateParams, CUdevResource, CUdevResourceDesc,
+    CUdevResourceType, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent,
+    CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx,
     CUhostFn, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUlimit, CUmodule, CUresult,
     CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
 };
@@ -109,6 +111,13 @@ functions! { find_newest newest
     Usual cuDeviceTotalMem_v2(bytes: out usize, device: val CUdevice) => device::total_memory;
     Usual cuDeviceGetAttribute(value: out c_int, attribute: val CUdevice_attribute, device: val CUdevice) => device::attribute;
 
+    Usual cuDeviceGetByPCIBusId(device: out CUdevice, bus_id: val *const c_char) => peer::by_bus_id;
+    Usual cuDeviceCanAccessPeer(can: out c_int, device: val CUdevice, peer: val CUdevice) => peer::can_access;
+    Usual cuDeviceGetP2PAttribute(value: out c_int, attribute: val CUdevice_P2PAttribute, device: val CUdevice, peer: val CUdevice) => peer::attribute;
+    Usual cuDeviceGetP2PAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation, count: val c_uint, device: val CUdevice, peer: val CUdevice) => peer::atomics;
+    Usual cuDeviceGetHostAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation, count: val c_uint, device: val CUdevice) => peer::host_atomics;
+    Usual cuDeviceGetExecAffinitySupport(can: out c_int, kind: val CUexecAffinityType, device: val CUdevice) => peer::affinity_support;
+
     Usual cuDevicePrimaryCtxRetain(context: out CUcontext, device: val CUdevice) => context::retain;
     Usual cuDevicePrimaryCtxRelease_v2(device: val CUdevice) => context::release;
     Usual cuCtxCreate_v4(context: out CUcontext, params: val *mut CUctxCreateParams, flags: val c_uint, device: val CUdevice) => context::create_v4;
@@ -136,6 +145,9 @@ functions! { find_newest newest
     Usual cuDevicePrimaryCtxGetState(device: val CUdevice, flags: out c_uint, active: out c_int) => settings::primary_state;
     Usual cuDevicePrimaryCtxSetFlags_v2(device: val CUdevice, flags: val c_uint) => settings::set_primary_flags;
     Robust cuDevicePrimaryCtxReset_v2(device: val CUdevice) => settings::reset_primary;
+    Usual cuCtxGetExecAffinity(affinity: out CUexecAffinityParam, kind: val CUexecAffinityType) => peer::affinity;
+    Usual cuCtxEnablePeerAccess(peer: val CUcontext, flags: val c_uint) => peer::enable;
+    Usual cuCtxDisablePeerAccess(peer: val CUcontext) => peer::disable;
     Usual cuMemGetInfo_v2(free: out usize, total: out usize) => memory::info;
 
     Usual cuStreamCreate(stream: out CUstream, flags: val c_uint) => stream::create;
@@ -171,6 +183,7 @@ functions! { find_newest newest
     Usual cuMemcpyHtoDAsync_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize, stream: val CUstream) => memory::copy_in_async;
     Usual cuMemcpyDtoHAsync_v2(to: val *mut c_void, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_out_async;
     Usual cuMemcpyDtoDAsync_v2(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_on_device_async;
+    Usual cuMemcpyPeerAsync(to: val CUdeviceptr, its: val CUcontext, from: val CUdeviceptr, others: val CUcontext, size: val usize, stream: val CUstream) => peer::copy;
     Usual cuMemsetD8Async(at: val CUdeviceptr, value: val u8, count: val usize, stream: val CUstream) => memory::fill_8;
     Usual cuMemsetD16Async(at: val CUdeviceptr, value: val u16, count: val usize, stream: val CUstream) => memory::fill_16;
     Usual cuMemsetD32Async(at: val CUdeviceptr, value: val c_uint, count: val usize, stream: val CUstream) => memory::fill_32;
@@ -206,6 +219,7 @@ functions! { find_newest newest
 
 functions! { find_older older
     Usual cuDeviceGetUuid(uuid: out CUuuid, device: val CUdevice) => device::uuid;
+    Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam, count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
     Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
 }

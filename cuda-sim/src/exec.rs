@@ -66,6 +66,9 @@ pub(crate) enum Work {
 /// A kernel to run.
 pub(crate) struct Call {
     pub(crate) kernel: Runnable,
+    /// Whose memory it may use, and the device that it runs on.
+    pub(crate) context: usize,
+    pub(crate) device: usize,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,

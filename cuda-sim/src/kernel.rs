@@ -264,6 +264,10 @@ impl<'a> Launch<'a> {
         }
         // So many that their bytes cannot be counted are not there either.
         let size = len.saturating_mul(size_of::<T>());
+        let Call {
+            context, device, ..
+        } = *self.call;
+        self.memory.check_reach(address, context, device)?;
         self.memory.bytes(address, size)
     }
 }

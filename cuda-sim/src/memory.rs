@@ -2,7 +2,7 @@
 
 use cuda_sys::CUresult;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
 /// Device addresses start here: beyond what processes get mapped, so that the host faults.
@@ -68,6 +68,8 @@ pub(crate) struct Memory {
     next: u64,
     device: BTreeMap<u64, Allocation>,
     pinned: BTreeMap<usize, Pinned>,
+    /// Contexts whose kernels may use the plain memory of another.
+    pub(crate) peers: BTreeSet<(usize, usize)>,
 }
 
 impl Memory {
@@ -155,6 +157,27 @@ impl Memory {
         }
     }
 
+    /// Refuses memory of another device that kernels of `context` have no access to.
+    pub(crate) fn check_reach(
+        &self,
+        address: u64,
+        context: usize,
+        device: usize,
+    ) -> Result<(), String> {
+        let Some((_, allocation)) = self.containing(address) else {
+            return Ok(());
+        };
+        let allowed =
+            allocation.kind == Kind::Plain && self.peers.contains(&(context, allocation.context));
+        if allocation.device == device || allowed {
+            return Ok(());
+        }
+        Err(format!(
+            "{address:#x} is memory of device {}, which kernels of device {device} may not use",
+            allocation.device
+        ))
+    }
+
     pub(crate) fn pin(&mut self, size: usize) -> Result<usize, CUresult> {
         const PAGE: usize = 4096;
         let layout = Layout::from_size_align(size.max(1), PAGE)
@@ -209,5 +232,7 @@ impl Memory {
         for address in its {
             self.free(address);
         }
+        self.peers
+            .retain(|(from, to)| *from != context && *to != context);
     }
 }

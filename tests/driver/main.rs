@@ -17,6 +17,7 @@ mod kernels;
 mod launch;
 mod memory;
 mod module;
+mod peer;
 mod probes;
 mod recorded;
 mod scope;

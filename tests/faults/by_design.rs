@@ -41,8 +41,8 @@ const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
 const STRANDED: [(&str, u64); 2] = [
     // The stream of the copy, and the retain of its context.
     ("pinned memory that a copy may still use", 2),
-    // The streams of both sides, two events, and the retain of their context.
-    ("shared memory that a reader may still use", 5),
+    // The streams of both sides, two events, and their contexts.
+    ("shared memory that a reader may still use", 6),
 ];
 
 /// Questions whose answer is good to have.

@@ -2,8 +2,11 @@
 
 use crate::{common, on, start};
 use cuda_safe::green::SmResource;
-use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
+use cuda_safe::{Context, Device, DeviceBuffer, Error, LaunchConfig};
 use cuda_sim::Profile;
+
+#[path = "../gpu/two_devices.rs"]
+mod two_devices;
 
 #[test]
 fn profiles_are_named_and_say_what_is_behind_them() {
@@ -46,41 +49,39 @@ fn a_driver_older_than_green_contexts_names_both_versions() {
 }
 
 #[test]
-fn things_of_two_devices_do_not_mix() {
+fn things_of_two_devices_mix_as_the_table_says() {
     on(Profile::h200().with_devices(2), |first| {
         assert_eq!(Device::count().expect("two"), 2);
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        assert_ne!(first, second);
-        let (a, b) = (
+        two_devices::table(&first, &second);
+    });
+}
+
+#[test]
+fn a_kernel_that_uses_memory_of_a_device_without_access_ends_the_driver() {
+    common::child::in_child(&[], || {
+        start(Profile::h200().with_devices(2));
+        common::register_kernels();
+        let first = crate::context();
+        let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
+        let (here, there) = (
             first.stream().expect("a stream"),
             second.stream().expect("a stream"),
         );
-        let invalid = |error: Error| match error {
-            Error::Invalid(invalid) => *invalid,
-            other => panic!("{other}"),
-        };
-        // Waiting for another device's event is what events are for; recording it is not.
-        let event = second.event().expect("an event");
-        event.record(&b).expect("its device");
-        a.wait(&event).expect("another device");
-        let wrong = invalid(event.record(&a).expect_err("another device"));
-        assert!(matches!(wrong, Invalid::OtherContext { .. }), "{wrong}");
-
-        let from = DeviceBuffer::<u8>::zeroed(&a, 4).expect("memory");
-        let mut to = DeviceBuffer::<u8>::zeroed(&b, 4).expect("memory");
-        let wrong = invalid(to.copy_from(&from).expect_err("another device"));
-        assert!(wrong.to_string().contains("device 0") && wrong.to_string().contains("device 1"));
-
-        let module = Module::from_ptx(&second, include_str!("../kernels/vector.ptx"));
-        let nothing = module
-            .expect("the test kernels")
-            .kernel("nothing")
-            .expect("is there");
-        let nothing = nothing.typed::<()>().expect("no parameters");
-        // SAFETY: the kernel does nothing.
-        let wrong = unsafe { nothing.launch(&a, LaunchConfig::linear(1, 1), ()) };
-        let wrong = invalid(wrong.expect_err("another device"));
-        assert!(matches!(wrong, Invalid::OtherContext { .. }), "{wrong}");
+        let plain = DeviceBuffer::<f32>::plain_zeroed(&there, 4).expect("memory");
+        let shared = plain.share().expect("an event");
+        let reader = shared.on_peer(&here).expect("a reader");
+        let add = two_devices::add(&first);
+        let mut sum = DeviceBuffer::<f32>::zeroed(&here, 4).expect("memory");
+        // SAFETY: no access is enabled, which is what the driver is to notice.
+        let source = unsafe { reader.as_slice() };
+        let config = LaunchConfig::linear(1, 4);
+        // SAFETY: the kernel adds the 4 elements that there are; as above.
+        unsafe { add.launch(&here, config, (source, source, &mut sum, 4)) }.expect("a launch");
+        let error = here.synchronize().expect_err("no access");
+        assert!(error.is_fatal(), "{error}");
+        let mistakes = cuda_sim::mistakes();
+        assert!(mistakes[0].contains("memory of device 1"), "{mistakes:?}");
     });
 }
 

@@ -173,7 +173,7 @@ sanitized() {
 # for the C compiler): they skip what they cannot do here, whatever CUDA_TESTS says.
 launch() (
     case $1 in
-        drivers | host | libcuda) export CUDA_TESTS=skip CC=/nonexistent/cc ;;
+        drivers | gpu | host | libcuda) export CUDA_TESTS=skip CC=/nonexistent/cc ;;
     esac
     binary=$here/tests/$1
     shift

@@ -27,7 +27,7 @@ use std::ops::RangeBounds;
 /// freeing it waits for *all* work of the context.
 ///
 /// The bits are the device's: reading them back takes a `T` that any bits make valid
-/// ([`AnyBitPattern`]), and writing a `T` without padding ([`NoUninit`]).
+/// ([`AnyBitPattern`](bytemuck::AnyBitPattern)), and writing a `T` without padding ([`NoUninit`]).
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer};

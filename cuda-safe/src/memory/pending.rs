@@ -51,7 +51,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     /// order of their stream. Does not wait.
     ///
     /// # Errors
-    /// As for [`copy_from_pinned`](Self::copy_from_pinned).
+    /// As for [`DeviceSliceMut::copy_from_pinned`].
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemcpyDtoHAsync")]

@@ -112,6 +112,11 @@ impl<T> SharedBuffer<T> {
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn on(&self, stream: &Stream) -> Result<SharedReader<T>> {
         same_context("the stream", stream.context(), self.stream().context())?;
+        self.reader(stream)
+    }
+
+    /// The right to read on a stream of any context and device.
+    pub(super) fn reader(&self, stream: &Stream) -> Result<SharedReader<T>> {
         let end = if self.stream() == stream {
             None
         } else {
@@ -174,6 +179,11 @@ impl<T> SharedReader<T> {
     /// The stream that it may be read on.
     pub fn stream(&self) -> &Stream {
         &self.reading.stream
+    }
+
+    /// The stream that the memory was written on.
+    pub(super) fn home(&self) -> &Stream {
+        self.reading.memory.allocation.stream()
     }
 }
 

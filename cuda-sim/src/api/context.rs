@@ -5,10 +5,10 @@ use crate::account::mistake;
 use crate::objects::{Context, ContextKind, Settings, Stream};
 use crate::thread;
 use crate::world::{Answer, World};
-use core::ffi::{c_uint, c_ulonglong};
+use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
-    CUcontext, CUctxCreateParams, CUdevice, CUresult, CUstreamCaptureMode as Mode,
-    CUstreamCaptureStatus as Status,
+    CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult,
+    CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status,
 };
 
 /// A handle as C has it.
@@ -168,6 +168,20 @@ pub(super) fn create(
     Ok(())
 }
 
+pub(super) fn create_v3(
+    world: &mut World,
+    context: &mut Out<CUcontext>,
+    params: *mut CUexecAffinityParam,
+    count: c_int,
+    flags: c_uint,
+    device: CUdevice,
+) -> Answer {
+    if !params.is_null() || count != 0 {
+        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    create(world, context, flags, device)
+}
+
 pub(super) fn create_v4(
     world: &mut World,
     context: &mut Out<CUcontext>,
@@ -175,8 +189,13 @@ pub(super) fn create_v4(
     flags: c_uint,
     device: CUdevice,
 ) -> Answer {
-    if !params.is_null() {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    // SAFETY: the caller has parameters there, or null.
+    if let Some(params) = unsafe { params.as_ref() } {
+        if !params.cigParams.is_null() {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let (affinity, count) = (params.execAffinityParams, params.numExecAffinityParams);
+        return create_v3(world, context, affinity, count, flags, device);
     }
     create(world, context, flags, device)
 }

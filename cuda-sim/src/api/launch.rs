@@ -55,6 +55,8 @@ pub(super) fn kernel(
     let arguments = unsafe { copy_arguments(&kernel, params) };
     let call = Call {
         kernel,
+        context: home,
+        device: world.context(home)?.device,
         grid,
         block,
         shared,

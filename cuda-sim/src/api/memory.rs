@@ -199,7 +199,7 @@ fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
 }
 
 /// The device has to have the memory when the copy is given already, and nobody its free.
-fn check_given(world: &World, address: CUdeviceptr, size: usize) -> Answer {
+pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize) -> Answer {
     let holder = world.memory.containing(address);
     if let Some((_, Kind::Ordered { freed: true, .. })) = holder.map(|(at, its)| (at, its.kind)) {
         mistake(format!(

@@ -1,8 +1,9 @@
 //! The driver and its devices.
 
-use super::{expect, invalid};
+use super::{expect, if_there_is, invalid};
 use crate::trace::Trace;
-use cuda_safe::{CUresult, Device, Error, Invalid, Result, attribute};
+use cuda_safe::device::AtomicOperation;
+use cuda_safe::{CUresult, Context, ContextFlags, Device, Error, Invalid, Result, attribute};
 
 pub(super) fn run(_: &mut Trace) -> Result<()> {
     cuda_safe::init()?;
@@ -23,6 +24,16 @@ pub(super) fn run(_: &mut Trace) -> Result<()> {
     for attribute in [attribute::CLOCK_RATE, attribute::L2_CACHE_SIZE] {
         assert!(device.attribute(attribute)? > 0);
     }
+    assert!(!device.can_access_peer(&device)?);
+    let bus = device.attribute(attribute::PCI_BUS_ID)?;
+    assert_eq!(Device::by_pci_bus_id(&format!("{bus:02x}:00"))?, device);
+    if_there_is(device.host_atomics(AtomicOperation::And))?;
+    let affinity = Some(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    assert!(!device.supports_execution_affinity()?);
+    let none = ContextFlags::empty();
+    expect(Context::create_with_affinity(&device, none, 8), |error| {
+        error.code() == affinity
+    })?;
     // Newer than the driver, or not.
     match device.attribute(attribute::TENSOR_MAP_LARGE_TENSOR_MIN_SIZE) {
         Err(Error::Invalid(_)) => {}

@@ -2,7 +2,9 @@
 
 use super::{expect, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{DeviceBuffer, Invalid, PinnedBuffer, Result};
+use cuda_safe::{
+    CUresult, Context, ContextFlags, Device, DeviceBuffer, Invalid, PinnedBuffer, Result,
+};
 
 pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
@@ -158,6 +160,25 @@ pub(super) fn scope(trace: &mut Trace) -> Result<()> {
         scope.copy_to_pinned(buffer.slice(2..)?, &mut back)
     })??;
     assert_eq!(*back, [3, 4]);
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn of_peers(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let context = primary()?;
+    let other = Context::create(&device, ContextFlags::empty())?;
+    let (home, away) = (context.stream()?, other.stream()?);
+    let shared = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?.share()?;
+    let mut copy = DeviceBuffer::<u32>::uninit(&away, 3)?;
+    let reader = shared.on_peer(&away)?;
+    copy.copy_from_peer(&reader)?;
+    trace.drop((reader, shared));
+    assert_eq!(copy.to_vec()?, [1, 2, 3]);
+    let unsupported = Some(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    expect(context.enable_peer_access(&other), |error| {
+        error.code() == unsupported
+    })?;
     trace.drops_from_here();
     Ok(())
 }

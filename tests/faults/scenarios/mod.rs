@@ -29,7 +29,7 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 27] = [
+pub(crate) static ALL: [Scenario; 28] = [
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
@@ -46,6 +46,7 @@ pub(crate) static ALL: [Scenario; 27] = [
     scenario("plain memory", memory::plain),
     scenario("slices", memory::slices),
     scenario("shared memory", memory::shared),
+    scenario("memory of peers", memory::of_peers),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("scoped copies", memory::scope),

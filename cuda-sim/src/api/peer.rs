@@ -1,0 +1,216 @@
+//! Several devices: what they can do with each other's memory, and copies between contexts. All of
+//! it unverified (from documentation).
+
+use super::Out;
+use crate::exec::Work;
+use crate::world::{Answer, World};
+use core::ffi::{CStr, c_char, c_int, c_uint};
+use cuda_sys::{
+    CUatomicOperation, CUatomicOperationCapability, CUcontext, CUdevice, CUdevice_P2PAttribute,
+    CUdeviceptr, CUexecAffinityParam, CUexecAffinityType, CUresult, CUstream, CudaVersion,
+};
+
+pub(super) fn by_bus_id(
+    world: &mut World,
+    device: &mut Out<CUdevice>,
+    bus_id: *const c_char,
+) -> Answer {
+    device.required()?;
+    if bus_id.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the caller has text there that ends with a NUL.
+    let text = unsafe { CStr::from_ptr(bus_id) }.to_string_lossy();
+    // The domain may be missing, and the function is 0.
+    let place = text.strip_suffix(".0").unwrap_or(&text);
+    let parts: Option<Vec<u32>> = place
+        .split(':')
+        .map(|part| u32::from_str_radix(part, 16).ok())
+        .collect();
+    let bus = match parts.as_deref() {
+        Some([0, bus, 0] | [bus, 0]) => *bus,
+        Some([_, _, _] | [_, _]) => return Err(CUresult::CUDA_ERROR_INVALID_DEVICE),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    // As the attributes say: the number of the bus is that of the device.
+    let number = CUdevice::try_from(bus).map_err(|_| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    world.device(number)?;
+    device.set(number);
+    Ok(())
+}
+
+/// Two devices that are not the same.
+fn link(world: &World, device: CUdevice, peer: CUdevice) -> Answer {
+    if world.device(device)? == world.device(peer)? {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    }
+    Ok(())
+}
+
+pub(super) fn can_access(
+    world: &mut World,
+    can: &mut Out<c_int>,
+    device: CUdevice,
+    peer: CUdevice,
+) -> Answer {
+    can.required()?;
+    let apart = world.device(device)? != world.device(peer)?;
+    can.set(c_int::from(apart));
+    Ok(())
+}
+
+pub(super) fn attribute(
+    world: &mut World,
+    value: &mut Out<c_int>,
+    attribute: CUdevice_P2PAttribute,
+    device: CUdevice,
+    peer: CUdevice,
+) -> Answer {
+    value.required()?;
+    link(world, device, peer)?;
+    let answer = match attribute {
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => 0,
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
+        | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+        | CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => 1,
+        CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED
+            if world.profile.driver >= CudaVersion::new(13, 0) =>
+        {
+            0
+        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    value.set(answer);
+    Ok(())
+}
+
+/// What a device does of an operation: numbers of 32 and 64 bits.
+fn capabilities(
+    capabilities: *mut c_uint,
+    operations: *const CUatomicOperation,
+    count: c_uint,
+) -> Answer {
+    if capabilities.is_null() || operations.is_null() || count == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let all = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_UNSIGNED.0
+        | CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_32.0
+        | CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_64.0;
+    for index in 0..count as usize {
+        // SAFETY: the caller has `count` operations there.
+        let operation = unsafe { operations.add(index) };
+        // SAFETY: as above.
+        let operation = unsafe { operation.read() };
+        if operation.0 >= CUatomicOperation::CU_ATOMIC_OPERATION_MAX.0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller has room for `count` answers there.
+        let place = unsafe { capabilities.add(index) };
+        // SAFETY: as above.
+        unsafe { place.write(all) };
+    }
+    Ok(())
+}
+
+pub(super) fn atomics(
+    world: &mut World,
+    to: *mut c_uint,
+    operations: *const CUatomicOperation,
+    count: c_uint,
+    device: CUdevice,
+    peer: CUdevice,
+) -> Answer {
+    link(world, device, peer)?;
+    capabilities(to, operations, count)
+}
+
+pub(super) fn host_atomics(
+    world: &mut World,
+    to: *mut c_uint,
+    operations: *const CUatomicOperation,
+    count: c_uint,
+    device: CUdevice,
+) -> Answer {
+    world.device(device)?;
+    capabilities(to, operations, count)
+}
+
+pub(super) fn enable(world: &mut World, peer: CUcontext, flags: c_uint) -> Answer {
+    let current = world.current()?;
+    let (from, to) = (world.owner_of(current)?, world.owner_of(peer.addr())?);
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if from == to {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if world.context(from)?.device == world.context(to)?.device {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    }
+    if !world.memory.peers.insert((from, to)) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    }
+    Ok(())
+}
+
+pub(super) fn disable(world: &mut World, peer: CUcontext) -> Answer {
+    let current = world.current()?;
+    let (from, to) = (world.owner_of(current)?, world.owner_of(peer.addr())?);
+    if !world.memory.peers.remove(&(from, to)) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn copy(
+    world: &mut World,
+    to: CUdeviceptr,
+    its: CUcontext,
+    from: CUdeviceptr,
+    others: CUcontext,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    for (address, context) in [(to, its), (from, others)] {
+        let device = world.context(context.addr())?.device;
+        super::memory::check_given(world, address, size)?;
+        let holder = world.memory.containing(address);
+        if holder.is_some_and(|(_, holder)| holder.device != device) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+    }
+    let work = Work::CopyOnDevice {
+        from,
+        to,
+        len: size,
+    };
+    world.give_or_capture(stream, work)
+}
+
+/// For clients of MPS, of which this is none.
+pub(super) fn affinity_support(
+    world: &mut World,
+    can: &mut Out<c_int>,
+    kind: CUexecAffinityType,
+    device: CUdevice,
+) -> Answer {
+    can.required()?;
+    world.device(device)?;
+    if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    can.set(0);
+    Ok(())
+}
+
+pub(super) fn affinity(
+    world: &mut World,
+    affinity: &mut Out<CUexecAffinityParam>,
+    _kind: CUexecAffinityType,
+) -> Answer {
+    world.current()?;
+    affinity.required()?;
+    Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)
+}

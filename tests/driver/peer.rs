@@ -1,0 +1,92 @@
+use crate::common;
+use crate::need;
+use cuda_safe::device::AtomicOperation;
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, attribute};
+
+#[test]
+fn a_device_is_found_by_its_place_on_the_bus() {
+    let device = need!(common::gpu());
+    let number = |attribute| device.attribute(attribute).expect("known");
+    let place = format!(
+        "{:04x}:{:02x}:{:02x}.0",
+        number(attribute::PCI_DOMAIN_ID),
+        number(attribute::PCI_BUS_ID),
+        number(attribute::PCI_DEVICE_ID)
+    );
+    assert_eq!(Device::by_pci_bus_id(&place).expect("it is there"), device);
+}
+
+#[test]
+fn a_device_is_no_peer_of_itself() {
+    let device = need!(common::gpu());
+    assert!(!device.can_access_peer(&device).expect("an answer"));
+}
+
+#[test]
+fn a_device_tells_its_atomics_in_host_memory() {
+    let device = need!(common::gpu());
+    need!(common::since(13, 0));
+    for operation in [AtomicOperation::IntegerAdd, AtomicOperation::FloatMax] {
+        device.host_atomics(operation).expect("an answer");
+    }
+}
+
+#[test]
+fn shared_memory_is_copied_into_another_context() {
+    let context = need!(common::context());
+    let device = context.device();
+    let home = context.stream().expect("a stream");
+    let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let away = other.stream().expect("a stream");
+    let shared = DeviceBuffer::from_slice(&home, &[7u32; 1000])
+        .and_then(|buffer| Ok(buffer.share()?))
+        .expect("shared memory");
+    assert!(shared.on(&away).is_err(), "that is for its own context");
+    let mut copy = DeviceBuffer::<u32>::zeroed(&away, 1000).expect("memory");
+    let reader = shared.on_peer(&away).expect("a reader");
+    assert_eq!((reader.len(), reader.stream()), (1000, &away));
+    copy.copy_from_peer(&reader).expect("a copy");
+    drop((home, shared, reader));
+    assert_eq!(copy.to_vec().expect("a copy"), [7; 1000]);
+    // Another stream than the reader's is refused.
+    let shared = copy.share().expect("an event");
+    let reader = shared.on_peer(&away).expect("a reader");
+    let mut elsewhere = context
+        .stream()
+        .and_then(|stream| DeviceBuffer::<u32>::zeroed(&stream, 1000))
+        .expect("memory");
+    assert!(elsewhere.copy_from_peer(&reader).is_err());
+}
+
+mod provoked {
+    //! Refusals of the driver.
+
+    use crate::common;
+    use crate::need;
+    use cuda_safe::{CUresult, Context, ContextFlags, Device};
+
+    #[test]
+    fn a_place_without_a_device_is_an_error() {
+        need!(common::gpu());
+        for wrong in ["ffff:ff:1f.0", "no place"] {
+            let error = Device::by_pci_bus_id(wrong).expect_err(wrong);
+            assert!(error.code().is_some(), "{error}");
+        }
+        assert!(Device::by_pci_bus_id("0\0").is_err());
+    }
+
+    #[test]
+    fn a_context_with_an_affinity_is_for_clients_of_mps() {
+        let device = need!(common::gpu());
+        if device.supports_execution_affinity().expect("an answer") {
+            return common::skip("there is MPS");
+        }
+        let none = ContextFlags::empty();
+        let error = Context::create_with_affinity(&device, none, 8).expect_err("no MPS");
+        let code = CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+        assert_eq!(error.code(), Some(code), "{error}");
+        let context = Context::primary(&device).expect("the primary context");
+        let error = context.execution_affinity().expect_err("no MPS");
+        assert_eq!(error.code(), Some(code), "{error}");
+    }
+}

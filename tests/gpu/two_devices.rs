@@ -1,0 +1,162 @@
+//! Things of one device on a stream of another: an error, or it works, as the table in the crate's
+//! documentation says.
+
+use cuda_safe::device::{AtomicOperation, PeerAttribute};
+use cuda_safe::{
+    CUresult, Context, CudaVersion, DeviceBuffer, Error, Invalid, LaunchConfig, Library, Module,
+    PinnedBuffer, Result, TypedKernel,
+};
+
+const VECTOR: &str = include_str!("../kernels/vector.ptx");
+
+type Add = TypedKernel<(&'static [f32], &'static [f32], &'static mut [f32], u32)>;
+
+pub(crate) fn add(context: &Context) -> Add {
+    let kernel = Module::from_ptx(context, VECTOR).and_then(|module| module.kernel("add"));
+    let kernel = kernel.expect("the test kernels");
+    kernel.typed().expect("its parameters")
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(answer: Result<T>, is_right: impl Fn(&Invalid) -> bool) {
+    match answer {
+        Err(Error::Invalid(invalid)) if is_right(&invalid) => {
+            let text = invalid.to_string();
+            let both = text.contains("device 0") && text.contains("device 1");
+            assert!(both, "the error names both: {text}");
+        }
+        answer => panic!("{answer:?}"),
+    }
+}
+
+fn other_context(invalid: &Invalid) -> bool {
+    matches!(invalid, Invalid::OtherContext { .. })
+}
+
+fn other_stream(invalid: &Invalid) -> bool {
+    matches!(invalid, Invalid::OtherStream { .. })
+}
+
+/// Every row of the table, on two contexts of two devices.
+pub(crate) fn table(first: &Context, second: &Context) {
+    assert_ne!(first.device(), second.device());
+    let (a, b) = (
+        first.stream().expect("a stream"),
+        second.stream().expect("a stream"),
+    );
+    events(first, second);
+
+    // Buffers belong to one stream.
+    let from = DeviceBuffer::from_slice(&a, &[1.0f32; 4]).expect("memory");
+    let mut to = DeviceBuffer::<f32>::zeroed(&b, 4).expect("memory");
+    refused(to.copy_from(&from), other_stream);
+    let here = add(first);
+    let config = LaunchConfig::linear(1, 4);
+    let mut sum = DeviceBuffer::<f32>::zeroed(&a, 4).expect("memory");
+    // SAFETY: the launch is refused.
+    let launched = unsafe { here.launch(&a, config, (&from, &to, &mut sum, 4)) };
+    refused(launched, other_stream);
+    let rejected = to.rebind(&a).expect_err("another device");
+    refused(Err::<(), _>(rejected.error), other_context);
+    let mut to = rejected.value;
+
+    // Kernels belong to one context, libraries to none.
+    let mut other_sum = DeviceBuffer::<f32>::zeroed(&b, 4).expect("memory");
+    // SAFETY: the launch is refused.
+    let launched = unsafe { here.launch(&b, config, (&to, &to, &mut other_sum, 4)) };
+    refused(launched, other_context);
+    match Library::from_ptx(VECTOR) {
+        Ok(library) => {
+            for (context, stream) in [(first, &a), (second, &b)] {
+                let nothing = library.kernel(context, "nothing").expect("a kernel");
+                let nothing = nothing.typed::<()>().expect("no parameters");
+                // SAFETY: the kernel does nothing.
+                unsafe { nothing.launch(stream, config, ()) }.expect("a launch");
+            }
+        }
+        Err(error) => assert!(matches!(error, Error::Missing(_)), "{error}"),
+    }
+
+    // Pinned memory is every context's.
+    let mut pinned = PinnedBuffer::<f32>::zeroed(first, 4).expect("memory");
+    pinned.fill(2.0);
+    let pending = to.copy_from_pinned(pinned).expect("a copy");
+    pending.wait().expect("a wait");
+    assert_eq!(to.to_vec().expect("a copy"), [2.0; 4]);
+
+    // Shared memory is read by its context's streams, and copied by all.
+    let shared = from.share().expect("an event");
+    refused(shared.on(&b), other_context);
+    to.copy_from_peer(&shared.on_peer(&b).expect("a reader"))
+        .expect("a copy");
+    assert_eq!(to.to_vec().expect("a copy"), [1.0; 4]);
+
+    access(first, second);
+}
+
+fn events(first: &Context, second: &Context) {
+    let (a, b) = (
+        first.stream().expect("a stream"),
+        second.stream().expect("a stream"),
+    );
+    // Waiting for another device's event is what events are for; recording it is not.
+    let event = second.event().expect("an event");
+    event.record(&b).expect("its device");
+    a.wait(&event).expect("another device");
+    refused(event.record(&a), other_context);
+    refused(first.record(&event), other_context);
+    match first.wait(&event) {
+        Ok(()) => {}
+        Err(error) => assert!(matches!(error, Error::Missing(_)), "{error}"),
+    }
+}
+
+/// Plain memory of the one, used by kernels of the other.
+fn access(first: &Context, second: &Context) {
+    let (device, peer) = (first.device(), second.device());
+    let attribute = |attribute| device.peer_attribute(attribute, &peer).expect("a number");
+    let supported = attribute(PeerAttribute::AccessSupported) == 1;
+    assert_eq!(device.can_access_peer(&peer).expect("an answer"), supported);
+    attribute(PeerAttribute::PerformanceRank);
+    let known_since = CudaVersion::new(13, 0);
+    let atomics = device.peer_atomics(AtomicOperation::IntegerAdd, &peer);
+    if cuda_safe::version().expect("a driver") >= known_since {
+        atomics.expect("an answer");
+    } else {
+        assert!(matches!(atomics, Err(Error::Missing(_))));
+    }
+    if !supported {
+        let refusal = first.enable_peer_access(second).expect_err("no access");
+        let code = CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+        assert_eq!(refusal.code(), Some(code));
+        return;
+    }
+    first.enable_peer_access(second).expect("there is access");
+    let again = first.enable_peer_access(second).expect_err("there is");
+    let code = CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    assert_eq!(again.code(), Some(code));
+
+    let (a, b) = (
+        first.stream().expect("a stream"),
+        second.stream().expect("a stream"),
+    );
+    let mut plain = DeviceBuffer::<f32>::plain_zeroed(&b, 4).expect("memory");
+    plain.fill(3.0).expect("a fill");
+    let shared = plain.share().expect("an event");
+    let reader = shared.on_peer(&a).expect("a reader");
+    let mut sum = DeviceBuffer::<f32>::zeroed(&a, 4).expect("memory");
+    let add = add(first);
+    // SAFETY: access to plain memory was enabled above, and is until the wait below is over.
+    let there = unsafe { reader.as_slice() };
+    let config = LaunchConfig::linear(1, 4);
+    // SAFETY: the kernel adds the 4 elements that the buffers have.
+    unsafe { add.launch(&a, config, (there, there, &mut sum, 4)) }.expect("a launch");
+    assert_eq!(sum.to_vec().expect("a copy"), [6.0; 4]);
+    drop(reader);
+    // SAFETY: what used the memory is done.
+    unsafe { first.disable_peer_access(second) }.expect("it was enabled");
+    // SAFETY: as above.
+    let not = unsafe { first.disable_peer_access(second) }.expect_err("it was disabled");
+    let code = CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    assert_eq!(not.code(), Some(code));
+}
