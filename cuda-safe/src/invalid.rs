@@ -86,6 +86,14 @@ pub enum Invalid {
         end: usize,
         len: usize,
     },
+    /// A box that is not within `len` elements, or whose rows or slices overlap.
+    Region {
+        region: crate::memory::Region,
+        extent: crate::memory::Extent,
+        len: usize,
+    },
+    /// Elements that the driver does not align rows for, or a pitch that is not a multiple of them.
+    PitchSize { size: usize, pitch: Option<usize> },
     /// Memory that somebody else keeps, for the stream that they gave.
     ForeignMemory,
     /// More bytes than an address can count.
@@ -226,6 +234,27 @@ impl fmt::Display for Invalid {
             Self::Range { start, end, len } => {
                 write!(f, "the range {start}..{end} is not within {len} elements")
             }
+            Self::Region {
+                region,
+                extent,
+                len,
+            } => write!(
+                f,
+                "a box of {} x {} x {} elements at {} with rows {} apart and {} rows a slice is not \
+                 within {len} elements, or overlaps itself",
+                extent.width, extent.height, extent.depth, region.offset, region.pitch, region.rows
+            ),
+            Self::PitchSize { size, pitch: None } => write!(
+                f,
+                "rows are aligned for elements of 1, 2, 4, 8 and 16 bytes, not of {size}"
+            ),
+            Self::PitchSize {
+                size,
+                pitch: Some(pitch),
+            } => write!(
+                f,
+                "rows {pitch} bytes apart do not fit elements of {size} bytes"
+            ),
             Self::ForeignMemory => f.write_str(
                 "the memory is somebody else's, who keeps it for the stream that it is bound to",
             ),

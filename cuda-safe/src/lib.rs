@@ -37,7 +37,7 @@
 //!
 //! # Releases that wait
 //! Releasing these waits for *all* running work of the context (so the driver does):
-//! [`PinnedBuffer`], plain [`DeviceBuffer`]s, [`Module`], [`Library`], [`Context`] (created, or the
+//! [`PinnedBuffer`], plain [`DeviceBuffer`]s, [`PitchedBuffer`], [`Module`], [`Library`], [`Context`] (created, or the
 //! last of a primary one), [`green::GreenContext`]. Releasing these waits for nothing: [`Stream`],
 //! [`Event`], stream-ordered [`DeviceBuffer`]s, [`SharedReader`]s; but where one of them is the last to hold one of
 //! the others, that is released with it.
@@ -69,7 +69,7 @@
 //! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
-//! | [`DeviceBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
+//! | [`DeviceBuffer`], [`PitchedBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
 //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
 //! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
@@ -96,6 +96,7 @@ mod release;
 mod report;
 mod stream;
 
+pub use bytemuck;
 pub use context::{
     CachePreference, Context, ContextFlags, CurrentContext, GraphicsClient, Limit, MemoryInfo,
     PrimaryState,
@@ -109,8 +110,8 @@ pub use event::{Event, EventOptions};
 pub use invalid::Invalid;
 pub use launch::{Argument, Arguments, LaunchConfig, Param, Params, TypedKernel, Value};
 pub use memory::{
-    CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, PeerReader, Pending, PinnedBuffer,
-    SharedBuffer, SharedReader,
+    CopyBatch, CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, PeerReader, Pending,
+    PinnedBuffer, PitchedBuffer, Region, SharedBuffer, SharedReader,
 };
 pub use module::{Kernel, Library, Module, Parameter};
 pub use report::{Report, leaked, set_report_hook};

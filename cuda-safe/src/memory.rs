@@ -1,19 +1,26 @@
 //! Memory: of the device, ordered by a stream, and of the host, pinned.
 
 mod allocation;
+mod batch;
+mod boxes;
 mod copy;
 mod device;
 mod peer;
 mod pending;
 mod pinned;
+mod pitched;
+mod region;
 mod scope;
 mod shared;
 mod slice;
 
+pub use batch::CopyBatch;
 pub use device::DeviceBuffer;
 pub use peer::PeerReader;
 pub use pending::Pending;
 pub use pinned::PinnedBuffer;
+pub use pitched::PitchedBuffer;
+pub use region::{Extent, Region};
 pub use scope::CopyScope;
 pub use shared::{SharedBuffer, SharedReader};
 pub use slice::{DeviceSlice, DeviceSliceMut};

@@ -5,6 +5,7 @@
 //! to write one value, `inout` one to read and write; `val` is passed on as it is. With these the
 //! bodies are safe code; the few that take arrays and text say for themselves why they may.
 
+pub(crate) mod boxes;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod event;
@@ -20,11 +21,12 @@ use crate::call::{Class, call};
 use crate::world::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
-    CUatomicOperation, CUcontext, CUctxCreateParams, CUdevResource, CUdevResourceDesc,
-    CUdevResourceType, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent,
-    CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx,
-    CUhostFn, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUlimit, CUmodule, CUresult,
-    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUatomicOperation, CUcontext, CUctxCreateParams, CUdevResource,
+    CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute,
+    CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUfunction,
+    CUgraph, CUgreenCtx, CUhostFn, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUlimit,
+    CUmemcpyAttributes, CUmodule, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUuuid,
 };
 
 /// A place for one value that the caller gave, or null. No reference: C may give one place twice.
@@ -184,6 +186,15 @@ functions! { find_newest newest
     Usual cuMemcpyDtoHAsync_v2(to: val *mut c_void, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_out_async;
     Usual cuMemcpyDtoDAsync_v2(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_on_device_async;
     Usual cuMemcpyPeerAsync(to: val CUdeviceptr, its: val CUcontext, from: val CUdeviceptr, others: val CUcontext, size: val usize, stream: val CUstream) => peer::copy;
+    Usual cuMemAllocPitch_v2(address: out CUdeviceptr, pitch: out usize, width: val usize, height: val usize, element: val c_uint) => boxes::allocate;
+    Usual cuMemcpy2D_v2(copy: val *const CUDA_MEMCPY2D) => boxes::copy_plane;
+    Usual cuMemcpy2DAsync_v2(copy: val *const CUDA_MEMCPY2D, stream: val CUstream) => boxes::copy_plane_async;
+    Usual cuMemcpy3D_v2(copy: val *const CUDA_MEMCPY3D) => boxes::copy_volume;
+    Usual cuMemcpy3DAsync_v2(copy: val *const CUDA_MEMCPY3D, stream: val CUstream) => boxes::copy_volume_async;
+    Usual cuMemcpyBatchAsync_v2(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes, firsts: val *mut usize, sets: val usize, stream: val CUstream) => boxes::copy_batch;
+    Usual cuMemsetD2D8Async(at: val CUdeviceptr, pitch: val usize, value: val u8, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_8;
+    Usual cuMemsetD2D16Async(at: val CUdeviceptr, pitch: val usize, value: val u16, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_16;
+    Usual cuMemsetD2D32Async(at: val CUdeviceptr, pitch: val usize, value: val c_uint, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_32;
     Usual cuMemsetD8Async(at: val CUdeviceptr, value: val u8, count: val usize, stream: val CUstream) => memory::fill_8;
     Usual cuMemsetD16Async(at: val CUdeviceptr, value: val u16, count: val usize, stream: val CUstream) => memory::fill_16;
     Usual cuMemsetD32Async(at: val CUdeviceptr, value: val c_uint, count: val usize, stream: val CUstream) => memory::fill_32;
@@ -221,6 +232,7 @@ functions! { find_older older
     Usual cuDeviceGetUuid(uuid: out CUuuid, device: val CUdevice) => device::uuid;
     Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam, count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
+    Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes, firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => boxes::copy_batch_telling;
     Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
 }
 

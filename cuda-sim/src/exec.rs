@@ -59,6 +59,8 @@ pub(crate) enum Work {
         function: CUhostFn,
         data: *mut c_void,
     },
+    /// Several things as one.
+    All(Vec<Self>),
     /// Only an order.
     Nothing,
 }
@@ -241,6 +243,15 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         Work::Free(address) => {
             memory.free(address);
             Ok(())
+        }
+        Work::All(parts) => {
+            for part in parts {
+                match run(part, memory, tick) {
+                    Done::Well => {}
+                    other => return other,
+                }
+            }
+            return Done::Well;
         }
         Work::Record { event } => return Done::Recorded(event, tick),
         // A callback is not run here.

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod boxes;
 mod context;
 mod device;
 mod drops;

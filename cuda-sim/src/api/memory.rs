@@ -173,7 +173,12 @@ pub(super) fn copy_out(
     copy_to_host(world, to, from, size)
 }
 
-fn copy_to_host(world: &mut World, to: *mut c_void, from: CUdeviceptr, size: usize) -> Answer {
+pub(super) fn copy_to_host(
+    world: &mut World,
+    to: *mut c_void,
+    from: CUdeviceptr,
+    size: usize,
+) -> Answer {
     if to.is_null() && size != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -188,7 +193,7 @@ fn copy_to_host(world: &mut World, to: *mut c_void, from: CUdeviceptr, size: usi
     Ok(())
 }
 
-fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
+pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
     if from.is_null() && size != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

@@ -1,5 +1,6 @@
 //! What is swept: everything that the crate offers, and what the examples do.
 
+mod boxes;
 mod capture;
 mod context;
 mod device;
@@ -29,7 +30,7 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 28] = [
+pub(crate) static ALL: [Scenario; 29] = [
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
@@ -47,6 +48,7 @@ pub(crate) static ALL: [Scenario; 28] = [
     scenario("slices", memory::slices),
     scenario("shared memory", memory::shared),
     scenario("memory of peers", memory::of_peers),
+    scenario("boxes", boxes::run),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("scoped copies", memory::scope),

@@ -1,0 +1,402 @@
+//! Copies of planes and volumes, and many copies in one call.
+
+use super::Out;
+use super::memory::{check_given, copy_to_host, host_bytes};
+use crate::account::mistake;
+use crate::exec::Work;
+use crate::world::{Answer, World};
+use core::ffi::c_uint;
+use cuda_sys::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder,
+    CUmemorytype as Type, CUresult, CUstream,
+};
+
+/// Rows begin at multiples of this: unverified (from documentation).
+const PITCH: usize = 512;
+
+pub(super) fn allocate(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    pitch: &mut Out<usize>,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> Answer {
+    pitch.required()?;
+    if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let between = width
+        .checked_next_multiple_of(PITCH)
+        .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let size = between
+        .checked_mul(height)
+        .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    super::memory::allocate(world, address, size)?;
+    pitch.set(between);
+    Ok(())
+}
+
+/// One side of a copy: where each of its rows begins.
+#[derive(Clone, Copy)]
+struct Side {
+    kind: Type,
+    host: usize,
+    device: u64,
+    pitch: usize,
+    rows: usize,
+}
+
+impl Side {
+    fn row(&self, row: usize, slice: usize) -> usize {
+        let start = match self.kind {
+            Type::CU_MEMORYTYPE_HOST => self.host,
+            _ => usize::try_from(self.device).unwrap_or(usize::MAX),
+        };
+        start + (slice * self.rows + row) * self.pitch
+    }
+
+    fn is_host(&self) -> bool {
+        self.kind == Type::CU_MEMORYTYPE_HOST
+    }
+}
+
+/// A copy of a box, in bytes.
+struct BoxCopy {
+    from: Side,
+    to: Side,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl BoxCopy {
+    fn of_plane(copy: *const CUDA_MEMCPY2D) -> Answer<Self> {
+        // SAFETY: the caller has a copy there, or null.
+        let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Self::new(
+            Side {
+                kind: copy.srcMemoryType,
+                host: copy.srcHost.expose_provenance()
+                    + copy.srcY * copy.srcPitch
+                    + copy.srcXInBytes,
+                device: copy.srcDevice + (copy.srcY * copy.srcPitch + copy.srcXInBytes) as u64,
+                pitch: copy.srcPitch,
+                rows: copy.Height,
+            },
+            Side {
+                kind: copy.dstMemoryType,
+                host: copy.dstHost.expose_provenance()
+                    + copy.dstY * copy.dstPitch
+                    + copy.dstXInBytes,
+                device: copy.dstDevice + (copy.dstY * copy.dstPitch + copy.dstXInBytes) as u64,
+                pitch: copy.dstPitch,
+                rows: copy.Height,
+            },
+            [copy.WidthInBytes, copy.Height, 1],
+        )
+    }
+
+    fn of_volume(copy: *const CUDA_MEMCPY3D) -> Answer<Self> {
+        // SAFETY: the caller has a copy there, or null.
+        let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let begin =
+            |x: usize, y: usize, z: usize, pitch: usize, rows: usize| (z * rows + y) * pitch + x;
+        let from = begin(
+            copy.srcXInBytes,
+            copy.srcY,
+            copy.srcZ,
+            copy.srcPitch,
+            copy.srcHeight,
+        );
+        let to = begin(
+            copy.dstXInBytes,
+            copy.dstY,
+            copy.dstZ,
+            copy.dstPitch,
+            copy.dstHeight,
+        );
+        Self::new(
+            Side {
+                kind: copy.srcMemoryType,
+                host: copy.srcHost.expose_provenance() + from,
+                device: copy.srcDevice + from as u64,
+                pitch: copy.srcPitch,
+                rows: copy.srcHeight,
+            },
+            Side {
+                kind: copy.dstMemoryType,
+                host: copy.dstHost.expose_provenance() + to,
+                device: copy.dstDevice + to as u64,
+                pitch: copy.dstPitch,
+                rows: copy.dstHeight,
+            },
+            [copy.WidthInBytes, copy.Height, copy.Depth],
+        )
+    }
+
+    fn new(from: Side, to: Side, [width, height, depth]: [usize; 3]) -> Answer<Self> {
+        for side in [&from, &to] {
+            // Arrays are not played, nor is memory of which the driver finds out whose it is.
+            if !matches!(
+                side.kind,
+                Type::CU_MEMORYTYPE_HOST | Type::CU_MEMORYTYPE_DEVICE
+            ) {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            let apart = side.pitch >= width && (depth <= 1 || side.rows >= height);
+            if !apart {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        Ok(Self {
+            from,
+            to,
+            width,
+            height,
+            depth,
+        })
+    }
+
+    /// Where each row begins, on both sides.
+    fn rows(&self) -> impl Iterator<Item = (usize, usize)> {
+        let slices = (0..self.depth).flat_map(|z| (0..self.height).map(move |y| (y, z)));
+        slices.map(|(y, z)| (self.from.row(y, z), self.to.row(y, z)))
+    }
+
+    /// The copies of the rows, in the order of a stream.
+    fn work(&self, world: &World) -> Answer<Vec<Work>> {
+        let len = self.width;
+        self.rows()
+            .map(|(from, to)| {
+                if !self.from.is_host() {
+                    check_given(world, from as u64, len)?;
+                }
+                if !self.to.is_host() {
+                    check_given(world, to as u64, len)?;
+                }
+                Ok(match (self.from.is_host(), self.to.is_host()) {
+                    (false, false) => Work::CopyOnDevice {
+                        from: from as u64,
+                        to: to as u64,
+                        len,
+                    },
+                    (true, false) if world.memory.is_pinned(from, len) => {
+                        let to = to as u64;
+                        Work::CopyInPinned { to, from, len }
+                    }
+                    (true, false) => Work::CopyIn {
+                        to: to as u64,
+                        bytes: host_bytes(core::ptr::with_exposed_provenance(from), len)?,
+                    },
+                    (false, true) if world.memory.is_pinned(to, len) => {
+                        let from = from as u64;
+                        Work::CopyOut { from, to, len }
+                    }
+                    // From host to host, or to memory that only a wait lets be written.
+                    _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+                })
+            })
+            .collect()
+    }
+
+    fn give(&self, world: &mut World, stream: CUstream) -> Answer {
+        let stream = world.stream(stream.addr())?;
+        let work = Work::All(self.work(world)?);
+        world.give_or_capture(stream, work)
+    }
+
+    /// In the legacy default stream, with a wait.
+    fn make(&self, world: &mut World) -> Answer {
+        let current = world.current()?;
+        let legacy = world.context(current)?.legacy;
+        let to_host = !self.from.is_host() && self.to.is_host();
+        world.wait_for(|world| {
+            let work = if to_host {
+                Vec::new()
+            } else {
+                self.work(world)?
+            };
+            Ok(Some(world.give(legacy, Work::All(work), Vec::new())))
+        })?;
+        if to_host {
+            for (from, to) in self.rows() {
+                let to = core::ptr::with_exposed_provenance_mut(to);
+                copy_to_host(world, to, from as u64, self.width)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn copy_plane(world: &mut World, copy: *const CUDA_MEMCPY2D) -> Answer {
+    BoxCopy::of_plane(copy)?.make(world)
+}
+
+pub(super) fn copy_plane_async(
+    world: &mut World,
+    copy: *const CUDA_MEMCPY2D,
+    stream: CUstream,
+) -> Answer {
+    BoxCopy::of_plane(copy)?.give(world, stream)
+}
+
+pub(super) fn copy_volume(world: &mut World, copy: *const CUDA_MEMCPY3D) -> Answer {
+    BoxCopy::of_volume(copy)?.make(world)
+}
+
+pub(super) fn copy_volume_async(
+    world: &mut World,
+    copy: *const CUDA_MEMCPY3D,
+    stream: CUstream,
+) -> Answer {
+    BoxCopy::of_volume(copy)?.give(world, stream)
+}
+
+fn fill(
+    world: &mut World,
+    at: CUdeviceptr,
+    pitch: usize,
+    pattern: &[u8],
+    [width, height]: [usize; 2],
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let size = width * pattern.len();
+    if at % pattern.len() as u64 != 0 || (height > 1 && pitch < size) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut rows = Vec::new();
+    for row in 0..height {
+        let at = at + (row * pitch) as u64;
+        check_given(world, at, size)?;
+        let pattern = pattern.to_vec();
+        rows.push(Work::Fill {
+            at,
+            pattern,
+            count: width,
+        });
+    }
+    world.give_or_capture(stream, Work::All(rows))
+}
+
+pub(super) fn fill_8(
+    world: &mut World,
+    at: CUdeviceptr,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> Answer {
+    fill(world, at, pitch, &[value], [width, height], stream)
+}
+
+pub(super) fn fill_16(
+    world: &mut World,
+    at: CUdeviceptr,
+    pitch: usize,
+    value: u16,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> Answer {
+    let pattern = value.to_ne_bytes();
+    fill(world, at, pitch, &pattern, [width, height], stream)
+}
+
+pub(super) fn fill_32(
+    world: &mut World,
+    at: CUdeviceptr,
+    pitch: usize,
+    value: c_uint,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> Answer {
+    let pattern = value.to_ne_bytes();
+    fill(world, at, pitch, &pattern, [width, height], stream)
+}
+
+/// # Safety
+/// The array has an element of that number.
+unsafe fn element<T: Copy>(array: *const T, index: usize) -> T {
+    // SAFETY: the caller's promise.
+    let place = unsafe { array.add(index) };
+    // SAFETY: as above.
+    unsafe { place.read() }
+}
+
+/// Copies on the device, whose sources are read in the order of the stream.
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn copy_batch(
+    world: &mut World,
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    firsts: *mut usize,
+    sets: usize,
+    stream: CUstream,
+) -> Answer {
+    // The default streams take no batches.
+    if stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let stream = world.stream(stream.addr())?;
+    if count == 0 || sets == 0 || to.is_null() || from.is_null() || sizes.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the caller has a set of attributes there, or null.
+    let set = unsafe { attributes.as_ref() };
+    // SAFETY: the caller has a number there, or null.
+    let first = unsafe { firsts.as_ref() };
+    let in_order = set.is_some_and(|set| {
+        set.srcAccessOrder == CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    });
+    if !in_order || first != Some(&0) || sets != 1 {
+        mistake("a batch of copies with other attributes than are played here");
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if world
+        .streams
+        .get(stream)
+        .is_some_and(|its| its.capture.is_some())
+    {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let mut work = Vec::new();
+    for index in 0..count {
+        // SAFETY: the caller has `count` targets there.
+        let to = unsafe { element(to, index) };
+        // SAFETY: as above, sources.
+        let from = unsafe { element(from, index) };
+        // SAFETY: as above, sizes.
+        let len = unsafe { element(sizes, index) };
+        check_given(world, to, len)?;
+        check_given(world, from, len)?;
+        work.push(Work::CopyOnDevice { from, to, len });
+    }
+    world.give_or_capture(stream, Work::All(work))
+}
+
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn copy_batch_telling(
+    world: &mut World,
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    firsts: *mut usize,
+    sets: usize,
+    failed: &mut Out<usize>,
+    stream: CUstream,
+) -> Answer {
+    // That no copy in particular is at fault.
+    failed.set(usize::MAX);
+    copy_batch(
+        world, to, from, sizes, count, attributes, firsts, sets, stream,
+    )
+}

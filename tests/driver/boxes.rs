@@ -1,0 +1,227 @@
+use crate::common;
+use crate::need;
+use cuda_safe::{
+    CopyBatch, DeviceBuffer, Error, Extent, Invalid, PitchedBuffer, Region, Result, Stream,
+};
+
+/// 0, 1, 2, … in memory of a whole array.
+fn numbers(stream: &Stream, whole: Extent) -> DeviceBuffer<u16> {
+    let len = whole.width * whole.height * whole.depth;
+    let numbers: Vec<u16> = (0..len).map(|n| n as u16).collect();
+    DeviceBuffer::from_slice(stream, &numbers).expect("a copy")
+}
+
+/// What the numbers of a box of a whole array are.
+fn expected(whole: Extent, at: [usize; 3], part: Extent) -> Vec<u16> {
+    let [x, y, z] = at;
+    let mut numbers = Vec::new();
+    for k in z..z + part.depth {
+        for j in y..y + part.height {
+            for i in x..x + part.width {
+                numbers.push(((k * whole.height + j) * whole.width + i) as u16);
+            }
+        }
+    }
+    numbers
+}
+
+#[test]
+fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let cases = [
+        (Extent::plane(10, 8), [3, 2, 0], Extent::plane(4, 5)),
+        (Extent::plane(10, 8), [0, 7, 0], Extent::plane(10, 1)),
+        (Extent::volume(7, 5, 4), [2, 1, 1], Extent::volume(3, 4, 2)),
+        (Extent::volume(7, 5, 4), [6, 4, 0], Extent::volume(1, 1, 4)),
+    ];
+    for (whole, at, part) in cases {
+        let from = numbers(&stream, whole);
+        let len = part.width * part.height * part.depth;
+        let mut to = DeviceBuffer::<u16>::zeroed(&stream, len).expect("memory");
+        let [x, y, z] = at;
+        to.as_mut_slice()
+            .copy_box_from(part, Region::of(part), &from, Region::of(whole).at(x, y, z))
+            .expect("a copy");
+        assert_eq!(to.to_vec().expect("a copy"), expected(whole, at, part));
+    }
+}
+
+#[test]
+fn a_box_goes_to_the_device_and_back_and_leaves_its_surroundings() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    for depth in [1, 3] {
+        let whole = Extent::volume(6, 5, depth);
+        let part = Extent::volume(2, 3, depth);
+        let inside = Region::of(whole).at(3, 1, 0);
+        let values: Vec<u16> = (1000..).take(2 * 3 * depth).collect();
+        let mut buffer = numbers(&stream, whole);
+        buffer
+            .as_mut_slice()
+            .copy_box_from_slice(part, inside, &values, Region::of(part))
+            .expect("a copy");
+        let mut changed = expected(whole, [0; 3], whole);
+        let mut value = values.iter();
+        for z in 0..depth {
+            for y in 1..4 {
+                for x in 3..5 {
+                    changed[(z * 5 + y) * 6 + x] = *value.next().expect("as many");
+                }
+            }
+        }
+        assert_eq!(buffer.to_vec().expect("a copy"), changed);
+
+        let mut back = vec![7; 6 * 5 * depth];
+        buffer
+            .as_slice()
+            .copy_box_to_slice(part, inside, &mut back, inside)
+            .expect("a copy");
+        let kept = back.iter().filter(|value| **value == 7).count();
+        assert_eq!(kept, (30 - 6) * depth);
+        assert_eq!(back[6 + 3], 1000);
+    }
+}
+
+#[test]
+fn a_box_is_filled_in_units_of_1_2_and_4_bytes() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    fn filled<T>(stream: &Stream, value: T) -> Result<usize>
+    where
+        T: cuda_safe::bytemuck::Pod + PartialEq,
+    {
+        let whole = Extent::volume(5, 4, 2);
+        let mut buffer = DeviceBuffer::<T>::zeroed(stream, 40)?;
+        buffer.as_mut_slice().fill_box(
+            Extent::volume(3, 2, 2),
+            Region::of(whole).at(1, 1, 0),
+            value,
+        )?;
+        let all = buffer.to_vec()?;
+        Ok(all.iter().filter(|its| **its == value).count())
+    }
+    assert_eq!(filled(&stream, 0xa5u8).expect("a fill"), 12);
+    assert_eq!(filled(&stream, -2i16).expect("a fill"), 12);
+    assert_eq!(filled(&stream, 1.5f32).expect("a fill"), 12);
+    let error = filled(&stream, 1u64).expect_err("8 bytes");
+    assert!(matches!(error, Error::Invalid(why) if *why == Invalid::FillSize { size: 8 }));
+}
+
+#[test]
+fn a_box_outside_of_its_memory_is_refused() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 20).expect("memory");
+    let whole = Region::of(Extent::plane(5, 4));
+    let cases = [
+        (Extent::plane(5, 5), whole),
+        (Extent::plane(5, 4), whole.at(1, 0, 0)),
+        (Extent::volume(5, 4, 2), whole),
+        (Extent::plane(6, 2), whole),
+        (Extent::plane(1, 2), Region { pitch: 0, ..whole }),
+        (Extent::plane(usize::MAX, 2), whole),
+        (Extent::volume(1, 2, usize::MAX), whole),
+        (
+            Extent::plane(1, 2),
+            Region {
+                pitch: usize::MAX,
+                ..whole
+            },
+        ),
+        (Extent::plane(1, 1), whole.at(usize::MAX, 1, 1)),
+    ];
+    for (extent, region) in cases {
+        match buffer.as_mut_slice().fill_box(extent, region, 1) {
+            Err(Error::Invalid(invalid)) => {
+                let len = 20;
+                let expected = Invalid::Region {
+                    region,
+                    extent,
+                    len,
+                };
+                assert_eq!(*invalid, expected);
+            }
+            done => panic!("{extent:?}: {done:?}"),
+        }
+    }
+    // A single row, or none, lies wherever it fits.
+    let nowhere = Region {
+        offset: usize::MAX,
+        pitch: 0,
+        rows: 0,
+    };
+    let none = Extent::plane(0, 3);
+    let filled = buffer.as_mut_slice().fill_box(none, nowhere, 1);
+    filled.expect("nothing to fill");
+    let last = Region {
+        offset: 15,
+        pitch: 0,
+        rows: 0,
+    };
+    let row = Extent::plane(5, 1);
+    let filled = buffer.as_mut_slice().fill_box(row, last, 1);
+    filled.expect("the last row");
+    assert_eq!(buffer.to_vec().expect("a copy")[14..], [0, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn a_pitched_plane_is_aligned_by_the_driver() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut plane = PitchedBuffer::<f32>::zeroed(&stream, 100, 7).expect("memory");
+    assert_eq!(plane.extent(), Extent::plane(100, 7));
+    assert!(plane.pitch() >= 100);
+    assert_eq!(plane.as_slice().len(), plane.pitch() * 7);
+    assert_eq!(plane.to_vec().expect("a copy"), [0.0; 700]);
+    let numbers: Vec<f32> = (0..700).map(|n| n as f32).collect();
+    plane.copy_from_slice(&numbers).expect("a copy");
+    assert_eq!(plane.to_vec().expect("a copy"), numbers);
+    let third = plane.region().at(0, 2, 0).offset;
+    let row = plane.as_slice().slice(third..third + 100).expect("a row");
+    assert_eq!(row.to_vec().expect("a copy"), numbers[200..300]);
+    plane.fill(2.0).expect("a fill");
+    assert_eq!(plane.to_vec().expect("a copy"), [2.0; 700]);
+    assert!(plane.copy_from_slice(&numbers[1..]).is_err());
+    let empty = PitchedBuffer::<u8>::zeroed(&stream, 0, 5).expect("no memory");
+    assert!(empty.to_vec().expect("no copy").is_empty());
+    match PitchedBuffer::<[u8; 3]>::zeroed(&stream, 5, 5) {
+        Err(Error::Invalid(invalid)) => {
+            let pitch = None;
+            assert_eq!(*invalid, Invalid::PitchSize { size: 3, pitch });
+        }
+        done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn many_copies_go_to_the_stream_in_one_call() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let whole = Extent::plane(100, 1);
+    let from = numbers(&stream, whole);
+    let mut to = DeviceBuffer::<u16>::zeroed(&stream, 100).expect("memory");
+    let mut single = DeviceBuffer::<u16>::zeroed(&stream, 1).expect("memory");
+    let mut three = DeviceBuffer::<u16>::zeroed(&stream, 3).expect("memory");
+    let (mut low, mut high) = to.as_mut_slice().split_at(50).expect("two halves");
+    let mut batch = CopyBatch::new(&stream);
+    assert!(batch.is_empty());
+    batch
+        .push(low.reborrow(), from.slice(50..).expect("a half"))
+        .expect("a copy");
+    batch
+        .push(high.reborrow(), from.slice(..50).expect("a half"))
+        .expect("a copy");
+    batch
+        .push(&mut single, from.slice(7..8).expect("one"))
+        .expect("a copy");
+    let refused = batch.push(&mut three, &from);
+    assert!(refused.is_err(), "3 of 100");
+    assert_eq!(batch.len(), 3);
+    batch.submit().expect("the copies");
+    let mut swapped = expected(whole, [0; 3], whole);
+    swapped.rotate_left(50);
+    assert_eq!(to.to_vec().expect("a copy"), swapped);
+    assert_eq!(single.to_vec().expect("a copy"), [7]);
+    CopyBatch::new(&stream).submit().expect("nothing");
+}
