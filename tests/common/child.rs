@@ -40,8 +40,9 @@ pub(crate) fn in_child(environment: &[(&str, &str)], body: impl FnOnce()) {
         "the child failed ({}):\n{stdout}\n{stderr}",
         output.status
     );
-    // What the child skipped is skipped here.
-    for line in stderr.lines().filter(|line| line.starts_with("skipped ")) {
+    // What the child skipped is skipped here; and what it has to tell is told.
+    let is_told = |line: &&str| line.starts_with("skipped ") || line.starts_with("note: ");
+    for line in stderr.lines().filter(is_told) {
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }

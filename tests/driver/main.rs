@@ -26,3 +26,4 @@ mod settings;
 mod shared;
 mod slices;
 mod stream;
+mod stress;

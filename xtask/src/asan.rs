@@ -38,6 +38,8 @@ const LEAKING: &[&str] = &[
     "a_kernel_that_nobody_launched_is_dropped_when_it_is_replaced",
     // A test: it forgets a copy under way.
     "a_pending_copy_that_is_dropped_or_forgotten_does_no_harm",
+    // A test: after a fatal error nobody knows whether shared memory is still read.
+    "a_kernel_that_uses_memory_of_a_device_without_access_ends_the_driver",
     // Tests: the memory of a copy is stranded, a stream outlives its green context.
     "pinned_memory_is_stranded_if_nobody_knows_whether_its_copy_is_done",
     "lent_memory_is_stranded_if_nobody_knows_whether_its_copies_are_done",

@@ -1,0 +1,134 @@
+//! Many threads do everything at random: nothing crashes, fails, leaks, or differs from a model.
+//!
+//! `CUDA_STRESS_SECONDS=60` goes on for so long, `CUDA_STRESS_SEED=7` makes other decisions. What a
+//! thread decides hangs on the seed and its number alone, so the same seed does the same again; how
+//! the threads get in each other's way does not.
+
+mod actions;
+mod worker;
+
+use crate::common::{self, child};
+use crate::kernels::Scale;
+use crate::need;
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::{Context, ContextFlags, Device, Stream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use worker::{Item, Worker};
+
+const THREADS: u64 = 16;
+
+/// What each thread does unless it is told for how long.
+const STEPS: usize = 400;
+
+/// What the threads share.
+struct Arena {
+    /// The primary context and one of its own, each with a kernel.
+    contexts: Vec<(Context, Scale)>,
+    greens: Vec<GreenContext>,
+    streams: Mutex<Vec<Stream>>,
+    /// What a thread leaves for another, which may well drop it.
+    mailbox: Mutex<Vec<Item>>,
+    /// Host functions that were given to streams, and those that ran.
+    given: AtomicU64,
+    ran: Arc<AtomicU64>,
+}
+
+impl Arena {
+    fn new() -> Self {
+        let device = Device::get(0).expect("a device");
+        let primary = Context::primary(&device).expect("a context");
+        let own = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let contexts = [primary, own].map(|context| {
+            let scale = Scale::new(&context);
+            (context, scale)
+        });
+        Self {
+            contexts: contexts.into(),
+            greens: partitions(&device),
+            streams: Mutex::default(),
+            mailbox: Mutex::default(),
+            given: AtomicU64::new(0),
+            ran: Arc::default(),
+        }
+    }
+
+    fn scale(&self, context: &Context) -> &Scale {
+        let its = self.contexts.iter().find(|(its, _)| its == context);
+        &its.expect("there is no third").1
+    }
+}
+
+/// Green contexts of the device, if the driver has them.
+fn partitions(device: &Device) -> Vec<GreenContext> {
+    let Ok(resource) = SmResource::of_device(device) else {
+        return Vec::new();
+    };
+    let split = resource.split_by_count(SplitByCount {
+        max_groups: Some(3),
+        label: "stress".to_owned(),
+        ..SplitByCount::default()
+    });
+    let groups = split.expect("a split").groups;
+    let partition = |group| GreenContext::new([group]).expect("a partition");
+    groups.into_iter().map(partition).collect()
+}
+
+#[test]
+fn sixteen_threads_do_everything_at_random() {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        need!(common::gpu());
+        let number = |name| {
+            let text = std::env::var(name).ok()?;
+            Some(text.parse::<u64>().expect("a number"))
+        };
+        let seed = number("CUDA_STRESS_SEED").unwrap_or(1);
+        let until =
+            number("CUDA_STRESS_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));
+        let arena = Arena::new();
+        let steps: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let arena = &arena;
+                    scope.spawn(move || {
+                        let mut worker = Worker::new(arena, seed, thread);
+                        let more = |step| until.map_or(step < STEPS, |end| Instant::now() < end);
+                        let mut step = 0;
+                        while more(step) {
+                            let action = worker.choose(&actions::ALL);
+                            if let Err(error) = (action.run)(&mut worker) {
+                                let name = action.name;
+                                panic!(
+                                    "seed {seed}, thread {thread}, step {step}, {name}: {error}"
+                                );
+                            }
+                            step += 1;
+                        }
+                        step
+                    })
+                })
+                .collect();
+            let done = threads.into_iter().map(|thread| thread.join());
+            done.map(|steps| steps.expect("a thread panicked")).sum()
+        });
+        eprintln!("note: stress: seed {seed}, {THREADS} threads, {steps} steps");
+        end(arena);
+    });
+}
+
+/// All work is done, and nothing is left.
+fn end(arena: Arena) {
+    for (context, _) in &arena.contexts {
+        context.synchronize().expect("all work is right");
+    }
+    let (given, ran) = (arena.given.load(Ordering::SeqCst), arena.ran.clone());
+    assert_eq!(ran.load(Ordering::SeqCst), given, "host functions");
+    drop(arena);
+    assert_eq!(cuda_safe::leaked(), 0);
+    if common::is_software() {
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::alive(), cuda_sim::Alive::default());
+    }
+}

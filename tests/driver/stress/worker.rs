@@ -1,0 +1,115 @@
+//! A thread of the stress test: its decisions, and what it has.
+
+use super::Arena;
+use super::actions::Action;
+use cuda_safe::{DeviceBuffer, Event, Pending, Result, SharedBuffer, SharedReader, Stream};
+
+/// Something with what is known of it.
+pub(super) enum Item {
+    Buffer(Known),
+    Shared(SharedBuffer<i32>, Vec<i32>),
+    Reader(SharedReader<i32>, Vec<i32>),
+    /// A copy under way, and what its memory will hold then.
+    Pending(Pending<i32>, Vec<i32>),
+    Event(Event),
+}
+
+/// A buffer, and what is in it.
+pub(super) struct Known {
+    pub(super) buffer: DeviceBuffer<i32>,
+    pub(super) elements: Vec<i32>,
+}
+
+impl Known {
+    pub(super) fn check(&self) -> Result<()> {
+        assert_eq!(self.buffer.to_vec()?, self.elements);
+        Ok(())
+    }
+}
+
+pub(super) struct Worker<'a> {
+    pub(super) arena: &'a Arena,
+    pub(super) items: Vec<Item>,
+    random: u64,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(arena: &'a Arena, seed: u64, thread: u64) -> Self {
+        Self {
+            arena,
+            items: Vec::new(),
+            random: seed.wrapping_mul(0xd134_2543_de82_ef95) ^ thread,
+        }
+    }
+
+    /// Splitmix64.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+
+    pub(super) fn choose<'b>(&mut self, actions: &'b [Action]) -> &'b Action {
+        &actions[self.below(actions.len())]
+    }
+
+    /// One of the streams that there are; a new one, if there is none.
+    pub(super) fn stream(&mut self) -> Result<Stream> {
+        let number = self.below(1 << 20);
+        let streams = self.arena.streams.lock().expect("no thread panicked");
+        match streams.len() {
+            0 => self.arena.contexts[0].0.stream(),
+            len => Ok(streams[number % len].clone()),
+        }
+    }
+
+    /// As [`stream`](Self::stream), of the same context as another.
+    pub(super) fn stream_beside(&mut self, other: &Stream) -> Result<Stream> {
+        let stream = self.stream()?;
+        if stream.context() == other.context() {
+            return Ok(stream);
+        }
+        other.context().stream()
+    }
+
+    /// Numbers of a small length, and seldom of a larger one.
+    pub(super) fn numbers(&mut self) -> Vec<i32> {
+        let most = if self.below(16) == 0 { 1 << 14 } else { 64 };
+        let len = self.below(most);
+        let start = self.below(1 << 16) as i32;
+        (start..).take(len).collect()
+    }
+
+    /// Takes an item that `is_right` out of those of this thread.
+    pub(super) fn take<T>(&mut self, is_right: impl Fn(Item) -> Result<T, Item>) -> Option<T> {
+        if self.items.is_empty() {
+            return None;
+        }
+        let at = self.below(self.items.len());
+        match is_right(self.items.swap_remove(at)) {
+            Ok(found) => Some(found),
+            Err(other) => {
+                self.items.push(other);
+                None
+            }
+        }
+    }
+
+    pub(super) fn take_buffer(&mut self) -> Option<Known> {
+        self.take(|item| match item {
+            Item::Buffer(known) => Ok(known),
+            other => Err(other),
+        })
+    }
+
+    /// Keeps an item; of too many, one is dropped.
+    pub(super) fn keep(&mut self, item: Item) {
+        self.items.push(item);
+        if self.items.len() > 12 {
+            let at = self.below(self.items.len());
+            drop(self.items.swap_remove(at));
+        }
+    }
+}
