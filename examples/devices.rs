@@ -81,7 +81,7 @@ fn describe(device: &Device) -> Result<()> {
             .map_or("unknown", yes_no)
     );
     match SmResource::of_device(device) {
-        Ok(sms) => match sms.min_partition_size() {
+        Ok(sms) => match sms.properties().min_partition_size {
             Some(size) => println!("  green contexts: partitions of {size} SMs and more"),
             None => println!("  green contexts: yes"),
         },

@@ -5,6 +5,7 @@
 //!    what it splits, and a group goes into one green context: partitions of one split share no SM,
 //!    by ownership. (A second split of the device would hand out the same SMs again; it is refused
 //!    while parts of the first are in use, unless [`Overlap::Allow`] is given.)
+//!    [`SmResource::partition`] does this for sizes that one wishes, as well as the driver can.
 //! 3. [`GreenContext::new`] makes a partition of one or several groups.
 //! 4. Work given to a [`GreenContext::stream`] runs on the partition's SMs.
 //!
@@ -23,8 +24,14 @@
 
 mod claim;
 mod context;
+mod exact;
+mod partition;
 mod resource;
+mod split;
 
 pub use claim::Overlap;
 pub use context::GreenContext;
-pub use resource::{SmGroup, SmResource, Split, SplitByCount, SplitFlags};
+pub use exact::{ExactSplit, GroupFlags, GroupRequest};
+pub use partition::{EqualSplit, Method, Part, Partitioning, Partitions, Plan, PlannedPart, Wish};
+pub use resource::{Granularity, SmGroup, SmProperties, SmResource};
+pub use split::{Split, SplitByCount, SplitFlags};

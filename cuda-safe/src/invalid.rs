@@ -25,6 +25,27 @@ pub enum Invalid {
     SplitFlagsNeedNewerDriver { driver: cuda_sys::CudaVersion },
     /// Parts of the device's multiprocessors are in use under another split.
     SplitInUse { device: i32, holder: String },
+    /// A group of an exact split that there cannot be.
+    GroupRequest {
+        index: usize,
+        sm_count: u32,
+        coscheduled: u32,
+        rule: &'static str,
+    },
+    /// Flags of a group that are newer than the driver.
+    GroupFlagsNeedNewerDriver {
+        since: cuda_sys::CudaVersion,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// More than one partition of all that the others leave.
+    SeveralRests,
+    /// Partitions that the multiprocessors cannot be split into; the driver, if it is one that does
+    /// not compose a partition of several groups.
+    NoSuchPartitions {
+        wishes: Vec<Option<u32>>,
+        sm_count: u32,
+        single: Option<cuda_sys::CudaVersion>,
+    },
     /// Groups of different splits or devices in one green context.
     GroupsOfDifferentSplits,
     /// Several groups in one green context on a driver of CUDA 12.4.
@@ -146,6 +167,46 @@ impl fmt::Display for Invalid {
                 f.write_str(
                     ": a second split would hand out the same ones (Overlap::Allow does so)",
                 )
+            }
+            Self::GroupRequest {
+                index,
+                sm_count,
+                coscheduled,
+                rule,
+            } => {
+                write!(f, "group {index} of {sm_count} multiprocessors")?;
+                if *coscheduled != 0 {
+                    write!(f, ", {coscheduled} to a cluster")?;
+                }
+                write!(f, ": {rule}")
+            }
+            Self::GroupFlagsNeedNewerDriver { since, driver } => write!(
+                f,
+                "flags of the group need CUDA {since}; this driver offers {driver}"
+            ),
+            Self::SeveralRests => {
+                f.write_str("only one partition can have all that the others leave")
+            }
+            Self::NoSuchPartitions {
+                wishes,
+                sm_count,
+                single,
+            } => {
+                let wish =
+                    |wish: &Option<u32>| wish.map_or("the rest".to_owned(), |n| n.to_string());
+                let wishes: Vec<String> = wishes.iter().map(wish).collect();
+                write!(
+                    f,
+                    "{sm_count} multiprocessors cannot be split into partitions of {}",
+                    wishes.join(", ")
+                )?;
+                match single {
+                    None => Ok(()),
+                    Some(driver) => write!(
+                        f,
+                        ": partitions of several groups need CUDA 12.5; this driver offers {driver}"
+                    ),
+                }
             }
             Self::GroupsOfDifferentSplits => f.write_str(
                 "a green context takes groups of one split of one device: others may be the same \

@@ -15,18 +15,19 @@ pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod peer;
 pub(crate) mod settings;
+pub(crate) mod split;
 pub(crate) mod stream;
 
 use crate::call::{Class, call};
 use crate::world::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUatomicOperation, CUcontext, CUctxCreateParams, CUdevResource,
-    CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute,
-    CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUfunction,
-    CUgraph, CUgreenCtx, CUhostFn, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUlimit,
-    CUmemcpyAttributes, CUmodule, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
-    CUuuid,
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUatomicOperation, CUcontext,
+    CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
+    CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam,
+    CUexecAffinityType, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx, CUhostFn, CUjit_option,
+    CUkernel, CUlibrary, CUlibraryOption, CUlimit, CUmemcpyAttributes, CUmodule, CUresult,
+    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
 };
 
 /// A place for one value that the caller gave, or null. No reference: C may give one place twice.
@@ -219,6 +220,9 @@ functions! { find_newest newest
 
     Usual cuDeviceGetDevResource(device: val CUdevice, resource: out CUdevResource, kind: val CUdevResourceType) => green::device_resource;
     Usual cuGreenCtxGetDevResource(green: val CUgreenCtx, resource: out CUdevResource, kind: val CUdevResourceType) => green::resource;
+    Usual cuCtxGetDevResource(context: val CUcontext, resource: out CUdevResource, kind: val CUdevResourceType) => green::context_resource;
+    Usual cuStreamGetDevResource(stream: val CUstream, resource: out CUdevResource, kind: val CUdevResourceType) => green::stream_resource;
+    Usual cuDevSmResourceSplit(groups: val *mut CUdevResource, count: val c_uint, input: val *const CUdevResource, remainder: out CUdevResource, flags: val c_uint, requests: val *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS) => split::exact;
     Usual cuDevSmResourceSplitByCount(groups: val *mut CUdevResource, count: inout c_uint, input: val *const CUdevResource, remainder: out CUdevResource, flags: val c_uint, min: val c_uint) => green::split_by_count;
     Usual cuDevResourceGenerateDesc(descriptor: out CUdevResourceDesc, resources: val *mut CUdevResource, count: val c_uint) => green::descriptor;
     Usual cuGreenCtxCreate(green: out CUgreenCtx, descriptor: val CUdevResourceDesc, device: val CUdevice, flags: val c_uint) => green::create;

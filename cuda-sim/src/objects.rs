@@ -42,6 +42,8 @@ pub(crate) struct Green {
     pub(crate) sms: BTreeSet<u32>,
     /// As the driver counts, which is more where groups overlap.
     pub(crate) sm_count: u32,
+    /// The ids of the green contexts that it is a part of.
+    pub(crate) wholes: Vec<u64>,
     /// The context that stands for it, of `cuCtxFromGreenCtx`.
     pub(crate) view: usize,
 }

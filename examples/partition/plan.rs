@@ -3,7 +3,9 @@
 use crate::Error;
 use crate::ask::Ask;
 use cuda_safe::Device;
-use cuda_safe::green::{SmGroup, SmResource, SplitByCount, SplitFlags};
+use cuda_safe::green::{Partitioning, SmGroup, SmResource, SplitByCount, SplitFlags, Wish};
+
+const LABEL: &str = "the example";
 
 /// The SMs for one partition.
 pub(crate) struct Part {
@@ -29,13 +31,7 @@ pub(crate) fn make(device: &Device, ask: &Ask) -> Result<Plan, Error> {
             max_groups,
             flags,
         } => by_count(resource, *min, *max_groups, *flags)?,
-        Ask::Groups(sizes) => match sizes.as_slice() {
-            // Equal sizes are what the driver's split is made for.
-            [first, rest @ ..] if rest.iter().all(|size| size == first) => {
-                equal(resource, *first, sizes.len())?
-            }
-            sizes => composed(resource, sizes)?,
-        },
+        Ask::Groups(sizes) => of_sizes(resource, sizes)?,
     };
     let given: u32 = parts
         .iter()
@@ -59,7 +55,7 @@ fn by_count(
         min,
         max_groups,
         flags,
-        label: "the example".to_owned(),
+        label: LABEL.to_owned(),
         ..Default::default()
     })?;
     let part = |group| Part {
@@ -71,59 +67,27 @@ fn by_count(
 
 /// The largest two equal groups.
 fn halves(resource: SmResource) -> Result<Vec<Part>, Error> {
-    let half = resource.sm_count() / 2;
-    for min in (1..=half).rev() {
-        if resource.count_groups(min, SplitFlags::empty())? >= 2 {
-            let mut parts = by_count(resource, min, Some(2), SplitFlags::empty())?;
-            for part in &mut parts {
-                part.asked = half;
-            }
-            return Ok(parts);
-        }
+    let (sms, none) = (resource.sm_count(), SplitFlags::empty());
+    let splits = resource.equal_splits(none)?;
+    let Some(split) = splits.iter().rev().find(|split| split.groups >= 2) else {
+        return Err(format!("the {sms} SMs of this device cannot be split in two").into());
+    };
+    let mut parts = by_count(resource, split.sm_count, Some(2), none)?;
+    for part in &mut parts {
+        part.asked = sms / 2;
     }
-    Err(format!(
-        "the {} SMs of this device cannot be split in two",
-        resource.sm_count()
-    )
-    .into())
+    Ok(parts)
 }
 
-fn equal(resource: SmResource, size: u32, count: usize) -> Result<Vec<Part>, Error> {
-    let possible = resource.count_groups(size, SplitFlags::empty())?;
-    let wanted = u32::try_from(count)?;
-    if possible < wanted {
-        return Err(format!(
-            "{wanted} groups of at least {size} SMs are asked for, and {} SMs give {possible}",
-            resource.sm_count()
-        )
-        .into());
-    }
-    by_count(resource, size, Some(wanted), SplitFlags::empty())
-}
-
-/// Unequal groups, composed of the smallest ones that the driver splits into.
-fn composed(resource: SmResource, sizes: &[u32]) -> Result<Vec<Part>, Error> {
-    let sms = resource.sm_count();
-    let split = resource.split_by_count(SplitByCount {
-        label: "the example".to_owned(),
+fn of_sizes(resource: SmResource, sizes: &[u32]) -> Result<Vec<Part>, Error> {
+    let partitions = resource.partition(&Partitioning {
+        wishes: sizes.iter().map(|size| Wish::Sms(*size)).collect(),
+        label: LABEL.to_owned(),
         ..Default::default()
     })?;
-    let Some(unit) = split.groups.first().map(SmGroup::sm_count) else {
-        return Err("the device gives no group at all".into());
+    let part = |(part, asked): (cuda_safe::green::Part, &u32)| Part {
+        asked: *asked,
+        groups: part.groups,
     };
-    let units = |size: &u32| size.div_ceil(unit) as usize;
-    let wanted: usize = sizes.iter().map(units).sum();
-    if wanted > split.groups.len() {
-        return Err(format!(
-            "these groups take {wanted} units of {unit} SMs, and {sms} SMs give {}",
-            split.groups.len()
-        )
-        .into());
-    }
-    let mut groups = split.groups.into_iter();
-    let part = |size: &u32| Part {
-        asked: *size,
-        groups: groups.by_ref().take(units(size)).collect(),
-    };
-    Ok(sizes.iter().map(part).collect())
+    Ok(partitions.parts.into_iter().zip(sizes).map(part).collect())
 }

@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One test at a time splits the device.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A device with green contexts, or a skip.
-fn resource() -> Option<SmResource> {
+pub(crate) fn resource() -> Option<SmResource> {
     let device = common::gpu()?;
     match SmResource::of_device(&device) {
         Ok(resource) => Some(resource),
@@ -26,18 +26,18 @@ fn resource() -> Option<SmResource> {
     }
 }
 
-fn again(device: &Device) -> SmResource {
+pub(crate) fn again(device: &Device) -> SmResource {
     SmResource::of_device(device).expect("it worked before")
 }
 
-fn refusal(error: Error) -> Invalid {
+pub(crate) fn refusal(error: Error) -> Invalid {
     match error {
         Error::Invalid(invalid) => *invalid,
         other => panic!("{other}"),
     }
 }
 
-fn smallest(resource: SmResource) -> Split {
+pub(crate) fn smallest(resource: SmResource) -> Split {
     resource
         .split_by_count(SplitByCount::default())
         .expect("a split")
@@ -51,8 +51,20 @@ fn the_resource_is_all_sms_of_the_device() {
         .attribute(cuda_safe::attribute::MULTIPROCESSOR_COUNT);
     assert_eq!(resource.sm_count(), sms.expect("known"));
     if cuda_safe::version().expect("a driver") >= cuda_safe::CudaVersion::new(13, 0) {
-        assert!(resource.min_partition_size().expect("told since 13.0") >= 1);
-        assert!(resource.coscheduled_alignment().expect("told since 13.0") >= 1);
+        assert!(
+            resource
+                .properties()
+                .min_partition_size
+                .expect("told since 13.0")
+                >= 1
+        );
+        assert!(
+            resource
+                .properties()
+                .coscheduled_alignment
+                .expect("told since 13.0")
+                >= 1
+        );
     }
 }
 

@@ -18,6 +18,7 @@ mod kernels;
 mod launch;
 mod memory;
 mod module;
+mod partition;
 mod peer;
 mod probes;
 mod recorded;

@@ -2,6 +2,7 @@
 //!
 //! Not a promise: other processes, other copies of this crate and foreign code are not seen.
 
+use super::GreenContext;
 use crate::device::Device;
 use crate::error::Result;
 use crate::invalid::Invalid;
@@ -22,6 +23,20 @@ pub enum Overlap {
 pub(super) struct Claim {
     device: Device,
     label: String,
+    /// Of a split of a group: the green context whose SMs these are.
+    #[allow(dead_code, reason = "held, not read")]
+    whole: Option<GreenContext>,
+}
+
+impl Claim {
+    /// For a split of the SMs of a green context, which the device's claim is for already.
+    pub(super) fn within(whole: GreenContext, label: &str) -> Arc<Self> {
+        Arc::new(Self {
+            device: whole.device(),
+            label: label.to_owned(),
+            whole: Some(whole),
+        })
+    }
 }
 
 static CLAIMS: Mutex<Vec<Weak<Claim>>> = Mutex::new(Vec::new());
@@ -46,6 +61,7 @@ pub(super) fn claim(device: Device, label: &str, overlap: Overlap) -> Result<Arc
     let claim = Arc::new(Claim {
         device,
         label: label.to_owned(),
+        whole: None,
     });
     claims.push(Arc::downgrade(&claim));
     Ok(claim)

@@ -1,6 +1,6 @@
 //! Green contexts.
 
-use super::resource::{SmGroup, together};
+use super::resource::{Part, SmGroup, together};
 use crate::call::{call, newest_or};
 use crate::context::Context;
 use crate::device::Device;
@@ -89,6 +89,15 @@ impl GreenContext {
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn sm_count(&self) -> u32 {
         self.inner.sm_count
+    }
+
+    /// `cuGreenCtxGetDevResource(context, &resource, kind)`: a resource of the partition.
+    pub(super) fn get_resource(
+        &self,
+        place: &mut CUdevResource,
+        kind: CUdevResourceType,
+    ) -> Result<()> {
+        self.inner.get_resource(place, kind)
     }
 
     /// `cuGreenCtxGetId(context, &id)`: a number that no other green context of this process has
@@ -195,7 +204,7 @@ impl Made {
             }),
         };
         // The driver's own count, which a caller is to see if it should differ.
-        if let Ok(count) = inner.query_sm_count() {
+        if let Some(count) = inner.query_sm_count() {
             inner.sm_count = count;
         }
         GreenContext {
@@ -209,14 +218,17 @@ impl Inner {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `cuGreenCtxGetDevResource(context, &resource, SM)`.
-    fn query_sm_count(&self) -> Result<u32> {
+    fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
+        let _lock = self.lock();
+        // SAFETY: the green context is alive, and the pointer is to a borrowed resource.
+        unsafe { call!(cuGreenCtxGetDevResource(self.raw, &raw mut *place, kind)) }
+    }
+
+    fn query_sm_count(&self) -> Option<u32> {
         let mut resource = CUdevResource::default();
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        // SAFETY: the green context is alive, and the pointer is to a local.
-        unsafe { call!(cuGreenCtxGetDevResource(self.raw, &raw mut resource, kind)) }?;
-        // SAFETY: an SM resource, which the driver has just filled in; the record is of integers.
-        Ok(unsafe { resource.__bindgen_anon_1.sm }.smCount)
+        self.get_resource(&mut resource, kind).ok()?;
+        Some(Part::new(resource)?.sm_count())
     }
 }
 

@@ -1,36 +1,36 @@
-//! Multiprocessors as a resource: asked for, split.
+//! Multiprocessors as a resource: what there is, and what is known of it.
 
-use super::claim::{Claim, Overlap, claim};
-use crate::call::call;
+use super::GreenContext;
+use super::claim::Claim;
+use super::exact::GroupFlags;
+use crate::call::{call, without_current};
+use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::error::{Error, Rejected, Result};
+use crate::error::{Error, Result};
 use crate::invalid::Invalid;
-use crate::release;
-use bitflags::bitflags;
-use cuda_sys::{
-    CUdevResource, CUdevResourceType, CUdevSmResource, CUdevSmResourceSplitByCount_flags,
-    CudaVersion,
-};
+use crate::stream::Stream;
+use cuda_sys::{CUdevResource, CUdevResourceType, CUdevSmResource, CudaVersion};
 use std::fmt;
 use std::sync::Arc;
 
-/// All multiprocessors (SMs) of a device, not yet split.
+/// Multiprocessors (SMs) that can be split.
 pub struct SmResource {
-    device: Device,
-    part: Part,
+    pub(super) device: Device,
+    pub(super) part: Part,
 }
 
 /// Some of a device's SMs, out of a [split](SmResource::split_by_count); for one
 /// [`GreenContext`](super::GreenContext).
 pub struct SmGroup {
-    device: Device,
-    part: Part,
-    claim: Arc<Claim>,
+    pub(super) device: Device,
+    pub(super) part: Part,
+    pub(super) claim: Arc<Claim>,
 }
 
 /// The driver's description. Opaque but for the SM fields: copied whole, never made up.
-struct Part {
+#[derive(Clone)]
+pub(super) struct Part {
     raw: Box<CUdevResource>,
 }
 
@@ -41,52 +41,61 @@ unsafe impl Send for Part {}
 unsafe impl Sync for Part {}
 
 impl Part {
+    /// Of a resource that the driver has filled in; none if it is no SM resource: an empty remainder
+    /// has no type.
+    pub(super) fn new(raw: CUdevResource) -> Option<Self> {
+        let is_sm = raw.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        is_sm.then(|| Self { raw: raw.into() })
+    }
+
+    pub(super) fn raw(&self) -> &CUdevResource {
+        &self.raw
+    }
+
     fn sm(&self) -> CUdevSmResource {
         // SAFETY: every Part is an SM resource that the driver has filled in, and the record is
         // of integers.
         unsafe { self.raw.__bindgen_anon_1.sm }
     }
-}
 
-bitflags! {
-    /// How [`SmResource::split_by_count`] chooses. Since CUDA 12.5; one of them at a time.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct SplitFlags: u32 {
-        /// Finer groups, of SMs that need not be able to run a cluster together.
-        const IGNORE_SM_COSCHEDULING =
-            CUdevSmResourceSplitByCount_flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0;
-        /// Groups for the largest clusters, on compute capability 9.0 and later.
-        const MAX_POTENTIAL_CLUSTER_SIZE =
-            CUdevSmResourceSplitByCount_flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
+    pub(super) fn sm_count(&self) -> u32 {
+        self.sm().smCount
+    }
+
+    fn properties(&self) -> SmProperties {
+        let sm = self.sm();
+        let driver = driver::version().ok();
+        let since = |major, minor| driver >= Some(CudaVersion::new(major, minor));
+        SmProperties {
+            min_partition_size: since(13, 0).then_some(sm.minSmPartitionSize),
+            coscheduled_alignment: since(13, 0).then_some(sm.smCoscheduledAlignment),
+            flags: since(13, 1).then(|| GroupFlags::from_bits_retain(sm.flags)),
+            locality_domain: since(13, 4).then_some(sm.localityDomainId),
+        }
     }
 }
 
-/// What [`SmResource::split_by_count`] is asked for. The default: as many groups as there can be,
-/// of the smallest size.
-#[derive(Clone, Debug, Default)]
-pub struct SplitByCount {
-    /// SMs that a group has at least; the driver rounds up to its granularity. 0: the smallest
-    /// group.
-    pub min: u32,
-    /// Groups, at most; none: as many as there can be.
-    pub max_groups: Option<u32>,
-    /// How to choose.
-    pub flags: SplitFlags,
-    /// Whether SMs that are in use under another split may be handed out again.
-    pub overlap: Overlap,
-    /// What the split is for: what a second one is told that is refused.
-    pub label: String,
-    #[doc(hidden)]
-    pub _non_exhaustive: (),
+/// What the driver tells of SMs beside their number; none for what it is too old to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SmProperties {
+    /// SMs that a partition has at least. Since CUDA 13.0.
+    pub min_partition_size: Option<u32>,
+    /// The number whose multiples give groups that run clusters together. Since CUDA 13.0.
+    pub coscheduled_alignment: Option<u32>,
+    /// How the group was made. Since CUDA 13.1.
+    pub flags: Option<GroupFlags>,
+    /// The part of the device whose memory is near. Since CUDA 13.4.
+    pub locality_domain: Option<u32>,
 }
 
-/// The outcome of a split.
-#[derive(Debug)]
-pub struct Split {
-    /// Groups of equal size.
-    pub groups: Vec<SmGroup>,
-    /// What was left over, without guarantees on clusters.
-    pub remainder: Option<SmGroup>,
+/// The smallest partition, and what the sizes of partitions are multiples of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granularity {
+    /// SMs of the smallest partition.
+    pub min: u32,
+    /// What sizes are multiples of.
+    pub multiple: u32,
 }
 
 impl SmResource {
@@ -99,14 +108,81 @@ impl SmResource {
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
         driver::init()?;
-        let mut raw = CUdevResource::default();
-        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGetDevResource(device.as_raw(), &raw mut raw, kind)) }?;
-        Ok(Self {
-            device: *device,
-            part: Part { raw: raw.into() },
+        Self::ask(*device, "cuDeviceGetDevResource", |place, kind| {
+            // SAFETY: the pointer is to a borrowed resource.
+            unsafe {
+                call!(cuDeviceGetDevResource(
+                    device.as_raw(),
+                    &raw mut *place,
+                    kind
+                ))
+            }
         })
+    }
+
+    /// `cuCtxGetDevResource(context, &resource, SM)`: the SMs that work of a context may use: those
+    /// of the device, or fewer under MPS.
+    ///
+    /// # Errors
+    /// The driver is older.
+    ///
+    /// Since CUDA 12.4.
+    #[doc(alias = "cuCtxGetDevResource")]
+    pub fn of_context(context: &Context) -> Result<Self> {
+        Self::ask(context.device(), "cuCtxGetDevResource", |place, kind| {
+            // SAFETY: the context is alive, and the pointer is to a borrowed resource.
+            unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *place, kind)) }
+        })
+    }
+
+    /// `cuGreenCtxGetDevResource(green, &resource, SM)`: the SMs of a partition. (To split them,
+    /// [`SmGroup::split_by_count`] takes the group before it becomes a partition.)
+    ///
+    /// # Errors
+    /// The driver is older.
+    ///
+    /// Since CUDA 12.4.
+    #[doc(alias = "cuGreenCtxGetDevResource")]
+    pub fn of_green_context(green: &GreenContext) -> Result<Self> {
+        Self::ask(green.device(), "cuGreenCtxGetDevResource", |place, kind| {
+            green.get_resource(place, kind)
+        })
+    }
+
+    /// `cuStreamGetDevResource(stream, &resource, SM)`: the SMs that work of a stream may use.
+    ///
+    /// # Errors
+    /// The driver is older.
+    ///
+    /// Since CUDA 13.1.
+    #[doc(alias = "cuStreamGetDevResource")]
+    pub fn of_stream(stream: &Stream) -> Result<Self> {
+        let device = stream.context().device();
+        Self::ask(device, "cuStreamGetDevResource", |place, kind| {
+            without_current(stream.context(), || {
+                // SAFETY: the stream is alive, and the pointer is to a borrowed resource.
+                unsafe {
+                    call!(cuStreamGetDevResource(
+                        stream.as_raw(),
+                        &raw mut *place,
+                        kind
+                    ))
+                }
+            })
+        })
+    }
+
+    fn ask(
+        device: Device,
+        function: &'static str,
+        get: impl FnOnce(&mut CUdevResource, CUdevResourceType) -> Result<()>,
+    ) -> Result<Self> {
+        let mut raw = CUdevResource::default();
+        get(&mut raw, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
+        match Part::new(raw) {
+            Some(part) => Ok(Self { device, part }),
+            None => Err(unexpected(function)),
+        }
     }
 
     /// The device.
@@ -116,137 +192,40 @@ impl SmResource {
 
     /// How many SMs there are.
     pub fn sm_count(&self) -> u32 {
-        self.part.sm().smCount
+        self.part.sm_count()
     }
 
-    /// SMs that a partition has at least; none on drivers before CUDA 13.0, which do not tell.
-    pub fn min_partition_size(&self) -> Option<u32> {
-        told(self.part.sm().minSmPartitionSize)
+    /// What else the driver tells.
+    pub fn properties(&self) -> SmProperties {
+        self.part.properties()
     }
 
-    /// The number whose multiples give groups that run clusters together; none on drivers before
-    /// CUDA 13.0, which do not tell.
-    pub fn coscheduled_alignment(&self) -> Option<u32> {
-        told(self.part.sm().smCoscheduledAlignment)
-    }
-
-    /// `cuDevSmResourceSplitByCount(NULL, &count, …)`: how many groups a split would give,
-    /// without splitting.
+    /// The smallest partition and the sizes that there are: as the driver tells them from CUDA 13.0
+    /// on, before that by the compute capability.
     ///
     /// # Errors
-    /// As for [`split_by_count`](Self::split_by_count).
-    ///
-    /// Since CUDA 12.4.
-    pub fn count_groups(&self, min: u32, flags: SplitFlags) -> Result<u32> {
-        self.check(min, flags)?;
-        let mut count = 0;
-        let input = &raw const *self.part.raw;
-        let nothing = std::ptr::null_mut();
-        // SAFETY: without a place for groups and remainder the driver only counts; the other
-        // pointers are to a live description and a local.
-        unsafe {
-            call!(cuDevSmResourceSplitByCount(
-                nothing,
-                &raw mut count,
-                input,
-                nothing,
-                flags.bits(),
-                min
-            ))
-        }?;
-        Ok(count)
-    }
-
-    /// `cuDevSmResourceSplitByCount(groups, &count, resource, &remainder, flags, min)`: splits
-    /// into disjoint groups of equal size.
-    ///
-    /// The driver rounds `min` up to its granularity, at most to all SMs, and may give fewer
-    /// groups than SMs / `min` (an H200 with 132 SMs: 15 groups of 8 and 12 left over).
-    ///
-    /// # Errors
-    /// With the resource given back: [`Invalid::SplitAboveResource`], [`Invalid::NoGroups`],
-    /// [`Invalid::SplitFlags`], [`Invalid::SplitInUse`]; the driver is older.
-    ///
-    /// Since CUDA 12.4.
-    #[doc(alias = "cuDevSmResourceSplitByCount")]
-    pub fn split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
-        match self.try_split(&split) {
-            Ok(split) => Ok(split),
-            Err(error) => Err(Rejected::new(error, self)),
+    /// The compute capability cannot be asked for.
+    pub fn granularity(&self) -> Result<Granularity> {
+        let told = self.properties();
+        let known = told.min_partition_size.zip(told.coscheduled_alignment);
+        if let Some((min, multiple)) = known.filter(|(min, multiple)| *min != 0 && *multiple != 0) {
+            return Ok(Granularity { min, multiple });
         }
-    }
-
-    fn try_split(&self, split: &SplitByCount) -> Result<Split> {
-        if split.max_groups == Some(0) {
-            return Err(Invalid::NoGroups.into());
-        }
-        let possible = self.count_groups(split.min, split.flags)?;
-        let mut count = split.max_groups.map_or(possible, |max| max.min(possible));
-        if count == 0 {
-            return Err(Invalid::NoGroups.into());
-        }
-        // A green context that waits for its release has these SMs as well.
-        release::drain();
-        let claim = claim(self.device, &split.label, split.overlap)?;
-
-        let mut groups = vec![CUdevResource::default(); count as usize];
-        let mut remainder = CUdevResource::default();
-        let input = &raw const *self.part.raw;
-        let first = groups.as_mut_ptr();
-        // SAFETY: the array has room for `count` groups; the other pointers are to a live
-        // description and to locals.
-        unsafe {
-            call!(cuDevSmResourceSplitByCount(
-                first,
-                &raw mut count,
-                input,
-                &raw mut remainder,
-                split.flags.bits(),
-                split.min
-            ))
-        }?;
-        groups.truncate(count as usize);
-
-        let group = |raw| SmGroup {
-            device: self.device,
-            part: Part { raw: Box::new(raw) },
-            claim: Arc::clone(&claim),
+        let (min, multiple) = match self.device.compute_capability()?.0 {
+            0..=6 => (1, 1),
+            7 => (2, 2),
+            8 => (4, 2),
+            _ => (8, 8),
         };
-        // An empty remainder has no type.
-        let some_left = remainder.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        Ok(Split {
-            remainder: some_left.then(|| group(remainder)),
-            groups: groups.into_iter().map(group).collect(),
-        })
-    }
-
-    /// The rules that real drivers do not check, or answer with a bare code.
-    fn check(&self, min: u32, flags: SplitFlags) -> Result<()> {
-        const FLAGS_SINCE: CudaVersion = CudaVersion::new(12, 5);
-        if min > self.sm_count() {
-            return Err(Invalid::SplitAboveResource {
-                min,
-                sm_count: self.sm_count(),
-            }
-            .into());
-        }
-        if flags.is_all() || !SplitFlags::all().contains(flags) {
-            return Err(Invalid::SplitFlags {
-                flags: flags.bits(),
-            }
-            .into());
-        }
-        let driver = driver::version()?;
-        if !flags.is_empty() && driver < FLAGS_SINCE {
-            return Err(Invalid::SplitFlagsNeedNewerDriver { driver }.into());
-        }
-        Ok(())
+        Ok(Granularity { min, multiple })
     }
 }
 
-/// A field that older drivers leave at zero.
-fn told(field: u32) -> Option<u32> {
-    (field != 0).then_some(field)
+/// The driver said success, and gave something else than was asked for.
+#[cold]
+pub(super) fn unexpected(call: &'static str) -> Error {
+    let code = cuda_sys::CUresult::CUDA_ERROR_UNKNOWN;
+    crate::error::DriverError { code, call }.into()
 }
 
 impl SmGroup {
@@ -257,11 +236,12 @@ impl SmGroup {
 
     /// How many SMs the group has.
     pub fn sm_count(&self) -> u32 {
-        self.part.sm().smCount
+        self.part.sm_count()
     }
 
-    fn raw(&self) -> CUdevResource {
-        *self.part.raw
+    /// What else the driver tells.
+    pub fn properties(&self) -> SmProperties {
+        self.part.properties()
     }
 
     /// Whether both are of one split: what one green context can be made of.
@@ -271,7 +251,7 @@ impl SmGroup {
 }
 
 /// The descriptions of a green context's groups, checked for what the driver does not check.
-pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>, Error> {
+pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
     const SEVERAL_SINCE: CudaVersion = CudaVersion::new(12, 5);
     let first = groups.first().ok_or(Invalid::NoGroups)?;
     if !groups.iter().all(|group| group.is_of_same_split(first)) {
@@ -287,7 +267,7 @@ pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>, Error> 
             .into());
         }
     }
-    Ok(groups.iter().map(SmGroup::raw).collect())
+    Ok(groups.iter().map(|group| *group.part.raw()).collect())
 }
 
 impl fmt::Debug for SmResource {

@@ -17,13 +17,15 @@ use std::collections::BTreeSet;
 /// What the driver keeps in the part of a resource that is nobody else's: which SMs it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    device: u32,
+    pub(super) device: u32,
     /// 0: not out of a split.
-    split: u32,
+    pub(super) split: u32,
     /// As the driver counts, which is more where groups overlap.
-    count: u32,
+    pub(super) count: u32,
+    /// The id of the green context that it is a part of; 0: of the device.
+    pub(super) within: u32,
     /// A bit for each.
-    sms: [u32; WORDS],
+    pub(super) sms: [u32; WORDS],
 }
 
 /// Room for the SMs of any GPU that is played.
@@ -33,7 +35,7 @@ const WORDS: usize = 8;
 const MARK: u32 = 0x5349_4d31;
 
 impl Group {
-    fn of(resource: &CUdevResource) -> Answer<Self> {
+    pub(super) fn of(resource: &CUdevResource) -> Answer<Self> {
         if resource.type_ != Type::CU_DEV_RESOURCE_TYPE_SM {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
         }
@@ -49,17 +51,18 @@ impl Group {
             device: word(1),
             split: word(2),
             count: word(3),
-            sms: core::array::from_fn(|index| word(4 + index)),
+            within: word(4),
+            sms: core::array::from_fn(|index| word(5 + index)),
         })
     }
 
     /// The resource as C sees it; fields newer than the driver are zero.
-    fn resource(self, world: &World, ignore_coscheduling: bool) -> CUdevResource {
+    pub(super) fn resource(self, world: &World, ignore_coscheduling: bool) -> CUdevResource {
         let mut resource = CUdevResource {
             type_: Type::CU_DEV_RESOURCE_TYPE_SM,
             ..CUdevResource::default()
         };
-        let words = [MARK, self.device, self.split, self.count];
+        let words = [MARK, self.device, self.split, self.count, self.within];
         let words = words.into_iter().chain(self.sms);
         for (place, word) in resource._internal_padding.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
@@ -77,13 +80,13 @@ impl Group {
         resource
     }
 
-    fn sms(self) -> impl Iterator<Item = u32> {
+    pub(super) fn sms(self) -> impl Iterator<Item = u32> {
         let numbers = 0..32 * WORDS as u32;
         numbers.filter(move |sm| self.sms[*sm as usize / 32] >> (sm % 32) & 1 != 0)
     }
 }
 
-fn bits(sms: impl IntoIterator<Item = u32>) -> [u32; WORDS] {
+pub(super) fn bits(sms: impl IntoIterator<Item = u32>) -> [u32; WORDS] {
     let mut bits = [0; WORDS];
     for sm in sms {
         bits[sm as usize / 32] |= 1 << (sm % 32);
@@ -112,6 +115,7 @@ pub(super) fn device_resource(
         device,
         split: 0,
         count: world.profile.gpu.sms,
+        within: 0,
         sms: bits(0..world.profile.gpu.sms),
     };
     resource.set(all.resource(world, false));
@@ -134,10 +138,43 @@ pub(super) fn resource(
         device: u32::try_from(green.device).unwrap_or(0),
         split: 0,
         count: green.sm_count,
+        within: u32::try_from(green.id).unwrap_or(0),
         sms: bits(green.sms.iter().copied()),
     };
     resource.set(group.resource(world, false));
     Ok(())
+}
+
+pub(super) fn context_resource(
+    world: &mut World,
+    context: CUcontext,
+    resource: &mut Out<CUdevResource>,
+    kind: Type,
+) -> Answer {
+    let its = world.context(context.addr())?;
+    let (device, view) = (its.device, its.kind);
+    match view {
+        ContextKind::View(green) => self::resource(world, pointer(green), resource, kind),
+        ContextKind::Primary | ContextKind::Created => {
+            let device = c_int::try_from(device).unwrap_or(0);
+            device_resource(world, device, resource, kind)
+        }
+    }
+}
+
+pub(super) fn stream_resource(
+    world: &mut World,
+    stream: CUstream,
+    resource: &mut Out<CUdevResource>,
+    kind: Type,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream);
+    let (context, green) = its.map_or((0, None), |its| (its.context, its.green));
+    match green {
+        Some(green) => self::resource(world, pointer(green), resource, kind),
+        None => context_resource(world, pointer(context), resource, kind),
+    }
 }
 
 pub(super) fn split_by_count(
@@ -255,11 +292,18 @@ pub(super) fn create(
         .clone();
     let sms: BTreeSet<u32> = groups.iter().flat_map(|group| group.sms()).collect();
     let sm_count = groups.iter().map(|group| group.count).sum();
-    if world
-        .greens
-        .iter()
-        .any(|(_, other)| other.device == number && !other.sms.is_disjoint(&sms))
-    {
+    // What it is a part of, and what that is a part of.
+    let mut wholes: Vec<u64> = groups.iter().map(|its| u64::from(its.within)).collect();
+    for (_, other) in world.greens.iter() {
+        if wholes.contains(&other.id) {
+            wholes.extend(&other.wholes);
+        }
+    }
+    let shares = |other: &Green| {
+        let is_apart = other.device != number || other.sms.is_disjoint(&sms);
+        !is_apart && !wholes.contains(&other.id)
+    };
+    if world.greens.iter().any(|(_, other)| shares(other)) {
         mistake("two green contexts share SMs, which driver 580 accepts");
     }
 
@@ -278,6 +322,7 @@ pub(super) fn create(
         id,
         sms,
         sm_count,
+        wholes,
         view,
     });
     world.make_context(view, number, 0, ContextKind::View(handle));

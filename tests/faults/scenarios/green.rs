@@ -2,8 +2,12 @@
 
 use super::{SMID, VECTOR, expect, if_there_is, invalid};
 use crate::trace::Trace;
-use cuda_safe::green::{GreenContext, Overlap, SmResource, SplitByCount, SplitFlags};
-use cuda_safe::{Device, DeviceBuffer, Invalid, LaunchConfig, Module, Result, StreamOptions};
+use cuda_safe::green::{
+    GreenContext, Overlap, Partitioning, SmResource, SplitByCount, SplitFlags, Wish,
+};
+use cuda_safe::{
+    Context, Device, DeviceBuffer, Invalid, LaunchConfig, Module, Result, StreamOptions,
+};
 use std::collections::BTreeSet;
 
 /// Three partitions of a group each, with work on all of them.
@@ -101,6 +105,50 @@ pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
     for (x, plain) in &mut buffers {
         plain.copy_from(x)?;
         assert_eq!(plain.to_vec()?, [3, 5, 7]);
+    }
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let context = Context::primary(&device)?;
+    let resource = SmResource::of_context(&context)?;
+    assert!(!resource.equal_splits(SplitFlags::empty())?.is_empty());
+    let asked = Partitioning {
+        wishes: vec![Wish::Sms(32), Wish::Sms(16)],
+        ..Partitioning::default()
+    };
+    let plan = resource.plan(&asked)?;
+    let partitions = resource.partition(&asked)?;
+    assert_eq!(partitions.method, plan.method);
+    let mut greens = Vec::new();
+    for part in partitions.parts {
+        greens.push(part.create()?);
+    }
+    assert!(SmResource::of_green_context(&greens[0])?.sm_count() >= 32);
+    let stream = greens[1].stream()?;
+    if_there_is(SmResource::of_stream(&stream))?;
+    trace.drop((greens, partitions.remaining));
+    stream.synchronize()?;
+    trace.drop(stream);
+
+    // A group is split again.
+    let groups = SmResource::of_device(&device)?
+        .split_by_count(SplitByCount {
+            min: 32,
+            max_groups: Some(1),
+            ..SplitByCount::default()
+        })?
+        .groups;
+    for group in groups {
+        let split = group.split_by_count(SplitByCount::default())?;
+        let mut parts = Vec::new();
+        for part in split.groups {
+            parts.push(GreenContext::new([part])?);
+        }
+        trace.drop(parts);
+        trace.drop(split.remainder);
     }
     trace.drops_from_here();
     Ok(())

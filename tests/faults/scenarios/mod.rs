@@ -30,7 +30,7 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 29] = [
+pub(crate) static ALL: [Scenario; 30] = [
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
@@ -60,6 +60,11 @@ pub(crate) static ALL: [Scenario; 29] = [
         name: "green, several",
         since: (12, 5),
         run: green::several_groups,
+    },
+    Scenario {
+        name: "partitions",
+        since: (12, 5),
+        run: green::partitions,
     },
     scenario("drops", drops::in_other_orders),
     scenario("threads", drops::on_other_threads),

@@ -1,0 +1,282 @@
+use crate::common;
+use crate::green::{again, alone, refusal, resource, smallest};
+use crate::kernels::RecordSmid;
+use crate::need;
+use cuda_safe::green::{
+    ExactSplit, GreenContext, GroupFlags, GroupRequest, Method, Partitioning, Partitions, SmGroup,
+    SmResource, SplitByCount, SplitFlags, Wish,
+};
+use cuda_safe::{Context, CudaVersion, Error, Invalid};
+use std::collections::BTreeSet;
+
+fn wishes(wishes: &[Wish]) -> Partitioning {
+    Partitioning {
+        wishes: wishes.to_vec(),
+        ..Partitioning::default()
+    }
+}
+
+#[test]
+fn the_table_of_equal_splits_is_what_splits_give() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let device = resource.device();
+    let splits = resource.equal_splits(SplitFlags::empty()).expect("a table");
+    assert_eq!(
+        splits.last().expect("the whole").sm_count,
+        resource.sm_count()
+    );
+    for planned in splits {
+        let split = again(&device).split_by_count(SplitByCount {
+            min: planned.sm_count,
+            ..SplitByCount::default()
+        });
+        let split = split.expect("a split");
+        let sizes: BTreeSet<u32> = split.groups.iter().map(SmGroup::sm_count).collect();
+        assert_eq!(sizes, BTreeSet::from([planned.sm_count]));
+        assert_eq!(split.groups.len(), planned.groups as usize);
+        let rest = split.remainder.as_ref().map_or(0, SmGroup::sm_count);
+        assert_eq!(rest, planned.remaining);
+    }
+}
+
+#[test]
+fn partitions_are_what_was_planned_and_run_on_sms_of_their_own() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let device = resource.device();
+    let context = Context::primary(&device).expect("a primary context");
+    let record = RecordSmid::new(&context);
+    let unit = resource.granularity().expect("known").min;
+    let several = cuda_safe::version().expect("a driver") >= CudaVersion::new(12, 5);
+    let mut cases = vec![
+        vec![Wish::Sms(1), Wish::Sms(1)],
+        vec![Wish::Sms(unit), Wish::Sms(unit), Wish::Sms(unit)],
+        vec![Wish::Percent(25), Wish::Percent(25)],
+    ];
+    if several {
+        cases.push(vec![
+            Wish::Sms(4 * unit),
+            Wish::Sms(2 * unit),
+            Wish::Sms(unit),
+        ]);
+        cases.push(vec![Wish::Sms(unit), Wish::Rest]);
+        cases.push(vec![Wish::Rest, Wish::Percent(10)]);
+    }
+    for case in cases {
+        let asked = wishes(&case);
+        let plan = again(&device).plan(&asked).expect("a plan");
+        let partitions = again(&device).partition(&asked).expect("partitions");
+        assert_eq!(partitions.method, plan.method);
+        let left: u32 = partitions.remaining.iter().map(SmGroup::sm_count).sum();
+        assert_eq!(left, plan.remaining, "{case:?}");
+        let mut seen = BTreeSet::new();
+        for (part, planned) in partitions.parts.into_iter().zip(&plan.parts) {
+            assert_eq!(
+                (part.asked, part.sm_count()),
+                (planned.asked, planned.sm_count)
+            );
+            assert!(part.sm_count() >= part.asked.unwrap_or(1), "{case:?}");
+            let partition = part.create().expect("a partition");
+            assert_eq!(partition.sm_count(), planned.sm_count);
+            let sms = record.sms(&partition.stream().expect("a stream"));
+            assert_eq!(sms.len(), planned.sm_count as usize, "{case:?}");
+            assert!(seen.is_disjoint(&sms), "{case:?}");
+            seen.extend(sms);
+        }
+    }
+}
+
+#[test]
+fn the_rest_is_all_that_the_others_leave() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let (all, unit) = (
+        resource.sm_count(),
+        resource.granularity().expect("known").min,
+    );
+    let asked = wishes(&[Wish::Sms(unit), Wish::Rest]);
+    let Partitions {
+        parts, remaining, ..
+    } = resource.partition(&asked).expect("partitions");
+    let given: u32 = parts.iter().map(|part| part.sm_count()).sum();
+    let left: u32 = remaining.iter().map(SmGroup::sm_count).sum();
+    assert_eq!(given + left, all);
+    assert!(left < unit.max(8), "{left} are left over");
+}
+
+#[test]
+fn partitions_that_there_cannot_be_are_refused_and_give_the_resource_back() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let all = resource.sm_count();
+    let cases = [
+        (vec![], true),
+        (vec![Wish::Sms(0)], true),
+        (vec![Wish::Rest, Wish::Rest], true),
+        (vec![Wish::Sms(all), Wish::Sms(1)], false),
+        (vec![Wish::Percent(60), Wish::Percent(60)], false),
+        (vec![Wish::Sms(u32::MAX)], false),
+    ];
+    let mut resource = resource;
+    for (case, is_nonsense) in cases {
+        let rejected = resource.partition(&wishes(&case)).expect_err("refused");
+        let why = refusal(rejected.error);
+        assert_eq!(
+            is_nonsense,
+            matches!(why, Invalid::NoGroups | Invalid::SeveralRests),
+            "{case:?}: {why}"
+        );
+        resource = rejected.value;
+    }
+    smallest(resource);
+}
+
+#[test]
+fn a_group_is_split_again_into_groups_within_it() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let device = resource.device();
+    let context = Context::primary(&device).expect("a primary context");
+    let record = RecordSmid::new(&context);
+    let unit = resource.granularity().expect("known").min;
+    let mut groups = resource
+        .split_by_count(SplitByCount {
+            min: 2 * unit,
+            label: "twice".to_owned(),
+            ..SplitByCount::default()
+        })
+        .expect("a split")
+        .groups;
+    let (first, second) = (groups.remove(0), groups.remove(0));
+    drop(groups);
+    let size = first.sm_count();
+    let too_large = SplitByCount {
+        min: size + 1,
+        ..SplitByCount::default()
+    };
+    let rejected = first.split_by_count(too_large).expect_err("not so many");
+    let split = rejected
+        .value
+        .split_by_count(SplitByCount::default())
+        .expect("a split");
+    assert!(split.groups.len() > 1);
+    let whole = GreenContext::new([second]).expect("a partition");
+    let other = record.sms(&whole.stream().expect("a stream"));
+    let mut seen = BTreeSet::new();
+    for group in split.groups.into_iter().chain(split.remainder) {
+        let given = group.sm_count();
+        let partition = GreenContext::new([group]).expect("a partition");
+        let sms = record.sms(&partition.stream().expect("a stream"));
+        assert_eq!(sms.len(), given as usize);
+        assert!(seen.is_disjoint(&sms) && other.is_disjoint(&sms));
+        seen.extend(sms);
+    }
+    assert_eq!(seen.len(), size as usize, "together they are the group");
+    // All is given back.
+    drop(whole);
+    smallest(again(&device));
+}
+
+#[test]
+fn contexts_partitions_and_streams_tell_their_sms() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let context = Context::primary(&resource.device()).expect("a primary context");
+    let all = resource.sm_count();
+    let of_context = SmResource::of_context(&context).expect("an answer");
+    assert_eq!(of_context.sm_count(), all);
+    let group = smallest(resource).groups.remove(0);
+    let size = group.sm_count();
+    let partition = GreenContext::new([group]).expect("a partition");
+    let of_partition = SmResource::of_green_context(&partition).expect("an answer");
+    assert_eq!(of_partition.sm_count(), size);
+    let streams = [
+        (partition.stream().expect("a stream"), size),
+        (context.stream().expect("a stream"), all),
+    ];
+    for (stream, expected) in streams {
+        match SmResource::of_stream(&stream) {
+            Ok(resource) => assert_eq!(resource.sm_count(), expected),
+            Err(Error::Missing(missing)) => assert!(missing.needs_newer_driver()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // They are in use.
+    let rejected = of_partition
+        .split_by_count(SplitByCount::default())
+        .expect_err("in use");
+    assert!(matches!(
+        refusal(rejected.error),
+        Invalid::SplitInUse { .. }
+    ));
+}
+
+#[test]
+fn exact_splits_give_the_sizes_that_are_asked_for_or_name_the_version_they_need() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let device = resource.device();
+    let unit = resource.granularity().expect("known").multiple.max(2);
+    let split = |groups: Vec<GroupRequest>| ExactSplit {
+        groups,
+        ..ExactSplit::default()
+    };
+    let sizes = [4 * unit, unit];
+    let asked = sizes.map(GroupRequest::of);
+    let driver = cuda_safe::version().expect("a driver");
+    if driver < CudaVersion::new(13, 1) {
+        let error = resource.discover(&asked).expect_err("older").to_string();
+        let expected = format!("cuDevSmResourceSplit needs CUDA 13.1; this driver offers {driver}");
+        assert_eq!(error, expected);
+        let rejected = resource.split(split(asked.to_vec())).expect_err("older");
+        smallest(rejected.value);
+        return;
+    }
+    let known = resource.discover(&asked).expect("an answer");
+    assert_eq!(known[0].sm_count, sizes[0]);
+    let all = resource
+        .discover(&[GroupRequest::default()])
+        .expect("an answer");
+    assert!(all[0].sm_count > 0 && all[0].coscheduled > 0);
+    let given = resource.split(split(asked.to_vec())).expect("a split");
+    let got: Vec<u32> = given.groups.iter().map(SmGroup::sm_count).collect();
+    assert_eq!(got, sizes);
+    assert!(given.remainder.is_some());
+    assert!(given.groups[0].properties().flags.is_some());
+    let partition = GreenContext::new(given.groups).expect("a partition of both");
+    assert_eq!(partition.sm_count(), 5 * unit);
+    drop((partition, given.remainder));
+
+    let resource = again(&device);
+    let refused = [
+        vec![],
+        vec![GroupRequest::of(3)],
+        vec![GroupRequest {
+            coscheduled: 4,
+            ..GroupRequest::of(6)
+        }],
+        vec![
+            GroupRequest::of(resource.sm_count() / 2 * 2),
+            GroupRequest::of(2),
+        ],
+    ];
+    for groups in refused {
+        refusal(resource.discover(&groups).expect_err("refused"));
+    }
+    let domain = GroupRequest {
+        flags: GroupFlags::LOCALITY_DOMAIN_ID,
+        ..GroupRequest::of(unit)
+    };
+    match resource.discover(&[domain]) {
+        Ok(groups) => assert_eq!(groups[0].sm_count, unit),
+        Err(error) => assert!(matches!(
+            refusal(error),
+            Invalid::GroupFlagsNeedNewerDriver { .. }
+        )),
+    }
+    // The portable form uses it.
+    let plan = resource.plan(&wishes(&[Wish::Sms(unit), Wish::Rest]));
+    assert_eq!(plan.expect("a plan").method, Method::Exact);
+}
