@@ -18,7 +18,7 @@
 //!
 //! **Destroying a green context does not give all of its memory back** on driver 580: 4 MiB of
 //! device memory and 1.7 MiB of host memory stay each time (the device's part until the primary
-//! context goes). Make few, and keep them.
+//! context goes). Make few, and keep them: a [`GreenPool`] does.
 //!
 //! Since CUDA 12.4.
 
@@ -26,6 +26,7 @@ mod claim;
 mod context;
 mod exact;
 mod partition;
+mod pool;
 mod resource;
 mod split;
 
@@ -33,5 +34,6 @@ pub use claim::Overlap;
 pub use context::GreenContext;
 pub use exact::{ExactSplit, GroupFlags, GroupRequest};
 pub use partition::{EqualSplit, Method, Part, Partitioning, Partitions, Plan, PlannedPart, Wish};
+pub use pool::{GreenPool, GreenPoolFigures, GreenPoolOptions, Lease, PooledPartition};
 pub use resource::{Granularity, SmGroup, SmProperties, SmResource};
 pub use split::{Split, SplitByCount, SplitFlags};

@@ -46,6 +46,8 @@ pub enum Invalid {
         sm_count: u32,
         single: Option<cuda_sys::CudaVersion>,
     },
+    /// Partitions of a pool that are handed out.
+    PoolInUse { holder: String, parts: usize },
     /// Groups of different splits or devices in one green context.
     GroupsOfDifferentSplits,
     /// Several groups in one green context on a driver of CUDA 12.4.
@@ -207,6 +209,16 @@ impl fmt::Display for Invalid {
                         ": partitions of several groups need CUDA 12.5; this driver offers {driver}"
                     ),
                 }
+            }
+            Self::PoolInUse { holder, parts } => {
+                f.write_str("the pool of partitions")?;
+                if !holder.is_empty() {
+                    write!(f, " \"{holder}\"")?;
+                }
+                write!(
+                    f,
+                    " is in use: {parts} parts of a partitioning are handed out"
+                )
             }
             Self::GroupsOfDifferentSplits => f.write_str(
                 "a green context takes groups of one split of one device: others may be the same \

@@ -69,6 +69,7 @@
 //! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
+//! | [`green::GreenPool`], [`green::Lease`], [`green::PooledPartition`] | yes | yes | they lock inside |
 //! | [`DeviceBuffer`], [`PitchedBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
 //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
@@ -130,6 +131,9 @@ const _: () = {
     send_and_sync::<green::GreenContext>();
     send_and_sync::<green::SmResource>();
     send_and_sync::<green::SmGroup>();
+    send_and_sync::<green::GreenPool>();
+    send_and_sync::<green::Lease>();
+    send_and_sync::<green::PooledPartition>();
     send_and_sync::<DeviceBuffer<f32>>();
     send_and_sync::<SharedBuffer<f32>>();
     send_and_sync::<SharedReader<f32>>();

@@ -129,6 +129,12 @@ impl Stream {
         Self::own(raw, Home::Green(green), Hold::Owned)
     }
 
+    /// A stream that others keep, for as long as `owner` is there.
+    pub(crate) fn leased(stream: &Self, owner: impl Any + Send + Sync) -> Self {
+        let home = Home::Context(stream.context().clone());
+        Self::own(stream.as_raw(), home, Hold::Foreign(Box::new(owner)))
+    }
+
     /// Takes over a stream: it is destroyed with the last clone.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod callback;
 
 pub(crate) use callback::{Callback, Progress};
 
+use crate::account::mistake;
 use crate::kernel::{self, Launch};
 use crate::memory::{Kind, Memory};
 use crate::objects::Runnable;
@@ -77,6 +78,23 @@ pub(crate) struct Call {
     pub(crate) arguments: Vec<Vec<u8>>,
     /// The SMs that it may run on.
     pub(crate) sms: Vec<u32>,
+    /// The green context that it runs in, by its id, and what that is a part of.
+    pub(crate) partition: Option<(u64, Vec<u64>)>,
+}
+
+impl Call {
+    /// Whether both run in partitions that have the same SMs by accident: neither is a part of the
+    /// other.
+    fn shares_sms(&self, other: &Self) -> bool {
+        let (Some((its, wholes)), Some((others, other_wholes))) =
+            (&self.partition, &other.partition)
+        else {
+            return false;
+        };
+        let is_one = its == others || wholes.contains(others) || other_wholes.contains(its);
+        let same_device = self.device == other.device;
+        same_device && !is_one && self.sms.iter().any(|sm| other.sms.contains(sm))
+    }
 }
 
 struct Operation {
@@ -184,7 +202,25 @@ impl Executor {
             self.queues.remove(&ready[choice]);
         }
         let operation = self.operations.remove(&id)?;
+        if let Work::Kernel(call) = &operation.work {
+            self.check_partitions(call);
+        }
         Some(run(operation.work, memory, self.ticks))
+    }
+
+    /// What else could run now is not to have the SMs of this kernel's partition.
+    fn check_partitions(&self, call: &Call) {
+        let first = |queue: &VecDeque<u64>| queue.front().filter(|id| self.is_ready(**id)).copied();
+        let ready = self.queues.values().filter_map(first);
+        let others = ready.filter_map(|id| match &self.operations.get(&id)?.work {
+            Work::Kernel(other) => Some(other),
+            _ => None,
+        });
+        for other in others {
+            if call.shares_sms(other) {
+                mistake("kernels of two green contexts that share SMs run at a time");
+            }
+        }
     }
 
     fn is_ready(&self, operation: u64) -> bool {

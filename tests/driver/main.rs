@@ -20,6 +20,7 @@ mod memory;
 mod module;
 mod partition;
 mod peer;
+mod pool;
 mod probes;
 mod recorded;
 mod scope;

@@ -56,20 +56,10 @@ const OPTIONAL: [&str; 3] = [
 ];
 
 /// Whether a mistake only follows from the failure: a stream that cannot be destroyed does not
-/// keep its green context from being destroyed, and a green context that cannot, on which nothing
-/// runs any more, does not keep its SMs.
+/// keep its green context from being destroyed.
 pub(crate) fn is_mistake(what: &str, function: &str, from_then_on: bool) -> bool {
-    let follows = [
-        (
-            "a green context is destroyed before its streams",
-            "cuStreamDestroy_v2",
-        ),
-        ("two green contexts share SMs", "cuGreenCtxDestroy"),
-    ];
-    let fails = |of: &str| function == of || from_then_on || AROUND_RELEASES.contains(&function);
-    follows
-        .iter()
-        .any(|(its, of)| what.starts_with(its) && fails(of))
+    what.starts_with("a green context is destroyed before its streams")
+        && (function == "cuStreamDestroy_v2" || from_then_on)
 }
 
 pub(crate) fn is_release(function: &str) -> bool {

@@ -1,6 +1,7 @@
 //! What the safe layer calls: no more than C would.
 
 use crate::on;
+use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, Wish};
 use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Stream};
 use cuda_sim::Profile;
 
@@ -101,5 +102,32 @@ fn what_creates_gets_a_context_and_gives_it_back() {
             log.expect("current"),
             ["cuCtxGetCurrent", "cuStreamCreateWithPriority"]
         );
+    });
+}
+
+#[test]
+fn a_switch_between_known_partitionings_creates_nothing() {
+    on(Profile::h200(), |context| {
+        let options = GreenPoolOptions::default();
+        let pool = GreenPool::new(&context.device(), options).expect("nobody has it");
+        let sizes = [16, 32].map(|size| Partitioning {
+            wishes: vec![Wish::Sms(size), Wish::Rest],
+            ..Partitioning::default()
+        });
+        let lease = |asked: &Partitioning| {
+            let lease = pool.try_lease(asked).expect("a lease");
+            for partition in lease.iter() {
+                partition.stream().expect("a stream");
+            }
+        };
+        sizes.iter().for_each(lease);
+        let log = calls(|| sizes.iter().for_each(lease));
+        // Two streams each: an event behind each of the one, awaited by each of the other.
+        let once = [
+            ["cuEventRecord"; 2].as_slice(),
+            ["cuStreamWaitEvent"; 4].as_slice(),
+        ]
+        .concat();
+        assert_eq!(log, [once.clone(), once].concat());
     });
 }

@@ -2,14 +2,14 @@
 
 use crate::planted::{found, planted, well};
 use crate::{common, context, on, start};
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::green::{GreenContext, Overlap, SmResource, SplitByCount};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUdevResource, CUdevResourceType, CUresult, cuCtxFromGreenCtx,
     cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuDevResourceGenerateDesc,
     cuDevSmResourceSplitByCount, cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxGetDevResource,
     cuLaunchKernel, cuStreamDestroy_v2, cuStreamQuery,
 };
-use cuda_safe::{Context, Module, Stream};
+use cuda_safe::{Context, Device, LaunchConfig, Module, Stream};
 use cuda_sim::Profile;
 use std::ptr::null_mut;
 
@@ -104,5 +104,42 @@ fn streams_that_outlive_their_green_context_are_of_no_use() {
         assert_eq!(unsafe { cuStreamQuery(stream) }, destroyed);
         // SAFETY: as above.
         assert_eq!(unsafe { cuStreamDestroy_v2(stream) }, destroyed);
+    });
+}
+
+#[test]
+fn kernels_of_partitions_that_share_sms_are_a_mistake_if_they_run_at_a_time() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let device = Device::get(0).expect("a device");
+        let context = Context::primary(&device).expect("a context");
+        let module = Module::from_ptx(&context, include_str!("../kernels/vector.ptx"));
+        let nothing = module.expect("the test kernels").kernel("nothing");
+        let nothing = nothing.expect("is there").typed::<()>().expect("none");
+        let streams = [Overlap::Refuse, Overlap::Allow].map(|overlap| {
+            let split = SmResource::of_device(&device).expect("a resource");
+            let split = split.split_by_count(SplitByCount {
+                max_groups: Some(1),
+                overlap,
+                ..SplitByCount::default()
+            });
+            let partition = GreenContext::new(split.expect("a split").groups);
+            partition.expect("a partition").stream().expect("a stream")
+        });
+        let launch = |stream| {
+            // SAFETY: the kernel does nothing.
+            unsafe { nothing.launch(stream, LaunchConfig::linear(1, 1), ()) }.expect("a launch");
+        };
+        launch(&streams[0]);
+        let event = context.event().expect("an event");
+        event.record(&streams[0]).expect("a record");
+        streams[1].wait(&event).expect("a wait");
+        launch(&streams[1]);
+        context.synchronize().expect("a wait");
+        assert_eq!(cuda_sim::mistakes(), [""; 0], "one behind the other");
+        streams.iter().for_each(launch);
+        context.synchronize().expect("a wait");
+        let mistakes = cuda_sim::mistakes();
+        assert!(mistakes[0].contains("share SMs"), "{mistakes:?}");
     });
 }

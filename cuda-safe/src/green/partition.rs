@@ -64,6 +64,19 @@ pub struct Plan {
     pub remaining: u32,
 }
 
+impl Plan {
+    /// Whether both are the same partitions, whatever was asked for.
+    pub(super) fn gives_the_same(&self, other: &Self) -> bool {
+        let sizes = |plan: &Self| {
+            plan.parts
+                .iter()
+                .map(|part| part.sm_count)
+                .collect::<Vec<_>>()
+        };
+        self.method == other.method && sizes(self) == sizes(other)
+    }
+}
+
 /// A partition of a [`Plan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

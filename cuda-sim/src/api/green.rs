@@ -299,13 +299,6 @@ pub(super) fn create(
             wholes.extend(&other.wholes);
         }
     }
-    let shares = |other: &Green| {
-        let is_apart = other.device != number || other.sms.is_disjoint(&sms);
-        !is_apart && !wholes.contains(&other.id)
-    };
-    if world.greens.iter().any(|(_, other)| shares(other)) {
-        mistake("two green contexts share SMs, which driver 580 accepts");
-    }
 
     // It holds the primary context.
     let (primary, retains) = world.primaries[number];

@@ -47,7 +47,9 @@ pub(super) fn kernel(
     if shared > MAX_SHARED {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let sms = match green.and_then(|green| world.greens.get(green)) {
+    let green = green.and_then(|green| world.greens.get(green));
+    let partition = green.map(|green| (green.id, green.wholes.clone()));
+    let sms = match green {
         Some(green) => green.sms.iter().copied().collect(),
         None => (0..world.profile.gpu.sms).collect(),
     };
@@ -62,6 +64,7 @@ pub(super) fn kernel(
         shared,
         arguments,
         sms,
+        partition,
     };
     world.give_or_capture(stream, Work::Kernel(Box::new(call)))
 }

@@ -3,7 +3,8 @@
 use super::{SMID, VECTOR, expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::green::{
-    GreenContext, Overlap, Partitioning, SmResource, SplitByCount, SplitFlags, Wish,
+    GreenContext, GreenPool, GreenPoolOptions, Overlap, Partitioning, SmResource, SplitByCount,
+    SplitFlags, Wish,
 };
 use cuda_safe::{
     Context, Device, DeviceBuffer, Invalid, LaunchConfig, Module, Result, StreamOptions,
@@ -150,6 +151,33 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
         trace.drop(parts);
         trace.drop(split.remainder);
     }
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn pool(trace: &mut Trace) -> Result<()> {
+    let pool = GreenPool::new(&Device::get(0)?, GreenPoolOptions::default())?;
+    let sizes = [16, 32].map(|size| Partitioning {
+        wishes: vec![Wish::Sms(size), Wish::Sms(8)],
+        ..Partitioning::default()
+    });
+    for asked in [0, 1, 0, 1] {
+        // Not `lease`: what cannot be given back would be waited for.
+        let lease = pool.try_lease(&sizes[asked])?;
+        let stream = lease[0].stream()?;
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4)?;
+        buffer.fill(7)?;
+        assert_eq!(buffer.to_vec()?, [7; 4]);
+        trace.drop((lease, stream));
+        expect(
+            pool.try_lease(&sizes[asked]),
+            invalid(|why| matches!(why, Invalid::PoolInUse { .. })),
+        )?;
+        trace.drop(buffer);
+    }
+    let figures = pool.figures()?;
+    assert_eq!((figures.leases, figures.made), (4, 2));
+    trace.drops(|| drop(pool.trim(1)));
     trace.drops_from_here();
     Ok(())
 }

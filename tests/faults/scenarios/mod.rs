@@ -30,7 +30,7 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 30] = [
+pub(crate) static ALL: [Scenario; 31] = [
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
@@ -65,6 +65,11 @@ pub(crate) static ALL: [Scenario; 30] = [
         name: "partitions",
         since: (12, 5),
         run: green::partitions,
+    },
+    Scenario {
+        name: "pool",
+        since: (12, 5),
+        run: green::pool,
     },
     scenario("drops", drops::in_other_orders),
     scenario("threads", drops::on_other_threads),

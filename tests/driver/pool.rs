@@ -1,0 +1,217 @@
+use crate::common;
+use crate::green::{again, alone, refusal, resource, smallest};
+use crate::kernels::{RecordSmid, Scale};
+use crate::need;
+use cuda_safe::green::{GreenPool, GreenPoolOptions, Lease, Partitioning, SplitByCount, Wish};
+use cuda_safe::{Context, Device, DeviceBuffer, Invalid, StreamOptions};
+use std::sync::{Arc, Mutex};
+
+fn pool(device: &Device) -> GreenPool {
+    let options = GreenPoolOptions {
+        label: "the test".to_owned(),
+        ..GreenPoolOptions::default()
+    };
+    GreenPool::new(device, options).expect("nobody has the device")
+}
+
+/// A partition of so many smallest groups, and a second of one.
+fn two(pool: &GreenPool, units: u32) -> Partitioning {
+    let resource = again(&pool.device());
+    let unit = resource.granularity().expect("known").min;
+    Partitioning {
+        wishes: vec![Wish::Sms(units * unit), Wish::Sms(unit)],
+        ..Partitioning::default()
+    }
+}
+
+fn lease(pool: &GreenPool, asked: &Partitioning) -> Lease {
+    pool.try_lease(asked).expect("a lease")
+}
+
+#[test]
+fn a_partitioning_is_made_once_and_handed_out_again() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let record = RecordSmid::new(&Context::primary(&pool.device()).expect("a context"));
+    let sizes = [two(&pool, 1), two(&pool, 3)];
+    let mut sms = Vec::new();
+    for round in 0..6 {
+        let lease = lease(&pool, &sizes[round % 2]);
+        let planned: Vec<u32> = lease
+            .plan()
+            .parts
+            .iter()
+            .map(|part| part.sm_count)
+            .collect();
+        let given: Vec<u32> = lease.iter().map(|partition| partition.sm_count()).collect();
+        assert_eq!(planned, given);
+        let streams = [&lease[0], &lease[1]].map(|part| part.stream().expect("a stream"));
+        let ran = [&streams[0], &streams[1]].map(|stream| record.sms(stream));
+        assert_eq!(ran[0].len() as u32, given[0]);
+        assert!(ran[0].is_disjoint(&ran[1]));
+        sms.push(ran);
+    }
+    assert_eq!(sms[0], sms[4], "the same partitions");
+    let figures = pool.figures().expect("figures");
+    assert_eq!((figures.leases, figures.switches), (6, 5));
+    assert_eq!((figures.made, figures.kept, figures.out), (2, 2, 0));
+}
+
+#[test]
+fn a_partitioning_is_out_as_long_as_anything_of_it_lives() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let (first, second) = (two(&pool, 1), two(&pool, 2));
+    let held = lease(&pool, &first);
+    let stream = held[1].stream().expect("a stream");
+    let buffer = DeviceBuffer::<u8>::zeroed(&stream, 10).expect("memory");
+    let busy = |parts| Invalid::PoolInUse {
+        holder: "the test".to_owned(),
+        parts,
+    };
+    assert_eq!(
+        refusal(pool.try_lease(&second).expect_err("2 are out")),
+        busy(2)
+    );
+    drop((held, stream));
+    assert_eq!(
+        refusal(pool.try_lease(&second).expect_err("1 is out")),
+        busy(1)
+    );
+    drop(buffer);
+    lease(&pool, &second);
+    // Others do not get the device meanwhile, with or without parts out.
+    let rejected = again(&pool.device())
+        .split_by_count(SplitByCount::default())
+        .expect_err("the pool has it");
+    let device = pool.device().as_raw();
+    let holder = "the test".to_owned();
+    assert_eq!(
+        refusal(rejected.error),
+        Invalid::SplitInUse { device, holder }
+    );
+    drop(pool);
+    smallest(rejected.value);
+}
+
+#[test]
+fn streams_of_the_next_partitioning_come_behind_the_work_of_the_last() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let sizes = [two(&pool, 1), two(&pool, 2), two(&pool, 3)];
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for round in 0..9 {
+        let lease = lease(&pool, &sizes[round % 3]);
+        // In the first rounds the streams are new, and then those that were kept.
+        for partition in lease.iter() {
+            let stream = partition.stream().expect("a stream");
+            let seen = Arc::clone(&seen);
+            let tell = move || seen.lock().expect("no panic").push(round);
+            stream.launch_host_function(tell).expect("a function");
+        }
+    }
+    let context = Context::primary(&pool.device()).expect("a context");
+    context.synchronize().expect("a wait");
+    let seen = seen.lock().expect("no panic");
+    assert_eq!(seen.len(), 18);
+    assert!(seen.is_sorted(), "{seen:?}");
+}
+
+#[test]
+fn streams_are_kept_by_their_options() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let asked = two(&pool, 1);
+    let high = StreamOptions {
+        priority: -1,
+        ..StreamOptions::default()
+    };
+    let handles = || {
+        let lease = lease(&pool, &asked);
+        let streams = [
+            lease[0].stream(),
+            lease[0].stream_with(high),
+            lease[0].stream(),
+        ];
+        let streams = streams.map(|stream| stream.expect("a stream"));
+        assert_eq!(streams[1].priority().expect("known"), -1);
+        streams.map(|stream| stream.as_raw().addr())
+    };
+    let first = handles();
+    assert!(first[0] != first[2], "two that are taken at a time are two");
+    assert_eq!(handles(), first);
+}
+
+#[test]
+fn threads_take_turns() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let context = Context::primary(&pool.device()).expect("a context");
+    let scale = Scale::new(&context);
+    std::thread::scope(|scope| {
+        for thread in 0..8u32 {
+            let (pool, scale) = (&pool, &scale);
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let lease = pool.lease(&two(pool, 1 + (thread + round) % 3));
+                    let lease = lease.expect("a turn");
+                    let stream = lease[0].stream().expect("a stream");
+                    let mut x = DeviceBuffer::from_slice(&stream, &[1; 8]).expect("a copy");
+                    scale.run(&stream, &mut x, 3, 1).expect("a launch");
+                    assert_eq!(x.to_vec().expect("a copy"), [4; 8]);
+                }
+            });
+        }
+    });
+    let figures = pool.figures().expect("figures");
+    assert_eq!((figures.leases, figures.made, figures.out), (160, 3, 0));
+}
+
+#[test]
+fn what_was_not_used_for_longest_is_destroyed() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let device = resource.device();
+    let options = GreenPoolOptions {
+        max_partitionings: Some(2),
+        ..GreenPoolOptions::default()
+    };
+    let pool = GreenPool::new(&device, options).expect("nobody has the device");
+    let sizes = [two(&pool, 1), two(&pool, 2), two(&pool, 3)];
+    for (asked, made) in [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)] {
+        lease(&pool, &sizes[asked]);
+        assert_eq!(pool.figures().expect("figures").made, made);
+    }
+    let held = lease(&pool, &sizes[1]);
+    pool.trim(0).expect("nobody is switching");
+    let figures = pool.figures().expect("figures");
+    assert_eq!((figures.kept, figures.destroyed), (1, 3), "one is out");
+    held[0].stream().expect("it is whole");
+}
+
+#[test]
+fn a_partitioning_that_there_cannot_be_leaves_the_pool_as_it_is() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let impossible = Partitioning {
+        wishes: vec![Wish::Percent(90), Wish::Percent(90)],
+        ..Partitioning::default()
+    };
+    let why = refusal(pool.lease(&impossible).expect_err("180 %"));
+    assert!(matches!(why, Invalid::NoSuchPartitions { .. }), "{why}");
+    lease(&pool, &two(&pool, 1));
+    assert_eq!(pool.figures().expect("figures").made, 1);
+}
