@@ -125,7 +125,7 @@ pub enum Invalid {
     FillSize { size: usize },
     /// The stack of current contexts is not as the guard left it.
     ContextStack { expected: usize, found: usize },
-    /// A guard that was ended while guards made after it were open.
+    /// A guard that was ended while guards made after it were open, or had left their push behind.
     GuardOrder { inner: usize },
     /// A raw handle that stands for no object of that kind.
     Handle { what: &'static str, value: usize },
@@ -348,8 +348,8 @@ impl fmt::Display for Invalid {
             ),
             Self::GuardOrder { inner } => write!(
                 f,
-                "a guard of the current context ended before {inner} made after it: nothing was \
-                 popped"
+                "a guard of the current context ended before {inner} made after it, or these could \
+                 not pop: nothing was popped"
             ),
             Self::Handle { what, value } => write!(f, "{value:#x} is no {what}"),
         }

@@ -127,8 +127,12 @@ fn names(error: &Error, run: &Run, failed: &Failed) -> bool {
         Error::Driver(error) => error.call == failed.function && error.code == failed.code,
         // What could not be popped is found by the guard around it.
         Error::Invalid(invalid) => {
-            matches!(**invalid, Invalid::ContextStack { .. })
-                && by_design::is_end_of_guard(failed.function)
+            let ends = by_design::is_end_of_guard(failed.function);
+            match **invalid {
+                Invalid::ContextStack { .. } => ends,
+                Invalid::GuardOrder { .. } => ends || failed.from_then_on,
+                _ => false,
+            }
         }
         _ => false,
     }

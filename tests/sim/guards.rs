@@ -1,7 +1,7 @@
 //! Guards of the current context that are ended in the wrong order, or find another context.
 
 use crate::{common, context, start};
-use cuda_safe::sys::{cuCtxPopCurrent_v2, cuCtxSetCurrent};
+use cuda_safe::sys::{cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxSetCurrent};
 use cuda_safe::{Context, ContextFlags, Error, Invalid};
 use cuda_sim::Profile;
 
@@ -97,6 +97,26 @@ fn a_top_that_others_replaced_is_left_to_them() {
             "{mismatch}"
         );
         assert_eq!(cuda_sim::stack_depth(), 1);
+    });
+}
+
+#[test]
+fn a_guard_around_one_that_could_not_pop_leaves_its_context_alive() {
+    with_two(|primary, own| {
+        let outer = own.make_current().expect("current");
+        let inner = primary.make_current().expect("current");
+        // SAFETY: the context is alive. A library leaves a push behind, of the outer guard's context.
+        assert!(unsafe { cuCtxPushCurrent_v2(own.as_raw()) }.is_success());
+        let mismatch = invalid(inner.finish());
+        assert!(
+            matches!(mismatch, Invalid::ContextStack { .. }),
+            "{mismatch}"
+        );
+        drop(own);
+        // What is on top is not its own push, although it looks so.
+        assert_eq!(invalid(outer.finish()), Invalid::GuardOrder { inner: 1 });
+        assert_eq!(cuda_sim::stack_depth(), 3);
+        assert_eq!(cuda_sim::alive().contexts, 1);
     });
 }
 

@@ -97,8 +97,9 @@ impl CurrentContext {
     ///
     /// # Errors
     /// [`Invalid::ContextStack`]: another context is current than this guard's.
-    /// [`Invalid::GuardOrder`]: guards that were made after this one, and pushed, are still open. Nothing was popped, and
-    /// the context, which is somewhere on the stack, is never released.
+    /// [`Invalid::GuardOrder`]: guards that were made after this one, and pushed, are still open or
+    /// could not pop. Nothing was popped, and the context, which is somewhere on the stack, is never
+    /// released.
     pub fn finish(mut self) -> Result<()> {
         self.leave()
     }
@@ -126,8 +127,10 @@ impl CurrentContext {
             }
             .into());
         }
+        // Not if the pop fails: the guards around this one are not to pop what is left here.
+        pop(self.context.as_raw())?;
         let _ = DEPTH.try_with(|depth| depth.set(place - 1));
-        pop(self.context.as_raw())
+        Ok(())
     }
 }
 
