@@ -3,13 +3,13 @@
 //! There the driver crashes in some functions and answers "done" in others, so nothing is released
 //! and nothing is waited for.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static IN_CHILD: AtomicBool = AtomicBool::new(false);
 /// Starts of the driver that are under way or have succeeded.
 static STARTS: AtomicUsize = AtomicUsize::new(0);
-static WATCH: Once = Once::new();
+/// Whether a fork is noticed.
+static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the driver is out of reach because this process was forked.
 #[inline]
@@ -19,7 +19,12 @@ pub(crate) fn in_child() -> bool {
 
 /// Runs a start of the driver; from now on, unless it fails, a fork is noticed.
 pub(crate) fn start<T, E>(start: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    WATCH.call_once(register);
+    // No lock, which a forked child might find taken: two threads that come here at once both
+    // register, and what is done twice is done.
+    if !WATCHED.load(Ordering::Acquire) {
+        register();
+        WATCHED.store(true, Ordering::Release);
+    }
     STARTS.fetch_add(1, Ordering::SeqCst);
     let done = start();
     if done.is_err() {

@@ -1,6 +1,8 @@
 //! What nobody waits for: failures in `Drop`, told through one hook.
 
 use crate::error::Error;
+use crate::fork;
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,10 +53,16 @@ type Hook = Arc<dyn Fn(&Report) + Send + Sync>;
 static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    /// Whether this thread runs the hook.
+    static IN_HOOK: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Sets the function that hears of failures in `Drop`; the one before is replaced. Without one,
 /// they are only counted.
 ///
-/// It may be called on any thread, in the middle of a `drop`; a panic in it is swallowed.
+/// It may be called on any thread, in the middle of a `drop`; a panic in it is swallowed. What fails
+/// while it runs, on its thread, is only counted, and so is what fails in a forked child.
 ///
 /// ```
 /// cuda_safe::set_report_hook(|report| eprintln!("cuda: {report}"));
@@ -83,16 +91,26 @@ pub(crate) fn report(report: &Report) {
     if matches!(report, Report::Leaked { .. }) {
         count_leak();
     }
+    // A forked child has the lock of a moment in another process, and may do little.
+    if fork::in_child() {
+        return;
+    }
+    // A hook that reports would be called again without an end.
+    if IN_HOOK.try_with(|inside| inside.replace(true)) != Ok(false) {
+        return;
+    }
     let hook = HOOK
         .read()
         .unwrap_or_else(PoisonError::into_inner)
         .as_ref()
         .map(Arc::clone);
     if let Some(hook) = hook {
-        // A drop must not panic, least of all while another panic unwinds.
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(report))) {
+        // A drop must not panic, least of all while another panic unwinds; nor may that of the hook,
+        // whose last holder this is if another took its place meanwhile: so it ends in here.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(move || hook(report))) {
             // Nor may what it panicked with, when that is dropped.
             std::mem::forget(payload);
         }
     }
+    let _ = IN_HOOK.try_with(|inside| inside.set(false));
 }

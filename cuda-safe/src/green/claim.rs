@@ -4,7 +4,8 @@
 
 use super::GreenContext;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::fork;
 use crate::invalid::Invalid;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -43,6 +44,10 @@ static CLAIMS: Mutex<Vec<Weak<Claim>>> = Mutex::new(Vec::new());
 
 /// Claims a device for a split.
 pub(super) fn claim(device: Device, label: &str, overlap: Overlap) -> Result<Arc<Claim>> {
+    // There a thread that is no more may have the lock.
+    if fork::in_child() {
+        return Err(Error::Forked);
+    }
     let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
     claims.retain(|claim| claim.strong_count() != 0);
     if overlap == Overlap::Refuse {

@@ -4,13 +4,14 @@ use super::resource::{Part, SmGroup, together};
 use crate::call::{call, newest_or};
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Rejected, Result};
+use crate::error::{Error, Rejected, Result};
+use crate::fork;
 use crate::invalid::Invalid;
 use crate::release::{self, Parent, Resource, release};
 use crate::stream::{Stream, StreamOptions};
 use cuda_sys::{CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, CUgreenCtxCreate_flags};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// `CUgreenCtx`: a partition of a device's SMs. Work on its [streams](Self::stream) runs there.
 ///
@@ -110,7 +111,7 @@ impl GreenContext {
     #[doc(alias = "cuGreenCtxGetId")]
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
-        let _lock = self.inner.lock();
+        let _lock = self.inner.lock()?;
         // SAFETY: the green context is alive, and the pointer is to a local.
         unsafe { call!(cuGreenCtxGetId(self.as_raw(), &raw mut id)) }?;
         Ok(id)
@@ -142,7 +143,7 @@ impl GreenContext {
         let stream = &raw mut raw;
         let (flags, priority) = (options.flags(), options.priority);
         let made = {
-            let _lock = self.inner.lock();
+            let _lock = self.inner.lock()?;
             let green = self.as_raw();
             // SAFETY: the green context is alive, and the pointer is to a local.
             unsafe { call!(cuGreenCtxStreamCreate(stream, green, flags, priority)) }
@@ -151,7 +152,7 @@ impl GreenContext {
             // It holds this green context: should the view stay on the stack, so does that.
             let view = Context::view(self.view()?, self.device(), self.clone());
             let _current = view.enter()?;
-            let _lock = self.inner.lock();
+            let _lock = self.inner.lock()?;
             // SAFETY: the pointer is to a local, and the current context is this partition's.
             unsafe { call!(cuStreamCreateWithPriority(stream, flags, priority)) }
         })?;
@@ -161,7 +162,7 @@ impl GreenContext {
     /// `cuCtxFromGreenCtx(&view, context)`: the green context as a `CUcontext`.
     fn view(&self) -> Result<CUcontext> {
         let mut view = std::ptr::null_mut();
-        let _lock = self.inner.lock();
+        let _lock = self.inner.lock()?;
         // SAFETY: the green context is alive, and the pointer is to a local.
         unsafe { call!(cuCtxFromGreenCtx(&raw mut view, self.as_raw())) }?;
         Ok(view)
@@ -214,12 +215,16 @@ impl Made {
 }
 
 impl Inner {
-    fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Result<MutexGuard<'_, ()>> {
+        // There a thread that is no more may have the lock.
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        Ok(self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
-        let _lock = self.lock();
+        let _lock = self.lock()?;
         // SAFETY: the green context is alive, and the pointer is to a borrowed resource.
         unsafe { call!(cuGreenCtxGetDevResource(self.raw, &raw mut *place, kind)) }
     }

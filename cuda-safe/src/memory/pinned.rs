@@ -16,6 +16,8 @@ use std::ptr::NonNull;
 ///
 /// Every context of the process knows it as pinned. Freeing it waits for *all* running work, so
 /// buffers are better kept than made anew.
+///
+/// A forked child is not to look at it: nothing says that the driver's pages are there.
 pub struct PinnedBuffer<T> {
     start: NonNull<T>,
     len: usize,

@@ -1,0 +1,69 @@
+//! The report hook, where it does what it should not.
+
+use crate::{common, context, start};
+use cuda_safe::sys::CUresult;
+use cuda_safe::{Context, set_report_hook};
+use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Injected, Scope};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Runs `body` where something may leak.
+#[track_caller]
+fn leaking(body: impl FnOnce(Context)) {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        body(context());
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+fn no_event_is_destroyed() -> Injected {
+    Fault::of_function("cuEventDestroy_v2")
+        .with(CUresult::CUDA_ERROR_UNKNOWN)
+        .from_then_on()
+        .inject(Scope::Thread)
+}
+
+#[test]
+fn a_hook_whose_own_releases_fail_is_not_called_for_them() {
+    leaking(|context| {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let (counted, inside) = (Arc::clone(&calls), context.clone());
+        set_report_hook(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            drop(inside.event());
+        });
+        let fails = no_event_is_destroyed();
+        drop(context.event().expect("an event"));
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        assert_eq!(cuda_safe::leaked(), 2, "the second is counted");
+        drop(context.event().expect("an event"));
+        assert_eq!(calls.load(Ordering::Relaxed), 2, "heard again");
+        drop(fails);
+        set_report_hook(|_| {});
+    });
+}
+
+#[test]
+fn a_hook_that_panics_when_it_is_dropped_does_not_do_so_in_another_drop() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("what a hook owns");
+        }
+    }
+    leaking(|context| {
+        let bomb = Bomb;
+        set_report_hook(move |_| {
+            let _ = &bomb;
+            // Its last holder is now the report that it is called for.
+            set_report_hook(|_| {});
+        });
+        let event = context.event().expect("an event");
+        let _fails = no_event_is_destroyed();
+        let dropped = catch_unwind(AssertUnwindSafe(move || drop(event)));
+        assert!(dropped.is_ok(), "a drop never panics");
+    });
+}
