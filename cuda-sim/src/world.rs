@@ -10,6 +10,7 @@ use crate::profile::Profile;
 use crate::{kernel, thread};
 use cuda_sys::CUresult;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
 /// What a function of the driver answers: success, or a code.
 pub(crate) type Answer<T = ()> = Result<T, CUresult>;
@@ -25,6 +26,8 @@ pub(crate) struct World {
     pub(crate) primary_flags: Vec<u32>,
     pub(crate) contexts: Handles<Context>,
     pub(crate) greens: Handles<Green>,
+    /// Views of green contexts that are current, and on which threads.
+    pub(crate) current_views: Vec<(usize, ThreadId)>,
     pub(crate) streams: Handles<Stream>,
     pub(crate) events: Handles<Event>,
     pub(crate) modules: Handles<Module>,
@@ -56,6 +59,7 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
         primary_flags: vec![0; profile.devices as usize],
         contexts: Handles::new(1),
         greens: Handles::new(2),
+        current_views: Vec::new(),
         streams: Handles::new(3),
         events: Handles::new(4),
         modules: Handles::new(5),

@@ -51,6 +51,51 @@ fn the_default_stream_of_a_view_takes_kernels_of_the_primary_context() {
     });
 }
 
+#[test]
+fn a_view_that_is_current_on_two_threads_is_named() {
+    planted(|context, _| {
+        let green = green(context);
+        let mut view = null_mut();
+        // SAFETY: the green context is alive, and the pointer is to a local.
+        well(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
+        let address = view.expose_provenance();
+        let pop = || {
+            let mut popped = null_mut();
+            // SAFETY: the pointer is to a local.
+            well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+        };
+        // SAFETY: the view is alive.
+        well(unsafe { cuCtxPushCurrent_v2(view) });
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let view = std::ptr::with_exposed_provenance_mut(address);
+                // SAFETY: the view is alive.
+                well(unsafe { cuCtxPushCurrent_v2(view) });
+                pop();
+            });
+        });
+        pop();
+        found("current on two threads");
+    });
+}
+
+/// On CUDA 12.4 streams are made with the view current.
+#[test]
+fn threads_that_make_streams_of_one_partition_do_not_share_its_view() {
+    on("h200@12.4".parse().expect("a profile"), |context| {
+        let green = green(&context);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        drop(green.stream().expect("a stream"));
+                    }
+                });
+            }
+        });
+    });
+}
+
 /// Of groups with another between them: a split of the whole has their SMs, not the other's.
 #[test]
 fn the_resource_of_a_green_context_is_its_own_sms() {

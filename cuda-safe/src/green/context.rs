@@ -8,8 +8,9 @@ use crate::error::{Error, Rejected, Result};
 use crate::fork;
 use crate::invalid::Invalid;
 use crate::release::{self, Parent, Resource, release};
+use crate::report::{Report, report};
 use crate::stream::{Stream, StreamOptions};
-use cuda_sys::{CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, CUgreenCtxCreate_flags};
+use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx, CUgreenCtxCreate_flags};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +26,8 @@ pub struct GreenContext {
 struct Inner {
     raw: CUgreenCtx,
     sm_count: u32,
-    /// Calls that take the handle itself go one at a time: NVIDIA's text asked for it up to 13.4.
+    /// Calls that take the handle itself go one at a time: NVIDIA's text asked for it up to 13.4. So
+    /// does the time for which the view is current: on one thread at a time, says the text.
     calls: Mutex<()>,
     needs: Arc<Needs>,
 }
@@ -37,7 +39,8 @@ struct Needs {
     primary: Context,
 }
 
-// SAFETY: the handle may be used by any thread; calls on it take the lock.
+// SAFETY: the handle may be used by any thread; calls on it take the lock, and what makes its view
+// current holds the lock until it is not any more.
 unsafe impl Send for Inner {}
 // SAFETY: as for Send.
 unsafe impl Sync for Inner {}
@@ -149,23 +152,32 @@ impl GreenContext {
             unsafe { call!(cuGreenCtxStreamCreate(stream, green, flags, priority)) }
         };
         newest_or(made, || {
-            // It holds this green context: should the view stay on the stack, so does that.
-            let view = Context::view(self.view()?, self.device(), self.clone());
-            let _current = view.enter()?;
-            let _lock = self.inner.lock()?;
-            // SAFETY: the pointer is to a local, and the current context is this partition's.
-            unsafe { call!(cuStreamCreateWithPriority(stream, flags, priority)) }
+            self.with_view_current(|| {
+                // SAFETY: the pointer is to a local, and the current context is this partition's.
+                unsafe { call!(cuStreamCreateWithPriority(stream, flags, priority)) }
+            })
         })?;
         Ok(Stream::own_green(raw, self.clone()))
     }
 
-    /// `cuCtxFromGreenCtx(&view, context)`: the green context as a `CUcontext`.
-    fn view(&self) -> Result<CUcontext> {
-        let mut view = std::ptr::null_mut();
-        let _lock = self.inner.lock()?;
+    /// `cuCtxFromGreenCtx(&view, context)`: makes a call with the green context, as a `CUcontext`,
+    /// current; no other thread does meanwhile.
+    fn with_view_current(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        let lock = self.inner.lock()?;
+        let mut raw = std::ptr::null_mut();
         // SAFETY: the green context is alive, and the pointer is to a local.
-        unsafe { call!(cuCtxFromGreenCtx(&raw mut view, self.as_raw())) }?;
-        Ok(view)
+        unsafe { call!(cuCtxFromGreenCtx(&raw mut raw, self.as_raw())) }?;
+        // It holds this green context: should the view stay on the stack, so does that.
+        let view = Context::view(raw, self.device(), self.clone());
+        let current = view.make_current()?;
+        let done = call();
+        let left = current.finish();
+        // The hook may want it.
+        drop(lock);
+        if let Err(error) = left {
+            report(&Report::ContextStack { error });
+        }
+        done
     }
 }
 

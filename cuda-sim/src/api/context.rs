@@ -88,6 +88,24 @@ impl World {
         Ok(waited)
     }
 
+    /// Follows what is current on this thread, for the views of green contexts: one of them on two
+    /// threads at a time is what NVIDIA's text forbids (unverified, from documentation).
+    fn note_current(&mut self) {
+        let this = thread::id();
+        self.current_views.retain(|(_, thread)| *thread != this);
+        let view = thread::current().filter(|current| {
+            let its = self.contexts.get(*current);
+            its.is_some_and(|its| matches!(its.kind, ContextKind::View(_)))
+        });
+        let Some(view) = view else {
+            return;
+        };
+        if self.current_views.iter().any(|(other, _)| *other == view) {
+            mistake("the view of a green context is current on two threads at once");
+        }
+        self.current_views.push((view, this));
+    }
+
     /// Takes streams away from under those who have them.
     pub(super) fn end_streams(&mut self, ends: impl Fn(usize, &Stream) -> bool) {
         let ending = self
@@ -164,6 +182,7 @@ pub(super) fn create(
     let handle = world.contexts.reserve();
     world.make_context(handle, number, flags, ContextKind::Created);
     thread::push(handle);
+    world.note_current();
     context.set(pointer(handle));
     Ok(())
 }
@@ -209,6 +228,7 @@ pub(super) fn destroy(world: &mut World, context: CUcontext) -> Answer {
     let _ = world.end_context(handle)?;
     if thread::current() == Some(handle) {
         thread::pop();
+        world.note_current();
     }
     Ok(())
 }
@@ -234,6 +254,7 @@ pub(super) fn set_current(world: &mut World, context: CUcontext) -> Answer {
     if handle != 0 {
         thread::push(handle);
     }
+    world.note_current();
     Ok(())
 }
 
@@ -243,14 +264,16 @@ pub(super) fn push(world: &mut World, context: CUcontext) -> Answer {
     }
     world.context(context.addr())?;
     thread::push(context.addr());
+    world.note_current();
     Ok(())
 }
 
-pub(super) fn pop(_: &mut World, context: &mut Out<CUcontext>) -> Answer {
+pub(super) fn pop(world: &mut World, context: &mut Out<CUcontext>) -> Answer {
     if thread::in_callback() {
         return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
     }
     let popped = thread::pop().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    world.note_current();
     context.set(pointer(popped));
     Ok(())
 }
