@@ -76,6 +76,35 @@ impl Error {
     pub fn is_fatal(&self) -> bool {
         self.code().is_some_and(is_fatal)
     }
+
+    /// Whether it says that the driver did not take what it was given. Each call may also answer with
+    /// the error of earlier work, and then nobody knows: as for a code that is not known.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Driver(error) => matches!(
+                error.code,
+                CUresult::CUDA_ERROR_INVALID_VALUE
+                    | CUresult::CUDA_ERROR_OUT_OF_MEMORY
+                    | CUresult::CUDA_ERROR_NOT_INITIALIZED
+                    | CUresult::CUDA_ERROR_DEINITIALIZED
+                    | CUresult::CUDA_ERROR_INVALID_CONTEXT
+                    | CUresult::CUDA_ERROR_INVALID_HANDLE
+                    | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+                    | CUresult::CUDA_ERROR_NOT_PERMITTED
+                    | CUresult::CUDA_ERROR_NOT_SUPPORTED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+            ),
+            // There was nothing to call.
+            _ => true,
+        }
+    }
 }
 
 /// Codes that stay: measured for an illegal address, by their documentation for the others.

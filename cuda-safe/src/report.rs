@@ -77,7 +77,7 @@ pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
 }
 
 /// How many objects of the driver this process has leaked, by design or for want of a way to
-/// release them.
+/// release them; and host functions that the driver may have, or not.
 pub fn leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }

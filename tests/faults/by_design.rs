@@ -88,6 +88,8 @@ pub(crate) fn may_leak(function: &str, span: Option<Span>) -> bool {
     is_release(function)
         // The context stays on the stack, so it must not be released.
         || is_end_of_guard(function)
+        // The driver may have the function, whatever its answer.
+        || function == "cuLaunchHostFunc"
         // What a release asks first, and the wait before plain memory is freed.
         || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
 }

@@ -13,6 +13,7 @@ mod green;
 mod guards;
 mod holes;
 mod hooks;
+mod host_functions;
 mod kernels;
 mod launch;
 mod memory;

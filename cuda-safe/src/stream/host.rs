@@ -5,6 +5,7 @@ use crate::call::{call, without_current};
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::release;
+use crate::report::count_leak;
 use core::ffi::c_void;
 use cuda_sys::CUstreamCaptureStatus;
 use std::any::Any;
@@ -66,6 +67,9 @@ impl Stream {
     /// a later call elsewhere. If the stream's work fails it is never run.
     ///
     /// # Errors
+    /// Those of earlier work: then nobody knows whether the driver has the function, which is leaked,
+    /// with all that it owns, if it does not run.
+    ///
     /// [`Invalid::StreamIsCaptured`]: a graph would run it more than once.
     ///
     /// Since CUDA 10.0.
@@ -96,11 +100,12 @@ impl Stream {
         });
         match &given {
             Ok(()) => {}
-            // Of earlier work: the driver may have the function all the same, and never run it. Its
-            // box stays.
-            Err(error) if error.is_fatal() => {}
-            // SAFETY: the driver refused it, so the box is still this function's.
-            Err(_) => drop(unsafe { Box::from_raw(data.cast::<Job>()) }),
+            Err(error) if error.is_refusal() => {
+                // SAFETY: the driver did not take it, so the box is still this function's.
+                drop(unsafe { Box::from_raw(data.cast::<Job>()) });
+            }
+            // It may be of earlier work, and the driver have the function all the same: its box stays.
+            Err(_) => count_leak(),
         }
         given
     }
