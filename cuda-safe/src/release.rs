@@ -8,10 +8,11 @@
 //! - The end of a right to read shared memory is released as well: where it fails, the memory is
 //!   kept for ever, as nobody may write it or free it.
 //! - At the end of the process the driver says so (`DEINITIALIZED`): everything is gone, done.
-//! - On the threads of the driver's callbacks most calls are refused (`NOT_PERMITTED`), and one that
-//!   waits for all work would wait for the callback itself. There, and where the call would become
-//!   part of a capture or break it, the release stands in a queue until the next call that creates,
-//!   copies or synchronises something finds it possible.
+//! - In a host function of this crate no call at all is allowed, so none is made. On the threads of
+//!   the driver's other callbacks most calls are refused (`NOT_PERMITTED`), and one that waits for
+//!   all work would wait for the callback itself. There, and where the call would become part of a
+//!   capture or break it, the release stands in a queue until the next call that creates, copies or
+//!   synchronises something finds it possible.
 //! - What could be in the way is asked first. Where that gets no answer the release waits in the
 //!   queue as well, but not for ever: in the end it is reported as leaked.
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
@@ -22,6 +23,7 @@ use crate::context::Context;
 use crate::error::{Error, is_fatal};
 use crate::fork;
 use crate::report::{Report, count_leak, report};
+use crate::stream::refuse_inside;
 use core::ffi::c_void;
 use cuda_sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUlibrary, CUmodule, CUresult, CUstream,
@@ -207,8 +209,11 @@ impl Resource {
 
     /// Why this is no moment for the release: see the head of this file.
     fn obstacle(&self, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
+        if refuse_inside().is_err() {
+            return Some(Answer::Later);
+        }
         match *self {
-            // These wait for nothing and are permitted everywhere.
+            // These wait for nothing and are permitted everywhere else.
             Self::Stream(_) | Self::Event(_) => None,
             Self::OrderedMemory(_, stream) => capture(stream, parent),
             Self::Memory(_, stream) => capture(stream, parent).or_else(callback_thread),

@@ -1,10 +1,12 @@
 //! Host functions: who has them after an error, and what is called in them.
 
-use crate::{common, context, start};
+use crate::{common, context, on, start};
 use cuda_safe::sys::CUresult;
+use cuda_safe::{DeviceBuffer, Error, Extent, Module, PinnedBuffer, Region};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;
+use std::sync::mpsc;
 
 /// A code of earlier work, or one that nobody knows: the driver may run the function all the same.
 #[test]
@@ -30,5 +32,71 @@ fn a_host_function_that_the_driver_may_have_is_kept() {
             assert!(!kept_after(code), "kept on {code}");
         }
         assert_eq!(cuda_safe::leaked(), 9);
+    });
+}
+
+/// What a host function may call of the driver is nothing at all.
+#[test]
+fn drops_in_a_host_function_call_nothing_and_are_made_up_for() {
+    on(Profile::h200(), |context| {
+        let helper = context.stream().expect("a stream");
+        let stream = context.stream().expect("a stream");
+        let event = context.event().expect("an event");
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        let ordered = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+        let plain = DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory");
+        let module = Module::from_ptx(&context, include_str!("../kernels/vector.ptx"));
+        stream.synchronize().expect("a wait");
+        let (tell, told) = mpsc::channel();
+        let function = move || {
+            cuda_sim::clear_calls();
+            drop((event, pinned, ordered, plain, module, stream));
+            let calls: Vec<_> = cuda_sim::calls().iter().map(|it| it.function).collect();
+            tell.send(calls).expect("the test listens");
+        };
+        helper.launch_host_function(function).expect("is given");
+        helper.synchronize().expect("a wait");
+        assert_eq!(told.recv().expect("it ran"), [""; 0]);
+        assert_eq!(cuda_sim::alive().streams, 2);
+        drop(context.event().expect("an event"));
+        let alive = cuda_sim::alive();
+        assert_eq!((alive.streams, alive.events), (1, 0), "{alive}");
+    });
+}
+
+#[test]
+fn copies_in_a_host_function_are_refused_before_the_driver_has_them() {
+    on(Profile::h200(), |context| {
+        let helper = context.stream().expect("a stream");
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        stream.synchronize().expect("a wait");
+        let (tell, told) = mpsc::channel();
+        let function = move || {
+            cuda_sim::clear_calls();
+            let of_slice = buffer.copy_from_slice(&[1; 64]);
+            let (plane, all) = (Extent::plane(8, 8), Region::of(Extent::plane(8, 8)));
+            let mut whole = buffer.as_mut_slice();
+            let of_box = whole.copy_box_from_slice(plane, all, &[1; 64], all);
+            let of_pinned = buffer.copy_from_pinned(pinned).expect_err("a wait");
+            tell.send(([of_slice, of_box], of_pinned, cuda_sim::calls()))
+                .expect("the test listens");
+        };
+        helper.launch_host_function(function).expect("is given");
+        helper.synchronize().expect("a wait");
+        let (of_slices, of_pinned, calls) = told.recv().expect("it ran");
+        for refused in of_slices {
+            assert!(matches!(refused, Err(Error::InHostFunction)), "{refused:?}");
+        }
+        assert!(
+            matches!(of_pinned.error, Error::InHostFunction),
+            "{of_pinned}"
+        );
+        assert_eq!(of_pinned.value.len(), 64, "given back");
+        let copies = |it: &&cuda_sim::Call| it.function.starts_with("cuMemcpy");
+        assert_eq!(calls.iter().filter(copies).count(), 0);
+        // The buffer ended in the function, and waits.
+        drop(context.event().expect("an event"));
     });
 }

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::release;
+use crate::stream::refuse_inside;
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype, CUstream};
@@ -66,8 +67,8 @@ impl<T> DeviceSliceMut<'_, T> {
     /// `source` here.
     ///
     /// # Errors
-    /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::StreamIsCaptured`]; those of
-    /// earlier work on the stream.
+    /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::StreamIsCaptured`];
+    /// [`Error::InHostFunction`](crate::Error); those of earlier work on the stream.
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemcpy2DAsync")]
@@ -87,6 +88,8 @@ impl<T> DeviceSliceMut<'_, T> {
         let (Some(to), Some(from)) = (to, from) else {
             return Ok(());
         };
+        // Before the copy: the wait behind it would be refused.
+        refuse_inside()?;
         release::drain();
         self.stream().refuse_captured()?;
         let to = Place::of_device(&self.as_slice(), to);

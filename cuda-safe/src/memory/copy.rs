@@ -9,19 +9,23 @@ use crate::call::{call, without_current};
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::release;
+use crate::stream::refuse_inside;
 use bytemuck::{AnyBitPattern, NoUninit};
 
 impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// `cuMemcpyHtoDAsync(this, slice, bytes, stream)` and a wait: copies `slice` here.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`] if the lengths differ; those of earlier work on the stream.
+    /// [`Invalid::Lengths`] if the lengths differ; [`Error::InHostFunction`](crate::Error); those of
+    /// earlier work on the stream.
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemcpyHtoD")]
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
         same_length(slice.len(), self.len())?;
+        // Before the copy: the wait behind it would be refused.
+        refuse_inside()?;
         release::drain();
         if self.size_bytes() == 0 {
             return Ok(());

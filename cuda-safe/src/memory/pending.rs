@@ -5,7 +5,7 @@ use crate::call::{call, without_current};
 use crate::error::{Error, Rejected, Result};
 use crate::release;
 use crate::report::{Report, report};
-use crate::stream::Stream;
+use crate::stream::{Stream, refuse_inside};
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -27,8 +27,8 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     ///
     /// # Errors
     /// With the source given back: [`Invalid::Lengths`](crate::Invalid::Lengths);
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured). If the driver refuses, its
-    /// error may be of earlier work and the copy under way: the copy is waited for first. Should
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); [`Error::InHostFunction`]. If
+    /// the driver refuses, its error may be of earlier work and the copy under way: the copy is waited for first. Should
     /// that fail too, the source is stranded, and what is given back is empty.
     ///
     /// Since CUDA 3.2.
@@ -76,7 +76,10 @@ impl<T> DeviceSlice<'_, T> {
     ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
         release::drain();
         let stream = self.stream();
-        let possible = same_length(host.len(), self.len()).and_then(|()| stream.refuse_captured());
+        let possible = same_length(host.len(), self.len())
+            // Were the copy under way all the same, the wait for it would be refused.
+            .and_then(|()| refuse_inside())
+            .and_then(|()| stream.refuse_captured());
         if let Err(error) = possible {
             return Err(Rejected::new(error, host));
         }
