@@ -29,6 +29,7 @@ use cuda_sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUlibrary, CUmodule, CUresult, CUstream,
     CUstreamCaptureMode, CUstreamCaptureStatus,
 };
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -315,7 +316,7 @@ struct Waiting {
     before: u32,
 }
 
-static QUEUE: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
+static QUEUE: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 static QUEUED: AtomicUsize = AtomicUsize::new(0);
 
 fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
@@ -325,8 +326,15 @@ fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
         before,
     };
     let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
-    queue.push(waiting);
+    queue.push_back(waiting);
     QUEUED.store(queue.len(), Ordering::Release);
+}
+
+fn dequeue() -> Option<Waiting> {
+    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = queue.pop_front();
+    QUEUED.store(queue.len(), Ordering::Release);
+    first
 }
 
 /// Whether work given to a stream is being recorded into a graph: then the release has to wait.
@@ -405,13 +413,12 @@ pub(crate) fn drain() {
 
 #[cold]
 fn drain_queue() {
-    let waiting = {
-        let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
-        QUEUED.store(0, Ordering::Release);
-        std::mem::take(&mut *queue)
-    };
-    for waiting in waiting {
-        // What still has to wait goes back into the queue.
+    // Those of now: what still has to wait goes to the end of the queue. One by one, so that a
+    // foreign owner that panics when it is dropped leaves the others where they are.
+    for _ in 0..QUEUED.load(Ordering::Acquire) {
+        let Some(waiting) = dequeue() else {
+            return;
+        };
         release_again(waiting.resource, &*waiting.parent, waiting.before);
     }
 }

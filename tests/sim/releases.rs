@@ -3,7 +3,7 @@
 use crate::common;
 use crate::{context, on, start};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, DeviceBuffer, Error, Library, PinnedBuffer};
+use cuda_safe::{Context, DeviceBuffer, Error, Library, PinnedBuffer, Stream};
 use cuda_sim::fault::{Fault, Injected, Scope};
 use cuda_sim::{Profile, alive};
 
@@ -30,6 +30,35 @@ fn leaking(body: impl FnOnce(Context)) {
         start(Profile::h200());
         body(context());
         assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
+fn an_owner_that_panics_leaves_the_rest_of_the_queue_where_it_is() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("an owner");
+        }
+    }
+    leaking(|context| {
+        let raw = context.stream().expect("a stream").leak();
+        // SAFETY: the stream was leaked, so it stays.
+        let foreign = unsafe { Stream::from_foreign(raw, &context, Bomb) };
+        let foreign = foreign.map_err(|refused| refused.error);
+        let buffer = DeviceBuffer::<u8>::zeroed(&foreign.expect("a stream"), 64).expect("memory");
+        let others = [pinned(&context), pinned(&context), pinned(&context)];
+        {
+            let _capture = fail("cuStreamIsCapturing", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+            drop(buffer);
+            let _callback = fail_from("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+            drop(others);
+        }
+        let call = std::panic::AssertUnwindSafe(|| context.event().map(drop));
+        std::panic::catch_unwind(call).expect_err("the owner's panic");
+        assert_eq!(alive().pinned_allocations, 3);
+        context.event().map(drop).expect("an event");
+        assert_eq!((alive().pinned_allocations, cuda_safe::leaked()), (0, 0));
     });
 }
 
