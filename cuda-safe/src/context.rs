@@ -64,6 +64,8 @@ enum Origin {
     Primary,
     /// Destroyed if it is ours.
     Other(#[allow(dead_code, reason = "a foreign owner is held, not read")] Hold),
+    /// Ours: destroyed. It works in a graphics client, which somebody promised to keep.
+    Client,
 }
 
 // SAFETY: a context may be used by any thread: the driver locks inside, and a context is current
@@ -133,12 +135,18 @@ impl Context {
     /// A context that somebody else owns (the runtime API, PyTorch, a C library): never released
     /// here.
     ///
+    /// What is made in it cannot wait for its release, as nobody could tell how long: dropped in a
+    /// host function, on a thread of the driver's callbacks, or while its stream is captured, it is
+    /// leaked and reported. [`from_foreign`](Self::from_foreign) has an owner, who waits.
+    ///
     /// # Errors
     /// The device of the context cannot be asked for.
     ///
     /// # Safety
     /// `raw` is a context, and not the view of a green context, that stays alive until the last
-    /// clone of this, and everything made in it, is gone.
+    /// clone of this, and everything made in it, is gone. (What this crate has leaked is not used
+    /// any more.) By then it is on no thread's stack: a [guard](CurrentContext) that could not pop,
+    /// or was forgotten, leaves it there.
     pub unsafe fn borrow_raw(raw: CUcontext) -> Result<Self> {
         Ok(Self::own(
             raw,
@@ -172,6 +180,14 @@ impl Context {
     /// The view of a green context, which `owner` keeps alive: also when it stays on a stack.
     pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
         Self::own(raw, device, Origin::Other(Hold::Foreign(Box::new(owner))))
+    }
+
+    /// Whether it lives for as long only as somebody promised.
+    pub(crate) fn hangs_on_borrowed(&self) -> bool {
+        matches!(
+            self.inner.origin,
+            Origin::Other(Hold::Borrowed) | Origin::Client
+        )
     }
 
     fn own(raw: CUcontext, device: Device, origin: Origin) -> Self {
@@ -261,9 +277,16 @@ pub struct MemoryInfo {
 impl Drop for Inner {
     fn drop(&mut self) {
         match &self.origin {
-            Origin::Primary => release(Resource::Primary(self.device.as_raw()), &Root),
-            Origin::Other(hold) if hold.is_owned() => release(Resource::Context(self.raw), &Root),
-            Origin::Other(_) => {}
+            Origin::Primary => {
+                let root = Root { is_borrowed: false };
+                release(Resource::Primary(self.device.as_raw()), &root);
+            }
+            Origin::Other(Hold::Owned) => {
+                let root = Root { is_borrowed: false };
+                release(Resource::Context(self.raw), &root);
+            }
+            Origin::Client => release(Resource::Context(self.raw), &Root { is_borrowed: true }),
+            Origin::Other(Hold::Foreign(_) | Hold::Borrowed) => {}
         }
     }
 }
@@ -315,7 +338,7 @@ impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.inner.origin {
             Origin::Primary => "primary",
-            Origin::Other(Hold::Owned) => "created",
+            Origin::Other(Hold::Owned) | Origin::Client => "created",
             Origin::Other(Hold::Foreign(_)) => "foreign",
             Origin::Other(Hold::Borrowed) => "borrowed",
         };

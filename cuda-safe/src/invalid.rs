@@ -59,6 +59,8 @@ pub enum Invalid {
     BlockingGreenStream,
     /// A host function for a stream that is recorded into a graph.
     StreamIsCaptured,
+    /// A release that would have to wait, of what hangs on a borrowed context or stream.
+    BorrowedCannotWait,
     /// A module image without a byte, or PTX without text.
     EmptyImage,
     /// A module image that ends before its header says.
@@ -234,6 +236,11 @@ impl fmt::Display for Invalid {
             ),
             Self::StreamIsCaptured => f.write_str(
                 "the stream is being recorded into a graph, which would run this more than once",
+            ),
+            Self::BorrowedCannotWait => f.write_str(
+                "it was dropped in a capture or a host function, where it cannot be released, and \
+                 cannot wait, as the context or stream that it needs is only borrowed (one with an \
+                 owner would stay)",
             ),
             Self::EmptyImage => f.write_str("the module is empty"),
             Self::TruncatedImage { needed, given } => write!(

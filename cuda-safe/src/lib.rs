@@ -45,7 +45,8 @@
 //! What cannot be released at once (in a capture, on the driver's callback threads) is released
 //! by the next call that creates, copies or synchronises something; which so may wait as well. In
 //! a program whose host functions wait for one of its threads, that thread is to drop what it owns
-//! itself, rather than on a callback's thread or in a capture.
+//! itself, rather than on a callback's thread or in a capture. What hangs on a borrowed context or
+//! stream (`borrow_raw`) does not wait: it is leaked there, and reported.
 //!
 //! # Several devices
 //! What a thing of one device does on a stream of another, or in its context:

@@ -15,6 +15,9 @@
 //!   synchronises something finds it possible.
 //! - What could be in the way is asked first. Where that gets no answer the release waits in the
 //!   queue as well, but not for ever: in the end it is reported as leaked.
+//! - What hangs on a borrowed context or stream does not stand in the queue: whoever lent that sees no
+//!   queue, and may destroy it as soon as everything made with it is dropped. It is leaked, and
+//!   reported.
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
@@ -22,6 +25,7 @@ use crate::call::fail;
 use crate::context::Context;
 use crate::error::{Error, is_fatal};
 use crate::fork;
+use crate::invalid::Invalid;
 use crate::report::{Report, count_leak, report};
 use crate::stream::refuse_inside;
 use core::ffi::c_void;
@@ -84,6 +88,9 @@ pub(crate) trait Parent {
     fn context(&self) -> Option<&Context>;
     /// Keeps the parent alive while the release waits in the queue.
     fn keep(&self) -> Box<dyn Parent + Send>;
+    /// Whether what it keeps alive hangs on something that was only lent, so that nothing may wait
+    /// in the queue for it.
+    fn is_borrowed(&self) -> bool;
 }
 
 impl Parent for Context {
@@ -94,11 +101,17 @@ impl Parent for Context {
     fn keep(&self) -> Box<dyn Parent + Send> {
         Box::new(self.clone())
     }
+
+    fn is_borrowed(&self) -> bool {
+        self.hangs_on_borrowed()
+    }
 }
 
 /// For what has no parent: contexts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Root;
+pub(crate) struct Root {
+    pub(crate) is_borrowed: bool,
+}
 
 impl Parent for Root {
     fn context(&self) -> Option<&Context> {
@@ -106,7 +119,11 @@ impl Parent for Root {
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(Self)
+        Box::new(*self)
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.is_borrowed
     }
 }
 
@@ -136,10 +153,12 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         }
     }
     let (code, function) = match answer {
-        Answer::Said(code, _) if is_for_now(code) => return enqueue(resource, parent, before),
-        Answer::Later => return enqueue(resource, parent, before),
+        Answer::Said(code, _) if is_for_now(code) => {
+            return put_off(resource, parent, before, answer);
+        }
+        Answer::Later => return put_off(resource, parent, before, answer),
         Answer::Unknown(..) if before < PATIENCE => {
-            return enqueue(resource, parent, before + 1);
+            return put_off(resource, parent, before + 1, answer);
         }
         Answer::Said(code, function) | Answer::Unknown(code, function) => (code, function),
     };
@@ -152,12 +171,9 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
             error: fail(function, code),
         });
     };
+    resource.keep_what_is_used(parent);
     match code {
-        // Nobody may write or free what may still be read, whatever the reason.
-        _ if matches!(resource, Resource::Reads { .. }) => {
-            std::mem::forget(parent.keep());
-            leaked();
-        }
+        _ if matches!(resource, Resource::Reads { .. }) => leaked(),
         // The process ends, and nothing is left to do.
         CUresult::CUDA_ERROR_DEINITIALIZED => {}
         // The context has taken the resource along; pool memory is the device's, not its own.
@@ -206,6 +222,13 @@ impl Resource {
 
     fn function(&self) -> &'static str {
         self.names().1
+    }
+
+    /// For what is not released: nobody may write or free what may still be read, whatever the reason.
+    fn keep_what_is_used(&self, parent: &(impl Parent + ?Sized)) {
+        if matches!(self, Self::Reads { .. }) {
+            std::mem::forget(parent.keep());
+        }
     }
 
     /// Why this is no moment for the release: see the head of this file.
@@ -319,6 +342,21 @@ struct Waiting {
 static QUEUE: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 static QUEUED: AtomicUsize = AtomicUsize::new(0);
 
+/// Has a release wait, unless what it hangs on may be gone before its turn comes.
+fn put_off(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, why: Answer) {
+    if !parent.is_borrowed() {
+        return enqueue(resource, parent, before);
+    }
+    resource.keep_what_is_used(parent);
+    report(&Report::Leaked {
+        what: resource.name(),
+        error: match why {
+            Answer::Said(code, function) | Answer::Unknown(code, function) => fail(function, code),
+            Answer::Later => Invalid::BorrowedCannotWait.into(),
+        },
+    });
+}
+
 fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
     let waiting = Waiting {
         resource,
@@ -399,7 +437,8 @@ fn callback_thread() -> Option<Answer> {
     let mut current = std::ptr::null_mut();
     // SAFETY: the pointer is to a local.
     let result = unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) };
-    (result == CUresult::CUDA_ERROR_NOT_PERMITTED).then_some(Answer::Later)
+    (result == CUresult::CUDA_ERROR_NOT_PERMITTED)
+        .then_some(Answer::Said(result, "cuCtxGetCurrent"))
 }
 
 /// Releases what had to wait. Whatever creates, copies or synchronises calls this first.

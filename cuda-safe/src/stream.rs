@@ -150,12 +150,15 @@ impl Stream {
 
     /// A stream that somebody else owns: never destroyed here.
     ///
+    /// A buffer bound to it cannot wait for its release: see [`Context::borrow_raw`].
+    ///
     /// # Errors
     /// As for [`from_raw`](Self::from_raw).
     ///
     /// # Safety
     /// `raw` is a stream of `context`, or of a green context on its device if it is a primary one,
-    /// that stays alive until the last clone of this, and every buffer bound to it, is gone.
+    /// that stays alive until the last clone of this, and everything that holds one (buffers bound
+    /// to it, readers, copies under way), is gone. (What this crate has leaked is not used any more.)
     pub unsafe fn borrow_raw(raw: CUstream, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Hold::Borrowed)
     }
@@ -343,6 +346,13 @@ impl Parent for Home {
             Self::Green(green) => Self::Green(green.clone()),
         })
     }
+
+    fn is_borrowed(&self) -> bool {
+        match self {
+            Self::Context(context) => context.is_borrowed(),
+            Self::Green(green) => green.context().is_borrowed(),
+        }
+    }
 }
 
 impl Parent for Stream {
@@ -352,6 +362,10 @@ impl Parent for Stream {
 
     fn keep(&self) -> Box<dyn Parent + Send> {
         Box::new(self.clone())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        matches!(self.inner.hold, Hold::Borrowed) || self.inner.home.is_borrowed()
     }
 }
 

@@ -167,6 +167,7 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["18446744073709551615", "16 bytes"],
         ),
+        (Invalid::BorrowedCannotWait, &["borrowed", "owner"]),
         (Invalid::FillSize { size: 3 }, &["1, 2 and 4", "3"]),
         (
             Invalid::Handle {

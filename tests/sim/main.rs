@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod borrowed;
 mod callbacks;
 mod calls;
 mod devices;

@@ -37,7 +37,7 @@ impl Context {
     #[doc(alias = "cuCtxCreate")]
     #[doc(alias = "cuCtxDestroy")]
     pub fn create(device: &Device, flags: ContextFlags) -> Result<Self> {
-        Self::create_by(device, |raw| {
+        Self::create_by(device, Origin::Other(Hold::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             let plain = std::ptr::null_mut();
             newest_or(
@@ -79,7 +79,7 @@ impl Context {
             cigParams: std::ptr::null_mut(),
         };
         let params = &raw mut params;
-        Self::create_by(device, |raw| {
+        Self::create_by(device, Origin::Other(Hold::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             newest_or(
                 // SAFETY: the pointers are to locals; there is one parameter.
@@ -99,7 +99,8 @@ impl Context {
     ///
     /// # Safety
     /// The client is what its kind says, of this device, and stays alive until the last clone of
-    /// the context, and everything made in it, is gone.
+    /// the context, and everything made in it, is gone. (What cannot be released in that moment is
+    /// leaked and reported, as for [`borrow_raw`](Self::borrow_raw).)
     ///
     /// Since CUDA 12.5.
     #[doc(alias = "cuCtxCreate")]
@@ -124,7 +125,7 @@ impl Context {
             cigParams: &raw mut cig,
         };
         let params = &raw mut params;
-        Self::create_by(device, |raw| {
+        Self::create_by(device, Origin::Client, |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             // SAFETY: the pointers are to locals; the client is the caller's promise.
             unsafe { call!(cuCtxCreate_v4(raw, params, flags, number)) }
@@ -134,12 +135,13 @@ impl Context {
     /// Makes a context float that `create` makes, and pushes.
     fn create_by(
         device: &Device,
+        origin: Origin,
         create: impl FnOnce(*mut cuda_sys::CUcontext) -> Result<()>,
     ) -> Result<Self> {
         release::drain();
         let mut raw = std::ptr::null_mut();
         create(&raw mut raw)?;
-        let context = Self::own(raw, *device, Origin::Other(Hold::Owned));
+        let context = Self::own(raw, *device, origin);
         // Creating has pushed it.
         if let Err(error) = guard::pop(raw) {
             guard::leak_on_stack(&context);

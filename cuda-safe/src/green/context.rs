@@ -263,6 +263,10 @@ impl Parent for Arc<Needs> {
     fn keep(&self) -> Box<dyn Parent + Send> {
         Box::new(Self::clone(self))
     }
+
+    fn is_borrowed(&self) -> bool {
+        self.primary.is_borrowed()
+    }
 }
 
 /// Green contexts are equal if they are the same one.

@@ -219,6 +219,10 @@ impl Parent for Reading {
     fn keep(&self) -> Box<dyn Parent + Send> {
         Box::new(self.clone())
     }
+
+    fn is_borrowed(&self) -> bool {
+        self.stream.is_borrowed() || self.memory.allocation.stream().is_borrowed()
+    }
 }
 
 impl<T> Clone for SharedBuffer<T> {

@@ -243,6 +243,10 @@ impl Parent for Arc<Code> {
     fn keep(&self) -> Box<dyn Parent + Send> {
         Box::new(Self::clone(self))
     }
+
+    fn is_borrowed(&self) -> bool {
+        false
+    }
 }
 
 impl fmt::Debug for Library {
