@@ -36,6 +36,9 @@ pub struct Module {
 struct Inner {
     raw: CUmodule,
     hold: Hold,
+    /// Where loading is lazy, kernels are finished when they are first asked for.
+    #[allow(dead_code, reason = "held for the driver")]
+    log: Option<jit::Log>,
     context: Context,
 }
 
@@ -90,13 +93,14 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         let mut log = jit::Log::new();
         let _current = context.enter()?;
-        let (mut keys, mut values) = log.options();
-        let (count, keys, values) = (jit::Log::COUNT, keys.as_mut_ptr(), values.as_mut_ptr());
+        let (keys, values) = log.options();
+        let count = jit::Log::COUNT;
         // SAFETY: the caller's promise for the image; the options are `count` keys and values of
-        // the types that they want, and point to `log`, which outlives the call.
+        // the types that they want, they and what they point to in heap memory of `log`, which lives
+        // as long as the module is loaded, or can be used.
         let done = unsafe { call!(cuModuleLoadDataEx(&raw mut raw, image, count, keys, values)) };
         log.attach(done)?;
-        Ok(Self::own(raw, context, Hold::Owned))
+        Ok(Self::own(raw, context, Hold::Owned, Some(log)))
     }
 
     /// Takes over a module: it is unloaded with the last clone and the last kernel of it.
@@ -104,7 +108,7 @@ impl Module {
     /// # Safety
     /// `raw` is a module of `context` that is loaded, and nobody else unloads it.
     pub unsafe fn from_raw(raw: CUmodule, context: &Context) -> Self {
-        Self::own(raw, context, Hold::Owned)
+        Self::own(raw, context, Hold::Owned, None)
     }
 
     /// A module that somebody else owns: never unloaded here.
@@ -113,7 +117,7 @@ impl Module {
     /// `raw` is a module of `context` that stays loaded until the last clone of this, and the last
     /// kernel of it, is gone.
     pub unsafe fn borrow_raw(raw: CUmodule, context: &Context) -> Self {
-        Self::own(raw, context, Hold::Borrowed)
+        Self::own(raw, context, Hold::Borrowed, None)
     }
 
     /// A module that `owner` keeps: never unloaded here, and `owner` is dropped after the last
@@ -126,14 +130,15 @@ impl Module {
         context: &Context,
         owner: impl Any + Send + Sync,
     ) -> Self {
-        Self::own(raw, context, Hold::Foreign(Box::new(owner)))
+        Self::own(raw, context, Hold::Foreign(Box::new(owner)), None)
     }
 
-    fn own(raw: CUmodule, context: &Context, hold: Hold) -> Self {
+    fn own(raw: CUmodule, context: &Context, hold: Hold, log: Option<jit::Log>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 raw,
                 hold,
+                log,
                 context: context.clone(),
             }),
         }

@@ -224,9 +224,10 @@ impl Resource {
         self.names().1
     }
 
-    /// For what is not released: nobody may write or free what may still be read, whatever the reason.
+    /// For what is not released: nobody may write or free what may still be read, whatever the reason,
+    /// and a library that is still loaded may be compiled for a context that is made later.
     fn keep_what_is_used(&self, parent: &(impl Parent + ?Sized)) {
-        if matches!(self, Self::Reads { .. }) {
+        if matches!(self, Self::Reads { .. } | Self::Library(_)) {
             std::mem::forget(parent.keep());
         }
     }

@@ -13,6 +13,7 @@ mod function;
 mod init;
 mod install;
 mod invalid;
+mod late_log;
 mod load_from;
 mod lookup;
 mod no_driver;

@@ -6,10 +6,19 @@ use crate::error::{CompileError, Error, Result};
 use core::ffi::{CStr, c_void};
 use cuda_sys::{CUjit_option, CUresult};
 
-/// Room for what the compiler writes about errors, handed over as options of the loading call.
+/// Room for what the compiler writes about errors, and the options of the loading call that hand it
+/// over. Nothing says that the driver copies these, and it writes into the values as well (the size
+/// of what it wrote): so all of it is on the heap, and lives as long as the code is loaded.
 pub(super) struct Log {
     text: Vec<u8>,
+    keys: Vec<CUjit_option>,
+    values: Vec<*mut c_void>,
 }
+
+// SAFETY: the pointers are to memory of its own, and nothing is written or read through them here.
+unsafe impl Send for Log {}
+// SAFETY: as for Send.
+unsafe impl Sync for Log {}
 
 impl Log {
     /// The number of options.
@@ -17,24 +26,22 @@ impl Log {
     const SIZE: usize = 8192;
 
     pub(super) fn new() -> Self {
-        Self {
-            text: vec![0; Self::SIZE],
-        }
+        let mut text = vec![0u8; Self::SIZE];
+        let keys = vec![
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let values = vec![
+            text.as_mut_ptr().cast(),
+            // A number in the place of a pointer: the API's way.
+            std::ptr::without_provenance_mut(Self::SIZE),
+        ];
+        Self { text, keys, values }
     }
 
-    /// Keys and values for the loading call; they point into this.
-    pub(super) fn options(&mut self) -> ([CUjit_option; 2], [*mut c_void; 2]) {
-        (
-            [
-                CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
-                CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-            ],
-            [
-                self.text.as_mut_ptr().cast(),
-                // A number in the place of a pointer: the API's way.
-                std::ptr::without_provenance_mut(Self::SIZE),
-            ],
-        )
+    /// Keys and values for the loading call, in the memory of this.
+    pub(super) fn options(&mut self) -> (*mut CUjit_option, *mut *mut c_void) {
+        (self.keys.as_mut_ptr(), self.values.as_mut_ptr())
     }
 
     /// Adds the log to an error of the compiler.

@@ -93,13 +93,13 @@ impl Library {
         let mut raw = std::ptr::null_mut();
         let library = &raw mut raw;
         let mut log = jit::Log::new();
-        let (mut keys, mut values) = log.options();
-        let (count, keys, values) = (jit::Log::COUNT, keys.as_mut_ptr(), values.as_mut_ptr());
+        let (keys, values) = log.options();
+        let count = jit::Log::COUNT;
         let none = std::ptr::null_mut();
         let options = std::ptr::null_mut();
         // SAFETY: the caller's promise for the code, which the driver copies; the options are
-        // `count` keys and values of the types that they want, and point to the heap memory of
-        // `log`, which lives as long as the library is loaded; there are no library options.
+        // `count` keys and values of the types that they want, they and what they point to in heap
+        // memory of `log`, which lives as long as the library is loaded; there are no library options.
         let done = unsafe {
             call!(cuLibraryLoadData(
                 library, code, keys, values, count, options, none, 0
