@@ -218,7 +218,8 @@ impl Context {
         self.inner.id
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// The driver's handle. It stays this object's: do not destroy it. Made current by raw calls, it
+    /// is to be off every thread's stack before the last clone is gone.
     pub fn as_raw(&self) -> CUcontext {
         self.inner.raw
     }

@@ -201,6 +201,9 @@ impl<P: Params> TypedKernel<P> {
     ///   CUDA 12.4, also as many of them and of these sizes,
     /// - leaves bits in the buffers that are allowed for their element types.
     ///
+    /// If the stream is being captured, the graph has the addresses: the same is then true of each of
+    /// its launches, and the buffers and the module are alive until that is done.
+    ///
     /// Since CUDA 4.0.
     #[doc(alias = "cuLaunchKernel")]
     #[inline]

@@ -123,8 +123,9 @@ impl<T> DeviceBuffer<T> {
     /// # Safety
     /// `address` is the start of an allocation of `cuMemAllocAsync` or its kin (not of
     /// `cuMemAlloc`) that holds `len` elements, is aligned for `T`, is accessible to the stream's
-    /// device, that nobody else frees or uses, and whose uses up to now come before what `stream`
-    /// is given next.
+    /// device, and that nobody else frees or uses. Its allocation and its uses up to now, which may
+    /// be on other streams, come before what `stream` is given next. Its bits are allowed for `T`, as
+    /// far as kernels rely on that.
     pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
         Self::own(address, len, stream, Release::Ordered)
     }
@@ -134,7 +135,9 @@ impl<T> DeviceBuffer<T> {
     /// # Safety
     /// `address` is memory that holds `len` elements, is aligned for `T` and accessible to the
     /// stream's device, and that stays allocated and is used by nobody else until this is gone and
-    /// what was given to `stream` before is done.
+    /// what was given to `stream` before is done. Its allocation and its uses up to now, which may
+    /// be on other streams, come before what `stream` is given next. Its bits are allowed for `T`, as
+    /// far as kernels rely on that.
     pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
         Self::own(address, len, stream, Release::Borrowed)
     }
@@ -143,7 +146,9 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Safety
     /// As for [`borrow_raw`](Self::borrow_raw), but that it is `owner` that keeps the memory; and
-    /// dropping `owner` is in order with, or waits for, what was given to `stream` before.
+    /// dropping `owner` is in order with, or waits for, what was given to `stream` before. That may
+    /// happen on any thread and at any time: also where the driver refuses a free (in a host
+    /// function) or a wait (there, or while the stream is captured), so `owner` copes with that.
     pub unsafe fn from_foreign(
         address: CUdeviceptr,
         len: usize,

@@ -122,7 +122,9 @@ impl Library {
     /// Takes over a library: it is unloaded with the last clone and the last kernel of it.
     ///
     /// # Safety
-    /// `raw` is a library that is loaded, and nobody else unloads it.
+    /// `raw` is a library that is loaded, and nobody else unloads it. What its loader gave the driver
+    /// to keep (buffers for logs, a binary that the driver was told to use in place) stays until it
+    /// is unloaded: until the process ends, if that fails.
     pub unsafe fn from_raw(raw: CUlibrary) -> Self {
         Self::own(raw, Hold::Owned, None, None)
     }
