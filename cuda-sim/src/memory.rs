@@ -36,6 +36,8 @@ pub(crate) struct Allocation {
 /// Host memory of `cuMemHostAlloc`.
 #[derive(Debug)]
 struct Pinned {
+    /// Its context, with which it goes: portable or not (unverified, from documentation).
+    context: usize,
     layout: Layout,
     start: NonNull<u8>,
 }
@@ -178,7 +180,7 @@ impl Memory {
         ))
     }
 
-    pub(crate) fn pin(&mut self, size: usize) -> Result<usize, CUresult> {
+    pub(crate) fn pin(&mut self, size: usize, context: usize) -> Result<usize, CUresult> {
         const PAGE: usize = 4096;
         let layout = Layout::from_size_align(size.max(1), PAGE)
             .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -190,7 +192,12 @@ impl Memory {
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let address = start.as_ptr().expose_provenance();
-        self.pinned.insert(address, Pinned { layout, start });
+        let pinned = Pinned {
+            context,
+            layout,
+            start,
+        };
+        self.pinned.insert(address, pinned);
         Ok(address)
     }
 
@@ -231,6 +238,11 @@ impl Memory {
             .collect();
         for address in its {
             self.free(address);
+        }
+        let pinned = self.pinned.iter().filter(|(_, its)| its.context == context);
+        let pinned: Vec<usize> = pinned.map(|(address, _)| *address).collect();
+        for address in pinned {
+            self.unpin(address);
         }
         self.peers
             .retain(|(from, to)| *from != context && *to != context);

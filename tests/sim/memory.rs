@@ -3,11 +3,12 @@
 use crate::planted::{allocate, found, planted, well};
 use crate::{context, on, start};
 use cuda_safe::sys::{
-    CUresult, CUstreamCaptureMode as Mode, cuMemAlloc_v2, cuMemAllocAsync, cuMemFree_v2,
-    cuMemFreeAsync, cuMemGetInfo_v2, cuMemcpyHtoD_v2, cuMemsetD8Async, cuMemsetD32Async,
-    cuStreamBeginCapture_v2, cuThreadExchangeStreamCaptureMode,
+    CU_MEMHOSTALLOC_PORTABLE, CUresult, CUstreamCaptureMode as Mode, cuCtxDestroy_v2,
+    cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuMemAlloc_v2, cuMemAllocAsync, cuMemFree_v2,
+    cuMemFreeAsync, cuMemFreeHost, cuMemGetInfo_v2, cuMemHostAlloc, cuMemcpyHtoD_v2,
+    cuMemsetD8Async, cuMemsetD32Async, cuStreamBeginCapture_v2, cuThreadExchangeStreamCaptureMode,
 };
-use cuda_safe::{Context, Device, DeviceBuffer};
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer};
 use cuda_sim::Profile;
 
 #[test]
@@ -136,5 +137,29 @@ fn one_place_may_be_given_twice() {
         // SAFETY: the pointers are to a local, to be written one after the other.
         well(unsafe { cuMemGetInfo_v2(place, place) });
         assert_ne!(bytes, 0);
+    });
+}
+
+#[test]
+fn pinned_memory_goes_with_its_context() {
+    planted(|context, _| {
+        let own = Context::create(&context.device(), ContextFlags::empty());
+        let own = own.expect("a context").leak();
+        let mut host = std::ptr::null_mut();
+        // SAFETY: the context is alive.
+        well(unsafe { cuCtxPushCurrent_v2(own) });
+        // SAFETY: the pointer is to a local.
+        well(unsafe { cuMemHostAlloc(&raw mut host, 64, CU_MEMHOSTALLOC_PORTABLE) });
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+        assert_eq!(cuda_sim::alive().pinned_allocations, 1);
+        // SAFETY: nobody uses it any more.
+        well(unsafe { cuCtxDestroy_v2(own) });
+        assert_eq!(cuda_sim::alive().pinned_allocations, 0);
+        // SAFETY: it is gone: that is the bug.
+        let refused = unsafe { cuMemFreeHost(host) };
+        assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
+        found("cuMemFreeHost of");
     });
 }

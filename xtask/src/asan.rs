@@ -34,6 +34,7 @@ const LEAKING: &[&str] = &[
     "sim::borrowed::",
     // Tests: handles leave their objects with `leak`.
     "driver::handles::",
+    "pinned_memory_goes_with_its_context",
     "a_double_destroy_and_a_use_after_destroy_are_named",
     "a_foreign_owner_is_dropped_before_the_context_of_its_object",
     "an_owner_that_panics_leaves_the_rest_of_the_queue_where_it_is",

@@ -122,9 +122,10 @@ pub(super) fn host_allocate(
     _flags: c_uint,
 ) -> Answer {
     start.required()?;
-    world.current()?;
+    let current = world.current()?;
     world.forbidden_in_capture()?;
-    let address = world.memory.pin(size)?;
+    let context = world.owner_of(current)?;
+    let address = world.memory.pin(size, context)?;
     start.set(core::ptr::with_exposed_provenance_mut(address));
     Ok(())
 }
