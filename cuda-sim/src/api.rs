@@ -27,7 +27,7 @@ use cuda_sys::{
     CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam,
     CUexecAffinityType, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx, CUhostFn, CUjit_option,
     CUkernel, CUlibrary, CUlibraryOption, CUlimit, CUmemcpyAttributes, CUmodule, CUresult,
-    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
+    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
 };
 
 /// A place for one value that the caller gave, or null. No reference: C may give one place twice.
@@ -240,19 +240,14 @@ functions! { find_older older
     Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
 }
 
-/// What the driver has of everything else.
-unsafe extern "C" fn not_supported() -> CUresult {
-    CUresult::CUDA_ERROR_NOT_SUPPORTED
-}
-
-/// The function of a symbol. One that is not played answers that it is not supported: the caller
-/// clears the arguments off the stack on every 64-bit target, so that any number of them will do.
-pub(crate) fn find(symbol: &str) -> *const c_void {
+/// The function that plays a symbol, of that symbol's type; what is not played answers that it is not
+/// supported.
+pub(crate) fn find(function: Function) -> *const c_void {
     for find in [find_newest, find_older] {
-        let function = find(symbol);
-        if !function.is_null() {
-            return function;
+        let found = find(function.symbol());
+        if !found.is_null() {
+            return found;
         }
     }
-    not_supported as *const c_void
+    function.not_supported()
 }

@@ -63,9 +63,9 @@ use cuda_sys::InstallError;
 pub fn install(profile: Profile) -> Result<(), InstallError> {
     let driver = profile.driver;
     world::start(profile, || {
-        // SAFETY: for each name this answers null or the function of that name in `api`, whose type
+        // SAFETY: for each name this answers null, or the function of that name in `api`, whose type
         // is checked there to be that of the symbol, and which keeps what is known of the driver's
-        // rules.
+        // rules; or one of the symbol's type that does nothing.
         unsafe { cuda_sys::install(move |name: &CStr| find(name, driver)) }
     })
 }
@@ -74,7 +74,7 @@ pub fn install(profile: Profile) -> Result<(), InstallError> {
 fn find(name: &CStr, driver: cuda_sys::CudaVersion) -> *const c_void {
     let function = name.to_str().ok().and_then(cuda_sys::Function::find);
     match function {
-        Some(function) if function.since() <= driver => api::find(function.symbol()),
+        Some(function) if function.since() <= driver => api::find(function),
         _ => core::ptr::null(),
     }
 }

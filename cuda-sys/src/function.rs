@@ -1,6 +1,6 @@
 //! The functions as data: names, since when, whether this driver has them.
 
-use crate::bindings::SYMBOLS;
+use crate::bindings::{self, SYMBOLS};
 use crate::{CudaVersion, LoadError, loader};
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -86,6 +86,12 @@ impl Function {
     /// Where the function is. Loads the driver if that has not been done.
     pub fn address(self) -> Result<NonNull<c_void>, Unavailable> {
         loader::find(self)
+    }
+
+    /// A function of this one's type that answers `CUDA_ERROR_NOT_SUPPORTED`: for an
+    /// [installed](crate::install) source that does not have them all.
+    pub fn not_supported(self) -> *const c_void {
+        bindings::not_supported(self.0)
     }
 
     /// Whether the driver of this process has the function.

@@ -57,6 +57,31 @@ fn functions_come_from_the_closure() {
 }
 
 #[test]
+fn a_source_without_a_function_may_say_that_it_is_not_supported() {
+    in_child(&[(VARIABLE, NOWHERE)], || {
+        let find = |name: &CStr| {
+            let function = name.to_str().ok().and_then(Function::find);
+            function.map_or(null(), Function::not_supported)
+        };
+        // SAFETY: each address is a function of the type of its name, which does nothing.
+        unsafe { cuda_sys::install(find) }.expect("the process has no driver");
+        for function in Function::all() {
+            let given = function.not_supported();
+            let found = function.address().expect("there is one");
+            assert_eq!(found.as_ptr().cast_const(), given, "{function:?}");
+        }
+        // SAFETY: the function does nothing.
+        let newest = unsafe { cuda_sys::cuProfilerStart() };
+        // SAFETY: as above.
+        let older = unsafe { cuda_sys::abi::cuMemAlloc(null_mut(), 1) };
+        // SAFETY: as above.
+        let per_thread = unsafe { cuda_sys::ptds::cuMemcpyHtoD_v2_ptds(1, null(), 2) };
+        let refused = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+        assert_eq!([newest, older, per_thread], [refused; 3]);
+    });
+}
+
+#[test]
 fn each_symbol_is_asked_for_once_found_or_not() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         let asked = Arc::new(Mutex::new(BTreeMap::<String, u32>::new()));

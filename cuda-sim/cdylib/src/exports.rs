@@ -20,9 +20,7 @@ macro_rules! functions {
                 let Some(entry) = driver::entry($index) else {
                     return CUresult::CUDA_ERROR_NOT_FOUND;
                 };
-                // SAFETY: the entry at the symbol's place is a function of the symbol's type; or
-                // the one that says of everything that it is not supported, which reads none of
-                // its arguments, and which the caller clears them for.
+                // SAFETY: the entry at the symbol's place is a function of the symbol's type.
                 let function = unsafe { transmute::<Entry, $name>(entry) };
                 // SAFETY: the caller keeps the rules of the function.
                 unsafe { function($($param),*) }

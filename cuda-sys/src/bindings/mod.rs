@@ -163,29 +163,48 @@ macro_rules! table {
 
 /// A function and, under the same name, the type of a pointer to it.
 macro_rules! functions {
-    ($($(#[$meta:meta])* $index:literal $name:ident($($param:ident: $ty:ty),*);)*) => {$(
-        $(#[$meta])*
-        #[inline]
-        pub unsafe fn $name($($param: $ty),*) -> CUresult {
-            let mut address = SLOTS[$index].load(Ordering::Acquire);
-            if address.is_null() {
-                let code;
-                (address, code) = loader::resolve($index);
+    ($($(#[$meta:meta])* $index:literal $name:ident($($param:ident: $ty:ty),*);)*) => {
+        $(
+            $(#[$meta])*
+            #[inline]
+            pub unsafe fn $name($($param: $ty),*) -> CUresult {
+                let mut address = SLOTS[$index].load(Ordering::Acquire);
                 if address.is_null() {
-                    return code;
+                    let code;
+                    (address, code) = loader::resolve($index);
+                    if address.is_null() {
+                        return code;
+                    }
                 }
+                // SAFETY: a slot holds null or what the source of functions gave for this very
+                // symbol: a function of the symbol's ABI, valid for the process. The symbol's ABI is
+                // this signature, as the headers declare it.
+                let function = unsafe { core::mem::transmute::<*mut c_void, $name>(address) };
+                // SAFETY: the caller keeps the function's own rules.
+                unsafe { function($($param),*) }
             }
-            // SAFETY: a slot holds null or what the source of functions gave for this very
-            // symbol: a function of the symbol's ABI, valid for the process. The symbol's ABI is
-            // this signature, as the headers declare it.
-            let function = unsafe { core::mem::transmute::<*mut c_void, $name>(address) };
-            // SAFETY: the caller keeps the function's own rules.
-            unsafe { function($($param),*) }
-        }
 
-        #[doc = concat!("The type of a pointer to [`", stringify!($name), "`](fn@self::", stringify!($name), ").")]
-        pub type $name = unsafe extern "C" fn($($ty),*) -> CUresult;
-    )*};
+            #[doc = concat!("The type of a pointer to [`", stringify!($name), "`](fn@self::", stringify!($name), ").")]
+            pub type $name = unsafe extern "C" fn($($ty),*) -> CUresult;
+        )*
+
+        /// A function of a symbol's type that refuses, if the symbol is here.
+        #[inline]
+        pub(crate) fn refusing(index: usize) -> *const c_void {
+            match index {
+                $($index => {
+                    #[inline]
+                    #[allow(clippy::too_many_arguments, reason = "NVIDIA's functions have them")]
+                    unsafe extern "C" fn refuse($(_: $ty),*) -> CUresult {
+                        CUresult::CUDA_ERROR_NOT_SUPPORTED
+                    }
+                    let function: $name = refuse;
+                    function as *const c_void
+                })*
+                _ => core::ptr::null(),
+            }
+        }
+    };
 }
 
 mod constants;
@@ -212,6 +231,15 @@ pub mod abi {
 pub mod ptds {
     use super::*;
     include!("functions_ptds.rs");
+}
+
+/// A function of a symbol's type that answers `CUDA_ERROR_NOT_SUPPORTED`.
+#[inline]
+pub(crate) fn not_supported(index: usize) -> *const c_void {
+    let all = [refusing, abi::refusing, ptds::refusing].map(|refusing| refusing(index));
+    let mut all = all.into_iter();
+    all.find(|function| !function.is_null())
+        .unwrap_or(core::ptr::null())
 }
 
 /// The slot of a symbol, for the loader to fill.
