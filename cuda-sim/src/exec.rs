@@ -339,7 +339,9 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
 }
 
 /// A byte of pinned memory, as a device sees it: the host may use it meanwhile, after a wait that
-/// failed, and then each byte is what was there before or after.
+/// failed, and then each byte is what was there before or after. (The host's uses are plain ones, so by
+/// the letter of Rust's rules such a program has a race here, as it has with a real device: this crate
+/// can only keep its own side of it defined.)
 ///
 /// # Safety
 /// It is in an allocation of the map of pinned memory, and the driver's lock, under which those are
