@@ -79,6 +79,11 @@ pub struct Alive {
     pub device_allocations: usize,
     pub device_bytes: u64,
     pub pinned_allocations: usize,
+    /// Host memory that is registered.
+    pub registered: usize,
+    pub managed_allocations: usize,
+    /// Memory pools beside those that devices have by themselves.
+    pub pools: usize,
 }
 
 impl fmt::Display for Alive {
@@ -86,7 +91,8 @@ impl fmt::Display for Alive {
         write!(
             f,
             "{} retains, {} contexts, {} green contexts, {} streams, {} events, {} modules, \
-             {} libraries, {} device allocations ({} bytes), {} pinned allocations",
+             {} libraries, {} device allocations ({} bytes), {} pinned allocations, \
+             {} registered, {} managed allocations, {} pools",
             self.retains,
             self.contexts,
             self.green_contexts,
@@ -96,7 +102,10 @@ impl fmt::Display for Alive {
             self.libraries,
             self.device_allocations,
             self.device_bytes,
-            self.pinned_allocations
+            self.pinned_allocations,
+            self.registered,
+            self.managed_allocations,
+            self.pools
         )
     }
 }

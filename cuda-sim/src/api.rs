@@ -10,10 +10,14 @@ pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod green;
+pub(crate) mod host;
 pub(crate) mod launch;
+pub(crate) mod managed;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod peer;
+pub(crate) mod pointer;
+pub(crate) mod pool;
 pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod stream;
@@ -26,7 +30,9 @@ use cuda_sys::{
     CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
     CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam,
     CUexecAffinityType, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx, CUhostFn, CUjit_option,
-    CUkernel, CUlibrary, CUlibraryOption, CUlimit, CUmemcpyAttributes, CUmodule, CUresult,
+    CUkernel, CUlibrary, CUlibraryOption, CUlimit, CUmem_advise, CUmem_range_attribute,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
+    CUmemPoolProps, CUmemcpyAttributes, CUmemoryPool, CUmodule, CUpointer_attribute, CUresult,
     CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
 };
 
@@ -179,8 +185,41 @@ functions! { find_newest newest
     Usual cuMemFree_v2(address: val CUdeviceptr) => memory::free;
     Usual cuMemAllocAsync(address: out CUdeviceptr, size: val usize, stream: val CUstream) => memory::allocate_async;
     Usual cuMemFreeAsync(address: val CUdeviceptr, stream: val CUstream) => memory::free_async;
-    Usual cuMemHostAlloc(start: out *mut c_void, size: val usize, flags: val c_uint) => memory::host_allocate;
-    Usual cuMemFreeHost(start: val *mut c_void) => memory::host_free;
+    Usual cuMemHostAlloc(start: out *mut c_void, size: val usize, flags: val c_uint) => host::allocate;
+    Usual cuMemFreeHost(start: val *mut c_void) => host::free;
+    Usual cuMemHostGetFlags(flags: out c_uint, start: val *mut c_void) => host::flags;
+    Usual cuMemHostGetDevicePointer_v2(address: out CUdeviceptr, start: val *mut c_void, flags: val c_uint) => host::device_pointer;
+    Usual cuMemHostRegister_v2(start: val *mut c_void, size: val usize, flags: val c_uint) => host::register;
+    Usual cuMemHostUnregister(start: val *mut c_void) => host::unregister;
+
+    Usual cuMemAllocManaged(address: out CUdeviceptr, size: val usize, flags: val c_uint) => managed::allocate;
+    Usual cuStreamAttachMemAsync(stream: val CUstream, address: val CUdeviceptr, size: val usize, flags: val c_uint) => managed::attach;
+    Usual cuMemAdvise_v2(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, location: val CUmemLocation) => managed::advise;
+    Usual cuMemPrefetchAsync_v2(address: val CUdeviceptr, size: val usize, location: val CUmemLocation, flags: val c_uint, stream: val CUstream) => managed::prefetch;
+    Usual cuMemPrefetchBatchAsync(addresses: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, locations: val *mut CUmemLocation, firsts: val *mut usize, location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::prefetch_batch;
+    Usual cuMemDiscardBatchAsync(addresses: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_batch;
+    Usual cuMemDiscardAndPrefetchBatchAsync(addresses: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, locations: val *mut CUmemLocation, firsts: val *mut usize, location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_and_prefetch_batch;
+    Usual cuMemRangeGetAttributes(data: val *mut *mut c_void, sizes: val *mut usize, attributes: val *mut CUmem_range_attribute, count: val usize, address: val CUdeviceptr, size: val usize) => managed::attributes;
+
+    Usual cuMemPoolCreate(pool: out CUmemoryPool, props: val *const CUmemPoolProps) => pool::create;
+    Usual cuMemPoolDestroy(pool: val CUmemoryPool) => pool::destroy;
+    Usual cuMemPoolGetAttribute(pool: val CUmemoryPool, attribute: val CUmemPool_attribute, value: val *mut c_void) => pool::attribute;
+    Usual cuMemPoolSetAttribute(pool: val CUmemoryPool, attribute: val CUmemPool_attribute, value: val *mut c_void) => pool::set_attribute;
+    Usual cuMemPoolTrimTo(pool: val CUmemoryPool, keep: val usize) => pool::trim;
+    Usual cuMemPoolGetAccess(access: out CUmemAccess_flags, pool: val CUmemoryPool, location: val *mut CUmemLocation) => pool::access;
+    Usual cuMemPoolSetAccess(pool: val CUmemoryPool, map: val *const CUmemAccessDesc, count: val usize) => pool::set_access;
+    Usual cuMemAllocFromPoolAsync(address: out CUdeviceptr, size: val usize, pool: val CUmemoryPool, stream: val CUstream) => pool::allocate;
+    Usual cuDeviceGetDefaultMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::default_of_device;
+    Usual cuDeviceGetMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::of_device;
+    Usual cuDeviceSetMemPool(device: val CUdevice, pool: val CUmemoryPool) => pool::set_of_device;
+    Usual cuMemGetDefaultMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation, kind: val CUmemAllocationType) => pool::default_at;
+    Usual cuMemGetMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation, kind: val CUmemAllocationType) => pool::at;
+    Usual cuMemSetMemPool(location: val *mut CUmemLocation, kind: val CUmemAllocationType, pool: val CUmemoryPool) => pool::set_at;
+
+    Usual cuPointerGetAttributes(count: val c_uint, attributes: val *mut CUpointer_attribute, data: val *mut *mut c_void, address: val CUdeviceptr) => pointer::attributes;
+    Usual cuPointerSetAttribute(value: val *const c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::set_attribute;
+    Usual cuMemGetAddressRange_v2(start: out CUdeviceptr, size: out usize, address: val CUdeviceptr) => pointer::range;
+
     Usual cuMemcpyHtoD_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize) => memory::copy_in;
     Usual cuMemcpyDtoH_v2(to: val *mut c_void, from: val CUdeviceptr, size: val usize) => memory::copy_out;
     Usual cuMemcpyHtoDAsync_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize, stream: val CUstream) => memory::copy_in_async;
@@ -238,6 +277,8 @@ functions! { find_older older
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
     Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes, firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => boxes::copy_batch_telling;
     Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
+    Usual cuMemAdvise(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, device: val CUdevice) => managed::advise_device;
+    Usual cuMemPrefetchAsync(address: val CUdeviceptr, size: val usize, device: val CUdevice, stream: val CUstream) => managed::prefetch_device;
 }
 
 /// The function that plays a symbol, of that symbol's type; what is not played answers that it is not

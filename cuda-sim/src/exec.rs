@@ -11,7 +11,7 @@ pub(crate) use callback::{Callback, Progress};
 
 use crate::account::mistake;
 use crate::kernel::{self, Launch};
-use crate::memory::{Kind, Memory};
+use crate::memory::{Attached, Kind, Memory};
 use crate::objects::Runnable;
 use crate::thread;
 use core::ffi::c_void;
@@ -50,6 +50,8 @@ pub(crate) enum Work {
         pattern: Vec<u8>,
         count: usize,
     },
+    /// Managed memory gets another stream, or the host.
+    Attach(usize, Attached),
     Allocate(u64),
     Free(u64),
     Record {
@@ -205,6 +207,7 @@ impl Executor {
         if let Work::Kernel(call) = &operation.work {
             self.check_partitions(call);
         }
+        memory.running = ready[choice];
         Some(run(operation.work, memory, self.ticks))
     }
 
@@ -274,6 +277,10 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                     *ready = true;
                 }
             }
+            Ok(())
+        }
+        Work::Attach(address, attached) => {
+            memory.attach(address, attached);
             Ok(())
         }
         Work::Free(address) => {

@@ -1,7 +1,12 @@
-//! Memory: device addresses that the host cannot follow, their bytes, and pinned host memory.
+//! Memory: device addresses that the host cannot follow, their bytes, and host memory that devices
+//! reach.
+
+mod host;
+
+pub(crate) use host::{Attached, Host, HostKind, PAGE, Page};
 
 use cuda_sys::CUresult;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc_zeroed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
@@ -31,19 +36,11 @@ pub(crate) struct Allocation {
     pub(crate) context: usize,
     pub(crate) device: usize,
     pub(crate) bytes: Vec<u8>,
+    /// Of this memory and no other, ever.
+    pub(crate) id: u64,
+    /// The memory pool that it is of, if it is of one.
+    pub(crate) pool: Option<usize>,
 }
-
-/// Host memory of `cuMemHostAlloc`.
-#[derive(Debug)]
-struct Pinned {
-    /// Its context, with which it goes: portable or not (unverified, from documentation).
-    context: usize,
-    layout: Layout,
-    start: NonNull<u8>,
-}
-
-// SAFETY: the memory is the allocator's and this map's, and is freed once.
-unsafe impl Send for Pinned {}
 
 /// So much is not filled with [`UNINIT`], which would take it from the machine at once.
 const LARGE: u64 = 1 << 30;
@@ -69,9 +66,14 @@ fn host_memory(size: u64) -> Option<Vec<u8>> {
 pub(crate) struct Memory {
     next: u64,
     device: BTreeMap<u64, Allocation>,
-    pinned: BTreeMap<usize, Pinned>,
+    host: BTreeMap<usize, Host>,
     /// Contexts whose kernels may use the plain memory of another.
     pub(crate) peers: BTreeSet<(usize, usize)>,
+    /// Memory pools, and devices whose kernels may use memory of them.
+    pub(crate) pool_access: BTreeSet<(usize, usize)>,
+    last_id: u64,
+    /// The stream whose operation runs.
+    pub(crate) running: usize,
 }
 
 impl Memory {
@@ -95,6 +97,7 @@ impl Memory {
         let address = BASE + self.next;
         // Addresses are never used again: a stale one is known as such.
         self.next += (size + GAP).next_multiple_of(ALIGNMENT);
+        let id = self.new_id();
         self.device.insert(
             address,
             Allocation {
@@ -102,9 +105,16 @@ impl Memory {
                 context,
                 device,
                 bytes,
+                id,
+                pool: None,
             },
         );
         Ok(address)
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
     }
 
     pub(crate) fn free(&mut self, address: u64) -> Option<Allocation> {
@@ -135,6 +145,9 @@ impl Memory {
 
     /// The bytes at an address, if all of them are of one allocation that may be used now.
     pub(crate) fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8], String> {
+        if address < BASE {
+            return self.host_bytes(usize::try_from(address).unwrap_or(0), len);
+        }
         let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
         let Some((start, allocation)) = self.device.range_mut(..=address).next_back() else {
             return wrong("are nobody's");
@@ -169,8 +182,10 @@ impl Memory {
         let Some((_, allocation)) = self.containing(address) else {
             return Ok(());
         };
-        let allowed =
-            allocation.kind == Kind::Plain && self.peers.contains(&(context, allocation.context));
+        let allowed = match allocation.pool {
+            Some(pool) => self.pool_access.contains(&(pool, device)),
+            None => self.peers.contains(&(context, allocation.context)),
+        };
         if allocation.device == device || allowed {
             return Ok(());
         }
@@ -180,50 +195,14 @@ impl Memory {
         ))
     }
 
-    pub(crate) fn pin(&mut self, size: usize, context: usize) -> Result<usize, CUresult> {
-        const PAGE: usize = 4096;
-        let layout = Layout::from_size_align(size.max(1), PAGE)
-            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        // More than any test machine has is refused before the allocator might promise it.
-        if size > 1 << 40 {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        // SAFETY: the size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let address = start.as_ptr().expose_provenance();
-        let pinned = Pinned {
-            context,
-            layout,
-            start,
-        };
-        self.pinned.insert(address, pinned);
-        Ok(address)
-    }
-
-    pub(crate) fn unpin(&mut self, address: usize) -> bool {
-        let Some(pinned) = self.pinned.remove(&address) else {
-            return false;
-        };
-        // SAFETY: it was allocated with this layout, and leaves the map, so this happens once.
-        unsafe { dealloc(pinned.start.as_ptr(), pinned.layout) };
-        true
-    }
-
-    /// Whether host memory is pinned from there on for so long.
-    pub(crate) fn is_pinned(&self, address: usize, len: usize) -> bool {
-        let below = self.pinned.range(..=address).next_back();
-        below.is_some_and(|(start, pinned)| {
-            (address - start).saturating_add(len) <= pinned.layout.size()
-        })
-    }
-
     pub(crate) fn device_count(&self) -> usize {
         self.device.len()
     }
 
-    pub(crate) fn pinned_count(&self) -> usize {
-        self.pinned.len()
+    /// Bytes of a memory pool that are allocated.
+    pub(crate) fn used_of_pool(&self, pool: usize) -> u64 {
+        let its = self.device.values().filter(|its| its.pool == Some(pool));
+        its.map(|its| its.bytes.len() as u64).sum()
     }
 
     /// What a context leaves behind when it goes.
@@ -239,12 +218,9 @@ impl Memory {
         for address in its {
             self.free(address);
         }
-        let pinned = self.pinned.iter().filter(|(_, its)| its.context == context);
-        let pinned: Vec<usize> = pinned.map(|(address, _)| *address).collect();
-        for address in pinned {
-            self.unpin(address);
-        }
         self.peers
             .retain(|(from, to)| *from != context && *to != context);
+        // Pinned memory too, portable or not (unverified, from documentation).
+        self.host.retain(|_, host| host.context != context);
     }
 }

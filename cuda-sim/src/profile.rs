@@ -23,6 +23,8 @@ pub struct Profile {
     pub(crate) driver: CudaVersion,
     pub(crate) devices: u32,
     pub(crate) seed: u64,
+    /// Whether the host may touch managed memory while kernels run.
+    pub(crate) concurrent_managed_access: bool,
 }
 
 /// What is known of a GPU.
@@ -115,6 +117,7 @@ impl Profile {
             driver: RECORDED,
             devices: 1,
             seed: 0,
+            concurrent_managed_access: true,
         }
     }
 
@@ -169,6 +172,16 @@ impl Profile {
         Self { seed, ..self }
     }
 
+    /// As on systems (Windows, WSL) where the host may not touch managed memory while kernels run:
+    /// such memory is attached to one stream or to the host.
+    #[must_use]
+    pub fn without_concurrent_managed_access(self) -> Self {
+        Self {
+            concurrent_managed_access: false,
+            ..self
+        }
+    }
+
     /// The CUDA version of the driver.
     pub fn driver(&self) -> CudaVersion {
         self.driver
@@ -181,7 +194,7 @@ impl Profile {
 
     /// Whether the answers are those of a real device and driver.
     pub fn is_recorded(&self) -> bool {
-        self.gpu.key == "h200" && self.driver == RECORDED
+        self.gpu.key == "h200" && self.driver == RECORDED && self.concurrent_managed_access
     }
 
     /// The names of the GPUs, for [`str::parse`].

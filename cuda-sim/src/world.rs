@@ -1,6 +1,7 @@
 //! The one driver of the process: all of its state, under one lock.
 
 use crate::account::{Alive, mistake};
+use crate::api::pool::Pool;
 use crate::call::Class;
 use crate::exec::{Done, Executor, Progress, Work};
 use crate::handles::{Handles, State};
@@ -36,6 +37,10 @@ pub(crate) struct World {
     pub(crate) descriptors: Handles<Vec<crate::api::green::Group>>,
     pub(crate) graphs: Handles<usize>,
     pub(crate) splits: u32,
+    pub(crate) pools: Handles<Pool>,
+    /// Of each device: its own memory pool, for ever the same, and the one that it allocates from.
+    pub(crate) default_pools: Vec<usize>,
+    pub(crate) current_pools: Vec<usize>,
     pub(crate) memory: Memory,
     pub(crate) executor: Executor,
     /// What the call under way waits for, kept while callbacks run and its body comes again: none
@@ -68,15 +73,21 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
         descriptors: Handles::new(8),
         graphs: Handles::new(9),
         splits: 0,
+        pools: Handles::new(10),
+        default_pools: Vec::new(),
+        current_pools: Vec::new(),
         memory: Memory::default(),
         executor: Executor::new(profile.seed),
         kept: None,
         fatal: None,
         profile,
     };
-    for _ in 0..world.profile.devices {
+    for device in 0..world.profile.devices {
         let handle = world.contexts.reserve();
         world.primaries.push((handle, 0));
+        let pool = world.pools.insert(Pool::of_device(device as usize));
+        world.default_pools.push(pool);
+        world.current_pools.push(pool);
     }
     *started = Some(world);
     Ok(())
@@ -331,6 +342,7 @@ impl World {
     pub(crate) fn alive(&self) -> Alive {
         let is_own = |context: &Context| context.kind == ContextKind::Created;
         let legacy: Vec<usize> = self.contexts.iter().map(|(_, its)| its.legacy).collect();
+        let [pinned, registered, managed] = self.memory.host_counts();
         let named = |(handle, _): &(usize, &Stream)| !legacy.contains(handle);
         Alive {
             retains: self.primaries.iter().map(|(_, retains)| retains).sum(),
@@ -342,7 +354,10 @@ impl World {
             libraries: self.libraries.len(),
             device_allocations: self.memory.device_count(),
             device_bytes: self.memory.device_bytes(),
-            pinned_allocations: self.memory.pinned_count(),
+            pinned_allocations: pinned,
+            registered,
+            managed_allocations: managed,
+            pools: self.pools.len() - self.default_pools.len(),
         }
     }
 }

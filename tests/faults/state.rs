@@ -67,7 +67,7 @@ fn current_is_dead() -> bool {
 
 /// How many objects there are of each kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Objects([(&'static str, usize); 9]);
+pub(crate) struct Objects([(&'static str, usize); 12]);
 
 impl Objects {
     pub(crate) fn now() -> Self {
@@ -81,6 +81,9 @@ impl Objects {
             libraries,
             device_allocations,
             pinned_allocations,
+            registered,
+            managed_allocations,
+            pools,
             ..
         } = cuda_sim::alive();
         Self([
@@ -94,6 +97,9 @@ impl Objects {
             ("library", libraries),
             ("device allocation", device_allocations),
             ("pinned allocation", pinned_allocations),
+            ("registration", registered),
+            ("managed allocation", managed_allocations),
+            ("pool", pools),
         ])
     }
 

@@ -111,6 +111,9 @@ pub(super) fn attribute(
         Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE => gpu.l2,
         Attribute::CU_DEVICE_ATTRIBUTE_ECC_ENABLED => u32::from(gpu.capability.1 == 0),
         Attribute::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => {
+            u32::from(world.profile.concurrent_managed_access)
+        }
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
         | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => u32::try_from(number).unwrap_or(0),

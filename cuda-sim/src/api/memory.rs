@@ -40,6 +40,9 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         return Ok(());
     }
     world.forbidden_in_capture()?;
+    if super::managed::free(world, address)? {
+        return Ok(());
+    }
     let kind = world.memory.starts_at(address).map(|its| its.kind);
     match kind {
         Some(Kind::Plain) => {
@@ -65,6 +68,20 @@ pub(super) fn allocate_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
+    let home = world.streams.get(world.stream(stream.addr())?);
+    let device = world.context(home.map_or(0, |its| its.context))?.device;
+    let pool = world.current_pools[device];
+    allocate_from(world, address, size, pool, stream)
+}
+
+/// Memory of a pool, in the order of a stream.
+pub(super) fn allocate_from(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    size: usize,
+    pool: usize,
+    stream: CUstream,
+) -> Answer {
     address.required()?;
     let stream = world.stream(stream.addr())?;
     world.forbidden_in_capture()?;
@@ -74,8 +91,10 @@ pub(super) fn allocate_async(
         ready: false,
         freed: false,
     };
-    let device = world.context(context)?.device;
+    let device = world.room_in_pool(pool, size)?;
+    let device = device.unwrap_or(world.context(context)?.device);
     let start = world.memory.allocate(size, kind, context, device, limit)?;
+    world.now_of_pool(start, pool);
     let given = world.give_or_capture(stream, Work::Allocate(start));
     if given.is_err() {
         // Nobody gets to know the address.
@@ -113,31 +132,6 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
         };
     }
     Ok(())
-}
-
-pub(super) fn host_allocate(
-    world: &mut World,
-    start: &mut Out<*mut c_void>,
-    size: usize,
-    _flags: c_uint,
-) -> Answer {
-    start.required()?;
-    let current = world.current()?;
-    world.forbidden_in_capture()?;
-    let context = world.owner_of(current)?;
-    let address = world.memory.pin(size, context)?;
-    start.set(core::ptr::with_exposed_provenance_mut(address));
-    Ok(())
-}
-
-pub(super) fn host_free(world: &mut World, start: *mut c_void) -> Answer {
-    world.forbidden_in_capture()?;
-    world.run_all()?;
-    if world.memory.unpin(start.addr()) {
-        return Ok(());
-    }
-    mistake("cuMemFreeHost of what is no pinned allocation, or freed");
-    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 /// A synchronous copy: in the legacy default stream, with a wait.
@@ -206,6 +200,10 @@ pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
 
 /// The device has to have the memory when the copy is given already, and nobody its free.
 pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize) -> Answer {
+    // Host memory by the address that devices have for it, which is the same.
+    if usize::try_from(address).is_ok_and(|address| world.memory.is_pinned(address, size)) {
+        return Ok(());
+    }
     let holder = world.memory.containing(address);
     if let Some((_, Kind::Ordered { freed: true, .. })) = holder.map(|(at, its)| (at, its.kind)) {
         mistake(format!(

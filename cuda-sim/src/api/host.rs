@@ -1,0 +1,109 @@
+//! Host memory that is pinned, and somebody's that is registered.
+
+use super::Out;
+use crate::account::mistake;
+use crate::memory::HostKind;
+use crate::world::{Answer, World};
+use core::ffi::{c_uint, c_void};
+use cuda_sys::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUresult,
+};
+
+impl World {
+    /// The context that host memory made now belongs to, and its device.
+    pub(super) fn home(&self) -> Answer<(usize, usize)> {
+        let owner = self.owner_of(self.current()?)?;
+        Ok((owner, self.context(owner)?.device))
+    }
+}
+
+pub(super) fn allocate(
+    world: &mut World,
+    start: &mut Out<*mut c_void>,
+    size: usize,
+    flags: c_uint,
+) -> Answer {
+    start.required()?;
+    let home = world.home()?;
+    let known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if flags & !known != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    world.forbidden_in_capture()?;
+    let address = world.memory.pin(size, flags, home)?;
+    start.set(core::ptr::with_exposed_provenance_mut(address));
+    Ok(())
+}
+
+pub(super) fn free(world: &mut World, start: *mut c_void) -> Answer {
+    world.forbidden_in_capture()?;
+    world.run_all()?;
+    let is_pinned = |kind: &HostKind| matches!(kind, HostKind::Pinned(_));
+    if world.memory.forget_host(start.addr(), is_pinned) {
+        return Ok(());
+    }
+    mistake("cuMemFreeHost of what is no pinned allocation, or freed");
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// The flags as they were given: unverified (from documentation), as a driver with unified
+/// addressing may add those that are always on there.
+pub(super) fn flags(world: &mut World, flags: &mut Out<c_uint>, start: *mut c_void) -> Answer {
+    flags.required()?;
+    match world.memory.host_at(start.addr()) {
+        Some((_, host)) if matches!(host.kind, HostKind::Pinned(_)) => {
+            flags.set(host.flags);
+            Ok(())
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+pub(super) fn device_pointer(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    start: *mut c_void,
+    flags: c_uint,
+) -> Answer {
+    address.required()?;
+    world.current()?;
+    let known = world.memory.host_at(start.addr());
+    if flags != 0 || known.is_none_or(|(_, host)| host.is_managed()) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    address.set(start.addr() as CUdeviceptr);
+    Ok(())
+}
+
+/// Registering in a capture is taken for what allocating pinned memory is: unverified.
+pub(super) fn register(
+    world: &mut World,
+    start: *mut c_void,
+    size: usize,
+    flags: c_uint,
+) -> Answer {
+    let home = world.home()?;
+    if start.is_null() || size == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if flags & !(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    world.forbidden_in_capture()?;
+    let address = start.expose_provenance();
+    world.memory.register(address, size, flags, home)
+}
+
+/// Waits for all work (measured).
+pub(super) fn unregister(world: &mut World, start: *mut c_void) -> Answer {
+    world.forbidden_in_capture()?;
+    world.run_all()?;
+    let is_registered = |kind: &HostKind| matches!(kind, HostKind::Registered);
+    if world.memory.forget_host(start.addr(), is_registered) {
+        return Ok(());
+    }
+    mistake("cuMemHostUnregister of what is not registered");
+    Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+}

@@ -1,0 +1,428 @@
+//! Managed memory. Nothing moves here: advice and prefetches are kept, and answered.
+//!
+//! No real driver's answers are recorded: unverified (from documentation).
+
+use super::Out;
+use crate::account::mistake;
+use crate::exec::Work;
+use crate::memory::{Attached, HostKind, PAGE, Page};
+use crate::world::{Answer, World};
+use core::ffi::{c_uint, c_ulonglong, c_void};
+use cuda_sys::{
+    CU_DEVICE_CPU, CU_DEVICE_INVALID, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute,
+    CUmemAttach_flags, CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUresult,
+    CUstream,
+};
+
+/// A place as the driver's list of them has it: its type, its number.
+type Place = (u32, i32);
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+/// What is in memory that was discarded.
+const DISCARDED: u8 = 0x5a;
+
+pub(super) fn allocate(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    size: usize,
+    flags: c_uint,
+) -> Answer {
+    address.required()?;
+    let home = world.home()?;
+    let attached = match CUmemAttach_flags(flags) {
+        CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL => Attached::Global,
+        CUmemAttach_flags::CU_MEM_ATTACH_HOST => Attached::Host,
+        _ => return Err(INVALID),
+    };
+    if size == 0 {
+        return Err(INVALID);
+    }
+    world.forbidden_in_capture()?;
+    // Where both may touch it at once, attaching is of no consequence.
+    let attached = match world.profile.concurrent_managed_access {
+        true => Attached::Global,
+        false => attached,
+    };
+    let start = world.memory.manage(size, attached, flags, home)?;
+    address.set(start as CUdeviceptr);
+    Ok(())
+}
+
+/// Whether it was managed memory that `cuMemFree` got: it waits for all work, and it is gone.
+pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer<bool> {
+    let start = usize::try_from(address).map_err(|_| INVALID)?;
+    let is_managed = |kind: &HostKind| matches!(kind, HostKind::Managed(..));
+    if !world
+        .memory
+        .host_at(start)
+        .is_some_and(|(_, host)| is_managed(&host.kind))
+    {
+        return Ok(false);
+    }
+    world.run_all()?;
+    if world.memory.forget_host(start, is_managed) {
+        return Ok(true);
+    }
+    mistake("cuMemFree of an address inside of managed memory");
+    Err(INVALID)
+}
+
+/// Where managed memory starts, if all of it from there is.
+fn managed(world: &World, address: CUdeviceptr, size: usize) -> Answer<usize> {
+    let address = usize::try_from(address).map_err(|_| INVALID)?;
+    match world.memory.host_at(address) {
+        Some((start, host)) if host.is_managed() && size <= host.len - (address - start) => {
+            Ok(start)
+        }
+        _ => Err(INVALID),
+    }
+}
+
+pub(super) fn attach(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    size: usize,
+    flags: c_uint,
+) -> Answer {
+    let is_default = stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr();
+    let stream = world.stream(stream.addr())?;
+    let start = managed(world, address, size)?;
+    let whole = world.memory.host_at(start).map_or(0, |(_, host)| host.len);
+    let attached = match CUmemAttach_flags(flags) {
+        CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL => Attached::Global,
+        CUmemAttach_flags::CU_MEM_ATTACH_HOST => Attached::Host,
+        CUmemAttach_flags::CU_MEM_ATTACH_SINGLE if !is_default => Attached::Stream(stream),
+        _ => return Err(INVALID),
+    };
+    if start as u64 != address || (size != 0 && size != whole) {
+        return Err(INVALID);
+    }
+    let attached = match world.profile.concurrent_managed_access {
+        true => Attached::Global,
+        false => attached,
+    };
+    world.give_or_capture(stream, Work::Attach(start, attached))
+}
+
+/// The pages that a range touches.
+fn pages(world: &mut World, address: CUdeviceptr, size: usize) -> Answer<&mut [Page]> {
+    if size == 0 {
+        return Err(INVALID);
+    }
+    let start = managed(world, address, size)?;
+    let first = usize::try_from(address).map_err(|_| INVALID)? - start;
+    let host = world.memory.host_at_mut(start).ok_or(INVALID)?.1;
+    let pages = &mut host.managed().ok_or(INVALID)?.pages;
+    pages
+        .get_mut(first / PAGE..(first + size).div_ceil(PAGE))
+        .ok_or(INVALID)
+}
+
+/// A location that the driver takes for managed memory.
+fn place(world: &World, location: CUmemLocation) -> Answer<Place> {
+    // SAFETY: both members of the union are plain numbers.
+    let id = unsafe { location.__bindgen_anon_1.id };
+    match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
+            world.device(id)?;
+            if !world.profile.concurrent_managed_access {
+                return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+            }
+            Ok((location.type_.0, id))
+        }
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok((location.type_.0, 0)),
+        // One node is all there is.
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if id == 0 => Ok((location.type_.0, id)),
+        _ => Err(INVALID),
+    }
+}
+
+/// What the older functions have for a location.
+fn location(device: CUdevice) -> CUmemLocation {
+    let kind = match device {
+        CU_DEVICE_CPU => CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST,
+        _ => CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+    };
+    CUmemLocation {
+        type_: kind,
+        __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: device },
+    }
+}
+
+/// And the other way round.
+fn device((kind, id): Place) -> CUdevice {
+    match CUmemLocationType(kind) {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => id,
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => CU_DEVICE_CPU,
+        _ => CU_DEVICE_INVALID,
+    }
+}
+
+pub(super) fn advise(
+    world: &mut World,
+    address: CUdeviceptr,
+    size: usize,
+    advice: CUmem_advise,
+    location: CUmemLocation,
+) -> Answer {
+    let names_a_place = matches!(
+        advice,
+        CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION
+            | CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY
+            | CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY
+    );
+    let place = match names_a_place {
+        true => Some(place(world, location)?),
+        false => None,
+    };
+    for page in pages(world, address, size)? {
+        match advice {
+            CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY => page.read_mostly = true,
+            CUmem_advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => page.read_mostly = false,
+            CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION => page.preferred = place,
+            CUmem_advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => page.preferred = None,
+            CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY => {
+                page.accessed_by.extend(place.map(device));
+            }
+            CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY => {
+                page.accessed_by
+                    .retain(|its| place.map(device) != Some(*its));
+            }
+            _ => return Err(INVALID),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn advise_device(
+    world: &mut World,
+    address: CUdeviceptr,
+    size: usize,
+    advice: CUmem_advise,
+    device: CUdevice,
+) -> Answer {
+    advise(world, address, size, advice, location(device))
+}
+
+pub(super) fn prefetch(
+    world: &mut World,
+    address: CUdeviceptr,
+    size: usize,
+    location: CUmemLocation,
+    flags: c_uint,
+    stream: CUstream,
+) -> Answer {
+    if flags != 0 {
+        return Err(INVALID);
+    }
+    let stream = world.stream(stream.addr())?;
+    let place = place(world, location)?;
+    for page in pages(world, address, size)? {
+        page.last_prefetch = Some(place);
+    }
+    world.give_or_capture(stream, Work::Nothing)
+}
+
+pub(super) fn prefetch_device(
+    world: &mut World,
+    address: CUdeviceptr,
+    size: usize,
+    device: CUdevice,
+    stream: CUstream,
+) -> Answer {
+    prefetch(world, address, size, location(device), 0, stream)
+}
+
+/// The ranges of a batch.
+fn ranges(
+    world: &World,
+    addresses: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+) -> Answer<Vec<(CUdeviceptr, usize)>> {
+    let mut ranges = Vec::new();
+    for (address, size) in list(addresses, count)?.into_iter().zip(list(sizes, count)?) {
+        if size == 0 {
+            return Err(INVALID);
+        }
+        managed(world, address, size)?;
+        ranges.push((address, size));
+    }
+    Ok(ranges)
+}
+
+/// A list that the caller gave, which is not empty.
+fn list<T: Copy>(first: *const T, count: usize) -> Answer<Vec<T>> {
+    if first.is_null() || count == 0 {
+        return Err(INVALID);
+    }
+    // SAFETY: the caller has `count` values there.
+    Ok(unsafe { core::slice::from_raw_parts(first, count) }.to_vec())
+}
+
+/// The place of each of `count` ranges: a location is for those from its first on, up to that of
+/// the next.
+fn places(
+    world: &World,
+    locations: *mut CUmemLocation,
+    firsts: *mut usize,
+    location_count: usize,
+    count: usize,
+) -> Answer<Vec<Place>> {
+    let firsts = list(firsts, location_count)?;
+    let rising = firsts.windows(2).all(|pair| pair[0] < pair[1]);
+    if firsts[0] != 0 || !rising || firsts[location_count - 1] >= count {
+        return Err(INVALID);
+    }
+    let mut places = Vec::new();
+    for (index, location) in list(locations, location_count)?.into_iter().enumerate() {
+        let end = firsts.get(index + 1).copied().unwrap_or(count);
+        let place = place(world, location)?;
+        places.resize(end, place);
+    }
+    Ok(places)
+}
+
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn prefetch_batch(
+    world: &mut World,
+    addresses: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut CUmemLocation,
+    firsts: *mut usize,
+    location_count: usize,
+    flags: c_ulonglong,
+    stream: CUstream,
+) -> Answer {
+    if flags != 0 {
+        return Err(INVALID);
+    }
+    let stream = world.stream(stream.addr())?;
+    let ranges = ranges(world, addresses, sizes, count)?;
+    let places = places(world, locations, firsts, location_count, count)?;
+    for ((address, size), place) in ranges.into_iter().zip(places) {
+        for page in pages(world, address, size)? {
+            page.last_prefetch = Some(place);
+        }
+    }
+    world.give_or_capture(stream, Work::Nothing)
+}
+
+pub(super) fn discard_batch(
+    world: &mut World,
+    addresses: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    flags: c_ulonglong,
+    stream: CUstream,
+) -> Answer {
+    if flags != 0 {
+        return Err(INVALID);
+    }
+    let stream = world.stream(stream.addr())?;
+    for (at, count) in ranges(world, addresses, sizes, count)? {
+        let pattern = vec![DISCARDED];
+        world.give_or_capture(stream, Work::Fill { at, pattern, count })?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn discard_and_prefetch_batch(
+    world: &mut World,
+    addresses: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut CUmemLocation,
+    firsts: *mut usize,
+    location_count: usize,
+    flags: c_ulonglong,
+    stream: CUstream,
+) -> Answer {
+    places(world, locations, firsts, location_count, count)?;
+    discard_batch(world, addresses, sizes, count, flags, stream)?;
+    prefetch_batch(
+        world,
+        addresses,
+        sizes,
+        count,
+        locations,
+        firsts,
+        location_count,
+        flags,
+        stream,
+    )
+}
+
+/// Writes as many numbers as there is room for, the rest of it `CU_DEVICE_INVALID`.
+fn write(data: *mut c_void, size: usize, values: &[i32]) -> Answer {
+    if data.is_null() || size == 0 || size % 4 != 0 {
+        return Err(INVALID);
+    }
+    for index in 0..size / 4 {
+        let value = values.get(index).copied().unwrap_or(CU_DEVICE_INVALID);
+        // SAFETY: the caller has `size` bytes there, of which these are 4.
+        let place = unsafe { data.cast::<i32>().add(index) };
+        // SAFETY: as above.
+        unsafe { place.write(value) };
+    }
+    Ok(())
+}
+
+pub(super) fn attributes(
+    world: &mut World,
+    data: *mut *mut c_void,
+    sizes: *mut usize,
+    attributes: *mut CUmem_range_attribute,
+    count: usize,
+    address: CUdeviceptr,
+    size: usize,
+) -> Answer {
+    let (data, sizes) = (list(data, count)?, list(sizes, count)?);
+    let newer = world.profile.driver >= cuda_sys::CudaVersion::new(12, 2);
+    let pages = pages(world, address, size)?;
+    let first = pages[0].clone();
+    // An answer is what all pages have in common.
+    let common = |place: fn(&Page) -> Option<Place>| {
+        place(&first).filter(|its| pages.iter().all(|page| place(page) == Some(*its)))
+    };
+    let (preferred, prefetched) = (common(|its| its.preferred), common(|its| its.last_prefetch));
+    let kind = |place: Option<Place>| place.map_or(0, |(kind, _)| i32::try_from(kind).unwrap_or(0));
+    let id = |place: Option<Place>| place.map_or(0, |(_, id)| id);
+    for (index, attribute) in list(attributes, count)?.into_iter().enumerate() {
+        let values = match attribute {
+            CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => {
+                vec![i32::from(pages.iter().all(|page| page.read_mostly))]
+            }
+            CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION => {
+                vec![preferred.map_or(CU_DEVICE_INVALID, device)]
+            }
+            CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
+                let by_all = |its: &&i32| pages.iter().all(|page| page.accessed_by.contains(its));
+                first.accessed_by.iter().filter(by_all).copied().collect()
+            }
+            CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => {
+                vec![prefetched.map_or(CU_DEVICE_INVALID, device)]
+            }
+            _ if !newer => return Err(INVALID),
+            CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE => {
+                vec![kind(preferred)]
+            }
+            CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID => {
+                vec![id(preferred)]
+            }
+            CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE => {
+                vec![kind(prefetched)]
+            }
+            CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID => {
+                vec![id(prefetched)]
+            }
+            _ => return Err(INVALID),
+        };
+        write(data[index], sizes[index], &values)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! What the driver knows of an address.
+
+use super::Out;
+use crate::memory::Kind;
+use crate::world::{Answer, World};
+use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use cuda_sys::{
+    CUdeviceptr, CUmemorytype, CUpointer_attribute as Attribute, CUresult, CudaVersion,
+};
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// What is known of the memory that holds an address.
+struct Known {
+    context: usize,
+    device: usize,
+    memory_type: CUmemorytype,
+    host: bool,
+    managed: bool,
+    start: u64,
+    size: u64,
+    id: u64,
+    /// None: of no pool.
+    pool: Option<usize>,
+}
+
+fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
+    if let Some((start, its)) = world.memory.containing(address) {
+        return Some(Known {
+            context: its.context,
+            device: its.device,
+            memory_type: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            host: false,
+            managed: false,
+            start,
+            size: its.bytes.len() as u64,
+            id: its.id,
+            pool: its.pool,
+        });
+    }
+    let (start, its) = world.memory.host_at(usize::try_from(address).ok()?)?;
+    Some(Known {
+        context: its.context,
+        device: its.device,
+        memory_type: its.memory_type(),
+        host: true,
+        managed: its.is_managed(),
+        start: start as u64,
+        size: its.len as u64,
+        id: its.id,
+        pool: None,
+    })
+}
+
+/// How an attribute's value is written.
+enum Value {
+    Address(u64),
+    Long(u64),
+    Int(u32),
+    Flag(bool),
+}
+
+fn value(
+    its: Option<&Known>,
+    attribute: Attribute,
+    address: u64,
+    driver: CudaVersion,
+) -> Answer<Value> {
+    let of = |value: fn(&Known) -> u64| its.map_or(0, value);
+    let is = |value: fn(&Known) -> bool| its.is_some_and(value);
+    Ok(match attribute {
+        Attribute::CU_POINTER_ATTRIBUTE_CONTEXT => {
+            // Pool memory is the device's.
+            Value::Address(its.map_or(0, |its| match its.pool {
+                Some(_) => 0,
+                None => its.context as u64,
+            }))
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
+            Value::Int(its.map_or(0, |its| its.memory_type.0))
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => {
+            Value::Address(its.map_or(0, |_| address))
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER => {
+            Value::Address(its.map_or(0, |its| if its.host { address } else { 0 }))
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+        | Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Flag(false),
+        Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(of(|its| its.id)),
+        Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(is(|its| its.managed)),
+        Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
+            let none = cuda_sys::CU_DEVICE_INVALID;
+            let ordinal = its.map_or(none, |its| c_int::try_from(its.device).unwrap_or(none));
+            #[allow(clippy::cast_sign_loss, reason = "the same bits")]
+            Value::Int(ordinal as u32)
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
+            Value::Flag(is(|its| !its.host && its.pool.is_none()))
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Address(of(|its| its.start)),
+        Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(of(|its| its.size)),
+        Attribute::CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(its.is_some()),
+        Attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
+        Attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Int(its.map_or(0, |_| 3)),
+        Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
+            Value::Address(its.and_then(|its| its.pool).unwrap_or(0) as u64)
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE
+            if driver >= CudaVersion::new(12, 8) =>
+        {
+            Value::Flag(false)
+        }
+        _ => return Err(INVALID),
+    })
+}
+
+/// Of an address that nobody knows, all values are zero: unverified (from documentation).
+pub(super) fn attributes(
+    world: &mut World,
+    count: c_uint,
+    attributes: *mut Attribute,
+    data: *mut *mut c_void,
+    address: CUdeviceptr,
+) -> Answer {
+    if attributes.is_null() || data.is_null() {
+        return Err(INVALID);
+    }
+    let known = known(world, address);
+    let driver = world.profile.driver;
+    for index in 0..count as usize {
+        // SAFETY: the caller has `count` attributes there.
+        let attribute = unsafe { attributes.add(index) };
+        // SAFETY: as above.
+        let attribute = unsafe { attribute.read() };
+        // SAFETY: and as many places for their values.
+        let place = unsafe { data.add(index) };
+        // SAFETY: as above.
+        let place = unsafe { place.read() };
+        if place.is_null() {
+            return Err(INVALID);
+        }
+        match value(known.as_ref(), attribute, address, driver)? {
+            Value::Address(value) | Value::Long(value) => {
+                // SAFETY: the place is for a value of the attribute's type.
+                unsafe { place.cast::<c_ulonglong>().write(value) };
+            }
+            // SAFETY: as above.
+            Value::Int(value) => unsafe { place.cast::<c_uint>().write(value) },
+            // SAFETY: as above.
+            Value::Flag(value) => unsafe { place.cast::<bool>().write(value) },
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn set_attribute(
+    world: &mut World,
+    value: *const c_void,
+    attribute: Attribute,
+    address: CUdeviceptr,
+) -> Answer {
+    if value.is_null() || attribute != Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
+        return Err(INVALID);
+    }
+    match known(world, address) {
+        // Memory of a pool has no such setting: unverified (from documentation).
+        Some(its) if its.pool.is_none() && !its.managed => Ok(()),
+        _ => Err(INVALID),
+    }
+}
+
+pub(super) fn range(
+    world: &mut World,
+    start: &mut Out<CUdeviceptr>,
+    size: &mut Out<usize>,
+    address: CUdeviceptr,
+) -> Answer {
+    world.current()?;
+    let ready = |kind| !matches!(kind, Kind::Ordered { freed: true, .. });
+    let is_there = world
+        .memory
+        .containing(address)
+        .is_none_or(|(_, its)| ready(its.kind));
+    match known(world, address) {
+        Some(its) if is_there => {
+            start.set(its.start);
+            size.set(usize::try_from(its.size).unwrap_or(usize::MAX));
+            Ok(())
+        }
+        _ => Err(CUresult::CUDA_ERROR_NOT_FOUND),
+    }
+}

@@ -1,0 +1,395 @@
+//! Memory pools.
+//!
+//! What a pool reserves beyond what is allocated of it, and where pools of the host are possible,
+//! is unverified (from documentation).
+
+use super::Out;
+use crate::account::mistake;
+use crate::handles::State;
+use crate::world::{Answer, World};
+use core::ffi::{c_int, c_void};
+use cuda_sys::{
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
+    CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
+    CudaVersion,
+};
+use std::collections::BTreeMap;
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+/// Pools take memory in portions of so much.
+const PORTION: u64 = 32 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// None: it is of the host's memory.
+    device: Option<usize>,
+    location: (u32, i32),
+    kind: u32,
+    handles: u32,
+    /// 0: as much as there is.
+    max_size: u64,
+    usage: u16,
+    /// Whether freed memory may be used again: after events, at once if it is idle, by waits.
+    reuse: [bool; 3],
+    threshold: u64,
+    reserved: u64,
+    reserved_high: u64,
+    used_high: u64,
+    /// What devices may do, by their location.
+    access: BTreeMap<(u32, i32), u32>,
+}
+
+impl Pool {
+    /// The pool that a device has by itself.
+    pub(crate) fn of_device(device: usize) -> Self {
+        let location = (
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
+            c_int::try_from(device).unwrap_or(0),
+        );
+        Self::new(
+            Some(device),
+            location,
+            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0,
+        )
+    }
+
+    fn new(device: Option<usize>, location: (u32, i32), kind: u32) -> Self {
+        let all = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0;
+        Self {
+            device,
+            location,
+            kind,
+            handles: 0,
+            max_size: 0,
+            usage: 0,
+            reuse: [true; 3],
+            threshold: 0,
+            reserved: 0,
+            reserved_high: 0,
+            used_high: 0,
+            access: BTreeMap::from([(location, all)]),
+        }
+    }
+}
+
+impl World {
+    fn pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {
+        if self.pools.state(pool.addr()) == State::Dead {
+            mistake("a memory pool is used after it was destroyed");
+        }
+        self.pools.get_mut(pool.addr()).ok_or(INVALID)
+    }
+
+    /// The device of a pool's memory, if it has one; out of memory if it may not have so much more.
+    pub(super) fn room_in_pool(&self, pool: usize, size: usize) -> Answer<Option<usize>> {
+        let used = self.memory.used_of_pool(pool);
+        let pool = self.pools.get(pool).ok_or(INVALID)?;
+        if pool.max_size != 0 && used.saturating_add(size as u64) > pool.max_size {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        Ok(pool.device)
+    }
+
+    /// An allocation is of a pool.
+    pub(super) fn now_of_pool(&mut self, address: u64, pool: usize) {
+        if let Some(allocation) = self.memory.starts_at(address) {
+            allocation.pool = Some(pool);
+        }
+        let used = self.memory.used_of_pool(pool);
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.used_high = pool.used_high.max(used);
+            pool.reserved = pool.reserved.max(used.next_multiple_of(PORTION));
+            pool.reserved_high = pool.reserved_high.max(pool.reserved);
+        }
+    }
+}
+
+fn pointer(handle: usize) -> CUmemoryPool {
+    core::ptr::without_provenance_mut(handle)
+}
+
+/// A location as numbers; none if it is no place where a pool may be.
+fn place(world: &World, location: &CUmemLocation) -> Option<(u32, i32)> {
+    // SAFETY: both members of the union are plain numbers.
+    let id = unsafe { location.__bindgen_anon_1.id };
+    let is_possible = match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => world.device(id).is_ok(),
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
+            return (world.profile.driver >= CudaVersion::new(12, 2)).then_some((2, 0));
+        }
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
+            world.profile.driver >= CudaVersion::new(12, 2) && id == 0
+        }
+        _ => false,
+    };
+    is_possible.then_some((location.type_.0, id))
+}
+
+pub(super) fn create(
+    world: &mut World,
+    pool: &mut Out<CUmemoryPool>,
+    props: *const CUmemPoolProps,
+) -> Answer {
+    pool.required()?;
+    // SAFETY: null, or the caller has the properties there.
+    let props = unsafe { props.as_ref() }.ok_or(INVALID)?;
+    let driver = world.profile.driver;
+    let is_managed = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED
+        && driver >= CudaVersion::new(13, 0);
+    let is_pinned = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    let nowhere = props.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE;
+    let place = match place(world, &props.location) {
+        Some(place) if is_managed || is_pinned => place,
+        None if is_managed && nowhere => (0, 0),
+        _ => return Err(INVALID),
+    };
+    // What an older driver does not know has to be zero.
+    let reserved = props.reserved.iter().any(|byte| *byte != 0)
+        || (props.maxSize != 0 && driver < CudaVersion::new(12, 2))
+        || (props.usage != 0 && driver < CudaVersion::new(12, 6));
+    if reserved || (place.0 != 1 && props.handleTypes.0 != 0) {
+        return Err(INVALID);
+    }
+    let device = (place.0 == 1).then(|| usize::try_from(place.1).unwrap_or(0));
+    let mut new = Pool::new(device, place, props.allocType.0);
+    new.max_size = props.maxSize as u64;
+    new.handles = props.handleTypes.0;
+    new.usage = props.usage;
+    pool.set(pointer(world.pools.insert(new)));
+    Ok(())
+}
+
+pub(super) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
+    world.pool(pool)?;
+    let handle = pool.addr();
+    if world.default_pools.contains(&handle) {
+        return Err(INVALID);
+    }
+    for (device, current) in world.current_pools.iter_mut().enumerate() {
+        if *current == handle {
+            *current = world.default_pools[device];
+        }
+    }
+    // Its memory stays until it is freed.
+    world.pools.remove(handle);
+    Ok(())
+}
+
+/// What an attribute's value is, as the driver counts.
+enum Value {
+    Int(c_int),
+    Long(u64),
+}
+
+pub(super) fn attribute(
+    world: &mut World,
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> Answer {
+    let newer = world.profile.driver >= CudaVersion::new(13, 2);
+    let used = world.memory.used_of_pool(pool.addr());
+    let its = world.pool(pool)?;
+    let number = |number: u32| Value::Int(c_int::try_from(number).unwrap_or(0));
+    let answer = match attribute.0 {
+        1..=3 => Value::Int(c_int::from(its.reuse[attribute.0 as usize - 1])),
+        4 => Value::Long(its.threshold),
+        5 => Value::Long(its.reserved),
+        6 => Value::Long(its.reserved_high),
+        7 => Value::Long(used),
+        8 => Value::Long(its.used_high),
+        9 if newer => number(its.kind),
+        10 if newer => number(its.handles),
+        11 if newer => Value::Int(its.location.1),
+        12 if newer => number(its.location.0),
+        13 if newer => Value::Long(its.max_size),
+        14 if newer => number(u32::from(its.usage != 0)),
+        _ => return Err(INVALID),
+    };
+    if value.is_null() {
+        return Err(INVALID);
+    }
+    match answer {
+        // SAFETY: the caller has a value of the attribute's type there.
+        Value::Int(answer) => unsafe { value.cast::<c_int>().write(answer) },
+        // SAFETY: as above.
+        Value::Long(answer) => unsafe { value.cast::<u64>().write(answer) },
+    }
+    Ok(())
+}
+
+pub(super) fn set_attribute(
+    world: &mut World,
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    value: *mut c_void,
+) -> Answer {
+    let used = world.memory.used_of_pool(pool.addr());
+    let its = world.pool(pool)?;
+    if value.is_null() {
+        return Err(INVALID);
+    }
+    match attribute.0 {
+        number @ 1..=3 => {
+            // SAFETY: the caller has a value of the attribute's type there.
+            its.reuse[number as usize - 1] = unsafe { value.cast::<c_int>().read() } != 0;
+        }
+        number @ (4 | 6 | 8) => {
+            // SAFETY: as above.
+            let value = unsafe { value.cast::<u64>().read() };
+            match number {
+                4 => its.threshold = value,
+                // A high can be set to nothing but 0, which means: to what there is now.
+                _ if value != 0 => return Err(INVALID),
+                6 => its.reserved_high = its.reserved,
+                _ => its.used_high = used,
+            }
+        }
+        _ => return Err(INVALID),
+    }
+    Ok(())
+}
+
+pub(super) fn trim(world: &mut World, pool: CUmemoryPool, keep: usize) -> Answer {
+    let used = world.memory.used_of_pool(pool.addr());
+    let its = world.pool(pool)?;
+    let least = used.next_multiple_of(PORTION).max(keep as u64);
+    its.reserved = its.reserved.min(least);
+    Ok(())
+}
+
+pub(super) fn access(
+    world: &mut World,
+    access: &mut Out<CUmemAccess_flags>,
+    pool: CUmemoryPool,
+    location: *mut CUmemLocation,
+) -> Answer {
+    access.required()?;
+    // SAFETY: null, or the caller has a location there.
+    let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
+    let place = place(world, location).ok_or(INVALID)?;
+    let its = world.pool(pool)?;
+    let flags = its.access.get(&place).copied().unwrap_or(0);
+    access.set(CUmemAccess_flags(flags));
+    Ok(())
+}
+
+pub(super) fn set_access(
+    world: &mut World,
+    pool: CUmemoryPool,
+    map: *const CUmemAccessDesc,
+    count: usize,
+) -> Answer {
+    if map.is_null() && count != 0 {
+        return Err(INVALID);
+    }
+    world.pool(pool)?;
+    for index in 0..count {
+        // SAFETY: the caller has `count` of them there.
+        let place = unsafe { map.add(index) };
+        // SAFETY: as above.
+        let description = unsafe { place.read() };
+        let place = self::place(world, &description.location).ok_or(INVALID)?;
+        let its = world.pool(pool)?;
+        let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if place == its.location && description.flags == none {
+            // Nobody can take it from where the memory is.
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        }
+        its.access.insert(place, description.flags.0);
+        if let (1, Ok(device)) = (place.0, usize::try_from(place.1)) {
+            let reach = (pool.addr(), device);
+            match description.flags == none {
+                true => world.memory.pool_access.remove(&reach),
+                false => world.memory.pool_access.insert(reach),
+            };
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn allocate(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    size: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Answer {
+    world.pool(pool)?;
+    super::memory::allocate_from(world, address, size, pool.addr(), stream)
+}
+
+pub(super) fn default_of_device(
+    world: &mut World,
+    pool: &mut Out<CUmemoryPool>,
+    device: CUdevice,
+) -> Answer {
+    pool.required()?;
+    let number = world.device(device)?;
+    pool.set(pointer(world.default_pools[number]));
+    Ok(())
+}
+
+pub(super) fn of_device(
+    world: &mut World,
+    pool: &mut Out<CUmemoryPool>,
+    device: CUdevice,
+) -> Answer {
+    pool.required()?;
+    let number = world.device(device)?;
+    pool.set(pointer(world.current_pools[number]));
+    Ok(())
+}
+
+pub(super) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryPool) -> Answer {
+    let number = world.device(device)?;
+    // Only memory of its own.
+    if world.pool(pool)?.device != Some(number) {
+        return Err(INVALID);
+    }
+    world.current_pools[number] = pool.addr();
+    Ok(())
+}
+
+/// The device of a location; pools of other places are not played.
+fn device_at(location: *mut CUmemLocation, kind: CUmemAllocationType) -> Answer<CUdevice> {
+    // SAFETY: null, or the caller has a location there.
+    let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
+    if kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_INVALID {
+        return Err(INVALID);
+    }
+    if location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
+        || kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED
+    {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    // SAFETY: both members of the union are plain numbers.
+    Ok(unsafe { location.__bindgen_anon_1.id })
+}
+
+pub(super) fn default_at(
+    world: &mut World,
+    pool: &mut Out<CUmemoryPool>,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Answer {
+    default_of_device(world, pool, device_at(location, kind)?)
+}
+
+pub(super) fn at(
+    world: &mut World,
+    pool: &mut Out<CUmemoryPool>,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Answer {
+    of_device(world, pool, device_at(location, kind)?)
+}
+
+pub(super) fn set_at(
+    world: &mut World,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+    pool: CUmemoryPool,
+) -> Answer {
+    set_of_device(world, device_at(location, kind)?, pool)
+}
