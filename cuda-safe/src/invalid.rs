@@ -15,6 +15,12 @@ pub enum Invalid {
         since: cuda_sys::CudaVersion,
         driver: cuda_sys::CudaVersion,
     },
+    /// Something that the driver is too old for.
+    NeedsNewerDriver {
+        what: &'static str,
+        since: cuda_sys::CudaVersion,
+        driver: cuda_sys::CudaVersion,
+    },
     /// A split with a minimum above what there is.
     SplitAboveResource { min: u32, sm_count: u32 },
     /// A split into no groups, or a green context of none.
@@ -121,6 +127,10 @@ pub enum Invalid {
     PitchSize { size: usize, pitch: Option<usize> },
     /// Memory that somebody else keeps, for the stream that they gave.
     ForeignMemory,
+    /// A memory pool that work of the stream's device may not write.
+    NoAccessToPool { device: u32 },
+    /// Pinned memory that is the driver's and no vector's.
+    NotRegistered,
     /// More bytes than an address can count.
     TooLarge { len: usize, size: usize },
     /// A pattern that the driver cannot set memory to.
@@ -147,6 +157,11 @@ impl fmt::Display for Invalid {
                 f,
                 "the attribute {attribute} needs CUDA {since}; this driver offers {driver}"
             ),
+            Self::NeedsNewerDriver {
+                what,
+                since,
+                driver,
+            } => write!(f, "{what} needs CUDA {since}; this driver offers {driver}"),
             Self::SplitAboveResource { min, sm_count } => write!(
                 f,
                 "groups of at least {min} multiprocessors cannot come out of {sm_count}"
@@ -337,6 +352,13 @@ impl fmt::Display for Invalid {
             ),
             Self::ForeignMemory => f.write_str(
                 "the memory is somebody else's, who keeps it for the stream that it is bound to",
+            ),
+            Self::NoAccessToPool { device } => write!(
+                f,
+                "device {device} has no access to the memory pool: MemoryPool::grant_access gives it"
+            ),
+            Self::NotRegistered => f.write_str(
+                "the pinned memory was allocated by the driver: there is no vector to give back",
             ),
             Self::TooLarge { len, size } => {
                 write!(

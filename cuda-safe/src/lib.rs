@@ -37,10 +37,11 @@
 //!
 //! # Releases that wait
 //! Releasing these waits for *all* running work of the context (so the driver does):
-//! [`PinnedBuffer`], plain [`DeviceBuffer`]s, [`PitchedBuffer`], [`Module`], [`Library`], [`Context`] (created, or the
-//! last of a primary one), [`green::GreenContext`]. Releasing these waits for nothing: [`Stream`],
-//! [`Event`], stream-ordered [`DeviceBuffer`]s, [`SharedReader`]s; but where one of them is the last to hold one of
-//! the others, that is released with it.
+//! [`PinnedBuffer`], [`MappedBuffer`], [`ManagedBuffer`], plain [`DeviceBuffer`]s,
+//! [`PitchedBuffer`], [`Module`], [`Library`], [`Context`] (created, or the last of a primary one),
+//! [`green::GreenContext`]. Releasing these waits for nothing: [`Stream`], [`Event`],
+//! [`MemoryPool`], stream-ordered [`DeviceBuffer`]s, [`SharedReader`]s; but where one of them is
+//! the last to hold one of the others, that is released with it.
 //!
 //! What cannot be released at once (in a capture, on the driver's callback threads) is released
 //! by the next call that creates, copies or synchronises something; which so may wait as well. In
@@ -54,6 +55,8 @@
 //! | thing | |
 //! |---|---|
 //! | [`DeviceBuffer`] and its parts, in copies, launches and [`rebind`](DeviceBuffer::rebind) | an error: they are for their stream |
+//! | [`MappedBuffer`], [`ManagedBuffer`] and their slices | an error, likewise |
+//! | [`MemoryPool`], for buffers | works with [access](MemoryPool::grant_access), else an error |
 //! | [`SharedBuffer::on`] | an error: it is for streams of its context |
 //! | [`SharedBuffer::on_peer`] | works: the source of a copy; for kernels `unsafe`, as it takes [access](Context::enable_peer_access) |
 //! | [`PinnedBuffer`], in copies | works |
@@ -68,10 +71,12 @@
 //! | | `Send` | `Sync` | why |
 //! |---|---|---|---|
 //! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
+//! | [`MemoryPool`] | yes | yes | the same |
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
 //! | [`green::GreenPool`], [`green::Lease`], [`green::PooledPartition`] | yes | yes | they lock inside |
 //! | [`DeviceBuffer`], [`PitchedBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
+//! | [`MappedBuffer`], [`ManagedBuffer`] | as `T` | as `T` | likewise |
 //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
 //! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
@@ -112,8 +117,10 @@ pub use event::{Event, EventOptions};
 pub use invalid::Invalid;
 pub use launch::{Argument, Arguments, LaunchConfig, Param, Params, TypedKernel, Value};
 pub use memory::{
-    CopyBatch, CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, PeerReader, Pending,
-    PinnedBuffer, PitchedBuffer, Region, SharedBuffer, SharedReader,
+    Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, ManagedBuffer,
+    ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions,
+    MemoryType, PeerReader, Pending, PinnedBuffer, PinnedFlags, PinnedOptions, PitchedBuffer,
+    PointerInfo, RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader, pool,
 };
 pub use module::{Kernel, Library, Module, Parameter};
 pub use report::{Report, leaked, set_report_hook};
@@ -143,6 +150,10 @@ const _: () = {
     send_and_sync::<DeviceSliceMut<'_, f32>>();
     send_and_sync::<PinnedBuffer<f32>>();
     send_and_sync::<Pending<f32>>();
+    send_and_sync::<MappedBuffer<f32>>();
+    send_and_sync::<ManagedBuffer<f32>>();
+    send_and_sync::<ManagedRange<'_>>();
+    send_and_sync::<MemoryPool>();
     send_and_sync::<Error>();
 };
 

@@ -1,29 +1,41 @@
-//! Memory: of the device, ordered by a stream, and of the host, pinned.
+//! Memory: of the device, ordered by a stream; of the host, pinned; and what both reach.
 
 mod allocation;
 mod batch;
 mod boxes;
 mod copy;
 mod device;
+mod location;
+mod managed;
+mod mapped;
 mod peer;
 mod pending;
 mod pinned;
 mod pitched;
+mod pointer;
+pub mod pool;
 mod region;
 mod scope;
 mod shared;
 mod slice;
+mod vector;
 
 pub use batch::CopyBatch;
 pub use device::DeviceBuffer;
+pub use location::MemoryLocation;
+pub use managed::{Advice, ManagedBuffer, ManagedRange, RangeInfo};
+pub use mapped::MappedBuffer;
 pub use peer::PeerReader;
 pub use pending::Pending;
-pub use pinned::PinnedBuffer;
+pub use pinned::{PinnedBuffer, PinnedFlags, PinnedOptions, RegisterOptions};
 pub use pitched::PitchedBuffer;
+pub use pointer::{MemoryType, PointerInfo};
+pub use pool::{MemoryAccess, MemoryPool, MemoryPoolOptions};
 pub use region::{Extent, Region};
 pub use scope::CopyScope;
 pub use shared::{SharedBuffer, SharedReader};
 pub use slice::{DeviceSlice, DeviceSliceMut};
+pub(crate) use vector::VectorMemory;
 
 use crate::error::Result;
 use crate::invalid::Invalid;

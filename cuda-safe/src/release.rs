@@ -26,12 +26,13 @@ use crate::context::Context;
 use crate::error::{Error, is_fatal};
 use crate::fork;
 use crate::invalid::Invalid;
+use crate::memory::VectorMemory;
 use crate::report::{Report, count_leak, report};
 use crate::stream::refuse_inside;
 use core::ffi::c_void;
 use cuda_sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUlibrary, CUmodule, CUresult, CUstream,
-    CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUlibrary, CUmemoryPool, CUmodule,
+    CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,8 +49,12 @@ pub(crate) enum Resource {
     Memory(CUdeviceptr, CUstream),
     /// Of a memory pool. (`cuMemFree` of it would not wait for kernels that use it.)
     OrderedMemory(CUdeviceptr, CUstream),
-    /// Of `cuMemHostAlloc`.
-    Pinned(*mut c_void),
+    /// Of `cuMemHostAlloc`; with the stream on which the device used it by its address, if it did.
+    Pinned(*mut c_void, Option<CUstream>),
+    /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
+    Registered(VectorMemory, Option<CUstream>),
+    /// Of `cuMemPoolCreate`.
+    Pool(CUmemoryPool),
     Context(CUcontext),
     /// One retain of a device's primary context.
     Primary(CUdevice),
@@ -163,7 +168,7 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         Answer::Said(code, function) | Answer::Unknown(code, function) => (code, function),
     };
     if code.is_success() {
-        return;
+        return resource.has_gone();
     }
     let leaked = || {
         report(&Report::Leaked {
@@ -176,9 +181,12 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         _ if matches!(resource, Resource::Reads { .. }) => leaked(),
         // The process ends, and nothing is left to do.
         CUresult::CUDA_ERROR_DEINITIALIZED => {}
-        // The context has taken the resource along; pool memory is the device's, not its own.
+        // The context has taken the resource along; but pools and their memory are the device's,
+        // and whether a vector is still pinned nobody says.
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
-            if matches!(resource, Resource::OrderedMemory(..)) {
+            if let Resource::OrderedMemory(..) | Resource::Registered(..) | Resource::Pool(_) =
+                resource
+            {
                 count_leak();
             }
         }
@@ -205,7 +213,9 @@ impl Resource {
             Self::Library(_) => ("a library", "cuLibraryUnload"),
             Self::Memory(..) => ("device memory", "cuMemFree_v2"),
             Self::OrderedMemory(..) => ("stream-ordered device memory", "cuMemFreeAsync"),
-            Self::Pinned(_) => ("pinned memory", "cuMemFreeHost"),
+            Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
+            Self::Registered(..) => ("registered host memory", "cuMemHostUnregister"),
+            Self::Pool(_) => ("a memory pool", "cuMemPoolDestroy"),
             Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
             Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
             Self::GreenContext(_) => ("a green context", "cuGreenCtxDestroy"),
@@ -241,11 +251,29 @@ impl Resource {
             // These wait for nothing and are permitted everywhere else.
             Self::Stream(_) | Self::Event(_) => None,
             Self::OrderedMemory(_, stream) => capture(stream, parent),
-            Self::Memory(_, stream) => capture(stream, parent).or_else(callback_thread),
             Self::Reads { stream, home, .. } => {
                 capture(stream, parent).or_else(|| capture(home, parent))
             }
-            _ => callback_thread(),
+            _ => self
+                .used_on()
+                .and_then(|stream| capture(stream, parent))
+                .or_else(callback_thread),
+        }
+    }
+
+    /// The stream on which memory was used that is not freed in its order.
+    fn used_on(&self) -> Option<CUstream> {
+        match *self {
+            Self::Memory(_, stream) => Some(stream),
+            Self::Pinned(_, stream) | Self::Registered(_, stream) => stream,
+            _ => None,
+        }
+    }
+
+    /// What is left to do once the driver has let go of it.
+    fn has_gone(self) {
+        if let Self::Registered(vector, _) = self {
+            vector.free();
         }
     }
 
@@ -283,9 +311,7 @@ impl Resource {
     /// Plain memory may be in use on its stream until that is idle. The free waits for all work
     /// anyway; this says so for green streams as well. A code, if the wait fails.
     fn wait_for_uses(&self) -> Option<CUresult> {
-        let Self::Memory(_, stream) = *self else {
-            return None;
-        };
+        let stream = self.used_on()?;
         // SAFETY: the buffer kept its stream alive.
         let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
         (!code.is_success()).then_some(code)
@@ -310,9 +336,16 @@ impl Resource {
             Self::OrderedMemory(address, stream) => unsafe {
                 cuda_sys::cuMemFreeAsync(address, stream)
             },
-            // SAFETY: as said above; safe copies of it are over when they return, and the driver
-            // waits for all other work of the context.
-            Self::Pinned(address) => unsafe { cuda_sys::cuMemFreeHost(address) },
+            // SAFETY: as said above; safe copies of it are over when they return, the stream that
+            // used it by its address is idle, and the driver waits for all other work.
+            Self::Pinned(address, _) => unsafe { cuda_sys::cuMemFreeHost(address) },
+            Self::Registered(ref vector, _) => {
+                let start = vector.start().cast();
+                // SAFETY: as for pinned memory; it is registered from there on.
+                unsafe { cuda_sys::cuMemHostUnregister(start) }
+            }
+            // SAFETY: as said above; its memory stays until it is freed.
+            Self::Pool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
             // SAFETY: as said above; whatever lives in the context has held it.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
             // SAFETY: as said above; it takes back one retain.

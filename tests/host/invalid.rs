@@ -31,6 +31,14 @@ fn of_devices() -> Vec<(Invalid, &'static [&'static str])> {
             &["SOME_ATTRIBUTE", "13.1", "12.4"],
         ),
         (
+            Invalid::NeedsNewerDriver {
+                what: "a dream",
+                since: CudaVersion::new(14, 2),
+                driver: DRIVER,
+            },
+            &["a dream", "14.2", "12.4"],
+        ),
+        (
             Invalid::SplitAboveResource {
                 min: 200,
                 sm_count: 132,
@@ -168,6 +176,11 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
             &["18446744073709551615", "16 bytes"],
         ),
         (Invalid::BorrowedCannotWait, &["borrowed", "owner"]),
+        (Invalid::NotRegistered, &["no vector"]),
+        (
+            Invalid::NoAccessToPool { device: 6 },
+            &["device 6", "grant_access"],
+        ),
         (Invalid::FillSize { size: 3 }, &["1, 2 and 4", "3"]),
         (
             Invalid::Handle {

@@ -1,27 +1,63 @@
 //! Page-locked host memory.
 
+mod register;
+
+pub use register::RegisterOptions;
+
 use super::bytes_of;
-use crate::call::call;
+use super::vector::VectorMemory;
+use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
-use crate::release::{self, Resource, release};
+use crate::release::{self, Parent, Resource, release};
+use crate::stream::Stream;
+use bitflags::bitflags;
 use bytemuck::AnyBitPattern;
 use core::ffi::c_void;
-use cuda_sys::CU_MEMHOSTALLOC_PORTABLE;
+use cuda_sys::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
+};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// Host memory that the device copies from and to without staging; a slice of `T`.
 ///
-/// Every context of the process knows it as pinned. Freeing it waits for *all* running work, so
-/// buffers are better kept than made anew.
+/// It is allocated ([`zeroed`](Self::zeroed)), or a vector that is [registered](Self::register).
+/// Kernels reach it as a [`MappedBuffer`](super::MappedBuffer).
 ///
-/// A forked child is not to look at it: nothing says that the driver's pages are there.
+/// Freeing it waits for *all* running work, so buffers are better kept than made anew. A forked child
+/// is not to look at it: nothing says that the driver's pages are there.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let mut host = PinnedBuffer::<f32>::zeroed(&context, 1000)?;
+/// host.fill(1.5);
+/// let mut buffer = DeviceBuffer::zeroed(&stream, 1000)?;
+/// let copy = buffer.copy_from_pinned(host)?;
+/// // ... other work, and then the memory again:
+/// let host = copy.wait()?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 pub struct PinnedBuffer<T> {
     start: NonNull<T>,
     len: usize,
+    source: Source,
     context: Context,
+}
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Nothing was allocated, or it has gone.
+    Nothing,
+    /// The driver's.
+    Driver,
+    /// A vector's; registered, if it has a byte.
+    Vector { capacity: usize },
 }
 
 // SAFETY: the buffer owns its memory, like a `Vec<T>`.
@@ -29,8 +65,74 @@ unsafe impl<T: Send> Send for PinnedBuffer<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
 
+/// How pinned memory is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PinnedOptions {
+    /// Whether every context of the process knows it as pinned, not only that in which it is made.
+    /// The default is true. (Where addressing is unified, which is everywhere today, it always is.)
+    pub portable: bool,
+    /// Whether kernels may reach it, as a [`MappedBuffer`](super::MappedBuffer). (Where addressing
+    /// is unified they always may.)
+    pub mapped: bool,
+    /// Whether it is write-combined: the device reads it faster over PCI Express, and the host
+    /// *reads* it very slowly. For what the host only writes.
+    pub write_combined: bool,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl Default for PinnedOptions {
+    fn default() -> Self {
+        Self {
+            portable: true,
+            mapped: false,
+            write_combined: false,
+            _non_exhaustive: (),
+        }
+    }
+}
+
+impl PinnedOptions {
+    fn flags(self) -> PinnedFlags {
+        let Self {
+            portable,
+            mapped,
+            write_combined,
+            _non_exhaustive: (),
+        } = self;
+        let mut flags = PinnedFlags::empty();
+        flags.set(PinnedFlags::PORTABLE, portable);
+        flags.set(PinnedFlags::MAPPED, mapped);
+        flags.set(PinnedFlags::WRITE_COMBINED, write_combined);
+        flags
+    }
+}
+
+bitflags! {
+    /// What pinned memory was made with: `CU_MEMHOSTALLOC_*`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PinnedFlags: u32 {
+        /// Pinned for every context.
+        const PORTABLE = CU_MEMHOSTALLOC_PORTABLE;
+        /// Kernels may reach it.
+        const MAPPED = CU_MEMHOSTALLOC_DEVICEMAP;
+        /// Slow to read for the host.
+        const WRITE_COMBINED = CU_MEMHOSTALLOC_WRITECOMBINED;
+        // Flags that newer drivers know are kept.
+        const _ = !0;
+    }
+}
+
 impl<T: AnyBitPattern> PinnedBuffer<T> {
-    /// `cuMemHostAlloc(&start, bytes, PORTABLE)`: pinned memory for `len` elements, all bytes 0.
+    /// Pinned memory for `len` elements, all bytes 0, pinned for every context.
+    ///
+    /// # Errors
+    /// As for [`zeroed_with`](Self::zeroed_with).
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
+        Self::zeroed_with(context, len, PinnedOptions::default())
+    }
+
+    /// `cuMemHostAlloc(&start, bytes, flags)`: pinned memory for `len` elements, all bytes 0.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; a length that cannot be addressed.
@@ -38,26 +140,24 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
     /// Since CUDA 2.2.
     #[doc(alias = "cuMemHostAlloc")]
     #[doc(alias = "cuMemFreeHost")]
-    pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
+    pub fn zeroed_with(context: &Context, len: usize, options: PinnedOptions) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
         let mut start = std::ptr::null_mut::<c_void>();
+        let mut source = Source::Nothing;
         if bytes != 0 {
+            let flags = options.flags().bits();
             let _current = context.enter()?;
             // SAFETY: the pointer is to a local, and the current context is this one.
-            unsafe {
-                call!(cuMemHostAlloc(
-                    &raw mut start,
-                    bytes,
-                    CU_MEMHOSTALLOC_PORTABLE
-                ))
-            }?;
+            unsafe { call!(cuMemHostAlloc(&raw mut start, bytes, flags)) }?;
             // SAFETY: the driver has just given `bytes` bytes there, and nobody has them but us.
             unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, bytes) };
+            source = Source::Driver;
         }
         Ok(Self {
             start: NonNull::new(start.cast()).unwrap_or(NonNull::dangling()),
             len,
+            source,
             context: context.clone(),
         })
     }
@@ -69,6 +169,7 @@ impl<T> PinnedBuffer<T> {
         Self {
             start: NonNull::dangling(),
             len: 0,
+            source: Source::Nothing,
             context: context.clone(),
         }
     }
@@ -77,14 +178,87 @@ impl<T> PinnedBuffer<T> {
     pub fn context(&self) -> &Context {
         &self.context
     }
+
+    /// `cuMemHostGetFlags(&flags, start)`: what the memory was made with. A driver may add what is
+    /// always on. Nothing for memory without a byte.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a registered vector.
+    ///
+    /// Since CUDA 2.3.
+    #[doc(alias = "cuMemHostGetFlags")]
+    pub fn flags(&self) -> Result<PinnedFlags> {
+        let mut flags = 0;
+        if self.has_memory() {
+            without_current(&self.context, || {
+                // SAFETY: the memory is the driver's, and the other pointer is to a local.
+                unsafe {
+                    call!(cuMemHostGetFlags(
+                        &raw mut flags,
+                        self.start.as_ptr().cast()
+                    ))
+                }
+            })?;
+        }
+        Ok(PinnedFlags::from_bits_retain(flags))
+    }
+
+    /// Whether there is a byte, which the driver then knows.
+    pub(super) fn has_memory(&self) -> bool {
+        self.len * size_of::<T>() != 0
+    }
+
+    /// Gives the memory back, behind what the device does with it on a stream.
+    pub(super) fn give_back(&mut self, used_on: Option<&Stream>) {
+        let source = std::mem::replace(&mut self.source, Source::Nothing);
+        let start = self.start.as_ptr();
+        let both;
+        let parent: &dyn Parent = match used_on {
+            // Either may be what somebody else keeps.
+            Some(stream) => {
+                both = (stream.clone(), self.context.clone());
+                &both
+            }
+            None => &self.context,
+        };
+        let stream = used_on.map(Stream::as_raw);
+        match source {
+            Source::Nothing => {}
+            Source::Driver => release(Resource::Pinned(start.cast(), stream), parent),
+            Source::Vector { capacity } if self.has_memory() => {
+                // SAFETY: they are those of the vector that was registered, which has bytes; its
+                // elements are `Copy` (see `register`), and it is given away here, once.
+                let vector = unsafe { VectorMemory::new(start, capacity) };
+                release(Resource::Registered(vector, stream), parent);
+            }
+            // SAFETY: as above; without a byte of elements it was not registered.
+            Source::Vector { capacity } => drop(unsafe { Vec::from_raw_parts(start, 0, capacity) }),
+        }
+    }
+}
+
+/// Of memory of a context that is used on a stream.
+impl Parent for (Stream, Context) {
+    fn context(&self) -> Option<&Context> {
+        Some(self.0.context())
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        Parent::is_borrowed(&self.0) || Parent::is_borrowed(&self.1)
+    }
 }
 
 impl<T> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: there are `len` elements, valid from the start on (zeros, and the type allows
-        // any bits), aligned as the driver's pages are, and borrowed with `self`.
+        // SAFETY: there are `len` elements, valid from the start on (zeros, and the type allows any
+        // bits; or those of a vector), aligned as the driver's pages or the vector are, and
+        // borrowed with `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -98,10 +272,7 @@ impl<T> DerefMut for PinnedBuffer<T> {
 
 impl<T> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
-        // What is empty was never allocated.
-        if self.len * size_of::<T>() != 0 {
-            release(Resource::Pinned(self.start.as_ptr().cast()), &self.context);
-        }
+        self.give_back(None);
     }
 }
 

@@ -189,7 +189,7 @@ impl<'a, T> DeviceSliceMut<'a, T> {
 }
 
 /// Where a range of `len` elements starts and ends.
-fn within(range: &impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
+pub(super) fn within(range: &impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => Some(*start),
         Bound::Excluded(before) => before.checked_add(1),

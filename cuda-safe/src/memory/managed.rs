@@ -1,0 +1,246 @@
+//! Managed memory: one address for host and device.
+
+mod range;
+
+pub use range::{Advice, ManagedRange, RangeInfo};
+
+use super::allocation::{Allocation, Release};
+use super::bytes_of;
+use super::slice::{self, DeviceSlice, DeviceSliceMut, within};
+use crate::attribute::CONCURRENT_MANAGED_ACCESS;
+use crate::call::{call, without_current};
+use crate::error::Result;
+use crate::release;
+use crate::stream::Stream;
+use bytemuck::AnyBitPattern;
+use cuda_sys::{CUdeviceptr, CUmemAttach_flags};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// `cuMemAllocManaged`: memory at one address for host and device, which the driver moves to where
+/// it is used; bound to a stream.
+///
+/// The device has it as a slice, by [`device`](Self::device) and [`device_mut`](Self::device_mut),
+/// in the order of the stream. The host has it by [`host`](Self::host), which waits for the stream.
+/// Parts can be [prefetched and advised on](ManagedRange).
+///
+/// There are systems (Windows, WSL, some small devices) where the host may not touch such memory
+/// while kernels run: [`CONCURRENT_MANAGED_ACCESS`] is false for the device. There the buffer is
+/// attached (`cuStreamAttachMemAsync`) to the host by `host`, and to the stream by the next
+/// `device`; which is one more call of the driver each. Copies to plain slices
+/// ([`DeviceSlice::to_vec`] and its kin) are refused by the driver there, as they are made in
+/// another stream. Elsewhere nothing is attached to anything.
+///
+/// Freeing it waits for *all* running work.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, ManagedBuffer, MemoryLocation};
+///
+/// let device = Device::get(0)?;
+/// let stream = Context::primary(&device)?.stream()?;
+/// let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 1000)?;
+/// buffer.host()?.fill(3);
+/// buffer.range(..)?.prefetch(MemoryLocation::Device(device))?;
+/// buffer.device_mut()?.fill(4)?; // or a launch with buffer.device_mut()? as an argument
+/// assert_eq!(buffer.host()?[999], 4);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct ManagedBuffer<T> {
+    memory: Allocation,
+    len: usize,
+    /// Whether the stream has the memory; none where host and device both may.
+    stream_has_it: Option<AtomicBool>,
+    elements: PhantomData<T>,
+}
+
+impl<T: AnyBitPattern> ManagedBuffer<T> {
+    /// `cuMemAllocManaged(&address, bytes, flags)`: managed memory, all bytes 0 once the stream
+    /// comes to it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_NOT_SUPPORTED`
+    /// ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)); a length that cannot be addressed.
+    ///
+    /// Since CUDA 6.0.
+    #[doc(alias = "cuMemAllocManaged")]
+    pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
+        let mut buffer = Self::allocate(stream, len)?;
+        buffer.device_mut()?.zero()?;
+        Ok(buffer)
+    }
+
+    /// Managed memory with a copy of `slice`, which the host writes: nothing is given to the
+    /// stream.
+    ///
+    /// # Errors
+    /// As for [`zeroed`](Self::zeroed).
+    #[doc(alias = "cuMemAllocManaged")]
+    pub fn from_slice(stream: &Stream, slice: &[T]) -> Result<Self> {
+        let buffer = Self::allocate(stream, slice.len())?;
+        if buffer.size_bytes() != 0 {
+            let to = buffer.host_address();
+            // SAFETY: the memory is as long, and elsewhere; it was just allocated for the host to
+            // use at any time, and the device has not been given it yet.
+            unsafe { std::ptr::copy_nonoverlapping(slice.as_ptr(), to, slice.len()) };
+        }
+        Ok(buffer)
+    }
+
+    /// Memory with whatever is in it, which the host may touch until the stream is given it.
+    fn allocate(stream: &Stream, len: usize) -> Result<Self> {
+        release::drain();
+        let bytes = bytes_of::<T>(len)?;
+        let concurrent = stream
+            .context()
+            .device()
+            .attribute(CONCURRENT_MANAGED_ACCESS)?;
+        let mut address = 0;
+        let mut release = Release::Nothing;
+        if bytes != 0 {
+            // No device that has to keep away while the host has it may touch it, whichever stream
+            // it is bound to, until it is attached to that. (To others this flag means nothing.)
+            let flags = CUmemAttach_flags::CU_MEM_ATTACH_HOST.0;
+            let _current = stream.context().enter()?;
+            // SAFETY: the pointer is to a local, and the current context is the stream's.
+            unsafe { call!(cuMemAllocManaged(&raw mut address, bytes, flags)) }?;
+            release = Release::Plain;
+        }
+        Ok(Self {
+            memory: Allocation::new(address, stream, release),
+            len,
+            stream_has_it: (!concurrent).then(|| AtomicBool::new(false)),
+            elements: PhantomData,
+        })
+    }
+
+    /// The elements, for the host: waits for the stream.
+    ///
+    /// # Errors
+    /// Those of the work given to the stream.
+    #[doc(alias = "cuStreamAttachMemAsync")]
+    pub fn host(&mut self) -> Result<&mut [T]> {
+        release::drain();
+        if self.size_bytes() != 0 {
+            if let Some(stream_has_it) = &self.stream_has_it {
+                // Should the call fail nobody knows who has it, and the next use asks again.
+                stream_has_it.store(false, Ordering::Release);
+                self.attach(CUmemAttach_flags::CU_MEM_ATTACH_HOST)?;
+            }
+        }
+        self.stream().wait_for_work()?;
+        if self.size_bytes() == 0 {
+            let none = std::ptr::NonNull::<T>::dangling().as_ptr();
+            // SAFETY: there is no byte, so any aligned address will do.
+            return Ok(unsafe { std::slice::from_raw_parts_mut(none, self.len) });
+        }
+        // SAFETY: there are `len` elements (any bits are a `T`) from there on, aligned as pages
+        // are. All work on them that was given to the device is done; what is given to it takes
+        // them from this buffer, which is borrowed mutably for as long as the slice. Where the host
+        // must keep away while other work runs, the memory is attached to the host.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.host_address(), self.len) })
+    }
+}
+
+impl<T> ManagedBuffer<T> {
+    /// All of it as device memory, to read.
+    ///
+    /// # Errors
+    /// Those of attaching it to the stream, where that has to be; elsewhere none.
+    #[doc(alias = "cuStreamAttachMemAsync")]
+    pub fn device(&self) -> Result<DeviceSlice<'_, T>> {
+        self.give_to_stream()?;
+        Ok(DeviceSlice::new(self.as_raw(), self.len, self.stream()))
+    }
+
+    /// All of it as device memory, to read and write.
+    ///
+    /// # Errors
+    /// As for [`device`](Self::device).
+    pub fn device_mut(&mut self) -> Result<DeviceSliceMut<'_, T>> {
+        self.give_to_stream()?;
+        Ok(DeviceSliceMut::new(self.as_raw(), self.len, self.stream()))
+    }
+
+    /// A part of it, to advise on and prefetch. The elements share pages with their neighbours,
+    /// which the driver moves whole.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`](crate::Invalid::Range): it is not within the buffer.
+    pub fn range(&self, elements: impl RangeBounds<usize>) -> Result<ManagedRange<'_>> {
+        let (start, end) = within(&elements, self.len)?;
+        Ok(ManagedRange::new(
+            self.as_raw() + (start * size_of::<T>()) as u64,
+            (end - start) * size_of::<T>(),
+            self.stream(),
+        ))
+    }
+
+    /// The address, for host and device; 0 if there is no byte.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.memory.address()
+    }
+
+    /// Gives the address and the stream out. Freeing is now the caller's, with `cuMemFree`.
+    pub fn into_raw(self) -> (CUdeviceptr, Stream) {
+        self.memory.into_raw()
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes of all elements.
+    pub fn size_bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// The stream that all work on the memory runs on.
+    pub fn stream(&self) -> &Stream {
+        self.memory.stream()
+    }
+
+    fn host_address(&self) -> *mut T {
+        // Of an address in this process, as managed memory has them.
+        #[allow(clippy::cast_possible_truncation, reason = "the crate is for 64 bits")]
+        std::ptr::with_exposed_provenance_mut(self.as_raw() as usize)
+    }
+
+    /// Attaches the memory to the stream, if it has to be and is not.
+    fn give_to_stream(&self) -> Result<()> {
+        match &self.stream_has_it {
+            Some(stream_has_it) if self.size_bytes() != 0 => {
+                if !stream_has_it.load(Ordering::Acquire) {
+                    // Two threads at once do this twice, which is as good.
+                    self.attach(CUmemAttach_flags::CU_MEM_ATTACH_SINGLE)?;
+                    stream_has_it.store(true, Ordering::Release);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Attaches all of the memory, in the order of its stream.
+    fn attach(&self, to: CUmemAttach_flags) -> Result<()> {
+        let (stream, address) = (self.stream().as_raw(), self.as_raw());
+        without_current(self.stream().context(), || {
+            // SAFETY: the memory is managed, and starts there; all work on it is this stream's.
+            unsafe { call!(cuStreamAttachMemAsync(stream, address, 0, to.0)) }
+        })
+    }
+}
+
+impl<T> fmt::Debug for ManagedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = DeviceSlice::<T>::new(self.as_raw(), self.len, self.stream());
+        slice::debug("ManagedBuffer", &all, f)
+    }
+}

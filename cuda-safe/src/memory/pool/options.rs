@@ -1,0 +1,93 @@
+//! How a pool is made.
+
+use crate::device::Device;
+use crate::driver;
+use crate::error::Result;
+use crate::invalid::Invalid;
+use crate::memory::MemoryLocation;
+use cuda_sys::{
+    CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, CUmemAllocationType, CUmemPoolProps, CudaVersion,
+};
+
+/// How a pool is made. The default is one of the context's device, as large as that has memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MemoryPoolOptions {
+    /// Where its memory is; none: on the device of the context. That of the host needs CUDA 12.2, a
+    /// device that [can](crate::attribute::HOST_MEMORY_POOLS_SUPPORTED), and
+    /// [access](crate::MemoryPool::grant_access) for each device.
+    pub location: Option<MemoryLocation>,
+    /// Whether it is of managed memory, which the location is preferred for. Since CUDA 13.0.
+    pub managed: bool,
+    /// The bytes that it may have at most; 0: what the system allows. Since CUDA 12.2.
+    pub max_size: usize,
+    /// Whether the decompression engine may read its memory. Since CUDA 12.6.
+    pub hw_decompress: bool,
+    /// Whether other PCI devices may reach its memory (`GPUDirect` RDMA). Since CUDA 13.4.
+    pub gpu_direct_rdma: bool,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl MemoryPoolOptions {
+    /// For the driver, if that is not too old for one of them: it would take fields that it does
+    /// not know for its own.
+    pub(super) fn props(self, device: Device) -> Result<CUmemPoolProps> {
+        let Self {
+            location,
+            managed,
+            max_size,
+            hw_decompress,
+            gpu_direct_rdma,
+            _non_exhaustive: (),
+        } = self;
+        let location = location.unwrap_or(MemoryLocation::Device(device));
+        let is_on_device = matches!(location, MemoryLocation::Device(_));
+        for (is_asked_for, what, since) in [
+            (!is_on_device, "a memory pool of the host", (12, 2)),
+            (max_size != 0, "a limit for a memory pool", (12, 2)),
+            (hw_decompress, "a memory pool for decompression", (12, 6)),
+            (managed, "a pool of managed memory", (13, 0)),
+            (
+                gpu_direct_rdma,
+                "a memory pool for other PCI devices",
+                (13, 4),
+            ),
+        ] {
+            if is_asked_for {
+                needs(what, CudaVersion::new(since.0, since.1))?;
+            }
+        }
+        let usage = match hw_decompress {
+            true => CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS,
+            false => 0,
+        };
+        Ok(CUmemPoolProps {
+            allocType: allocation_type(managed),
+            location: location.raw(),
+            maxSize: max_size,
+            usage: u16::try_from(usage).unwrap_or(0),
+            gpuDirectRDMACapable: u8::from(gpu_direct_rdma),
+            ..Default::default()
+        })
+    }
+}
+
+pub(super) fn allocation_type(managed: bool) -> CUmemAllocationType {
+    match managed {
+        true => CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED,
+        false => CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+    }
+}
+
+fn needs(what: &'static str, since: CudaVersion) -> Result<()> {
+    let driver = driver::version()?;
+    if driver < since {
+        return Err(Invalid::NeedsNewerDriver {
+            what,
+            since,
+            driver,
+        }
+        .into());
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! Memory pools.
+
+use crate::common;
+use crate::kernels::Scale;
+use crate::need;
+use cuda_safe::pool::attribute::{
+    LOCATION_TYPE, RELEASE_THRESHOLD, RESERVED_CURRENT, RESERVED_HIGH, REUSE_ALLOW_OPPORTUNISTIC,
+    USED_CURRENT, USED_HIGH,
+};
+use cuda_safe::{
+    Context, CudaVersion, DeviceBuffer, Error, Invalid, MemoryAccess, MemoryLocation, MemoryPool,
+    MemoryPoolOptions,
+};
+
+fn new(context: &Context) -> MemoryPool {
+    MemoryPool::new(context, MemoryPoolOptions::default()).expect("a pool")
+}
+
+#[test]
+fn memory_of_a_pool_is_used_as_any_other_and_counted() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let pool = new(&context);
+    assert_eq!(pool.attribute(USED_CURRENT).expect("known"), 0);
+    let mut buffer = DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, 1000).expect("memory");
+    Scale::new(&context)
+        .run(&stream, &mut buffer, 1, 5)
+        .expect("a launch");
+    assert_eq!(buffer.to_vec().expect("a copy"), [5; 1000]);
+    let used = pool.attribute(USED_CURRENT).expect("known");
+    assert!(used >= 4000, "{used} bytes");
+    assert!(pool.attribute(RESERVED_CURRENT).expect("known") >= used);
+    drop(buffer);
+    stream.synchronize().expect("a wait");
+    assert_eq!(pool.attribute(USED_CURRENT).expect("known"), 0);
+    assert!(pool.attribute(USED_HIGH).expect("known") >= used);
+    pool.reset_high(USED_HIGH).expect("reset");
+    pool.reset_high(RESERVED_HIGH).expect("reset");
+    assert_eq!(pool.attribute(USED_HIGH).expect("known"), 0);
+    let none = DeviceBuffer::<i32>::uninit_from_pool(&pool, &stream, 0).expect("no memory");
+    assert_eq!(none.as_raw(), 0);
+}
+
+#[test]
+fn a_pool_keeps_memory_up_to_its_threshold_until_it_is_trimmed() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let pool = new(&context);
+    assert_eq!(pool.attribute(RELEASE_THRESHOLD).expect("known"), 0);
+    pool.set_attribute(RELEASE_THRESHOLD, u64::MAX)
+        .expect("set");
+    assert_eq!(pool.attribute(RELEASE_THRESHOLD).expect("known"), u64::MAX);
+    drop(DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 1 << 20).expect("memory"));
+    stream.synchronize().expect("a wait");
+    let kept = pool.attribute(RESERVED_CURRENT).expect("known");
+    assert!(kept >= 1 << 20, "{kept} bytes");
+    pool.trim_to(0).expect("a trim");
+    assert_eq!(pool.attribute(RESERVED_CURRENT).expect("known"), 0);
+}
+
+#[test]
+fn how_a_pool_uses_memory_again_can_be_set() {
+    let context = need!(common::context());
+    let pool = new(&context);
+    assert!(pool.attribute(REUSE_ALLOW_OPPORTUNISTIC).expect("known"));
+    pool.set_attribute(REUSE_ALLOW_OPPORTUNISTIC, false)
+        .expect("set");
+    assert!(!pool.attribute(REUSE_ALLOW_OPPORTUNISTIC).expect("known"));
+}
+
+#[test]
+fn memory_outlives_its_pool() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let pool = new(&context);
+    let mut buffer = DeviceBuffer::<u16>::uninit_from_pool(&pool, &stream, 300).expect("memory");
+    drop(pool);
+    buffer.fill(9).expect("a fill");
+    assert_eq!(buffer.to_vec().expect("a copy"), [9; 300]);
+}
+
+#[test]
+fn a_device_allocates_from_the_pool_that_is_put_there() {
+    // Everybody in the process would use it.
+    need!(common::gpu());
+    common::child::in_child(&[], || {
+        let context = need!(common::context());
+        let (device, stream) = (context.device(), context.stream().expect("a stream"));
+        let default = MemoryPool::default_of(&context).expect("a pool");
+        assert_eq!(device.memory_pool().expect("known"), default.as_raw());
+        let pool = new(&context);
+        assert_ne!(pool, default);
+        device.set_memory_pool(&pool).expect("set");
+        assert_eq!(device.memory_pool().expect("known"), pool.as_raw());
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory");
+        assert!(pool.attribute(USED_CURRENT).expect("known") >= 100);
+        // It is destroyed, and the device goes back to its own.
+        drop(pool);
+        assert_eq!(device.memory_pool().expect("known"), default.as_raw());
+        assert_eq!(buffer.to_vec().expect("a copy"), [0; 100]);
+    });
+}
+
+#[test]
+fn the_pools_of_a_place_are_those_of_its_device() {
+    let context = need!(common::context());
+    need!(common::since(13, 0));
+    let place = MemoryLocation::Device(context.device());
+    let default = MemoryPool::default_at(&context, place, false).expect("a pool");
+    assert_eq!(default, MemoryPool::default_of(&context).expect("a pool"));
+    // It may be another by now; each time it is one of the process's.
+    assert!(
+        !MemoryPool::current_at(&context, place, false)
+            .expect("a pool")
+            .is_null()
+    );
+    default.set_current_at(place, false).expect("set");
+}
+
+#[test]
+fn a_device_has_access_to_its_own_pools() {
+    let context = need!(common::context());
+    let device = context.device();
+    let pool = new(&context);
+    assert_eq!(
+        pool.access(&device).expect("known"),
+        MemoryAccess::ReadWrite
+    );
+    pool.grant_access(&device).expect("as it is");
+    // SAFETY: nothing is allocated from it; and it is refused.
+    let refused = unsafe { pool.set_access(&device, MemoryAccess::None) };
+    refused.expect_err("the device that the memory is on");
+}
+
+#[test]
+fn a_pool_goes_out_and_comes_back() {
+    let context = need!(common::context());
+    let raw = new(&context).leak();
+    let owner = std::sync::Arc::new(());
+    // SAFETY: the pool was leaked, and is alive.
+    let foreign = unsafe { MemoryPool::from_foreign(raw, &context, std::sync::Arc::clone(&owner)) };
+    // SAFETY: as above.
+    let borrowed = unsafe { MemoryPool::borrow_raw(raw, &context) };
+    assert_eq!(foreign, borrowed);
+    let stream = context.stream().expect("a stream");
+    // Where it is, is not known: the driver is asked.
+    let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&borrowed, &stream, 8).expect("memory");
+    assert_eq!(buffer.to_vec().expect("a copy"), [0; 8]);
+    drop((foreign, borrowed));
+    assert_eq!(std::sync::Arc::strong_count(&owner), 1);
+    // SAFETY: as above, and nobody else has it.
+    drop(unsafe { MemoryPool::from_raw(raw, &context) });
+}
+
+#[test]
+fn what_a_driver_is_too_old_for_is_said() {
+    let context = need!(common::context());
+    let driver = cuda_safe::version().expect("there is a driver");
+    let pool = new(&context);
+    match pool.attribute(LOCATION_TYPE) {
+        Ok(kind) => assert_eq!(kind, cuda_safe::sys::CUmemLocationType(1)),
+        Err(Error::Invalid(invalid)) => {
+            let since = CudaVersion::new(13, 2);
+            let attribute = "LOCATION_TYPE";
+            assert!(driver < since);
+            assert_eq!(
+                *invalid,
+                Invalid::UnknownAttribute {
+                    attribute,
+                    since,
+                    driver
+                }
+            );
+        }
+        Err(error) => panic!("{error}"),
+    }
+    let options = MemoryPoolOptions {
+        max_size: 64 << 20,
+        ..Default::default()
+    };
+    match MemoryPool::new(&context, options) {
+        Ok(_) => assert!(driver >= CudaVersion::new(12, 2)),
+        Err(Error::Invalid(invalid)) => {
+            assert!(driver < CudaVersion::new(12, 2));
+            assert!(invalid.to_string().contains("12.2"), "{invalid}");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+mod provoked {
+    //! The driver reports that a pool has not so much memory.
+
+    use crate::common;
+    use crate::need;
+    use cuda_safe::{CUresult, DeviceBuffer, MemoryPool, MemoryPoolOptions};
+
+    #[test]
+    fn a_pool_has_no_more_than_its_limit() {
+        let context = need!(common::context());
+        need!(common::since(12, 2));
+        let stream = context.stream().expect("a stream");
+        let options = MemoryPoolOptions {
+            max_size: 64 << 20,
+            ..Default::default()
+        };
+        let pool = MemoryPool::new(&context, options).expect("a pool");
+        let some = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 1 << 20).expect("memory");
+        let error = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 1 << 30);
+        let error = error.expect_err("more than its limit");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert!(
+            error.to_string().starts_with("cuMemAllocFromPoolAsync"),
+            "{error}"
+        );
+        drop(some);
+    }
+}
