@@ -5,7 +5,7 @@ use cuda_safe::CUresult;
 
 /// The functions that release something. `Drop` returns nothing; what fails is counted as leaked
 /// and told to the report hook.
-const RELEASES: [&str; 10] = [
+const RELEASES: [&str; 12] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",
@@ -13,6 +13,8 @@ const RELEASES: [&str; 10] = [
     "cuMemFree_v2",
     "cuMemFreeAsync",
     "cuMemFreeHost",
+    "cuMemHostUnregister",
+    "cuMemPoolDestroy",
     "cuCtxDestroy_v2",
     "cuDevicePrimaryCtxRelease_v2",
     "cuGreenCtxDestroy",

@@ -16,6 +16,7 @@ mod holes;
 mod hooks;
 mod host_functions;
 mod kernels;
+mod kinds;
 mod launch;
 mod memory;
 mod modules;

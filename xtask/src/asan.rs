@@ -35,6 +35,7 @@ const LEAKING: &[&str] = &[
     // Tests: handles leave their objects with `leak`.
     "driver::handles::",
     "pinned_memory_goes_with_its_context",
+    "a_pool_goes_out_and_comes_back",
     "a_double_destroy_and_a_use_after_destroy_are_named",
     "a_foreign_owner_is_dropped_before_the_context_of_its_object",
     "an_owner_that_panics_leaves_the_rest_of_the_queue_where_it_is",
@@ -50,7 +51,9 @@ const LEAKING: &[&str] = &[
     "the_log_of_a_library_that_is_not_unloaded_stays",
     // A test: the driver may have its host functions, or not.
     "a_host_function_that_the_driver_may_have_is_kept",
-    // Tests: the memory of a copy is stranded, a stream outlives its green context.
+    // Tests: the memory of a copy is stranded, the driver does not let go of a vector, a stream
+    // outlives its green context.
+    "a_vector_that_the_driver_does_not_let_go_of_is_leaked_and_reported",
     "pinned_memory_is_stranded_if_nobody_knows_whether_its_copy_is_done",
     "lent_memory_is_stranded_if_nobody_knows_whether_its_copies_are_done",
     "a_green_context_destroyed_before_its_streams_is_one_mistake",

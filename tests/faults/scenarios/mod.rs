@@ -9,6 +9,7 @@ mod event;
 mod examples;
 mod foreign;
 mod green;
+mod kinds;
 mod launch;
 mod memory;
 mod module;
@@ -30,7 +31,7 @@ const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scen
     }
 }
 
-pub(crate) static ALL: [Scenario; 31] = [
+pub(crate) static ALL: &[Scenario] = &[
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
@@ -52,6 +53,11 @@ pub(crate) static ALL: [Scenario; 31] = [
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("scoped copies", memory::scope),
+    scenario("mapped memory", kinds::pinned),
+    scenario("registered", kinds::registered),
+    scenario("managed memory", kinds::managed),
+    scenario("memory pools", kinds::pools),
+    scenario("pointers", kinds::pointers),
     scenario("module", module::module),
     scenario("library", module::library),
     scenario("launch", launch::run),

@@ -1,0 +1,361 @@
+//! Memory that is neither a plain buffer nor plain pinned memory, where only the software driver
+//! can show what happens.
+
+use crate::common::child;
+use crate::{context, on, start};
+use cuda_safe::sys::{CUresult, cuLaunchKernel, cuMemAllocManaged, cuMemFree_v2};
+use cuda_safe::{
+    Advice, Context, Device, DeviceBuffer, Invalid, LaunchConfig, ManagedBuffer, MappedBuffer,
+    MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions, Module, PinnedBuffer, TypedKernel,
+};
+use cuda_sim::fault::{Fault, Scope};
+use cuda_sim::{Profile, alive};
+
+const VECTOR: &str = include_str!("../kernels/vector.ptx");
+
+type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
+
+fn scale(context: &Context) -> Scale {
+    let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
+    let kernel = module.kernel("scale").expect("is there");
+    kernel.typed().expect("its parameters")
+}
+
+fn calls(function: &str) -> usize {
+    let its = |call: &&cuda_sim::Call| call.function == function;
+    cuda_sim::calls().iter().filter(its).count()
+}
+
+#[test]
+fn managed_memory_goes_to_and_fro_where_the_host_must_keep_away() {
+    on(
+        Profile::h200().without_concurrent_managed_access(),
+        |context| {
+            let stream = context.stream().expect("a stream");
+            let scale = scale(&context);
+            let mut buffer = ManagedBuffer::from_slice(&stream, &[1; 8]).expect("memory");
+            assert_eq!(
+                calls("cuStreamAttachMemAsync"),
+                0,
+                "the host has it at first"
+            );
+            for round in 0..3 {
+                let x = buffer.device_mut().expect("the stream's");
+                let config = LaunchConfig::linear(1, 8);
+                // SAFETY: the kernel touches 8 elements, as many as there are.
+                unsafe { scale.launch(&stream, config, (x, 2, 0, 8)) }.expect("a launch");
+                let there = buffer.device().expect("the stream's still");
+                let copy = PinnedBuffer::zeroed(&context, 8).expect("memory");
+                let copy = there.copy_to_pinned(copy).expect("a copy");
+                assert_eq!(*copy.wait().expect("a wait"), [2 << round; 8]);
+                assert_eq!(buffer.host().expect("a wait"), [2 << round; 8]);
+                assert_eq!(calls("cuStreamAttachMemAsync"), 2 * (round + 1));
+            }
+            // Nothing can be moved there.
+            let range = buffer.range(..).expect("within");
+            let refused = range.prefetch(MemoryLocation::Device(context.device()));
+            let refused = refused.expect_err("no concurrent access");
+            assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_INVALID_DEVICE));
+        },
+    );
+}
+
+#[test]
+fn where_host_and_device_may_both_managed_memory_is_attached_to_nothing() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 8).expect("memory");
+        buffer.host().expect("a wait");
+        buffer.device().expect("the device's");
+        assert_eq!(calls("cuStreamAttachMemAsync"), 0);
+    });
+}
+
+#[test]
+fn a_failed_attach_is_made_up_for_by_the_next_use() {
+    on(
+        Profile::h200().without_concurrent_managed_access(),
+        |context| {
+            let stream = context.stream().expect("a stream");
+            let mut buffer = ManagedBuffer::from_slice(&stream, &[1i32; 8]).expect("memory");
+            let fail = || {
+                let fault = Fault::of_function("cuStreamAttachMemAsync");
+                fault
+                    .with(CUresult::CUDA_ERROR_UNKNOWN)
+                    .inject(Scope::Thread)
+            };
+            {
+                let _fails = fail();
+                buffer.device().expect_err("not attached to the stream");
+            }
+            buffer
+                .device_mut()
+                .expect("the stream's")
+                .zero()
+                .expect("a fill");
+            {
+                let _fails = fail();
+                buffer.host().expect_err("not attached to the host");
+            }
+            buffer
+                .device_mut()
+                .expect("the stream's")
+                .fill(2)
+                .expect("a fill");
+            assert_eq!(buffer.host().expect("a wait"), [2; 8]);
+        },
+    );
+}
+
+#[test]
+fn work_on_managed_memory_that_the_host_has_is_fatal() {
+    child::in_child(&[], || {
+        start(Profile::h200().without_concurrent_managed_access());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        let scale = scale(&context);
+        let _current = context.make_current().expect("current");
+        let mut address = 0;
+        // SAFETY: the pointer is to a local.
+        let code = unsafe { cuMemAllocManaged(&raw mut address, 32, 2) };
+        assert!(code.is_success());
+        let (mut address, mut zero, mut n) = (address, 0i32, 8u32);
+        let mut arguments = [
+            (&raw mut address).cast(),
+            (&raw mut zero).cast(),
+            (&raw mut zero).cast(),
+            (&raw mut n).cast(),
+        ];
+        // SAFETY: it is not attached to the stream: that is the bug.
+        let code = unsafe {
+            cuLaunchKernel(
+                scale.kernel().as_raw(),
+                1,
+                1,
+                1,
+                8,
+                1,
+                1,
+                0,
+                stream.as_raw(),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        assert!(code.is_success(), "it is found when it runs");
+        assert!(stream.synchronize().expect_err("illegal").is_fatal());
+        let mistakes = cuda_sim::mistakes();
+        assert!(mistakes[0].contains("that the host has"), "{mistakes:?}");
+        // SAFETY: it is refused.
+        assert!(!unsafe { cuMemFree_v2(address) }.is_success());
+    });
+}
+
+#[test]
+fn older_drivers_know_devices_and_the_host_as_places() {
+    on(
+        Profile::h200()
+            .with_driver("11.8".parse().expect("a version"))
+            .expect("is played"),
+        |context| {
+            let stream = context.stream().expect("a stream");
+            let buffer = ManagedBuffer::<u8>::zeroed(&stream, 10_000).expect("memory");
+            let range = buffer.range(..5000).expect("within");
+            let device = MemoryLocation::Device(context.device());
+            range
+                .advise(Advice::PreferredLocation(MemoryLocation::Host))
+                .expect("advice");
+            range.advise(Advice::AccessedBy(device)).expect("advice");
+            range.prefetch(device).expect("a prefetch");
+            let info = range.info().expect("known");
+            assert_eq!(info.preferred_location, Some(MemoryLocation::Host));
+            assert_eq!(info.accessed_by, [device]);
+            assert_eq!(info.last_prefetch, Some(device));
+            // Of all pages together: the last ones were not told.
+            let all = buffer.range(..).expect("within").info().expect("known");
+            assert_eq!((all.preferred_location, all.last_prefetch), (None, None));
+            let error = range
+                .prefetch(MemoryLocation::HostNuma(0))
+                .expect_err("older");
+            assert!(error.to_string().contains("12.2"), "{error}");
+        },
+    );
+}
+
+#[test]
+fn a_pool_of_another_device_is_used_with_access_only() {
+    on(Profile::h200().with_devices(2), |first| {
+        let second = Device::get(1).expect("there are two");
+        let second = Context::primary(&second).expect("a context");
+        let stream = second.stream().expect("a stream");
+        let pool = MemoryPool::new(&first, MemoryPoolOptions::default()).expect("a pool");
+        let refused = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8);
+        match refused.expect_err("no access") {
+            cuda_safe::Error::Invalid(invalid) => {
+                assert_eq!(*invalid, Invalid::NoAccessToPool { device: 1 });
+            }
+            error => panic!("{error}"),
+        }
+        let device = second.device();
+        assert_eq!(pool.access(&device).expect("known"), MemoryAccess::None);
+        pool.grant_access(&device).expect("granted");
+        let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8).expect("memory");
+        let info = first
+            .pointer_info(buffer.as_raw())
+            .expect("an answer")
+            .expect("known");
+        assert_eq!(info.device, Some(0), "the pool's, not the stream's");
+        drop(buffer);
+        // A device allocates from pools of its own memory only.
+        device.set_memory_pool(&pool).expect_err("of the other");
+    });
+}
+
+#[test]
+fn a_pool_of_the_host_is_used_with_access() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let options = MemoryPoolOptions {
+            location: Some(MemoryLocation::Host),
+            ..Default::default()
+        };
+        let pool = MemoryPool::new(&context, options).expect("a pool");
+        DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8).expect_err("no access");
+        pool.grant_access(&context.device()).expect("granted");
+        let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8).expect("memory");
+        assert_eq!(buffer.to_vec().expect("a copy"), [0; 8]);
+    });
+}
+
+#[test]
+fn all_of_it_works_with_a_driver_that_wants_contexts() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let strict = cuda_sim::fault::strict_contexts();
+        let host = PinnedBuffer::register(&context, vec![1u8; 100]).expect("registered");
+        let mut mapped = MappedBuffer::new(host, &stream).expect("mapped");
+        mapped.as_mut_slice().fill(2).expect("a fill");
+        let host = mapped.into_pinned().expect("a wait");
+        assert_eq!(host.unregister().expect("a vector"), [2; 100]);
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, 10).expect("memory");
+        pinned.flags().expect("known");
+        drop(MappedBuffer::new(pinned, &stream).expect("mapped"));
+        let mut managed = ManagedBuffer::<u8>::zeroed(&stream, 100).expect("memory");
+        let range = managed.range(..).expect("within");
+        range.advise(Advice::ReadMostly).expect("advice");
+        range.prefetch(MemoryLocation::Host).expect("a prefetch");
+        assert!(range.info().expect("known").read_mostly);
+        managed.host().expect("a wait");
+        let pool = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
+        pool.access(&context.device()).expect("known");
+        pool.trim_to(0).expect("a trim");
+        drop(DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8).expect("memory"));
+        context
+            .pointer_info(managed.as_raw())
+            .expect("an answer")
+            .expect("known");
+        drop((managed, pool));
+        drop(strict);
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
+fn a_vector_that_the_driver_does_not_let_go_of_is_leaked_and_reported() {
+    child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        let refuse = || {
+            let fault = Fault::of_function("cuMemHostUnregister");
+            fault
+                .with(CUresult::CUDA_ERROR_UNKNOWN)
+                .inject(Scope::Thread)
+        };
+        let host = PinnedBuffer::register(&context, vec![7u8; 100]).expect("registered");
+        let rejected = {
+            let _refused = refuse();
+            host.unregister().expect_err("the fault")
+        };
+        // Nothing is lost by that.
+        assert_eq!(rejected.value.len(), 100);
+        assert_eq!(rejected.value.unregister().expect("a vector"), [7; 100]);
+
+        let host = PinnedBuffer::register(&context, vec![7u8; 100]).expect("registered");
+        let mut mapped = MappedBuffer::new(host, &stream).expect("mapped");
+        mapped.as_mut_slice().zero().expect("a fill");
+        {
+            let _refused = refuse();
+            drop(mapped);
+        }
+        assert_eq!((cuda_safe::leaked(), alive().registered), (1, 1));
+        // The device may go on with it: nobody has freed it.
+        stream.synchronize().expect("nothing is broken");
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
+fn mapped_memory_is_kept_while_nobody_knows_whether_the_work_on_it_is_done() {
+    child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        let host = PinnedBuffer::<u8>::zeroed(&context, 100).expect("memory");
+        let mut mapped = MappedBuffer::new(host, &stream).expect("mapped");
+        mapped.as_mut_slice().fill(1).expect("a fill");
+        let fault = Fault::of_function("cuStreamSynchronize").from_then_on();
+        let fails = fault
+            .with(CUresult::CUDA_ERROR_UNKNOWN)
+            .inject(Scope::Thread);
+        mapped.host().expect_err("nobody knows");
+        let rejected = mapped.into_pinned().expect_err("nobody knows");
+        drop(rejected.value);
+        drop(fails);
+        assert_eq!((cuda_safe::leaked(), alive().pinned_allocations), (1, 1));
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
+fn what_is_dropped_in_a_capture_or_a_callback_is_released_after_it() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let all = || {
+            let host = PinnedBuffer::register(&context, vec![7u8; 100]).expect("registered");
+            let mapped = MappedBuffer::new(host, &stream).expect("mapped");
+            let managed = ManagedBuffer::<u8>::zeroed(&stream, 10).expect("memory");
+            let pool = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
+            (mapped, managed, pool)
+        };
+        let counts = || {
+            let alive = alive();
+            (alive.registered, alive.managed_allocations, alive.pools)
+        };
+        let things = all();
+        stream
+            .launch_host_function(move || drop(things))
+            .expect("given");
+        stream.synchronize().expect("a wait");
+        drop(context.event().expect("what releases"));
+        assert_eq!(counts(), (0, 0, 0));
+
+        let things = all();
+        stream.synchronize().expect("a wait");
+        let mode = cuda_safe::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        // SAFETY: the stream is alive.
+        let code = unsafe { cuda_safe::sys::cuStreamBeginCapture_v2(stream.as_raw(), mode) };
+        assert!(code.is_success());
+        drop(things);
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive, and the pointer is to a local.
+        let code = unsafe { cuda_safe::sys::cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
+        assert!(code.is_success(), "the drops broke nothing");
+        // SAFETY: the graph was just made.
+        assert!(unsafe { cuda_safe::sys::cuGraphDestroy(graph) }.is_success());
+        // The pool was not bound to the stream, and waits for nothing.
+        assert_eq!(counts(), (1, 1, 0));
+        drop(context.event().expect("what releases"));
+        assert_eq!(counts(), (0, 0, 0));
+    });
+}
