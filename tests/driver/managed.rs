@@ -203,3 +203,24 @@ fn batches_move_several_ranges_of_one_stream() {
     let error = error.expect_err("another stream");
     assert!(error.to_string().starts_with("range 0"), "{error}");
 }
+
+#[test]
+fn managed_memory_goes_out_and_comes_back() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let buffer = ManagedBuffer::from_slice(&stream, &[5u8; 100]).expect("memory");
+    let (address, its_stream) = buffer.into_raw();
+    assert_eq!(its_stream, stream);
+    // SAFETY: the address is of the buffer above, which gave it up.
+    let borrowed = unsafe { ManagedBuffer::<u8>::borrow_raw(address, 100, &stream) };
+    borrowed.expect("known").host().expect("a wait")[0] = 6;
+    let owner = std::sync::Arc::new(());
+    let keep = std::sync::Arc::clone(&owner);
+    // SAFETY: as above.
+    let foreign = unsafe { ManagedBuffer::<u8>::from_foreign(address, 100, &stream, keep) };
+    drop(foreign.expect("known"));
+    assert_eq!(std::sync::Arc::strong_count(&owner), 1);
+    // SAFETY: as above, and nobody else has it.
+    let mut back = unsafe { ManagedBuffer::<u8>::from_raw(address, 100, &stream) }.expect("known");
+    assert_eq!(back.host().expect("a wait")[..2], [6, 5]);
+}

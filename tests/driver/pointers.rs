@@ -24,10 +24,7 @@ fn an_address_tells_which_memory_it_is_of() {
     assert_eq!(info.context, context.as_raw());
     assert_eq!(info.device_address, Some(inside));
     assert_eq!(info.host_address, None);
-    assert!(
-        info.range.contains(&inside) && info.range.start == plain.as_raw(),
-        "{info:?}"
-    );
+    assert!(info.range.contains(&inside), "{info:?}");
     assert!(!info.managed && info.pool.is_null(), "{info:?}");
 
     let host = pinned(&context, &[1, 2, 3]);

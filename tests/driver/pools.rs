@@ -127,9 +127,6 @@ fn a_device_has_access_to_its_own_pools() {
         MemoryAccess::ReadWrite
     );
     pool.grant_access(&device).expect("as it is");
-    // SAFETY: nothing is allocated from it; and it is refused.
-    let refused = unsafe { pool.set_access(&device, MemoryAccess::None) };
-    refused.expect_err("the device that the memory is on");
 }
 
 #[test]
@@ -189,11 +186,25 @@ fn what_a_driver_is_too_old_for_is_said() {
 }
 
 mod provoked {
-    //! The driver reports that a pool has not so much memory.
+    //! The driver reports that a pool has not so much memory, or that access cannot be taken away.
 
     use crate::common;
     use crate::need;
-    use cuda_safe::{CUresult, DeviceBuffer, MemoryPool, MemoryPoolOptions};
+    use cuda_safe::{CUresult, DeviceBuffer, MemoryAccess, MemoryPool, MemoryPoolOptions};
+
+    #[test]
+    fn nobody_takes_a_pool_from_the_device_that_it_is_on() {
+        let context = need!(common::context());
+        let device = context.device();
+        let pool = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
+        // SAFETY: nothing is allocated from it; and it is refused.
+        let refused = unsafe { pool.set_access(&device, MemoryAccess::None) };
+        refused.expect_err("the device that the memory is on");
+        assert_eq!(
+            pool.access(&device).expect("known"),
+            MemoryAccess::ReadWrite
+        );
+    }
 
     #[test]
     fn a_pool_has_no_more_than_its_limit() {

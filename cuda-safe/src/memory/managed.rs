@@ -9,11 +9,12 @@ use super::bytes_of;
 use super::slice::{self, DeviceSlice, DeviceSliceMut, within};
 use crate::attribute::CONCURRENT_MANAGED_ACCESS;
 use crate::call::{call, without_current};
-use crate::error::Result;
+use crate::error::{Rejected, Result};
 use crate::release;
 use crate::stream::Stream;
 use bytemuck::AnyBitPattern;
 use cuda_sys::{CUdeviceptr, CUmemAttach_flags};
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -107,12 +108,76 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
             unsafe { call!(cuMemAllocManaged(&raw mut address, bytes, flags)) }?;
             release = Release::Plain;
         }
-        Ok(Self {
+        Ok(Self::own(address, len, stream, release, concurrent))
+    }
+
+    /// Takes over managed memory: it is freed with `cuMemFree`.
+    ///
+    /// # Errors
+    /// The device does not tell whether it and the host may touch managed memory at once; then the
+    /// memory is still the caller's.
+    ///
+    /// # Safety
+    /// `address` is the start of an allocation of `cuMemAllocManaged` that holds `len` elements and
+    /// is aligned for `T`, that nobody else frees or uses, and whose uses on devices up to now come
+    /// before what `stream` is given next. On a device without
+    /// [`CONCURRENT_MANAGED_ACCESS`] it is not attached to all streams (`CU_MEM_ATTACH_GLOBAL`).
+    pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
+        let concurrent = concurrent_access(stream)?;
+        Ok(Self::own(address, len, stream, Release::Plain, concurrent))
+    }
+
+    /// Managed memory that somebody else owns: never freed here.
+    ///
+    /// # Errors
+    /// As for [`from_raw`](Self::from_raw).
+    ///
+    /// # Safety
+    /// As for [`from_raw`](Self::from_raw), but that the memory may be a part of an allocation where
+    /// the device has [`CONCURRENT_MANAGED_ACCESS`], and that it stays allocated and is used by
+    /// nobody else until this is gone and what was given to `stream` before is done.
+    pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
+        let concurrent = concurrent_access(stream)?;
+        let release = Release::Borrowed;
+        Ok(Self::own(address, len, stream, release, concurrent))
+    }
+
+    /// Managed memory that `owner` keeps: never freed here, and `owner` is dropped with this.
+    ///
+    /// # Errors
+    /// As for [`from_raw`](Self::from_raw); the owner is given back.
+    ///
+    /// # Safety
+    /// As for [`borrow_raw`](Self::borrow_raw), but that it is `owner` that keeps the memory; and
+    /// dropping `owner` is in order with, or waits for, what was given to `stream` before.
+    pub unsafe fn from_foreign<O: Any + Send + Sync>(
+        address: CUdeviceptr,
+        len: usize,
+        stream: &Stream,
+        owner: O,
+    ) -> Result<Self, Rejected<O>> {
+        match concurrent_access(stream) {
+            Ok(concurrent) => {
+                let release = Release::Foreign(Box::new(owner));
+                Ok(Self::own(address, len, stream, release, concurrent))
+            }
+            Err(error) => Err(Rejected::new(error, owner)),
+        }
+    }
+
+    fn own(
+        address: CUdeviceptr,
+        len: usize,
+        stream: &Stream,
+        release: Release,
+        concurrent: bool,
+    ) -> Self {
+        Self {
             memory: Allocation::new(address, stream, release),
             len,
             stream_has_it: (!concurrent).then(|| AtomicBool::new(false)),
             elements: PhantomData,
-        })
+        }
     }
 
     /// The elements, for the host: waits for the stream.
@@ -236,6 +301,14 @@ impl<T> ManagedBuffer<T> {
             unsafe { call!(cuStreamAttachMemAsync(stream, address, 0, to.0)) }
         })
     }
+}
+
+/// Whether a stream's device and the host may touch managed memory at once.
+fn concurrent_access(stream: &Stream) -> Result<bool> {
+    stream
+        .context()
+        .device()
+        .attribute(CONCURRENT_MANAGED_ACCESS)
 }
 
 impl<T> fmt::Debug for ManagedBuffer<T> {

@@ -10,7 +10,8 @@ use cuda_sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// How a vector is registered.
+/// How a vector is registered. (For the device to read only, or of another device's memory, are for
+/// what is no vector: memory that the host may not write, and memory-mapped devices.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegisterOptions {
     /// Whether every context of the process knows it as pinned. The default is true.
