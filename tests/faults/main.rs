@@ -95,7 +95,7 @@ fn sweep() {
     let jobs: Vec<Job> = scenarios::ALL.iter().flat_map(jobs).collect();
     let done = job::run_all(jobs);
     let (mut failed, mut violations) = (0, Vec::new());
-    for scenario in &scenarios::ALL {
+    for scenario in scenarios::ALL {
         let its: Vec<_> = done
             .iter()
             .filter(|(job, _)| job.scenario.name == scenario.name)
