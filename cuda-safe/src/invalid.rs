@@ -128,7 +128,7 @@ pub enum Invalid {
     /// Memory that somebody else keeps, for the stream that they gave.
     ForeignMemory,
     /// A memory pool that work of the stream's device may not write.
-    NoAccessToPool { device: u32 },
+    NoAccessToPool { pool: String, device: u32 },
     /// Pinned memory that is the driver's and no vector's.
     NotRegistered,
     /// More bytes than an address can count.
@@ -353,9 +353,10 @@ impl fmt::Display for Invalid {
             Self::ForeignMemory => f.write_str(
                 "the memory is somebody else's, who keeps it for the stream that it is bound to",
             ),
-            Self::NoAccessToPool { device } => write!(
+            Self::NoAccessToPool { pool, device } => write!(
                 f,
-                "device {device} has no access to the memory pool: MemoryPool::grant_access gives it"
+                "device {device} has no access to the memory pool of {pool}: \
+                 MemoryPool::grant_access gives it"
             ),
             Self::NotRegistered => f.write_str(
                 "the pinned memory was allocated by the driver: there is no vector to give back",

@@ -211,5 +211,27 @@ const _: () = {
 /// // Not every bit pattern is a bool, and the device writes what it likes.
 /// fn read(buffer: cuda_safe::DeviceBuffer<bool>) { let _ = buffer.to_vec(); }
 /// ```
+///
+/// ```compile_fail,E0277
+/// fn make(stream: &cuda_safe::Stream) { let _ = cuda_safe::ManagedBuffer::<bool>::zeroed(stream, 1); }
+/// ```
+///
+/// ```compile_fail,E0502
+/// fn both(mut buffer: cuda_safe::ManagedBuffer<u8>) -> cuda_safe::Result<()> {
+///     let there = buffer.device()?;
+///     let here = buffer.host()?; // while the device has it
+///     println!("{here:?} {there:?}");
+///     Ok(())
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// fn both(mut buffer: cuda_safe::MappedBuffer<u8>) -> cuda_safe::Result<()> {
+///     let here = buffer.host()?;
+///     let there = buffer.as_slice(); // while the host has it
+///     println!("{here:?} {there:?}");
+///     Ok(())
+/// }
+/// ```
 #[cfg(doctest)]
 struct MustNotCompile;

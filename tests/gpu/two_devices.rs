@@ -3,8 +3,9 @@
 
 use cuda_safe::device::{AtomicOperation, PeerAttribute};
 use cuda_safe::{
-    CUresult, Context, CudaVersion, DeviceBuffer, Error, Invalid, LaunchConfig, Library, Module,
-    PinnedBuffer, Result, TypedKernel,
+    CUresult, Context, CudaVersion, DeviceBuffer, Error, Invalid, LaunchConfig, Library,
+    ManagedBuffer, MappedBuffer, MemoryAccess, MemoryPool, MemoryPoolOptions, Module, PinnedBuffer,
+    Result, TypedKernel, attribute,
 };
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
@@ -91,7 +92,56 @@ pub(crate) fn table(first: &Context, second: &Context) {
         .expect("a copy");
     assert_eq!(to.to_vec().expect("a copy"), [1.0; 4]);
 
+    kinds(first, second);
     access(first, second);
+}
+
+/// Memory that host and device both touch, and memory pools.
+fn kinds(first: &Context, second: &Context) {
+    let (a, b) = (
+        first.stream().expect("a stream"),
+        second.stream().expect("a stream"),
+    );
+    let pinned = PinnedBuffer::<f32>::zeroed(first, 4).expect("memory");
+    let rejected = MappedBuffer::new(pinned, &b).expect_err("another device");
+    refused(Err::<(), _>(rejected.error), other_context);
+    let mapped = MappedBuffer::new(rejected.value, &a).expect("mapped");
+    let mut to = DeviceBuffer::<f32>::zeroed(&b, 4).expect("memory");
+    refused(to.copy_from(&mapped), other_stream);
+    if first
+        .device()
+        .attribute(attribute::MANAGED_MEMORY)
+        .expect("known")
+    {
+        let managed = ManagedBuffer::<f32>::zeroed(&a, 4).expect("memory");
+        let there = managed.device().expect("the device's");
+        refused(to.copy_from(there), other_stream);
+    }
+
+    let pool = MemoryPool::new(first, MemoryPoolOptions::default()).expect("a pool");
+    let without = DeviceBuffer::<f32>::zeroed_from_pool(&pool, &b, 4);
+    refused(without, |why| matches!(why, Invalid::NoAccessToPool { .. }));
+    match pool.grant_access(&second.device()) {
+        Ok(()) => {
+            let with = DeviceBuffer::<f32>::zeroed_from_pool(&pool, &b, 4).expect("memory");
+            assert_eq!(with.to_vec().expect("a copy"), [0.0; 4]);
+            drop(with);
+            b.synchronize().expect("a wait");
+            // SAFETY: nothing of the pool is allocated any more.
+            unsafe { pool.set_access(&second.device(), MemoryAccess::None) }.expect("taken away");
+        }
+        Err(error) => assert!(
+            !first
+                .device()
+                .can_access_peer(&second.device())
+                .expect("known"),
+            "{error}"
+        ),
+    }
+    assert_eq!(
+        pool.access(&second.device()).expect("known"),
+        MemoryAccess::None
+    );
 }
 
 fn events(first: &Context, second: &Context) {

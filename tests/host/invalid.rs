@@ -178,8 +178,11 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
         (Invalid::BorrowedCannotWait, &["borrowed", "owner"]),
         (Invalid::NotRegistered, &["no vector"]),
         (
-            Invalid::NoAccessToPool { device: 6 },
-            &["device 6", "grant_access"],
+            Invalid::NoAccessToPool {
+                pool: "device 3".to_owned(),
+                device: 6,
+            },
+            &["device 3", "device 6", "grant_access"],
         ),
         (Invalid::FillSize { size: 3 }, &["1, 2 and 4", "3"]),
         (

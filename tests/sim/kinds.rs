@@ -192,7 +192,8 @@ fn a_pool_of_another_device_is_used_with_access_only() {
         let refused = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8);
         match refused.expect_err("no access") {
             cuda_safe::Error::Invalid(invalid) => {
-                assert_eq!(*invalid, Invalid::NoAccessToPool { device: 1 });
+                let pool = "device 0".to_owned();
+                assert_eq!(*invalid, Invalid::NoAccessToPool { pool, device: 1 });
             }
             error => panic!("{error}"),
         }

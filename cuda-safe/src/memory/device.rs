@@ -22,7 +22,8 @@ use std::ops::RangeBounds;
 /// both; [`rebind`](Self::rebind) moves the buffer to it. Parts are [`slice`](Self::slice)s.
 ///
 /// Stream-ordered memory ([`zeroed`](Self::zeroed), [`from_slice`](Self::from_slice),
-/// [`uninit`](Self::uninit)) comes from the device's memory pool and is freed without a wait.
+/// [`uninit`](Self::uninit)) comes from the device's [memory pool](crate::MemoryPool), or
+/// [another](Self::uninit_from_pool), and is freed without a wait.
 /// Plain memory ([`plain_zeroed`](Self::plain_zeroed)) is for drivers and devices without pools:
 /// freeing it waits for *all* work of the context.
 ///

@@ -5,6 +5,7 @@ use cuda_sys::{
     CU_DEVICE_CPU, CU_DEVICE_INVALID, CUdevice, CUmemLocation, CUmemLocation_st__bindgen_ty_1,
     CUmemLocationType,
 };
+use std::fmt;
 
 /// `CUmemLocation`: a place for memory, of a device or of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +73,18 @@ impl MemoryLocation {
             CU_DEVICE_CPU => Some(Self::Host),
             CU_DEVICE_INVALID => None,
             device => Some(Self::Device(Device::unchecked(device))),
+        }
+    }
+}
+
+/// For error texts.
+impl fmt::Display for MemoryLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(device) => write!(f, "device {}", device.ordinal()),
+            Self::Host | Self::HostNumaCurrent => f.write_str("the host"),
+            Self::HostNuma(node) => write!(f, "NUMA node {node} of the host"),
+            Self::Other { kind, id } => write!(f, "location {id} of kind {kind}"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Managed memory: one address for host and device.
 
+mod batch;
 mod range;
 
 pub use range::{Advice, ManagedRange, RangeInfo};

@@ -107,10 +107,14 @@ impl MemoryPool {
         }
         match self.access(&device)? {
             MemoryAccess::ReadWrite | MemoryAccess::Other(_) => Ok(()),
-            MemoryAccess::None | MemoryAccess::Read => Err(Invalid::NoAccessToPool {
-                device: device.ordinal(),
+            MemoryAccess::None | MemoryAccess::Read => {
+                let its = self.inner.location.map(|its| its.to_string());
+                Err(Invalid::NoAccessToPool {
+                    pool: its.unwrap_or_else(|| "a place that is not known".to_owned()),
+                    device: device.ordinal(),
+                }
+                .into())
             }
-            .into()),
         }
     }
 }
