@@ -79,6 +79,8 @@
 //! | [`MappedBuffer`], [`ManagedBuffer`] | as `T` | as `T` | likewise |
 //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
+//! | [`ManagedRange`] | yes | yes | it borrows memory, and only says where that is to be |
+//! | [`PointerInfo`] | yes | yes | plain data |
 //! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
 //! | [`CopyScope`] | no | no | it is borrowed by one thread |
 //!
@@ -154,6 +156,7 @@ const _: () = {
     send_and_sync::<ManagedBuffer<f32>>();
     send_and_sync::<ManagedRange<'_>>();
     send_and_sync::<MemoryPool>();
+    send_and_sync::<PointerInfo>();
     send_and_sync::<Error>();
 };
 

@@ -5,7 +5,8 @@ use crate::kernels::vector;
 use crate::need;
 use cuda_safe::sys::{cuEventDestroy_v2, cuModuleUnload, cuStreamDestroy_v2};
 use cuda_safe::{
-    Context, ContextFlags, DeviceBuffer, Event, Library, Module, PinnedBuffer, Stream, attribute,
+    Context, ContextFlags, DeviceBuffer, Event, Library, MappedBuffer, MemoryLocation, MemoryPool,
+    Module, PinnedBuffer, Stream, attribute,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -148,6 +149,7 @@ fn objects_print_what_they_are() {
     assert_eq!(typed.clone().kernel().name(), "add");
     let pinned = PinnedBuffer::<u8>::zeroed(&context, 2).expect("pinned memory");
     assert_eq!(pinned.context(), &context);
+    let mapped = PinnedBuffer::<u8>::zeroed(&context, 2).expect("pinned memory");
     let texts = [
         (format!("{:?}", context.device()), "Device(0)"),
         (format!("{context:?}"), "primary"),
@@ -162,6 +164,22 @@ fn objects_print_what_they_are() {
             "u8",
         ),
         (format!("{pinned:?}"), "[0, 0]"),
+        (
+            format!("{:?}", MemoryPool::default_of(&context).expect("a pool")),
+            "MemoryPool",
+        ),
+        (
+            format!("{:?}", MappedBuffer::new(mapped, &stream).expect("mapped")),
+            "MappedBuffer",
+        ),
+        (
+            MemoryLocation::Device(context.device()).to_string(),
+            "device 0",
+        ),
+        (
+            MemoryLocation::HostNuma(3).to_string(),
+            "NUMA node 3 of the host",
+        ),
         (format!("{module:?}"), "Module"),
         (format!("{add:?}"), "\"add\""),
         (format!("{typed:?}"), "&mut [f32]"),

@@ -196,3 +196,29 @@ fn mapped_memory_of_another_context_or_stream_is_refused() {
     assert!(empty.is_empty() && empty.host().expect("a wait").is_empty());
     assert!(DeviceSlice::from(&empty).is_empty());
 }
+
+mod provoked {
+    //! The driver may report that a page is registered already.
+
+    use super::one_at_a_time;
+    use crate::common;
+    use crate::need;
+    use cuda_safe::{CUresult, PinnedBuffer};
+
+    #[test]
+    fn vectors_in_one_page_are_registered_or_given_back() {
+        let context = need!(common::context());
+        let _alone = one_at_a_time();
+        let first = PinnedBuffer::register(&context, vec![1u8; 64]).expect("registered");
+        let second = match PinnedBuffer::register(&context, vec![2u8; 64]) {
+            Ok(second) => second.unregister().expect("a vector"),
+            Err(rejected) => {
+                let code = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+                assert_eq!(rejected.error.code(), Some(code));
+                rejected.value
+            }
+        };
+        assert_eq!(second, [2; 64]);
+        assert_eq!(first.unregister().expect("a vector"), [1; 64]);
+    }
+}

@@ -1,7 +1,7 @@
 //! Memory pools.
 
 use crate::common;
-use crate::kernels::Scale;
+use crate::kernels::{Busy, Scale};
 use crate::need;
 use cuda_safe::pool::attribute::{
     LOCATION_TYPE, RELEASE_THRESHOLD, RESERVED_CURRENT, RESERVED_HIGH, REUSE_ALLOW_OPPORTUNISTIC,
@@ -77,6 +77,42 @@ fn memory_outlives_its_pool() {
     drop(pool);
     buffer.fill(9).expect("a fill");
     assert_eq!(buffer.to_vec().expect("a copy"), [9; 300]);
+}
+
+#[test]
+fn a_pool_goes_without_a_wait() {
+    need!(common::gpu());
+    common::child::in_child(&[], || {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        let pool = new(&context);
+        let work = Busy::new(&context, &stream);
+        let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 100).expect("memory");
+        drop(buffer);
+        drop(pool);
+        assert!(!stream.is_idle().expect("a query"), "nothing waited");
+        stream.synchronize().expect("a wait");
+        drop(work);
+    });
+}
+
+#[test]
+fn a_device_keeps_its_own_pool() {
+    need!(common::gpu());
+    // Others in the process would keep the context.
+    common::child::in_child(&[], || {
+        let context = need!(common::context());
+        let device = context.device();
+        let default = MemoryPool::default_of(&context).expect("a pool").as_raw();
+        // The last of the primary context goes, and it is there again.
+        drop(context);
+        let context = Context::primary(&device).expect("a context");
+        let again = MemoryPool::default_of(&context).expect("a pool");
+        assert_eq!(again.as_raw(), default);
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&again, &stream, 9).expect("memory");
+        assert_eq!(buffer.to_vec().expect("a copy"), [0; 9]);
+    });
 }
 
 #[test]

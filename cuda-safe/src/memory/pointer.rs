@@ -54,6 +54,11 @@ pub struct PointerInfo {
     pub hw_decompress: Option<bool>,
 }
 
+// SAFETY: plain data: the handles in it are numbers, and nothing is read through them.
+unsafe impl Send for PointerInfo {}
+// SAFETY: as for Send.
+unsafe impl Sync for PointerInfo {}
+
 /// `CUmemorytype`: a kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
