@@ -216,7 +216,8 @@ const _: () = {
 /// ```
 ///
 /// ```compile_fail,E0277
-/// fn make(stream: &cuda_safe::Stream) { let _ = cuda_safe::ManagedBuffer::<bool>::zeroed(stream, 1); }
+/// use cuda_safe::{ManagedBuffer, Stream};
+/// fn make(stream: &Stream) { let _ = ManagedBuffer::<bool>::zeroed(stream, 1); }
 /// ```
 ///
 /// ```compile_fail,E0502

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// allocation in between.
 ///
 /// Each device has one of its own, from which [`DeviceBuffer::zeroed`] and its kin allocate; another
-/// can be put in its place ([`Device::set_memory_pool`](crate::Device::set_memory_pool)), or used beside it
+/// can be [put in its place](crate::Device::set_memory_pool), or used beside it
 /// ([`DeviceBuffer::uninit_from_pool`]). How much memory it keeps when nobody uses it is
 /// [`attribute::RELEASE_THRESHOLD`].
 ///
@@ -116,8 +116,8 @@ impl MemoryPool {
         Self::own(raw, context, None, Hold::Owned)
     }
 
-    /// A pool that somebody else owns, as [`Device::memory_pool`](crate::Device::memory_pool) tells of one: never destroyed
-    /// here.
+    /// A pool that somebody else owns, as
+    /// [`Device::memory_pool`](crate::Device::memory_pool) tells of one: never destroyed here.
     ///
     /// # Safety
     /// `raw` is a pool that stays alive until the last clone of this is gone.
@@ -251,7 +251,9 @@ impl<T> DeviceBuffer<T> {
     /// is in it. If the pool is not of the stream's device, `cuMemPoolGetAccess` is asked first.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool); a length that cannot be addressed.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`;
+    /// [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool); a length that cannot be
+    /// addressed.
     ///
     /// Since CUDA 11.2.
     #[doc(alias = "cuMemAllocFromPoolAsync")]

@@ -53,7 +53,8 @@ impl RegisterOptions {
 
 impl<T: Copy> PinnedBuffer<T> {
     /// `cuMemHostRegister(vector, bytes, flags)`: pins the memory of a vector where it is, for
-    /// every context. [`unregister`](Self::unregister) gives the vector back.
+    /// every context. [`unregister`](Self::unregister) gives the vector back. (A boxed slice is a
+    /// vector by `into_vec`, which copies nothing.)
     ///
     /// Pinning takes longer than a copy of the memory, so it is for memory that is used often. If
     /// the vector is dropped and the driver refuses to let go of it, its memory is leaked and
