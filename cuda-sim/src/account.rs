@@ -76,6 +76,7 @@ pub struct Alive {
     pub events: usize,
     pub modules: usize,
     pub libraries: usize,
+    pub linkers: usize,
     pub device_allocations: usize,
     pub device_bytes: u64,
     pub pinned_allocations: usize,
@@ -91,7 +92,7 @@ impl fmt::Display for Alive {
         write!(
             f,
             "{} retains, {} contexts, {} green contexts, {} streams, {} events, {} modules, \
-             {} libraries, {} device allocations ({} bytes), {} pinned allocations, \
+             {} libraries, {} linkers, {} device allocations ({} bytes), {} pinned allocations, \
              {} registered, {} managed allocations, {} pools",
             self.retains,
             self.contexts,
@@ -100,6 +101,7 @@ impl fmt::Display for Alive {
             self.events,
             self.modules,
             self.libraries,
+            self.linkers,
             self.device_allocations,
             self.device_bytes,
             self.pinned_allocations,

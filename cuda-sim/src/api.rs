@@ -9,18 +9,23 @@ pub(crate) mod boxes;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod event;
+pub(crate) mod function;
 pub(crate) mod green;
 pub(crate) mod host;
+pub(crate) mod jit;
 pub(crate) mod launch;
+pub(crate) mod linker;
 pub(crate) mod managed;
 pub(crate) mod memory;
 pub(crate) mod module;
+pub(crate) mod occupancy;
 pub(crate) mod peer;
 pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod stream;
+pub(crate) mod variable;
 
 use crate::call::{Class, call};
 use crate::world::Answer;
@@ -29,11 +34,13 @@ use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUatomicOperation, CUcontext,
     CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
     CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam,
-    CUexecAffinityType, CUfunc_cache, CUfunction, CUgraph, CUgreenCtx, CUhostFn, CUjit_option,
-    CUkernel, CUlibrary, CUlibraryOption, CUlimit, CUmem_advise, CUmem_range_attribute,
+    CUexecAffinityType, CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState,
+    CUgraph, CUgreenCtx, CUhostFn, CUjit_option, CUjitInputType, CUkernel, CUlaunchConfig,
+    CUlibrary, CUlibraryOption, CUlimit, CUlinkState, CUmem_advise, CUmem_range_attribute,
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
-    CUmemPoolProps, CUmemcpyAttributes, CUmemoryPool, CUmodule, CUpointer_attribute, CUresult,
-    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
+    CUmemPoolProps, CUmemcpyAttributes, CUmemoryPool, CUmodule, CUmoduleLoadingMode,
+    CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUstream, CUstreamCaptureMode,
+    CUstreamCaptureStatus, CUuuid, Function,
 };
 
 /// A place for one value that the caller gave, or null. No reference: C may give one place twice.
@@ -255,6 +262,26 @@ functions! { find_newest newest
     Usual cuLibraryEnumerateKernels(kernels: val *mut CUkernel, count: val c_uint, library: val CUlibrary) => module::enumerate_kernels;
     Usual cuKernelGetName(name: out *const c_char, kernel: val CUkernel) => module::kernel_name;
     Usual cuKernelGetFunction(function: out CUfunction, kernel: val CUkernel) => module::kernel_function;
+    Usual cuModuleGetGlobal_v2(address: out CUdeviceptr, bytes: out usize, module: val CUmodule, name: val *const c_char) => variable::of_module;
+    Usual cuLibraryGetGlobal(address: out CUdeviceptr, bytes: out usize, library: val CUlibrary, name: val *const c_char) => variable::of_library;
+    Usual cuLibraryGetManaged(address: out CUdeviceptr, bytes: out usize, library: val CUlibrary, name: val *const c_char) => variable::managed;
+    Usual cuModuleGetLoadingMode(mode: out CUmoduleLoadingMode) => function::loading_mode;
+    Usual cuFuncLoad(function: val CUfunction) => function::load;
+    Usual cuFuncIsLoaded(state: out CUfunctionLoadingState, function: val CUfunction) => function::is_loaded;
+    Usual cuFuncGetAttribute(value: out c_int, attribute: val CUfunction_attribute, function: val CUfunction) => function::attribute;
+    Usual cuFuncSetAttribute(function: val CUfunction, attribute: val CUfunction_attribute, value: val c_int) => function::set_attribute;
+    Usual cuFuncSetCacheConfig(function: val CUfunction, preference: val CUfunc_cache) => function::set_cache;
+    Usual cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: out c_int, function: val CUfunction, threads: val c_int, shared: val usize, flags: val c_uint) => occupancy::active_blocks;
+    Usual cuOccupancyMaxPotentialBlockSizeWithFlags(grid: out c_int, block: out c_int, function: val CUfunction, shared_of: val CUoccupancyB2DSize, shared: val usize, limit: val c_int, flags: val c_uint) => occupancy::potential_block;
+    Usual cuOccupancyAvailableDynamicSMemPerBlock(bytes: out usize, function: val CUfunction, blocks: val c_int, threads: val c_int) => occupancy::available_shared;
+    Usual cuOccupancyMaxPotentialClusterSize(size: out c_int, function: val CUfunction, config: val *const CUlaunchConfig) => occupancy::potential_cluster;
+    Usual cuOccupancyMaxActiveClusters(clusters: out c_int, function: val CUfunction, config: val *const CUlaunchConfig) => occupancy::active_clusters;
+    Usual cuLinkCreate_v2(count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void, state: out CUlinkState) => linker::create;
+    Usual cuLinkAddData_v2(state: val CUlinkState, kind: val CUjitInputType, data: val *mut c_void, size: val usize, name: val *const c_char, count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void) => linker::add_data;
+    Usual cuLinkAddFile_v2(state: val CUlinkState, kind: val CUjitInputType, path: val *const c_char, count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void) => linker::add_file;
+    Usual cuLinkComplete(state: val CUlinkState, image: out *mut c_void, size: out usize) => linker::complete;
+    Usual cuLinkDestroy(state: val CUlinkState) => linker::destroy;
+    Usual cuLaunchKernelEx(config: val *const CUlaunchConfig, function: val CUfunction, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel_ex;
     Usual cuLaunchKernel(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel;
 
     Usual cuDeviceGetDevResource(device: val CUdevice, resource: out CUdevResource, kind: val CUdevResourceType) => green::device_resource;

@@ -77,6 +77,8 @@ pub(crate) struct Call {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
+    pub(crate) cluster: [u32; 3],
+    pub(crate) cooperative: bool,
     pub(crate) arguments: Vec<Vec<u8>>,
     /// The SMs that it may run on.
     pub(crate) sms: Vec<u32>,

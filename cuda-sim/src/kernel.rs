@@ -17,7 +17,7 @@
 
 use crate::exec::Call;
 use crate::memory::Memory;
-use crate::objects::KernelInfo;
+use crate::objects::{Contents, KernelInfo};
 use crate::thread;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -96,7 +96,7 @@ pub(crate) fn run(body: &KernelFn, launch: &mut Launch<'_>) -> Result<(), String
 }
 
 /// Binary images by their bytes: the names of their kernels, and the sizes of their parameters.
-static IMAGES: RwLock<Vec<(Vec<u8>, Vec<KernelInfo>)>> = RwLock::new(Vec::new());
+static IMAGES: RwLock<Vec<(Vec<u8>, Contents)>> = RwLock::new(Vec::new());
 
 /// Makes a cubin or fatbin loadable, which is code for a GPU: its kernels by name, each with the
 /// sizes of its parameters. (What they do is for [`register`].)
@@ -117,25 +117,35 @@ pub fn register_image(image: &[u8], kernels: &[(&str, &[usize])]) {
         let params = sizes.iter().map(place).collect();
         KernelInfo::new(name, params)
     };
-    let kernels = kernels.iter().filter_map(info).collect();
+    add_image(
+        image,
+        Contents {
+            kernels: kernels.iter().filter_map(info).collect(),
+            ..Contents::default()
+        },
+    );
+}
+
+/// Makes an image loadable.
+pub(crate) fn add_image(image: &[u8], contents: Contents) {
     let mut images = IMAGES.write().unwrap_or_else(PoisonError::into_inner);
     let begins = |its: &[u8]| its.starts_with(image) || image.starts_with(its);
     images.retain(|(its, _)| its != image);
     let unclear = images.iter().any(|(its, _)| begins(its));
     if !unclear {
-        images.push((image.to_vec(), kernels));
+        images.push((image.to_vec(), contents));
     }
     drop(images);
     assert!(!unclear, "one image is the beginning of another");
 }
 
-/// The kernels of a registered image whose bytes are those that `byte` gives, one after another.
-pub(crate) fn find_image(mut byte: impl FnMut(usize) -> u8) -> Option<Vec<KernelInfo>> {
+/// What is in a registered image whose bytes are those that `byte` gives, one after another.
+pub(crate) fn find_image(mut byte: impl FnMut(usize) -> u8) -> Option<Contents> {
     let images = IMAGES.read().unwrap_or_else(PoisonError::into_inner);
     // Stops at the first other byte, so that nothing behind a shorter image is read.
     let mut same = |image: &[u8]| image.iter().enumerate().all(|(at, its)| byte(at) == *its);
     let found = images.iter().find(|(image, _)| same(image));
-    found.map(|(_, kernels)| kernels.clone())
+    found.map(|(_, contents)| contents.clone())
 }
 
 pub(crate) fn find(name: &str) -> Option<KernelFn> {
@@ -200,6 +210,16 @@ impl<'a> Launch<'a> {
         self.call.shared
     }
 
+    /// Blocks of a cluster along x, y, z; ones where the launch has no clusters.
+    pub fn cluster(&self) -> [u32; 3] {
+        self.call.cluster
+    }
+
+    /// Whether all blocks run at once, so that they can wait for each other.
+    pub fn is_cooperative(&self) -> bool {
+        self.call.cooperative
+    }
+
     /// Blocks in the grid.
     pub fn blocks(&self) -> usize {
         self.call
@@ -255,6 +275,45 @@ impl<'a> Launch<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The first `len` elements of a variable of the kernel's module.
+    ///
+    /// # Errors
+    /// There is no such variable, or it is not so long.
+    pub fn read_variable<T: Plain>(&mut self, name: &str, len: usize) -> Result<Vec<T>, String> {
+        let bytes = self.variable(name, len.saturating_mul(size_of::<T>()))?;
+        Ok(bytes
+            .chunks_exact(size_of::<T>())
+            .filter_map(T::read)
+            .collect())
+    }
+
+    /// Sets the first `len` elements of a variable of the kernel's module, each from its number and
+    /// what it was.
+    ///
+    /// # Errors
+    /// As for [`read_variable`](Self::read_variable).
+    pub fn update_variable<T: Plain>(
+        &mut self,
+        name: &str,
+        len: usize,
+        mut f: impl FnMut(usize, T) -> T,
+    ) -> Result<(), String> {
+        let bytes = self.variable(name, len.saturating_mul(size_of::<T>()))?;
+        for (index, element) in bytes.chunks_exact_mut(size_of::<T>()).enumerate() {
+            if let Some(before) = T::read(element) {
+                f(index, before).write(element);
+            }
+        }
+        Ok(())
+    }
+
+    fn variable(&mut self, name: &str, size: usize) -> Result<&mut [u8], String> {
+        let mut all = self.call.kernel.variables.iter();
+        let found = all.find(|(its, ..)| its == name);
+        let (_, address, _) = found.ok_or_else(|| format!("there is no variable \"{name}\""))?;
+        self.memory.bytes(*address, size)
     }
 
     fn bytes<T: Plain>(&mut self, argument: usize, len: usize) -> Result<&mut [u8], String> {

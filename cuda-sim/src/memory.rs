@@ -67,6 +67,8 @@ pub(crate) struct Memory {
     next: u64,
     device: BTreeMap<u64, Allocation>,
     host: BTreeMap<usize, Host>,
+    /// Those of `device` that are variables of modules.
+    variables: BTreeSet<u64>,
     /// Contexts whose kernels may use the plain memory of another.
     pub(crate) peers: BTreeSet<(usize, usize)>,
     /// Memory pools, and devices whose kernels may use memory of them.
@@ -118,6 +120,7 @@ impl Memory {
     }
 
     pub(crate) fn free(&mut self, address: u64) -> Option<Allocation> {
+        self.variables.remove(&address);
         self.device.remove(&address)
     }
 
@@ -129,8 +132,9 @@ impl Memory {
 
     /// Bytes that all allocations have.
     pub(crate) fn device_bytes(&self) -> u64 {
-        let all = self.device.values();
-        all.map(|its| its.bytes.len() as u64).sum()
+        let all = self.device.iter();
+        let all = all.filter(|(address, _)| !self.is_variable(**address));
+        all.map(|(_, its)| its.bytes.len() as u64).sum()
     }
 
     pub(crate) fn starts_at(&mut self, address: u64) -> Option<&mut Allocation> {
@@ -196,7 +200,16 @@ impl Memory {
     }
 
     pub(crate) fn device_count(&self) -> usize {
-        self.device.len()
+        self.device.len() - self.variables.len()
+    }
+
+    /// A variable of a module: an allocation that is not counted, and not freed by the program.
+    pub(crate) fn add_variable(&mut self, address: u64) {
+        self.variables.insert(address);
+    }
+
+    pub(crate) fn is_variable(&self, address: u64) -> bool {
+        self.variables.contains(&address)
     }
 
     /// Bytes of a memory pool that are allocated.

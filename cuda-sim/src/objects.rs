@@ -85,8 +85,46 @@ pub(crate) struct Module {
     /// None of a library's: it is of every context.
     pub(crate) context: Option<usize>,
     pub(crate) kernels: Arc<[KernelInfo]>,
+    pub(crate) variables: Arc<[Variable]>,
+    /// Where the variables are, in each context that has them.
+    pub(crate) placed: BTreeMap<usize, Vec<u64>>,
     /// The functions handed out for its kernels.
     pub(crate) functions: Vec<usize>,
+}
+
+/// What a text or an image has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    pub(crate) kernels: Vec<KernelInfo>,
+    pub(crate) variables: Vec<Variable>,
+    /// What it uses, and has not.
+    pub(crate) wanted: Vec<String>,
+    /// The functions that others may use.
+    pub(crate) offered: Vec<String>,
+}
+
+/// A variable of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) size: usize,
+    pub(crate) align: usize,
+    /// The first bytes; the rest are zeros.
+    pub(crate) initial: Vec<u8>,
+    pub(crate) managed: bool,
+}
+
+/// What a kernel is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Threads in a block.
+    pub(crate) threads: u32,
+    /// Static shared memory of a block, in bytes.
+    pub(crate) shared: u32,
+    /// Zeros where no size is required.
+    pub(crate) cluster: [u32; 3],
+    /// The architecture in the text: 52.
+    pub(crate) target: u32,
 }
 
 /// A kernel as PTX declares it.
@@ -97,6 +135,7 @@ pub(crate) struct KernelInfo {
     pub(crate) c_name: std::ffi::CString,
     /// Offset and size of each parameter.
     pub(crate) params: Vec<(usize, usize)>,
+    pub(crate) limits: Limits,
 }
 
 impl KernelInfo {
@@ -106,6 +145,12 @@ impl KernelInfo {
             name: name.to_owned(),
             c_name: std::ffi::CString::new(name).ok()?,
             params,
+            limits: Limits {
+                threads: 1024,
+                shared: 0,
+                cluster: [0; 3],
+                target: 0,
+            },
         })
     }
 }
@@ -115,6 +160,32 @@ pub(crate) struct Function {
     pub(crate) module: usize,
     pub(crate) context: Option<usize>,
     pub(crate) kernel: usize,
+    pub(crate) settings: FunctionSettings,
+}
+
+/// What a kernel can be set to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FunctionSettings {
+    /// Dynamic shared memory of a block, at most, where it is not the usual.
+    pub(crate) dynamic_shared: Option<u32>,
+    /// Percent; none: the driver's choice.
+    pub(crate) carveout: Option<u32>,
+    /// Zeros where the text's count.
+    pub(crate) cluster: [u32; 3],
+    pub(crate) non_portable: bool,
+    pub(crate) policy: u32,
+    pub(crate) shared_mode: u32,
+    pub(crate) cache: u32,
+    pub(crate) loaded: bool,
+}
+
+/// A linker at work.
+#[derive(Debug)]
+pub(crate) struct Linker {
+    pub(crate) contents: Contents,
+    pub(crate) log: crate::api::jit::Logs,
+    /// What came out of it, which lives as long.
+    pub(crate) image: Option<Vec<u8>>,
 }
 
 /// A kernel of a module with the host function that stands for it, if one is registered.
@@ -122,6 +193,9 @@ pub(crate) struct Function {
 pub(crate) struct Runnable {
     pub(crate) info: KernelInfo,
     pub(crate) body: Option<KernelFn>,
+    pub(crate) settings: FunctionSettings,
+    /// The variables of its module where it runs: name, address, size.
+    pub(crate) variables: Vec<(String, u64, usize)>,
 }
 
 impl std::fmt::Debug for Runnable {

@@ -39,7 +39,25 @@ pub(crate) struct Gpu {
     /// In kHz.
     pub(crate) clock: u32,
     pub(crate) shared_memory_per_sm: u32,
+    pub(crate) threads_per_sm: u32,
+    pub(crate) blocks_per_sm: u32,
     pub(crate) l2: u32,
+}
+
+impl Gpu {
+    /// Shared memory of a block, at most, in bytes.
+    pub(crate) fn shared_opt_in(&self) -> u32 {
+        if self.capability.0 < 7 {
+            48 * 1024
+        } else {
+            self.shared_memory_per_sm - self.shared_reserved()
+        }
+    }
+
+    /// What the driver takes of a block's shared memory for itself, in bytes.
+    pub(crate) fn shared_reserved(&self) -> u32 {
+        if self.capability.0 < 8 { 0 } else { 1024 }
+    }
 }
 
 const GPUS: [Gpu; 5] = [
@@ -51,6 +69,8 @@ const GPUS: [Gpu; 5] = [
         memory: 150_109_880_320,
         clock: 1_980_000,
         shared_memory_per_sm: 233_472,
+        threads_per_sm: 2_048,
+        blocks_per_sm: 32,
         l2: 62_914_560,
     },
     Gpu {
@@ -61,6 +81,8 @@ const GPUS: [Gpu; 5] = [
         memory: 85_899_345_920,
         clock: 1_980_000,
         shared_memory_per_sm: 233_472,
+        threads_per_sm: 2_048,
+        blocks_per_sm: 32,
         l2: 52_428_800,
     },
     Gpu {
@@ -71,6 +93,8 @@ const GPUS: [Gpu; 5] = [
         memory: 85_899_345_920,
         clock: 1_410_000,
         shared_memory_per_sm: 167_936,
+        threads_per_sm: 2_048,
+        blocks_per_sm: 32,
         l2: 41_943_040,
     },
     Gpu {
@@ -81,6 +105,8 @@ const GPUS: [Gpu; 5] = [
         memory: 48_318_382_080,
         clock: 2_520_000,
         shared_memory_per_sm: 102_400,
+        threads_per_sm: 1_536,
+        blocks_per_sm: 24,
         l2: 100_663_296,
     },
     Gpu {
@@ -91,6 +117,8 @@ const GPUS: [Gpu; 5] = [
         memory: 25_769_803_776,
         clock: 1_531_000,
         shared_memory_per_sm: 98_304,
+        threads_per_sm: 2_048,
+        blocks_per_sm: 32,
         l2: 3_145_728,
     },
 ];

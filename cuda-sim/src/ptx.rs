@@ -1,9 +1,12 @@
-//! What PTX text declares: its version, and the names and parameters of its kernels.
+//! What PTX text declares: its version, its variables, and the names, parameters and limits of its
+//! kernels.
 //!
 //! Read, not compiled: a text that a real compiler refuses may pass here, but for what
 //! [`Refusal`] names.
 
-use crate::objects::KernelInfo;
+mod declare;
+
+use crate::objects::{Contents, KernelInfo};
 
 /// Why a text is no module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +17,8 @@ pub(crate) enum Refusal {
     Version(u32, u32),
 }
 
-/// The kernels of a text, for a compiler that knows PTX up to `newest`.
-pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Vec<KernelInfo>, Refusal> {
+/// What is in a text, for a compiler that knows PTX up to `newest`.
+pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal> {
     let text = without_comments(text);
     let invalid = |what: &str| Refusal::Invalid(what.to_owned());
     let rest = text
@@ -36,13 +39,48 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Vec<KernelInfo>, R
     for line in text.lines() {
         check_registers(&text, line)?;
     }
-    let mut kernels = Vec::new();
-    for entry in rest.split(".entry").skip(1) {
-        kernels.push(
-            kernel(entry).ok_or_else(|| invalid("an .entry without an end, or with too much"))?,
-        );
+    let wrong = || invalid("an .entry without an end, or with too much");
+    let items = declare::items(rest).ok_or_else(wrong)?;
+    let mut contents = Contents::default();
+    let mut shared = Vec::new();
+    // What declares a function has words like those of variables in its parameters.
+    let is_data = |head: &str| !head.contains(".func") && !head.contains(".entry");
+    for head in items
+        .iter()
+        .map(|item| item.head)
+        .filter(|head| is_data(head))
+    {
+        let of_space = |space: &str| {
+            let (before, declared) = head.split_once(space)?;
+            declare::variable(declared).map(|its| (before.trim_end().ends_with(".extern"), its))
+        };
+        if let Some((_, its)) = of_space(".shared ") {
+            shared.push(its);
+        } else if let Some((is_extern, its)) = of_space(".global ").or_else(|| of_space(".const "))
+        {
+            if is_extern {
+                contents.wanted.push(its.name);
+            } else {
+                contents.variables.push(its);
+            }
+        }
     }
-    Ok(kernels)
+    for item in &items {
+        if let Some((name, is_wanted)) = declare::function(item) {
+            let list = match is_wanted {
+                true => &mut contents.wanted,
+                false => &mut contents.offered,
+            };
+            list.push(name);
+        }
+        let entry = item.head.split_once(".entry");
+        if let (Some((_, entry)), Some(body)) = (entry, item.body) {
+            let mut kernel = kernel(entry).ok_or_else(wrong)?;
+            kernel.limits = declare::limits(entry, body, &shared, declare::target(rest));
+            contents.kernels.push(kernel);
+        }
+    }
+    Ok(contents)
 }
 
 /// The registers that nobody declares.
@@ -158,7 +196,8 @@ fn without_comments(text: &str) -> String {
 /// ` name( .param .u64 a, .param .u32 b )`: what follows an `.entry`.
 fn kernel(entry: &str) -> Option<KernelInfo> {
     let entry = entry.trim_start();
-    let end = entry.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$'))?;
+    let end = entry.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$'));
+    let end = end.unwrap_or(entry.len());
     let name = &entry[..end];
     let rest = entry[end..].trim_start();
     let params = match rest.strip_prefix('(') {
@@ -221,7 +260,7 @@ mod tests {
 
     #[test]
     fn kernels_have_names_and_parameters_with_their_offsets() {
-        let kernels = parse(TEXT, (8, 0)).expect("it is PTX");
+        let kernels = parse(TEXT, (8, 0)).expect("it is PTX").kernels;
         assert_eq!(kernels.len(), 2);
         assert_eq!(kernels[0].name, "add");
         assert_eq!(kernels[0].params, [(0, 8), (8, 4), (16, 24)]);
@@ -239,5 +278,33 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(matches!(parse("", (9, 0)), Err(Refusal::Invalid(_))));
+    }
+
+    #[test]
+    fn variables_have_sizes_and_initial_values() {
+        let text = ".version 6.0\n.target sm_70\n.address_size 64\n\
+            .visible .global .align 4 .u32 table[2][2] = {1, -1, 0x10};\n\
+            .const .f32 one = 0f3F800000;\n .extern .global .u64 elsewhere;\n\
+            .visible .global .attribute(.managed) .v2 .u16 both;\n\
+            .shared .align 8 .b8 of_all[24];\n .shared .b8 unused[100];\n\
+            .extern .shared .b8 dynamic[];\n\
+            .extern .func (.param .b32 r) twice(.param .b32 x);\n\
+            .visible .func (.param .b32 r) half(.param .b32 x) { ret; }\n\
+            .visible .entry k() .maxntid 8, 16 .reqnctapercluster 2, 1, 1\n\
+            { .reg .b64 %d; .shared .f32 own[3]; mov.u64 %d, of_all; ret; }\n";
+        let contents = parse(text, (8, 0)).expect("it is PTX");
+        let [table, one, both] = &contents.variables[..] else {
+            panic!("{contents:?}");
+        };
+        assert_eq!((&*table.name, table.size, table.align), ("table", 16, 4));
+        let bytes = [1, 0, 0, 0, 255, 255, 255, 255, 16, 0, 0, 0];
+        assert_eq!(table.initial, bytes);
+        assert_eq!(one.initial, 1.0f32.to_le_bytes());
+        assert_eq!((&*both.name, both.size, both.managed), ("both", 4, true));
+        assert_eq!(contents.wanted, ["elsewhere", "twice"]);
+        assert_eq!(contents.offered, ["half"]);
+        let limits = &contents.kernels[0].limits;
+        assert_eq!((limits.threads, limits.target), (128, 70));
+        assert_eq!((limits.shared, limits.cluster), (36, [2, 1, 1]));
     }
 }

@@ -6,7 +6,9 @@ use crate::call::Class;
 use crate::exec::{Done, Executor, Progress, Work};
 use crate::handles::{Handles, State};
 use crate::memory::Memory;
-use crate::objects::{Context, ContextKind, Event, Function, Green, Module, Runnable, Stream};
+use crate::objects::{
+    Context, ContextKind, Event, Function, Green, Linker, Module, Runnable, Stream,
+};
 use crate::profile::Profile;
 use crate::{kernel, thread};
 use cuda_sys::CUresult;
@@ -34,6 +36,9 @@ pub(crate) struct World {
     pub(crate) modules: Handles<Module>,
     pub(crate) libraries: Handles<Module>,
     pub(crate) functions: Handles<Function>,
+    pub(crate) linkers: Handles<Linker>,
+    /// How many images were linked.
+    pub(crate) linked: u32,
     pub(crate) descriptors: Handles<Vec<crate::api::green::Group>>,
     pub(crate) graphs: Handles<usize>,
     pub(crate) splits: u32,
@@ -70,6 +75,8 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
         modules: Handles::new(5),
         libraries: Handles::new(6),
         functions: Handles::new(7),
+        linkers: Handles::new(30),
+        linked: 0,
         descriptors: Handles::new(8),
         graphs: Handles::new(9),
         splits: 0,
@@ -323,8 +330,13 @@ impl World {
         })
     }
 
-    /// A kernel by its function, with the host function that stands for it now.
-    pub(crate) fn runnable(&self, function: usize) -> Answer<(Runnable, Option<usize>)> {
+    /// A kernel by its function, with the host function that stands for it now, to run in a
+    /// context.
+    pub(crate) fn runnable(
+        &self,
+        function: usize,
+        context: usize,
+    ) -> Answer<(Runnable, Option<usize>)> {
         let function = self.function(function)?;
         let module = self
             .modules
@@ -336,7 +348,16 @@ impl World {
         };
         let info = module.kernels[function.kernel].clone();
         let body = kernel::find(&info.name);
-        Ok((Runnable { info, body }, function.context))
+        let places = module.placed.get(&context).into_iter().flatten();
+        let variables = module.variables.iter().zip(places);
+        let variables = variables.map(|(its, address)| (its.name.clone(), *address, its.size));
+        let runnable = Runnable {
+            info,
+            body,
+            settings: function.settings,
+            variables: variables.collect(),
+        };
+        Ok((runnable, function.context))
     }
 
     pub(crate) fn alive(&self) -> Alive {
@@ -352,6 +373,7 @@ impl World {
             events: self.events.len(),
             modules: self.modules.len(),
             libraries: self.libraries.len(),
+            linkers: self.linkers.len(),
             device_allocations: self.memory.device_count(),
             device_bytes: self.memory.device_bytes(),
             pinned_allocations: pinned,

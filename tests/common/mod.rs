@@ -95,6 +95,11 @@ pub(crate) fn since(major: u16, minor: u16) -> Option<()> {
     }
 }
 
+/// Whether the driver is of that CUDA version or later.
+pub(crate) fn offers(major: u16, minor: u16) -> bool {
+    cuda_safe::version().expect("there is a driver") >= CudaVersion::new(major, minor)
+}
+
 /// The primary context of the first device, or a skip.
 #[track_caller]
 pub(crate) fn context() -> Option<Context> {

@@ -19,4 +19,46 @@ pub(crate) fn register_kernels() {
         let sms: Vec<u32> = (0..blocks).map(|block| launch.sm_of_block(block)).collect();
         launch.update::<u32>(0, blocks, |block, _| sms[block])
     });
+    register("through_shared", |launch| {
+        let bytes = launch.value::<u32>(1)?;
+        if bytes > launch.shared_bytes() {
+            return Err("a store behind the shared memory".to_owned());
+        }
+        launch.update::<u32>(0, 1, |_, _| bytes)
+    });
+    register("bounded", |launch| launch.update::<u32>(0, 1, |_, _| 7));
+    register("bump", |launch| {
+        let by = launch.value::<u32>(0)?;
+        launch.update_variable::<u32>("counter", 1, |_, x| x.wrapping_add(by))
+    });
+    register("factor", |launch| {
+        let index = launch.value::<u32>(1)? as usize;
+        let factors = launch.read_variable::<f32>("factors", 4)?;
+        launch.update::<f32>(0, 1, |_, _| factors[index])
+    });
+    register("copy_everywhere", |launch| {
+        let value = launch.read_variable::<u32>("everywhere", 1)?[0];
+        launch.update::<u32>(0, 1, |_, _| value)
+    });
+    register("apply", |launch| {
+        let threads = launch.block()[0] as usize;
+        launch.update::<u32>(0, threads, |_, x| x.wrapping_add(x))
+    });
+    register("meet", |launch| {
+        let blocks = launch.grid()[0];
+        if blocks > 1 && !launch.is_cooperative() {
+            return Err("blocks wait for others that may never run".to_owned());
+        }
+        launch.update::<u32>(0, 1, |_, x| x.wrapping_add(blocks))
+    });
+    register("cluster_ranks", |launch| {
+        // Along x only, which is how the tests launch it.
+        let size = launch.cluster()[0];
+        let blocks = launch.blocks();
+        launch.update::<u32>(0, blocks, |block, _| (size << 16) | (block as u32 % size))
+    });
+    register("pdl_first", |launch| launch.update::<u32>(0, 1, |_, _| 41));
+    register("pdl_second", |launch| {
+        launch.update::<u32>(0, 1, |_, x| x + 1)
+    });
 }

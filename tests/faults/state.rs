@@ -67,7 +67,7 @@ fn current_is_dead() -> bool {
 
 /// How many objects there are of each kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Objects([(&'static str, usize); 12]);
+pub(crate) struct Objects([(&'static str, usize); 13]);
 
 impl Objects {
     pub(crate) fn now() -> Self {
@@ -79,6 +79,7 @@ impl Objects {
             events,
             modules,
             libraries,
+            linkers,
             device_allocations,
             pinned_allocations,
             registered,
@@ -95,6 +96,7 @@ impl Objects {
             ("event", events),
             ("module", modules),
             ("library", libraries),
+            ("linker", linkers),
             ("device allocation", device_allocations),
             ("pinned allocation", pinned_allocations),
             ("registration", registered),

@@ -98,9 +98,11 @@ pub(super) fn attribute(
     value.required()?;
     let gpu = world.profile.gpu;
     let answer = match attribute {
-        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => {
-            gpu.shared_memory_per_sm - 1024
-        }
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => gpu.shared_opt_in(),
+        Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => gpu.shared_reserved(),
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR => gpu.threads_per_sm,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR => gpu.blocks_per_sm,
+        Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH => u32::from(gpu.capability.0 >= 9),
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => {
             gpu.shared_memory_per_sm
         }

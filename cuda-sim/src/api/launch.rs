@@ -1,17 +1,187 @@
 //! Launches and host functions.
 
+use super::function::{most_dynamic_shared, required_cluster};
 use crate::exec::{Call, Work};
-use crate::objects::Runnable;
+use crate::objects::{Limits, Runnable};
+use crate::profile::Gpu;
 use crate::world::{Answer, World};
 use core::ffi::{c_uint, c_void};
-use cuda_sys::{CUfunction, CUhostFn, CUresult, CUstream};
+use cuda_sys::{
+    CUaccessProperty, CUevent, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchAttributeID as Id,
+    CUlaunchAttributePortableClusterMode as Mode, CUlaunchConfig, CUresult, CUstream, CudaVersion,
+};
 
 /// The same on every GPU.
 const MAX_GRID_X: u32 = i32::MAX.unsigned_abs();
 const MAX_GRID_YZ: u32 = 65_535;
-/// What a block may have of dynamic shared memory unless the function's attribute says more, which
-/// this driver does not let it.
-const MAX_SHARED: u32 = 48 * 1024;
+
+/// How a kernel is to run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shape {
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared: u32,
+    pub(super) cluster: Option<[u32; 3]>,
+    /// Clusters may be larger than every device allows.
+    pub(super) non_portable: bool,
+    cooperative: bool,
+    /// Events that the launch records.
+    events: Vec<usize>,
+}
+
+impl Shape {
+    /// # Safety
+    /// It is null, or a configuration with as many attributes as it says.
+    pub(super) unsafe fn of_config(world: &World, config: *const CUlaunchConfig) -> Answer<Self> {
+        // SAFETY: the caller's promise.
+        let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let mut shape = Self {
+            grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+            block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+            shared: config.sharedMemBytes,
+            ..Self::default()
+        };
+        for index in 0..config.numAttrs as usize {
+            // SAFETY: the caller's promise.
+            let attribute = unsafe { config.attrs.add(index) };
+            // SAFETY: as above.
+            let attribute = unsafe { attribute.read() };
+            shape.add(world, &attribute)?;
+        }
+        Ok(shape)
+    }
+
+    /// Unverified (from documentation): which values are refused, with which codes.
+    fn add(&mut self, world: &World, attribute: &CUlaunchAttribute) -> Answer {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        if since(attribute.id).is_none_or(|since| since > world.profile.driver) {
+            return Err(invalid);
+        }
+        let domains = if world.profile.gpu.capability.0 < 9 {
+            1
+        } else {
+            4
+        };
+        let value = &attribute.value;
+        match attribute.id {
+            Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
+                // SAFETY: the value of this attribute.
+                self.cooperative = unsafe { value.cooperative } != 0;
+            }
+            Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+                // SAFETY: the value of this attribute.
+                let its = unsafe { value.clusterDim };
+                self.cluster = Some([its.x, its.y, its.z]);
+            }
+            Id::CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE => {
+                // SAFETY: the value of this attribute.
+                let mode = unsafe { value.portableClusterSizeMode };
+                self.non_portable =
+                    mode == Mode::CU_LAUNCH_PORTABLE_CLUSTER_MODE_ALLOW_NON_PORTABLE;
+            }
+            Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT => {
+                // SAFETY: the value of this attribute.
+                self.record(world, unsafe { value.programmaticEvent }.event)?;
+            }
+            Id::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {
+                // SAFETY: the value of this attribute.
+                self.record(world, unsafe { value.launchCompletionEvent }.event)?;
+            }
+            Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {
+                // SAFETY: the value of this attribute.
+                let window = unsafe { value.accessPolicyWindow };
+                let persists = window.missProp == CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING;
+                if persists || !(0.0..=1.0).contains(&window.hitRatio) {
+                    return Err(invalid);
+                }
+            }
+            Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
+                // SAFETY: the value of this attribute.
+                let map = unsafe { value.memSyncDomainMap };
+                if map.default_ >= domains || map.remote >= domains {
+                    return Err(invalid);
+                }
+            }
+            Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
+                // SAFETY: the value of this attribute.
+                let percent = unsafe { value.sharedMemCarveout };
+                return if percent > 100 { Err(invalid) } else { Ok(()) };
+            }
+            // Hints, and orders that may be looser than the usual ones: nothing has to change.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, world: &World, event: CUevent) -> Answer {
+        if world.event(event.addr())?.timing {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.events.push(event.addr());
+        Ok(())
+    }
+
+    fn blocks(&self) -> u64 {
+        let extents = self.grid.iter().map(|extent| u64::from(*extent));
+        extents.fold(1, u64::saturating_mul)
+    }
+
+    /// Whether the device can run it.
+    fn check(&self, kernel: &Runnable, gpu: &Gpu, sms: usize) -> Answer {
+        let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let (limits, settings) = (&kernel.info.limits, &kernel.settings);
+        let [gx, gy, gz] = self.grid;
+        let extents = self.block.iter().map(|extent| u64::from(*extent));
+        let threads = extents.fold(1, u64::saturating_mul);
+        let far = gx > MAX_GRID_X || gy > MAX_GRID_YZ || gz > MAX_GRID_YZ;
+        let many = threads > u64::from(limits.threads) || self.block[2] > 64;
+        if far || self.grid.contains(&0) || threads == 0 || many {
+            return invalid;
+        }
+        if self.shared > most_dynamic_shared(limits, settings) {
+            return invalid;
+        }
+        let required = required_cluster(limits, settings);
+        if let Some(cluster) = self.cluster.or(required) {
+            if gpu.capability.0 < 9 {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            let extents = cluster.iter().map(|extent| u64::from(*extent));
+            let blocks = extents.fold(1, u64::saturating_mul);
+            let most = Limits::largest_cluster(settings, self.non_portable);
+            let fits = |(grid, cluster): (&u32, &u32)| grid.checked_rem(*cluster) == Some(0);
+            let divides = self.grid.iter().zip(&cluster).all(fits);
+            let other = required.is_some_and(|required| required != cluster);
+            if blocks > u64::from(most) || !divides || other {
+                return invalid;
+            }
+        }
+        if self.cooperative {
+            let threads = u32::try_from(threads).unwrap_or(u32::MAX);
+            let each = limits.blocks_per_sm(settings, gpu, threads, self.shared as usize);
+            if self.blocks() > u64::from(each) * sms as u64 {
+                return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first driver that knows an attribute of a launch; none where a launch has no such.
+fn since(id: Id) -> Option<CudaVersion> {
+    let (major, minor) = match id.0 {
+        0..=2 | 4..=8 => (11, 8),
+        9 | 10 => (12, 0),
+        11 => (12, 8),
+        12 => (12, 3),
+        13 => (12, 4),
+        14 => (12, 5),
+        16 => (13, 0),
+        17 | 18 => (13, 2),
+        _ => return None,
+    };
+    Some(CudaVersion::new(major, minor))
+}
 
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(super) fn kernel(
@@ -28,45 +198,91 @@ pub(super) fn kernel(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Answer {
+    let shape = Shape {
+        grid: [gx, gy, gz],
+        block: [bx, by, bz],
+        shared,
+        ..Shape::default()
+    };
+    launch(world, function, shape, stream, params, extra)
+}
+
+pub(super) fn kernel_ex(
+    world: &mut World,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Answer {
+    // SAFETY: the caller gives a configuration with as many attributes as it says.
+    let shape = unsafe { Shape::of_config(world, config) }?;
+    // SAFETY: it was not null.
+    let stream = unsafe { &raw const (*config).hStream };
+    // SAFETY: as above.
+    let stream = unsafe { stream.read() };
+    launch(world, function, shape, stream, params, extra)
+}
+
+fn launch(
+    world: &mut World,
+    function: CUfunction,
+    shape: Shape,
+    stream: CUstream,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Answer {
     let stream = world.stream(stream.addr())?;
-    let (kernel, context) = world.runnable(function.addr())?;
     let its = world.streams.get(stream);
     let (home, green) = its.map_or((0, None), |its| (its.context, its.green));
+    let module = world.function(function.addr())?.module;
+    // A kernel of a library may come to a context only now.
+    if world.libraries.get(module).is_some() {
+        world.place_variables(module, home)?;
+    }
+    let (kernel, context) = world.runnable(function.addr(), home)?;
     if context.is_some_and(|context| context != home) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let (grid, block) = ([gx, gy, gz], [bx, by, bz]);
-    let extents = block.iter().map(|extent| u64::from(*extent));
-    let threads = extents.fold(1, u64::saturating_mul);
-    let far = gx > MAX_GRID_X || gy > MAX_GRID_YZ || gz > MAX_GRID_YZ;
-    let beyond = far || grid.contains(&0) || threads == 0 || threads > 1024 || bz > 64;
-    let needs_params = !kernel.info.params.is_empty() && params.is_null();
-    if beyond || needs_params || !extra.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    if shared > MAX_SHARED {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
     let green = green.and_then(|green| world.greens.get(green));
     let partition = green.map(|green| (green.id, green.wholes.clone()));
-    let sms = match green {
+    let sms: Vec<u32> = match green {
         Some(green) => green.sms.iter().copied().collect(),
         None => (0..world.profile.gpu.sms).collect(),
     };
+    shape.check(&kernel, world.profile.gpu, sms.len())?;
+    let needs_params = !kernel.info.params.is_empty() && params.is_null();
+    if needs_params || !extra.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if let Some(function) = world.functions.get_mut(function.addr()) {
+        function.settings.loaded = true;
+    }
     // SAFETY: the caller gives a pointer for each parameter, to as many bytes as it has.
     let arguments = unsafe { copy_arguments(&kernel, params) };
+    let required = required_cluster(&kernel.info.limits, &kernel.settings);
     let call = Call {
         kernel,
         context: home,
         device: world.context(home)?.device,
-        grid,
-        block,
-        shared,
+        grid: shape.grid,
+        block: shape.block,
+        shared: shape.shared,
+        cluster: shape.cluster.or(required).unwrap_or([1; 3]),
+        cooperative: shape.cooperative,
         arguments,
         sms,
         partition,
     };
-    world.give_or_capture(stream, Work::Kernel(Box::new(call)))
+    world.give_or_capture(stream, Work::Kernel(Box::new(call)))?;
+    // An event of a launch may be as late as the end of the kernel.
+    for event in shape.events {
+        super::event::record(
+            world,
+            super::context::pointer(event),
+            super::context::pointer(stream),
+        )?;
+    }
+    Ok(())
 }
 
 /// # Safety

@@ -43,6 +43,10 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
     if super::managed::free(world, address)? {
         return Ok(());
     }
+    if world.memory.is_variable(address) {
+        mistake("cuMemFree of a variable of a module");
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let kind = world.memory.starts_at(address).map(|its| its.kind);
     match kind {
         Some(Kind::Plain) => {

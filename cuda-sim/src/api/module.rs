@@ -2,16 +2,18 @@
 
 use super::Out;
 use super::context::pointer;
+use super::jit::Logs;
 use crate::account::mistake;
 use crate::handles::State;
 use crate::kernel;
-use crate::objects::{Function, KernelInfo, Module};
+use crate::objects::{Contents, Function, FunctionSettings, KernelInfo, Module};
 use crate::ptx::{self, Refusal};
 use crate::world::{Answer, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use cuda_sys::{
     CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
 };
+use std::collections::BTreeMap;
 
 impl World {
     /// The newest PTX that the driver's compiler knows, by the release notes of PTX. (That of CUDA
@@ -26,13 +28,8 @@ impl World {
         }
     }
 
-    /// Reads an image and makes a module of it.
-    fn read_image(
-        &mut self,
-        image: *const c_void,
-        context: Option<usize>,
-        log: &mut Log,
-    ) -> Answer<Module> {
+    /// What is in an image, or in text that begins as `image` does.
+    pub(super) fn read_image(&mut self, image: *const c_void, log: &mut Logs) -> Answer<Contents> {
         if image.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -41,21 +38,15 @@ impl World {
         let byte = |at: usize| unsafe { image.cast::<u8>().wrapping_add(at).read() };
         if matches!(byte(0), 0x7f | 0x50) {
             // A cubin or fatbin: code for a GPU, of which this is none.
-            let kernels = kernel::find_image(byte).ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?;
-            return Ok(Module {
-                context,
-                kernels: kernels.into(),
-                functions: Vec::new(),
-            });
+            return kernel::find_image(byte).ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
         }
         // SAFETY: what is no image is text that ends with a NUL.
         let text = unsafe { CStr::from_ptr(image.cast()) };
         match ptx::parse(&text.to_string_lossy(), self.newest_ptx()) {
-            Ok(kernels) => Ok(Module {
-                context,
-                kernels: kernels.into(),
-                functions: Vec::new(),
-            }),
+            Ok(contents) => {
+                log.inform("ptxas info    : 0 bytes gmem");
+                Ok(contents)
+            }
             Err(Refusal::Version(major, minor)) => {
                 log.write(&format!(
                     "ptxas fatal   : Unsupported .version {major}.{minor}"
@@ -69,6 +60,29 @@ impl World {
         }
     }
 
+    /// As [`read_image`](Self::read_image), for a module, which has to be whole.
+    fn read_module(
+        &mut self,
+        image: *const c_void,
+        context: Option<usize>,
+        log: &mut Logs,
+    ) -> Answer<Module> {
+        let contents = self.read_image(image, log)?;
+        if let Some(wanted) = contents.wanted.iter().find(|name| !is_built_in(name)) {
+            log.write(&format!(
+                "ptxas fatal   : Unresolved extern function '{wanted}'"
+            ));
+            return Err(CUresult::CUDA_ERROR_INVALID_PTX);
+        }
+        Ok(Module {
+            context,
+            kernels: contents.kernels.into(),
+            variables: contents.variables.into(),
+            placed: BTreeMap::new(),
+            functions: Vec::new(),
+        })
+    }
+
     /// A handle for each kernel of a module, made with the module: asking twice gives it twice.
     fn add_functions(&mut self, module: usize, context: Option<usize>, count: usize) -> Vec<usize> {
         (0..count)
@@ -77,12 +91,13 @@ impl World {
                     module,
                     context,
                     kernel,
+                    settings: FunctionSettings::default(),
                 })
             })
             .collect()
     }
 
-    fn module(&self, handle: usize) -> Answer<&Module> {
+    pub(super) fn module(&self, handle: usize) -> Answer<&Module> {
         let module = self
             .modules
             .get(handle)
@@ -98,7 +113,7 @@ impl World {
     }
 
     /// The kernel behind a function, or behind a library's kernel, which is one here.
-    fn kernel_info(&self, function: usize) -> Answer<&KernelInfo> {
+    pub(super) fn kernel_info(&self, function: usize) -> Answer<&KernelInfo> {
         let function = self.function(function)?;
         Ok(&self.module(function.module)?.kernels[function.kernel])
     }
@@ -132,65 +147,24 @@ impl World {
         Ok(())
     }
 
+    /// What goes with a module: its functions and variables.
     pub(super) fn forget_functions(&mut self, module: &Module) {
+        for address in module.placed.values().flatten() {
+            self.memory.free(*address);
+        }
         for function in &module.functions {
             self.functions.remove(*function);
         }
     }
 }
 
-/// Where the compiler's words go: the buffer that the options name, if they do.
-struct Log {
-    start: *mut u8,
-    room: usize,
-}
-
-impl Log {
-    fn none() -> Self {
-        Self {
-            start: core::ptr::null_mut(),
-            room: 0,
-        }
-    }
-
-    /// # Safety
-    /// There are `count` keys and values, of the types that the keys want.
-    unsafe fn of_options(keys: *mut CUjit_option, values: *mut *mut c_void, count: c_uint) -> Self {
-        let mut log = Self::none();
-        for index in 0..count as usize {
-            // SAFETY: the caller's promise.
-            let key = unsafe { keys.add(index) };
-            // SAFETY: the caller's promise.
-            let key = unsafe { key.read() };
-            // SAFETY: the caller's promise.
-            let value = unsafe { values.add(index) };
-            // SAFETY: the caller's promise.
-            let value = unsafe { value.read() };
-            match key {
-                CUjit_option::CU_JIT_ERROR_LOG_BUFFER => log.start = value.cast(),
-                CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => log.room = value.addr(),
-                _ => {}
-            }
-        }
-        log
-    }
-
-    fn write(&mut self, words: &str) {
-        if self.start.is_null() || self.room == 0 {
-            return;
-        }
-        let len = words.len().min(self.room - 1);
-        // SAFETY: the options gave `room` bytes there, more than are copied.
-        unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), self.start, len) };
-        // SAFETY: as above.
-        let end = unsafe { self.start.add(len) };
-        // SAFETY: as above.
-        unsafe { end.write(0) };
-    }
+/// The functions that every device has.
+pub(super) fn is_built_in(name: &str) -> bool {
+    matches!(name, "vprintf" | "malloc" | "free" | "__assertfail")
 }
 
 pub(super) fn load(world: &mut World, module: &mut Out<CUmodule>, image: *const c_void) -> Answer {
-    load_with(world, module, image, &mut Log::none())
+    load_with(world, module, image, &mut Logs::default())
 }
 
 pub(super) fn load_ex(
@@ -202,7 +176,7 @@ pub(super) fn load_ex(
     values: *mut *mut c_void,
 ) -> Answer {
     // SAFETY: the caller gives `count` keys and values.
-    let mut log = unsafe { Log::of_options(keys, values, count) };
+    let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
     load_with(world, module, image, &mut log)
 }
 
@@ -210,12 +184,12 @@ fn load_with(
     world: &mut World,
     module: &mut Out<CUmodule>,
     image: *const c_void,
-    log: &mut Log,
+    log: &mut Logs,
 ) -> Answer {
     module.required()?;
     let current = world.current()?;
     let owner = world.owner_of(current)?;
-    let read = world.read_image(image, Some(owner), log)?;
+    let read = world.read_module(image, Some(owner), log)?;
     // Loading waits for running work (measured).
     world.run_all()?;
     let count = read.kernels.len();
@@ -224,6 +198,7 @@ fn load_with(
     if let Some(module) = world.modules.get_mut(handle) {
         module.functions = functions;
     }
+    world.place_variables(handle, owner)?;
     module.set(pointer(handle));
     Ok(())
 }
@@ -317,8 +292,8 @@ pub(super) fn load_library(
 ) -> Answer {
     library.required()?;
     // SAFETY: the caller gives `count` keys and values.
-    let mut log = unsafe { Log::of_options(keys, values, count) };
-    let read = world.read_image(image, None, &mut log)?;
+    let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
+    let read = world.read_module(image, None, &mut log)?;
     let count = read.kernels.len();
     let handle = world.libraries.insert(read);
     let functions = world.add_functions(handle, None, count);
@@ -382,8 +357,10 @@ pub(super) fn kernel_function(
     kernel: CUkernel,
 ) -> Answer {
     function.required()?;
-    world.current()?;
-    world.kernel_info(kernel.addr())?;
+    let current = world.current()?;
+    let owner = world.owner_of(current)?;
+    let module = world.function(kernel.addr())?.module;
+    world.place_variables(module, owner)?;
     function.set(kernel.cast());
     Ok(())
 }

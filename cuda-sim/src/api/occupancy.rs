@@ -1,0 +1,193 @@
+//! How many blocks and clusters fit on the device.
+//!
+//! Unverified (from documentation): threads, blocks and shared memory limit what fits; registers,
+//! of which a kernel that is not compiled has none, do not.
+
+use super::Out;
+use super::function::{most_dynamic_shared, required_cluster};
+use super::launch::Shape;
+use crate::objects::{FunctionSettings, Limits};
+use crate::profile::Gpu;
+use crate::thread;
+use crate::world::{Answer, World};
+use core::ffi::{c_int, c_uint};
+use cuda_sys::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult};
+
+/// What a launch may ask of a cluster, at most: on every device, and on those of today.
+const PORTABLE_CLUSTER: u32 = 8;
+const LARGEST_CLUSTER: u32 = 16;
+
+const WARP: u32 = 32;
+
+impl Limits {
+    /// Blocks of `threads` and `shared` bytes of dynamic shared memory that one SM holds.
+    pub(super) fn blocks_per_sm(
+        &self,
+        settings: &FunctionSettings,
+        gpu: &Gpu,
+        threads: u32,
+        shared: usize,
+    ) -> u32 {
+        if threads > self.threads || shared > most_dynamic_shared(self, settings) as usize {
+            return 0;
+        }
+        let by_threads = gpu.threads_per_sm / threads.next_multiple_of(WARP);
+        let bytes = self.shared as usize + shared + gpu.shared_reserved() as usize;
+        let by_shared = (gpu.shared_memory_per_sm as usize).checked_div(bytes);
+        let by_shared = by_shared.map_or(u32::MAX, |blocks| u32::try_from(blocks).unwrap_or(0));
+        by_threads.min(by_shared).min(gpu.blocks_per_sm)
+    }
+
+    /// The most blocks that a cluster may have.
+    pub(super) fn largest_cluster(settings: &FunctionSettings, allowed: bool) -> u32 {
+        if settings.non_portable || allowed {
+            LARGEST_CLUSTER
+        } else {
+            PORTABLE_CLUSTER
+        }
+    }
+}
+
+impl World {
+    fn limits(&self, function: CUfunction) -> Answer<(Limits, FunctionSettings)> {
+        self.current()?;
+        let limits = self.kernel_info(function.addr())?.limits;
+        Ok((limits, self.function(function.addr())?.settings))
+    }
+}
+
+fn positive(number: c_int) -> Answer<u32> {
+    let number = u32::try_from(number).ok().filter(|number| *number != 0);
+    number.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+fn int(number: u32) -> c_int {
+    c_int::try_from(number).unwrap_or(c_int::MAX)
+}
+
+pub(super) fn active_blocks(
+    world: &mut World,
+    blocks: &mut Out<c_int>,
+    function: CUfunction,
+    threads: c_int,
+    shared: usize,
+    flags: c_uint,
+) -> Answer {
+    blocks.required()?;
+    let (limits, settings) = world.limits(function)?;
+    let threads = positive(threads)?;
+    if flags > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let fit = limits.blocks_per_sm(&settings, world.profile.gpu, threads, shared);
+    blocks.set(int(fit));
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn potential_block(
+    world: &mut World,
+    grid: &mut Out<c_int>,
+    block: &mut Out<c_int>,
+    function: CUfunction,
+    shared_of: CUoccupancyB2DSize,
+    shared: usize,
+    limit: c_int,
+    flags: c_uint,
+) -> Answer {
+    grid.required()?;
+    block.required()?;
+    let (limits, settings) = world.limits(function)?;
+    if flags > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let gpu = world.profile.gpu;
+    let limit = positive(limit).unwrap_or(u32::MAX).min(limits.threads);
+    let (mut best, mut at) = (0, (0, 0));
+    let mut aligned = limit.next_multiple_of(WARP);
+    while aligned != 0 {
+        let threads = aligned.min(limit);
+        let shared = match shared_of {
+            // SAFETY: the caller gave the function for this; it calls nothing of the driver.
+            Some(its) => thread::kernel(|| unsafe { its(int(threads)) }),
+            None => shared,
+        };
+        let blocks = limits.blocks_per_sm(&settings, gpu, threads, shared);
+        if blocks * threads > best {
+            best = blocks * threads;
+            at = (blocks, threads);
+        }
+        aligned -= WARP;
+    }
+    let (blocks, threads) = at;
+    grid.set(int(blocks * gpu.sms));
+    block.set(int(threads));
+    Ok(())
+}
+
+pub(super) fn available_shared(
+    world: &mut World,
+    bytes: &mut Out<usize>,
+    function: CUfunction,
+    blocks: c_int,
+    threads: c_int,
+) -> Answer {
+    bytes.required()?;
+    let (limits, settings) = world.limits(function)?;
+    let (blocks, threads) = (positive(blocks)?, positive(threads)?);
+    let gpu = world.profile.gpu;
+    if blocks > limits.blocks_per_sm(&settings, gpu, threads, 0) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let own = limits.shared + gpu.shared_reserved();
+    let share = (gpu.shared_memory_per_sm / blocks).saturating_sub(own);
+    bytes.set(share.min(gpu.shared_opt_in() - limits.shared) as usize);
+    Ok(())
+}
+
+pub(super) fn potential_cluster(
+    world: &mut World,
+    size: &mut Out<c_int>,
+    function: CUfunction,
+    config: *const CUlaunchConfig,
+) -> Answer {
+    size.required()?;
+    let (limits, settings) = world.limits(function)?;
+    // SAFETY: the caller gives a configuration with as many attributes as it says.
+    let shape = unsafe { Shape::of_config(world, config) }?;
+    if world.profile.gpu.capability.0 < 9 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let required = required_cluster(&limits, &settings).map(|its| its.iter().product());
+    let most = Limits::largest_cluster(&settings, shape.non_portable);
+    size.set(int(required.unwrap_or(most)));
+    Ok(())
+}
+
+pub(super) fn active_clusters(
+    world: &mut World,
+    clusters: &mut Out<c_int>,
+    function: CUfunction,
+    config: *const CUlaunchConfig,
+) -> Answer {
+    clusters.required()?;
+    let (limits, settings) = world.limits(function)?;
+    // SAFETY: the caller gives a configuration with as many attributes as it says.
+    let shape = unsafe { Shape::of_config(world, config) }?;
+    let gpu = world.profile.gpu;
+    if gpu.capability.0 < 9 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let required = required_cluster(&limits, &settings);
+    let cluster = shape.cluster.or(required);
+    let cluster = cluster.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let blocks: u32 = cluster.iter().product();
+    let threads: u32 = shape.block.iter().product();
+    if blocks == 0 || threads == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let shared = shape.shared as usize;
+    let per_sm = limits.blocks_per_sm(&settings, gpu, threads, shared);
+    clusters.set(int(per_sm * gpu.sms / blocks));
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Variables of modules and libraries.
+
+use super::Out;
+use crate::memory::Kind;
+use crate::world::{Answer, World};
+use core::ffi::{CStr, c_char};
+use cuda_sys::{CUdeviceptr, CUlibrary, CUmodule, CUresult};
+
+impl World {
+    /// Gives the variables of a module or library their memory in a context, once.
+    pub(super) fn place_variables(&mut self, module: usize, context: usize) -> Answer {
+        let its = self.module(module)?;
+        if its.placed.contains_key(&context) {
+            return Ok(());
+        }
+        let device = self.context(context)?.device;
+        let mut places = Vec::new();
+        for variable in its.variables.iter().cloned().collect::<Vec<_>>() {
+            let limit = self.profile.gpu.memory;
+            let size = variable.size.max(1);
+            let place = self
+                .memory
+                .allocate(size, Kind::Plain, context, device, limit)?;
+            self.memory.add_variable(place);
+            if let Ok(bytes) = self.memory.bytes(place, size) {
+                bytes.fill(0);
+                bytes[..variable.initial.len()].copy_from_slice(&variable.initial);
+            }
+            places.push(place);
+        }
+        let its = match self.modules.get_mut(module) {
+            Some(its) => Some(its),
+            None => self.libraries.get_mut(module),
+        };
+        if let Some(its) = its {
+            its.placed.insert(context, places);
+        }
+        Ok(())
+    }
+
+    /// Where a variable is in a context, and its size.
+    fn variable(
+        &mut self,
+        module: usize,
+        context: usize,
+        name: *const c_char,
+        managed: bool,
+    ) -> Answer<(u64, usize)> {
+        if name.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.place_variables(module, context)?;
+        // SAFETY: the caller has text there that ends with a NUL.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let its = self.module(module)?;
+        let places = its.placed.get(&context).into_iter().flatten();
+        let found = its
+            .variables
+            .iter()
+            .zip(places)
+            .find(|(its, _)| its.name == name && (its.managed || !managed));
+        let (variable, place) = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        Ok((*place, variable.size))
+    }
+}
+
+pub(super) fn of_module(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    bytes: &mut Out<usize>,
+    module: CUmodule,
+    name: *const c_char,
+) -> Answer {
+    let context = world.module(module.addr())?.context;
+    let context = context.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let (place, size) = world.variable(module.addr(), context, name, false)?;
+    address.set(place);
+    bytes.set(size);
+    Ok(())
+}
+
+/// In the current context.
+pub(super) fn of_library(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    bytes: &mut Out<usize>,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Answer {
+    of_library_in_current(world, address, bytes, library, name, false)
+}
+
+/// Unverified: that there is one for all contexts is not played.
+pub(super) fn managed(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    bytes: &mut Out<usize>,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Answer {
+    of_library_in_current(world, address, bytes, library, name, true)
+}
+
+fn of_library_in_current(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    bytes: &mut Out<usize>,
+    library: CUlibrary,
+    name: *const c_char,
+    managed: bool,
+) -> Answer {
+    let current = world.current()?;
+    let owner = world.owner_of(current)?;
+    let (place, size) = world.variable(library.addr(), owner, name, managed)?;
+    address.set(place);
+    bytes.set(size);
+    Ok(())
+}

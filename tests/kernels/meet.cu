@@ -1,0 +1,7 @@
+// Blocks that wait for each other, so all of them have to run at once: meet(arrived), one thread a
+// block. meet.ptx is this, written by hand for the oldest target in use.
+
+extern "C" __global__ void meet(unsigned int *arrived) {
+    atomicAdd(arrived, 1);
+    while (*(volatile unsigned int *)arrived < gridDim.x) { }
+}
