@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Invalid {
     /// No device has this number.
     DeviceOrdinal { ordinal: u32, count: u32 },
-    /// The driver does not know a device attribute.
+    /// The driver does not know an attribute of a device, a kernel or a launch.
     UnknownAttribute {
         attribute: &'static str,
         since: cuda_sys::CudaVersion,
@@ -94,6 +94,35 @@ pub enum Invalid {
         index: usize,
         parameter: usize,
         given: usize,
+    },
+    /// No variable of that name in the module.
+    NoSuchGlobal { name: String },
+    /// A variable as a buffer of elements that it does not hold a whole number of, or that are
+    /// aligned otherwise.
+    GlobalLayout {
+        name: String,
+        size: usize,
+        address: u64,
+        element: usize,
+        align: usize,
+    },
+    /// An option of the driver's compiler with a value that it cannot have.
+    JitOption {
+        option: &'static str,
+        given: String,
+        possible: &'static str,
+    },
+    /// An option of the driver's compiler that is newer than the driver.
+    JitOptionNeedsNewerDriver {
+        option: &'static str,
+        since: cuda_sys::CudaVersion,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// An attribute of a launch with a value that it cannot have.
+    LaunchAttribute {
+        attribute: &'static str,
+        given: String,
+        possible: &'static str,
     },
     /// A grid or block without an extent, or above what a number holds.
     LaunchConfig { grid: [u32; 3], block: [u32; 3] },
@@ -298,6 +327,42 @@ impl fmt::Display for Invalid {
                 f,
                 "kernel \"{kernel}\": parameter {index} has {parameter} bytes, and the argument \
                  has {given}"
+            ),
+            Self::NoSuchGlobal { name } => write!(f, "no variable \"{name}\" in the module"),
+            Self::GlobalLayout {
+                name,
+                size,
+                address,
+                element,
+                align,
+            } => write!(
+                f,
+                "the variable \"{name}\" of {size} bytes at {address:#x} is no array of elements of \
+                 {element} bytes, aligned to {align}"
+            ),
+            Self::JitOption {
+                option,
+                given,
+                possible,
+            } => write!(
+                f,
+                "the compiler's option {option} is {given}, and can be {possible}"
+            ),
+            Self::JitOptionNeedsNewerDriver {
+                option,
+                since,
+                driver,
+            } => write!(
+                f,
+                "the compiler's option {option} needs CUDA {since}; this driver offers {driver}"
+            ),
+            Self::LaunchAttribute {
+                attribute,
+                given,
+                possible,
+            } => write!(
+                f,
+                "the launch attribute {attribute} is {given}, and can be {possible}"
             ),
             Self::LaunchConfig { grid, block } => write!(
                 f,

@@ -1,7 +1,9 @@
-//! Launches: a kernel, a shape, arguments.
+//! Launches: a kernel, a shape, arguments, and attributes where the launch is no plain one.
 
+mod attributes;
 mod params;
 
+pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
 pub use params::{Argument, Arguments, Param, Params, Value};
 
 use crate::call::{call, without_current};
@@ -64,7 +66,7 @@ impl LaunchConfig {
     }
 
     /// The limits of the device are the driver's to check; a shape without extent is nothing.
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let threads = self.block.iter().try_fold(1u32, |n, x| n.checked_mul(*x));
         if self.grid.contains(&0) || threads.is_none_or(|threads| threads == 0) {
             return Err(Invalid::LaunchConfig {
@@ -118,6 +120,39 @@ impl Kernel {
                     std::ptr::null_mut()
                 ))
             }
+        })
+    }
+
+    /// `cuLaunchKernelEx(&config, kernel, …)` with pointers to the arguments: as
+    /// [`launch_raw`](Self::launch_raw), with attributes.
+    ///
+    /// # Errors
+    /// As for [`TypedKernel::launch_with`].
+    ///
+    /// # Safety
+    /// As for [`TypedKernel::launch_with`]; and there is a pointer for each of the kernel's
+    /// parameters, to as many readable bytes as the parameter has.
+    ///
+    /// Since CUDA 11.6.
+    #[doc(alias = "cuLaunchKernelEx")]
+    pub unsafe fn launch_raw_with(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        attributes: &LaunchAttributes<'_>,
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        config.check()?;
+        same_context("the kernel", self.context(), stream.context())?;
+        let mut list = attributes.list(stream.context())?;
+        let config = list.config(config, stream.as_raw());
+        let (config, none) = (&raw const config, std::ptr::null_mut());
+        let arguments = arguments.as_mut_ptr();
+        without_current(stream.context(), || {
+            // SAFETY: the kernel, the stream and the events are alive and of one context, and the
+            // configuration has the attributes that it counts; the rest is the caller's promise.
+            // The driver copies the arguments before it returns.
+            unsafe { call!(cuLaunchKernelEx(config, self.as_raw(), arguments, none)) }
         })
     }
 }
@@ -192,7 +227,8 @@ impl<P: Params> TypedKernel<P> {
     /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`.
     ///
     /// # Safety
-    /// With these arguments and this shape the kernel
+    /// With these arguments and this shape, and whatever the kernel is
+    /// [set to](Kernel::set_attribute), it
     /// - accesses the buffers within their lengths, and writes only those given as `&mut`,
     /// - touches no other memory but its own: local, static shared, as much dynamic shared memory
     ///   as the launch gives it, and variables of its module, on which launches on other streams
@@ -213,10 +249,79 @@ impl<P: Params> TypedKernel<P> {
         config: LaunchConfig,
         arguments: impl Arguments<P>,
     ) -> Result<()> {
-        arguments.with_pointers(stream, |pointers| {
-            // SAFETY: the caller's promise; the pointers are to values of the types of `P`, as
-            // many as the kernel has parameters and of their sizes (checked when it was typed).
-            unsafe { self.kernel.launch_raw(stream, config, pointers) }
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_either(stream, config, None, arguments) }
+    }
+
+    /// `cuLaunchKernelEx(&config, kernel, …)`: as [`launch`](Self::launch), with attributes; one
+    /// call of the driver, and no allocation.
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch); [`Invalid::UnknownAttribute`] for an attribute that is
+    /// newer than the driver; [`Invalid::LaunchAttribute`]; an event of another context, or one
+    /// with timing (`CUDA_ERROR_INVALID_VALUE`); `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`;
+    /// clusters that the device has not, that do not divide the grid, or are too large.
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch), with these attributes. And with
+    /// [`programmatic_serialization`](LaunchAttributes::programmatic_serialization), as the kernel
+    /// may start while the one before it in the stream is at work, and may end before it:
+    /// - every block waits for that (PTX `griddepcontrol.wait`, `cudaGridDependencySynchronize`)
+    ///   before it uses memory that work given to the stream before uses, other than both reading
+    ///   it, and in any case before it ends, so that what comes after it comes after both.
+    ///
+    /// Since CUDA 11.6 (officially 11.8); each attribute says when it came.
+    ///
+    /// ```no_run
+    /// use cuda_safe::{LaunchAttributes, LaunchConfig, TypedKernel};
+    ///
+    /// # fn f(sum: TypedKernel<()>, stream: cuda_safe::Stream) -> cuda_safe::Result<()> {
+    /// // As many blocks as run at once, which wait for each other.
+    /// let fit = sum.kernel().max_active_blocks(256, Default::default())?;
+    /// let cooperative = LaunchAttributes {
+    ///     cooperative: true,
+    ///     ..Default::default()
+    /// };
+    /// // SAFETY: the kernel touches nothing.
+    /// unsafe { sum.launch_with(&stream, LaunchConfig::linear(fit, 256), &cooperative, ()) }?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "cuLaunchKernelEx")]
+    #[inline]
+    pub unsafe fn launch_with(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        attributes: &LaunchAttributes<'_>,
+        arguments: impl Arguments<P>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_either(stream, config, Some(attributes), arguments) }
+    }
+
+    /// # Safety
+    /// As for [`launch`](Self::launch) or [`launch_with`](Self::launch_with).
+    #[inline]
+    unsafe fn launch_either(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        attributes: Option<&LaunchAttributes<'_>>,
+        arguments: impl Arguments<P>,
+    ) -> Result<()> {
+        // For both: the pointers are to values of the types of `P`, as many as the kernel has
+        // parameters and of their sizes (checked when it was typed).
+        arguments.with_pointers(stream, |pointers| match attributes {
+            // SAFETY: the caller's promise, and as said above.
+            None => unsafe { self.kernel.launch_raw(stream, config, pointers) },
+            Some(attributes) => {
+                // SAFETY: the caller's promise, and as said above.
+                unsafe {
+                    self.kernel
+                        .launch_raw_with(stream, config, attributes, pointers)
+                }
+            }
         })
     }
 }

@@ -117,14 +117,20 @@ pub use driver::{init, version};
 pub use error::{CompileError, DriverError, Error, Rejected, Result};
 pub use event::{Event, EventOptions};
 pub use invalid::Invalid;
-pub use launch::{Argument, Arguments, LaunchConfig, Param, Params, TypedKernel, Value};
+pub use launch::{
+    AccessPolicyWindow, Argument, Arguments, LaunchAttributes, LaunchConfig, MemoryDomainMap,
+    Param, Params, ProgrammaticEvent, TypedKernel, Value,
+};
 pub use memory::{
     Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, ManagedBuffer,
     ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions,
     MemoryType, PeerReader, Pending, PinnedBuffer, PinnedFlags, PinnedOptions, PitchedBuffer,
     PointerInfo, RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader, pool,
 };
-pub use module::{Kernel, Library, Module, Parameter};
+pub use module::attribute as kernel_attribute;
+pub use module::{
+    Kernel, Library, LoadingMode, Module, OccupancyOptions, Parameter, SuggestedBlock,
+};
 pub use report::{Report, leaked, set_report_hook};
 pub use stream::{Stream, StreamOptions};
 

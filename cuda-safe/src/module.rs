@@ -4,21 +4,26 @@
 //! trusted by the driver's loader, so loading them is `unsafe`. Kernels are written and compiled
 //! elsewhere: by nvcc or NVRTC from CUDA C++, or by Rust compilers for the `nvptx64` target.
 
+pub mod attribute;
 mod image;
 mod jit;
 mod kernel;
 mod library;
+mod occupancy;
 
+pub(crate) use attribute as kernel_attribute;
 pub use kernel::{Kernel, Parameter};
 pub use library::Library;
+pub use occupancy::{OccupancyOptions, SuggestedBlock};
 
 use crate::call::{call, without_current};
 use crate::context::Context;
+use crate::driver;
 use crate::error::{DriverError, Result};
 use crate::hold::Hold;
 use crate::invalid::Invalid;
 use crate::release::{self, Resource, release};
-use cuda_sys::{CUfunction, CUmodule, CUresult};
+use cuda_sys::{CUfunction, CUmodule, CUmoduleLoadingMode, CUresult};
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
@@ -46,6 +51,18 @@ struct Inner {
 unsafe impl Send for Inner {}
 // SAFETY: as for Send.
 unsafe impl Sync for Inner {}
+
+/// `CUmoduleLoadingMode`: when code comes onto the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LoadingMode {
+    /// All of a module when it is loaded.
+    Eager,
+    /// A kernel when it is first used, or by [`Kernel::load`].
+    Lazy,
+    /// What a newer driver answered, by its number.
+    Other(u32),
+}
 
 impl Module {
     /// `cuModuleLoadDataEx(&module, ptx, …)`: compiles PTX text for the context's device.
@@ -159,6 +176,23 @@ impl Module {
     /// The context that the module is loaded into.
     pub fn context(&self) -> &Context {
         &self.inner.context
+    }
+
+    /// `cuModuleGetLoadingMode(&mode)`: whether the driver loads code at once or when it is first
+    /// used, in this process: as `CUDA_MODULE_LOADING` said when it was started.
+    ///
+    /// Since CUDA 11.7.
+    #[doc(alias = "cuModuleGetLoadingMode")]
+    pub fn loading_mode() -> Result<LoadingMode> {
+        driver::init()?;
+        let mut mode = CUmoduleLoadingMode::default();
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuModuleGetLoadingMode(&raw mut mode)) }?;
+        Ok(match mode {
+            CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING => LoadingMode::Eager,
+            CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING => LoadingMode::Lazy,
+            CUmoduleLoadingMode(number) => LoadingMode::Other(number),
+        })
     }
 
     /// `cuModuleGetFunction(&kernel, module, name)`: the kernel of that name (for C++ without

@@ -1,11 +1,21 @@
 //! The kernels that tests run, typed.
 
-use cuda_safe::{Context, LaunchConfig, Module, Result, Stream, TypedKernel};
+use cuda_safe::{Context, LaunchConfig, Module, Params, Result, Stream, TypedKernel};
 use cuda_safe::{DeviceBuffer, DeviceSliceMut, PinnedBuffer};
 use std::collections::BTreeSet;
 
 pub(crate) const VECTOR: &str = include_str!("../kernels/vector.ptx");
 pub(crate) const SMID: &str = include_str!("../kernels/smid.ptx");
+pub(crate) const SHARED: &str = include_str!("../kernels/shared.ptx");
+pub(crate) const MEET: &str = include_str!("../kernels/meet.ptx");
+pub(crate) const HOPPER: &str = include_str!("../kernels/hopper.ptx");
+
+/// A kernel of a module of its own.
+pub(crate) fn kernel<P: Params>(context: &Context, ptx: &str, name: &str) -> TypedKernel<P> {
+    let module = Module::from_ptx(context, ptx).expect("the test kernels");
+    let kernel = module.kernel(name).expect("is in the module");
+    kernel.typed().expect("its parameters")
+}
 
 pub(crate) fn vector(context: &Context) -> Module {
     Module::from_ptx(context, VECTOR).expect("the test kernels")

@@ -76,7 +76,7 @@ pub enum CachePreference {
 }
 
 impl CachePreference {
-    fn raw(self) -> CUfunc_cache {
+    pub(crate) fn raw(self) -> CUfunc_cache {
         match self {
             Self::None => CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
             Self::Shared => CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED,

@@ -43,21 +43,27 @@ impl<T> Attribute<T> {
         (self.since != 0).then_some(CudaVersion::from_number(self.since))
     }
 
-    /// An attribute that is newer than the driver is an invalid value to it.
     pub(super) fn explain(&self, error: Error) -> Error {
-        match (error.code(), self.since(), driver::version()) {
-            (Some(CUresult::CUDA_ERROR_INVALID_VALUE), Some(since), Ok(driver))
-                if driver < since =>
-            {
-                Invalid::UnknownAttribute {
-                    attribute: self.name,
-                    since,
-                    driver,
-                }
-                .into()
+        explain_newer(error, self.name, self.since())
+    }
+}
+
+/// An attribute that is newer than the driver is an invalid value to it.
+pub(crate) fn explain_newer(
+    error: Error,
+    attribute: &'static str,
+    since: Option<CudaVersion>,
+) -> Error {
+    match (error.code(), since, driver::version()) {
+        (Some(CUresult::CUDA_ERROR_INVALID_VALUE), Some(since), Ok(driver)) if driver < since => {
+            Invalid::UnknownAttribute {
+                attribute,
+                since,
+                driver,
             }
-            _ => error,
+            .into()
         }
+        _ => error,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Kernels that are launched, typed and by pointers.
 
-use super::{VECTOR, expect, invalid, primary};
+use super::{HOPPER, VECTOR, expect, invalid, primary};
 use crate::trace::Trace;
 use cuda_safe::{
-    DeviceBuffer, Invalid, LaunchConfig, Library, Module, Result, Stream, TypedKernel, Value,
+    CUresult, DeviceBuffer, Invalid, LaunchAttributes, LaunchConfig, Library, Module,
+    ProgrammaticEvent, Result, Stream, TypedKernel, Value,
 };
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
@@ -50,4 +51,51 @@ fn typed(stream: &Stream, scale: &Scale) -> Result<DeviceBuffer<i32>> {
         unsafe { scale.launch(stream, config, (&mut x, 2, 1, 10)) }?;
     }
     Ok(x)
+}
+
+pub(super) fn with_attributes(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let module = Module::from_ptx(&context, HOPPER)?;
+    let ranks = module.kernel("cluster_ranks")?.typed::<(&mut [u32],)>()?;
+    let event = context.event()?;
+    let attributes = LaunchAttributes {
+        cooperative: true,
+        cluster: Some([2, 1, 1]),
+        completion_event: Some(&event),
+        programmatic_event: Some(ProgrammaticEvent {
+            event: &event,
+            at_block_start: true,
+        }),
+        priority: Some(0),
+        carveout: None,
+        ..Default::default()
+    };
+    let mut out = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
+    let config = LaunchConfig::linear(4, 32);
+    // SAFETY: the kernel writes an element for each of 4 blocks.
+    unsafe { ranks.launch_with(&stream, config, &attributes, (&mut out,)) }?;
+    event.synchronize()?;
+    let pairs = [0x2_0000, 0x2_0001, 0x2_0000, 0x2_0001];
+    assert_eq!(out.to_vec()?, pairs);
+
+    let far = LaunchConfig::linear(1 << 20, 1024);
+    // SAFETY: it is too large, and refused.
+    let refused = unsafe { ranks.launch_with(&stream, far, &attributes, (&mut out,)) };
+    let is_too_large = CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    expect(refused, |error| error.code() == Some(is_too_large))?;
+    let newer = LaunchAttributes {
+        carveout: Some(101),
+        ..Default::default()
+    };
+    // SAFETY: there is no such share, so it is refused.
+    let refused = unsafe { ranks.launch_with(&stream, config, &newer, (&mut out,)) };
+    expect(
+        refused,
+        invalid(|why| matches!(why, Invalid::LaunchAttribute { .. })),
+    )?;
+    trace.drop((module, ranks, event));
+    stream.synchronize()?;
+    trace.drops_from_here();
+    Ok(())
 }

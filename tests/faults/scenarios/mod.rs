@@ -9,6 +9,7 @@ mod event;
 mod examples;
 mod foreign;
 mod green;
+mod kernel;
 mod kinds;
 mod launch;
 mod memory;
@@ -22,6 +23,8 @@ use cuda_safe::{Context, Device, Error, Invalid, Result};
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const SMID: &str = include_str!("../../kernels/smid.ptx");
+const SHARED: &str = include_str!("../../kernels/shared.ptx");
+const HOPPER: &str = include_str!("../../kernels/hopper.ptx");
 
 const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
     Scenario {
@@ -60,7 +63,10 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("pointers", kinds::pointers),
     scenario("module", module::module),
     scenario("library", module::library),
+    scenario("kernel", kernel::attributes),
+    scenario("occupancy", kernel::occupancy),
     scenario("launch", launch::run),
+    scenario("launch with", launch::with_attributes),
     scenario("green", green::one_group_each),
     Scenario {
         name: "green, several",

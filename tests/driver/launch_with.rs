@@ -1,0 +1,312 @@
+//! Launches with attributes.
+
+use crate::common;
+use crate::kernels::{HOPPER, MEET, kernel, nothing, vector};
+use crate::need;
+use cuda_safe::sys::{CUaccessProperty, CUclusterSchedulingPolicy, CUlaunchMemSyncDomain};
+use cuda_safe::{AccessPolicyWindow, MemoryDomainMap, ProgrammaticEvent, attribute};
+use cuda_safe::{Context, DeviceBuffer, Error, EventOptions, Invalid};
+use cuda_safe::{LaunchAttributes, LaunchConfig};
+
+fn has_clusters(context: &Context) -> Option<()> {
+    match context.device().attribute(attribute::CLUSTER_LAUNCH) {
+        Ok(true) => Some(()),
+        _ => {
+            common::skip("the device has no clusters");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_launch_without_attributes_is_a_plain_one() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let scale = vector(&context).kernel("scale").expect("is there");
+    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
+    let scale = scale.expect("its parameters");
+    let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
+    let config = LaunchConfig::for_elements(100, 32).expect("a shape");
+    let attributes = LaunchAttributes::default();
+    // SAFETY: the kernel touches 100 elements, as many as there are.
+    unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 3, 2, 100)) }
+        .expect("a launch");
+    assert_eq!(x.to_vec().expect("a copy"), [17; 100]);
+}
+
+#[test]
+fn blocks_of_a_cooperative_launch_wait_for_each_other() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let meet = kernel::<(&mut [u32],)>(&context, MEET, "meet");
+    let sms = context.device().attribute(attribute::MULTIPROCESSOR_COUNT);
+    let fit = meet.kernel().max_active_blocks(1, Default::default());
+    let blocks = sms.expect("known") * fit.expect("an answer");
+    let attributes = LaunchAttributes {
+        cooperative: true,
+        ..Default::default()
+    };
+    let mut arrived = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
+    let config = LaunchConfig::linear(blocks, 1);
+    // SAFETY: the kernel adds to one element; its blocks all run at once.
+    unsafe { meet.launch_with(&stream, config, &attributes, (&mut arrived,)) }
+        .expect("so many fit");
+    assert_eq!(arrived.to_vec().expect("a copy"), [blocks]);
+}
+
+#[test]
+fn blocks_know_their_cluster() {
+    let context = need!(common::context());
+    need!(has_clusters(&context));
+    let stream = context.stream().expect("a stream");
+    let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
+    let mut out = DeviceBuffer::<u32>::zeroed(&stream, 8).expect("memory");
+    let attributes = LaunchAttributes {
+        cluster: Some([4, 1, 1]),
+        cluster_scheduling: Some(CUclusterSchedulingPolicy::CU_CLUSTER_SCHEDULING_POLICY_SPREAD),
+        ..Default::default()
+    };
+    // SAFETY: the kernel writes an element for each of 8 blocks.
+    unsafe {
+        ranks.launch_with(
+            &stream,
+            LaunchConfig::linear(8, 32),
+            &attributes,
+            (&mut out,),
+        )
+    }
+    .expect("a launch");
+    let right: Vec<u32> = (0..8).map(|block| (4 << 16) | (block % 4)).collect();
+    assert_eq!(out.to_vec().expect("a copy"), right);
+}
+
+#[test]
+fn a_dependent_launch_sees_what_it_waited_for() {
+    let context = need!(common::context());
+    need!(has_clusters(&context));
+    let stream = context.stream().expect("a stream");
+    let first = kernel::<(&mut [u32], u32)>(&context, HOPPER, "pdl_first");
+    let second = kernel::<(&mut [u32],)>(&context, HOPPER, "pdl_second");
+    let mut x = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
+    let one = LaunchConfig::linear(1, 1);
+    let attributes = LaunchAttributes {
+        programmatic_serialization: true,
+        ..Default::default()
+    };
+    for _ in 0..10 {
+        // SAFETY: the kernel writes one element.
+        unsafe { first.launch(&stream, one, (&mut x, 100_000)) }.expect("a launch");
+        // SAFETY: the kernel waits for the one before it, and then changes one element.
+        unsafe { second.launch_with(&stream, one, &attributes, (&mut x,)) }.expect("a launch");
+        assert_eq!(x.to_vec().expect("a copy"), [42]);
+    }
+}
+
+#[test]
+fn a_launch_records_events() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let nothing = nothing(&context);
+    let event = context.event().expect("an event");
+    let mut attributes = LaunchAttributes {
+        programmatic_event: Some(ProgrammaticEvent {
+            event: &event,
+            at_block_start: true,
+        }),
+        ..Default::default()
+    };
+    let completion = context.event().expect("an event");
+    if common::offers(12, 3) {
+        attributes.completion_event = Some(&completion);
+    }
+    // SAFETY: the kernel does nothing.
+    let launched =
+        unsafe { nothing.launch_with(&stream, LaunchConfig::linear(1, 1), &attributes, ()) };
+    launched.expect("a launch");
+    stream.synchronize().expect("a wait");
+    event.synchronize().expect("a wait");
+    completion.synchronize().expect("a wait");
+    assert!(event.is_done().expect("an answer"));
+    assert!(completion.is_done().expect("an answer"));
+}
+
+#[test]
+fn hints_change_nothing_in_what_a_kernel_does() {
+    let context = need!(common::context());
+    need!(common::since(12, 5));
+    let stream = context.stream().expect("a stream");
+    let scale = vector(&context).kernel("scale").expect("is there");
+    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
+    let scale = scale.expect("its parameters");
+    let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
+    let priorities = context.stream_priorities().expect("known");
+    let attributes = LaunchAttributes {
+        priority: Some(*priorities.start()),
+        memory_domain: Some(CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT),
+        memory_domain_map: Some(MemoryDomainMap {
+            default: 0,
+            remote: 0,
+        }),
+        access_policy: Some(AccessPolicyWindow {
+            address: x.as_raw(),
+            bytes: x.size_bytes(),
+            hit_ratio: 0.5,
+            hit: CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING,
+            miss: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
+        }),
+        carveout: Some(50),
+        nvlink_centric: common::offers(13, 0),
+        ..Default::default()
+    };
+    let config = LaunchConfig::for_elements(100, 32).expect("a shape");
+    // SAFETY: the kernel touches 100 elements, as many as there are.
+    unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 3, 2, 100)) }
+        .expect("a launch");
+    assert_eq!(x.to_vec().expect("a copy"), [17; 100]);
+}
+
+fn refusal(context: &Context, attributes: &LaunchAttributes<'_>) -> Invalid {
+    let stream = context.stream().expect("a stream");
+    let nothing = nothing(context);
+    // SAFETY: the kernel does nothing.
+    match unsafe { nothing.launch_with(&stream, LaunchConfig::linear(1, 1), attributes, ()) } {
+        Err(Error::Invalid(why)) => *why,
+        done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn values_that_no_attribute_has_are_refused() {
+    let context = need!(common::context());
+    let window = AccessPolicyWindow {
+        address: 0,
+        bytes: 0,
+        hit_ratio: f32::NAN,
+        hit: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
+        miss: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
+    };
+    let cases = [
+        (
+            "cluster",
+            LaunchAttributes {
+                cluster: Some([2, 0, 1]),
+                ..Default::default()
+            },
+        ),
+        (
+            "carveout",
+            LaunchAttributes {
+                carveout: Some(101),
+                ..Default::default()
+            },
+        ),
+        (
+            "access_policy",
+            LaunchAttributes {
+                access_policy: Some(window),
+                ..Default::default()
+            },
+        ),
+    ];
+    for (name, attributes) in cases {
+        match refusal(&context, &attributes) {
+            Invalid::LaunchAttribute { attribute, .. } => assert_eq!(attribute, name),
+            why => panic!("{why}"),
+        }
+    }
+}
+
+#[test]
+fn an_event_of_another_context_is_refused() {
+    let context = need!(common::context());
+    let other = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+    let event = other.expect("a context").event().expect("an event");
+    let attributes = LaunchAttributes {
+        programmatic_event: Some(ProgrammaticEvent {
+            event: &event,
+            at_block_start: false,
+        }),
+        ..Default::default()
+    };
+    let why = refusal(&context, &attributes);
+    assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
+}
+
+#[test]
+fn an_attribute_that_is_newer_than_the_driver_is_refused_before_it_may_ignore_it() {
+    let context = need!(common::context());
+    if common::offers(13, 2) {
+        common::skip("the driver has all attributes");
+        return;
+    }
+    let attributes = LaunchAttributes {
+        shared_memory_mode: Some(cuda_safe::sys::CUsharedMemoryMode::default()),
+        ..Default::default()
+    };
+    let text = refusal(&context, &attributes).to_string();
+    for part in ["shared_memory_mode", "13.2"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+mod provoked {
+    use super::*;
+    use cuda_safe::CUresult;
+
+    fn code(
+        context: &Context,
+        config: LaunchConfig,
+        attributes: &LaunchAttributes<'_>,
+    ) -> CUresult {
+        let stream = context.stream().expect("a stream");
+        let nothing = nothing(context);
+        // SAFETY: the kernel does nothing.
+        let launched = unsafe { nothing.launch_with(&stream, config, attributes, ()) };
+        let error = launched.expect_err("refused");
+        assert!(error.to_string().starts_with("cuLaunchKernelEx"), "{error}");
+        stream.synchronize().expect("nothing is broken");
+        error.code().expect("of the driver")
+    }
+
+    #[test]
+    fn a_cooperative_grid_that_does_not_fit_is_refused() {
+        let context = need!(common::context());
+        let attributes = LaunchAttributes {
+            cooperative: true,
+            ..Default::default()
+        };
+        let config = LaunchConfig::linear(1 << 20, 1024);
+        let code = code(&context, config, &attributes);
+        assert_eq!(code, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
+
+    #[test]
+    fn a_grid_that_is_no_multiple_of_the_cluster_is_refused() {
+        let context = need!(common::context());
+        need!(has_clusters(&context));
+        let attributes = LaunchAttributes {
+            cluster: Some([4, 1, 1]),
+            ..Default::default()
+        };
+        code(&context, LaunchConfig::linear(6, 32), &attributes);
+    }
+
+    #[test]
+    fn an_event_with_timing_is_refused() {
+        let context = need!(common::context());
+        let timing = EventOptions {
+            timing: true,
+            ..Default::default()
+        };
+        let event = context.event_with(timing).expect("an event");
+        let attributes = LaunchAttributes {
+            programmatic_event: Some(ProgrammaticEvent {
+                event: &event,
+                at_block_start: false,
+            }),
+            ..Default::default()
+        };
+        let code = code(&context, LaunchConfig::linear(1, 1), &attributes);
+        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+}

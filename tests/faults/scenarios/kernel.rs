@@ -1,0 +1,59 @@
+//! What kernels are asked and set to.
+
+use super::{HOPPER, SHARED, invalid, primary};
+use crate::trace::Trace;
+use cuda_safe::kernel_attribute as of;
+use cuda_safe::{CUresult, CachePreference, Invalid, Module, OccupancyOptions, Result};
+use cuda_safe::{LaunchAttributes, LaunchConfig};
+
+pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    Module::loading_mode()?;
+    let kernel = Module::from_ptx(&context, SHARED)?.kernel("bounded")?;
+    assert_eq!(kernel.attribute(of::MAX_THREADS_PER_BLOCK)?, 64);
+    assert_eq!(kernel.attribute(of::STATIC_SHARED_BYTES)?, 1024);
+    kernel.set_attribute(of::MAX_DYNAMIC_SHARED_BYTES, 100 * 1024)?;
+    let most = kernel.attribute(of::MAX_DYNAMIC_SHARED_BYTES)?;
+    assert_eq!(most, 100 * 1024);
+    kernel.set_attribute(of::CARVEOUT, of::Carveout::Percent(30))?;
+    kernel.set_cache_preference(CachePreference::Shared)?;
+    kernel.load()?;
+    assert!(kernel.is_loaded()?);
+    let is_newer = invalid(|why| matches!(why, Invalid::UnknownAttribute { .. }));
+    match trace.provoke(|| kernel.attribute(of::SHARED_MEMORY_MODE)) {
+        // Without the driver's version its own answer has to do.
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {}
+        Err(error) if !is_newer(&error) => return Err(error),
+        _ => {}
+    }
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn occupancy(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let kernel = Module::from_ptx(&context, HOPPER)?.kernel("cluster_ranks")?;
+    assert_eq!(kernel.max_active_blocks(1024, Default::default())?, 2);
+    let options = OccupancyOptions {
+        shared_bytes: 1024,
+        max_threads: Some(512),
+        keep_caching: true,
+        ..Default::default()
+    };
+    assert_eq!(kernel.suggested_block(options)?.threads, 512);
+    let with = kernel.suggested_block_with(|threads| threads as usize, options)?;
+    assert_eq!(with.threads, 512);
+    assert!(kernel.available_shared_bytes(2, 128)? > 48 * 1024);
+    let config = LaunchConfig::linear(8, 128);
+    let pairs = LaunchAttributes {
+        cluster: Some([2, 1, 1]),
+        ..Default::default()
+    };
+    assert_eq!(kernel.max_cluster_size(config, &pairs)?, 8);
+    assert!(kernel.max_active_clusters(config, &pairs)? > 8);
+    // In a context that is not current, with another that is.
+    let other = cuda_safe::Context::create(&context.device(), Default::default())?;
+    other.with_current(|_| kernel.max_active_blocks(32, Default::default()))??;
+    trace.drops_from_here();
+    Ok(())
+}
