@@ -232,7 +232,7 @@ impl<P: Params> TypedKernel<P> {
     /// - accesses the buffers within their lengths, and writes only those given as `&mut`,
     /// - touches no other memory but its own: local, static shared, as much dynamic shared memory
     ///   as the launch gives it, and variables of its module, on which launches on other streams
-    ///   do not race with it,
+    ///   and [buffers](crate::Global::buffer) of them do not race with it,
     /// - has parameters of the types of `P`, as sizes do not tell types apart; on drivers before
     ///   CUDA 12.4, also as many of them and of these sizes,
     /// - leaves bits in the buffers that are allowed for their element types.

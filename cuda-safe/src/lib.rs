@@ -70,8 +70,9 @@
 //! # Threads
 //! | | `Send` | `Sync` | why |
 //! |---|---|---|---|
-//! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
+//! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Global`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
 //! | [`MemoryPool`] | yes | yes | the same |
+//! | [`Linker`] | yes | no | changed by `&mut` |
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
 //! | [`green::GreenPool`], [`green::Lease`], [`green::PooledPartition`] | yes | yes | they lock inside |
@@ -129,7 +130,8 @@ pub use memory::{
 };
 pub use module::attribute as kernel_attribute;
 pub use module::{
-    Kernel, Library, LoadingMode, Module, OccupancyOptions, Parameter, SuggestedBlock,
+    Global, JitOptions, Kernel, Library, LinkInput, Linked, Linker, LoadingMode, Module,
+    OccupancyOptions, Parameter, SuggestedBlock,
 };
 pub use report::{Report, leaked, set_report_hook};
 pub use stream::{Stream, StreamOptions};
@@ -143,6 +145,10 @@ const _: () = {
     send_and_sync::<Module>();
     send_and_sync::<Library>();
     send_and_sync::<Kernel>();
+    send_and_sync::<Global>();
+    send_and_sync::<Linked>();
+    const fn send<T: Send>() {}
+    send::<Linker>();
     send_and_sync::<TypedKernel<(&[f32], u32)>>();
     send_and_sync::<green::GreenContext>();
     send_and_sync::<green::SmResource>();
@@ -198,6 +204,11 @@ const _: () = {
 ///     let two = buffer.slice_mut(..);
 ///     drop((one, two));
 /// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<cuda_safe::Linker>();
 /// ```
 ///
 /// ```compile_fail,E0382

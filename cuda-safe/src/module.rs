@@ -5,15 +5,20 @@
 //! elsewhere: by nvcc or NVRTC from CUDA C++, or by Rust compilers for the `nvptx64` target.
 
 pub mod attribute;
+mod global;
 mod image;
 mod jit;
 mod kernel;
 mod library;
+mod linker;
 mod occupancy;
 
 pub(crate) use attribute as kernel_attribute;
+pub use global::Global;
+pub use jit::JitOptions;
 pub use kernel::{Kernel, Parameter};
 pub use library::Library;
+pub use linker::{LinkInput, Linked, Linker};
 pub use occupancy::{OccupancyOptions, SuggestedBlock};
 
 use crate::call::{call, without_current};
@@ -41,9 +46,11 @@ pub struct Module {
 struct Inner {
     raw: CUmodule,
     hold: Hold,
+    /// What the compiler wrote.
+    log: Box<str>,
     /// Where loading is lazy, kernels are finished when they are first asked for.
     #[allow(dead_code, reason = "held for the driver")]
-    log: Option<jit::Log>,
+    request: Option<jit::Request>,
     context: Context,
 }
 
@@ -76,14 +83,26 @@ impl Module {
     #[doc(alias = "cuModuleLoadDataEx")]
     #[doc(alias = "cuModuleUnload")]
     pub fn from_ptx(context: &Context, ptx: &str) -> Result<Self> {
-        Self::from_checked_ptx(context, &image::ptx(ptx)?)
+        Self::from_ptx_with(context, ptx, &JitOptions::default())
+    }
+
+    /// As [`from_ptx`](Self::from_ptx), with options for the compiler.
+    ///
+    /// # Errors
+    /// As for [`from_ptx`](Self::from_ptx); [`Invalid::JitOption`];
+    /// [`Invalid::JitOptionNeedsNewerDriver`].
+    ///
+    /// Since CUDA 2.1; some options are newer.
+    #[doc(alias = "cuModuleLoadDataEx")]
+    pub fn from_ptx_with(context: &Context, ptx: &str, options: &JitOptions) -> Result<Self> {
+        Self::from_checked_ptx(context, &image::ptx(ptx)?, options)
     }
 
     /// Of text that begins as PTX does.
-    fn from_checked_ptx(context: &Context, ptx: &CStr) -> Result<Self> {
+    fn from_checked_ptx(context: &Context, ptx: &CStr, options: &JitOptions) -> Result<Self> {
         // SAFETY: the driver takes text that begins so for PTX, up to the NUL, and its compiler
         // checks the rest.
-        unsafe { Self::load(context, ptx.as_ptr().cast()) }
+        unsafe { Self::load(context, ptx.as_ptr().cast(), options) }
             .map_err(|error| jit::explain_ptx(error, ptx))
     }
 
@@ -98,26 +117,47 @@ impl Module {
     ///
     /// Since CUDA 2.1.
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_image_with(context, image, &JitOptions::default()) }
+    }
+
+    /// As [`from_image`](Self::from_image), with options for the PTX in a fatbin, and for which of
+    /// its images is taken.
+    ///
+    /// # Errors
+    /// As for [`from_image`](Self::from_image) and [`from_ptx_with`](Self::from_ptx_with).
+    ///
+    /// # Safety
+    /// As for [`from_image`](Self::from_image).
+    ///
+    /// Since CUDA 2.1; some options are newer.
+    #[doc(alias = "cuModuleLoadDataEx")]
+    pub unsafe fn from_image_with(
+        context: &Context,
+        image: &[u8],
+        options: &JitOptions,
+    ) -> Result<Self> {
         image::check(image)?;
         // SAFETY: the caller's promise.
-        unsafe { Self::load(context, image.as_ptr().cast()) }
+        unsafe { Self::load(context, image.as_ptr().cast(), options) }
     }
 
     /// # Safety
     /// `image` is a whole image, or text that ends with a NUL.
-    unsafe fn load(context: &Context, image: *const c_void) -> Result<Self> {
+    unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
         release::drain();
         let mut raw = std::ptr::null_mut();
-        let mut log = jit::Log::new();
-        let _current = context.enter()?;
-        let (keys, values) = log.options();
-        let count = jit::Log::COUNT;
-        // SAFETY: the caller's promise for the image; the options are `count` keys and values of
-        // the types that they want, they and what they point to in heap memory of `log`, which lives
-        // as long as the module is loaded, or can be used.
-        let done = unsafe { call!(cuModuleLoadDataEx(&raw mut raw, image, count, keys, values)) };
-        log.attach(done)?;
-        Ok(Self::own(raw, context, Hold::Owned, Some(log)))
+        let mut request = jit::Request::new(options)?;
+        let (count, keys, values) = request.options();
+        let done = {
+            let _current = context.enter()?;
+            // SAFETY: the caller's promise for the image; the options are `count` keys and values
+            // of the types that they want, they and what they point to in heap memory of `request`,
+            // which lives as long as the module is loaded, or can be used.
+            unsafe { call!(cuModuleLoadDataEx(&raw mut raw, image, count, keys, values)) }
+        };
+        request.attach(done)?;
+        Ok(Self::own(raw, context, Hold::Owned, Some(request)))
     }
 
     /// Takes over a module: it is unloaded with the last clone and the last kernel of it.
@@ -150,12 +190,17 @@ impl Module {
         Self::own(raw, context, Hold::Foreign(Box::new(owner)), None)
     }
 
-    fn own(raw: CUmodule, context: &Context, hold: Hold, log: Option<jit::Log>) -> Self {
+    fn own(raw: CUmodule, context: &Context, hold: Hold, request: Option<jit::Request>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 raw,
                 hold,
-                log,
+                log: request
+                    .as_ref()
+                    .map(jit::Request::info)
+                    .unwrap_or_default()
+                    .into(),
+                request,
                 context: context.clone(),
             }),
         }
@@ -171,6 +216,12 @@ impl Module {
     /// The driver's handle. It stays this object's: do not unload it.
     pub fn as_raw(&self) -> CUmodule {
         self.inner.raw
+    }
+
+    /// What the compiler wrote when it took the code, if that was
+    /// [asked for](JitOptions::info_log). It writes nothing about code in its cache.
+    pub fn log(&self) -> &str {
+        &self.inner.log
     }
 
     /// The context that the module is loaded into.

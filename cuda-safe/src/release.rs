@@ -31,8 +31,8 @@ use crate::report::{Report, count_leak, report};
 use crate::stream::refuse_inside;
 use core::ffi::c_void;
 use cuda_sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUlibrary, CUmemoryPool, CUmodule,
-    CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUlibrary, CUlinkState, CUmemoryPool,
+    CUmodule, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,6 +45,7 @@ pub(crate) enum Resource {
     Event(CUevent),
     Module(CUmodule),
     Library(CUlibrary),
+    Linker(CUlinkState),
     /// Of `cuMemAlloc`, used on a stream.
     Memory(CUdeviceptr, CUstream),
     /// Of a memory pool. (`cuMemFree` of it would not wait for kernels that use it.)
@@ -211,6 +212,7 @@ impl Resource {
             Self::Event(_) => ("an event", "cuEventDestroy_v2"),
             Self::Module(_) => ("a module", "cuModuleUnload"),
             Self::Library(_) => ("a library", "cuLibraryUnload"),
+            Self::Linker(_) => ("a linker", "cuLinkDestroy"),
             Self::Memory(..) => ("device memory", "cuMemFree_v2"),
             Self::OrderedMemory(..) => ("stream-ordered device memory", "cuMemFreeAsync"),
             Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
@@ -329,6 +331,8 @@ impl Resource {
             Self::Module(module) => unsafe { cuda_sys::cuModuleUnload(module) },
             // SAFETY: as said above; the driver waits for kernels of it.
             Self::Library(library) => unsafe { cuda_sys::cuLibraryUnload(library) },
+            // SAFETY: as said above; what it writes into is kept by its parent.
+            Self::Linker(linker) => unsafe { cuda_sys::cuLinkDestroy(linker) },
             // SAFETY: as said above; its stream, on which all of its uses were, is idle.
             Self::Memory(address, _) => unsafe { cuda_sys::cuMemFree_v2(address) },
             // SAFETY: as said above; the stream orders the free behind the uses of the memory,

@@ -9,10 +9,19 @@ pub(crate) const SMID: &str = include_str!("../kernels/smid.ptx");
 pub(crate) const SHARED: &str = include_str!("../kernels/shared.ptx");
 pub(crate) const MEET: &str = include_str!("../kernels/meet.ptx");
 pub(crate) const HOPPER: &str = include_str!("../kernels/hopper.ptx");
+pub(crate) const GLOBALS: &str = include_str!("../kernels/globals.ptx");
+pub(crate) const APPLY: &str = include_str!("../kernels/apply.ptx");
+pub(crate) const TWICE: &str = include_str!("../kernels/twice.ptx");
 
 /// A kernel of a module of its own.
 pub(crate) fn kernel<P: Params>(context: &Context, ptx: &str, name: &str) -> TypedKernel<P> {
-    let module = Module::from_ptx(context, ptx).expect("the test kernels");
+    kernel_of(
+        &Module::from_ptx(context, ptx).expect("the test kernels"),
+        name,
+    )
+}
+
+pub(crate) fn kernel_of<P: Params>(module: &Module, name: &str) -> TypedKernel<P> {
     let kernel = module.kernel(name).expect("is in the module");
     kernel.typed().expect("its parameters")
 }

@@ -5,11 +5,12 @@ use cuda_safe::CUresult;
 
 /// The functions that release something. `Drop` returns nothing; what fails is counted as leaked
 /// and told to the report hook.
-const RELEASES: [&str; 12] = [
+const RELEASES: [&str; 13] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",
     "cuLibraryUnload",
+    "cuLinkDestroy",
     "cuMemFree_v2",
     "cuMemFreeAsync",
     "cuMemFreeHost",

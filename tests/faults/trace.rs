@@ -45,6 +45,21 @@ impl Trace {
         done
     }
 
+    /// Calls a function of the driver, and after it only what is of drops.
+    pub(crate) fn drops_after<T>(&mut self, function: &str, f: impl FnOnce() -> T) -> T {
+        let start = calls_so_far();
+        let done = f();
+        let calls = cuda_sim::calls();
+        let its = calls[start..]
+            .iter()
+            .position(|call| call.function == function);
+        if let Some(place) = its {
+            self.spans
+                .push((Span::Drops, start + place + 1..calls.len()));
+        }
+        done
+    }
+
     /// Provokes an error whose text takes further calls: all but the first.
     pub(crate) fn provoke<T>(&mut self, f: impl FnOnce() -> T) -> T {
         let start = calls_so_far() + 1;

@@ -10,6 +10,7 @@ fn refusals() -> Vec<(Invalid, &'static [&'static str])> {
     let mut all = of_devices();
     all.extend(of_modules());
     all.extend(of_memory());
+    all.extend(of_options());
     all
 }
 
@@ -191,6 +192,51 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
                 value: 0xbad,
             },
             &["0xbad", "stream"],
+        ),
+    ]
+}
+
+fn of_options() -> Vec<(Invalid, &'static [&'static str])> {
+    vec![
+        (
+            Invalid::NoSuchGlobal {
+                name: "counter".to_owned(),
+            },
+            &["variable \"counter\""],
+        ),
+        (
+            Invalid::GlobalLayout {
+                name: "table".to_owned(),
+                size: 6,
+                address: 0x7000,
+                element: 4,
+                align: 2,
+            },
+            &["\"table\"", "6 bytes", "0x7000", "4 bytes", "to 2"],
+        ),
+        (
+            Invalid::JitOption {
+                option: "optimization_level",
+                given: "5".to_owned(),
+                possible: "0 to 4",
+            },
+            &["optimization_level is 5", "0 to 4"],
+        ),
+        (
+            Invalid::JitOptionNeedsNewerDriver {
+                option: "split_compile",
+                since: CudaVersion::new(13, 0),
+                driver: DRIVER,
+            },
+            &["split_compile", "13.0", "12.4"],
+        ),
+        (
+            Invalid::LaunchAttribute {
+                attribute: "cluster",
+                given: "[0, 1, 1]".to_owned(),
+                possible: "extents of at least 1",
+            },
+            &["cluster is [0, 1, 1]", "at least 1"],
         ),
     ]
 }

@@ -1,63 +1,377 @@
-//! The driver's compiler: its log, and what its errors mean.
+//! The driver's compiler: what it is told, what it writes, and what its errors mean.
 
 use super::image;
 use crate::driver;
 use crate::error::{CompileError, Error, Result};
+use crate::invalid::Invalid;
 use core::ffi::{CStr, c_void};
-use cuda_sys::{CUjit_option, CUresult};
+use cuda_sys::CudaVersion;
+use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_target, CUresult};
 
-/// Room for what the compiler writes about errors, and the options of the loading call that hand it
-/// over. Nothing says that the driver copies these, and it writes into the values as well (the size
-/// of what it wrote): so all of it is on the heap, and lives as long as the code is loaded.
-pub(super) struct Log {
-    text: Vec<u8>,
-    keys: Vec<CUjit_option>,
-    values: Vec<*mut c_void>,
+/// `CUjit_option`: what the driver's compiler and linker are told. The default is nothing but a
+/// log of errors, which always comes with one.
+///
+/// Most concern PTX; the driver passes over them where there is nothing to compile. Code that the
+/// driver has in its cache is not compiled again.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, JitOptions, Module};
+///
+/// # let ptx = "";
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let options = JitOptions {
+///     max_registers: Some(64),
+///     info_log: true,
+///     verbose: true,
+///     ..Default::default()
+/// };
+/// let module = Module::from_ptx_with(&context, ptx, &options)?;
+/// println!("{}", module.log());
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+///
+/// # What is not here
+/// - `GLOBAL_SYMBOL_NAMES`, `…_ADDRESSES`, `…_COUNT`: addresses that the code would use unseen.
+/// - `WALL_TIME`: take the time of the call.
+/// - `TARGET_FROM_CUCONTEXT`: so it is without [`target`](Self::target).
+/// - `LTO`, `FTZ`, `PREC_DIV`, `PREC_SQRT`, `FMA`, `REFERENCED_…`, `OPTIMIZE_UNUSED_…`: of a kind
+///   of input that ended with CUDA 12.0. `NEW_SM3X_OPT`, `FAST_COMPILE`: the driver's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct JitOptions {
+    /// Registers of a thread, at most.
+    pub max_registers: Option<u32>,
+    /// Threads of the blocks that the kernels will be launched with, at least: the compiler saves
+    /// registers for them. Not together with [`target`](Self::target).
+    pub threads_per_block: Option<u32>,
+    /// How hard to optimise, from 0 to 4; the driver takes 4.
+    pub optimization_level: Option<u32>,
+    /// The architecture to compile for, instead of the context's device.
+    pub target: Option<CUjit_target>,
+    /// Whether binaries or PTX come first where an image has both and no binary fits exactly. Not
+    /// for linkers.
+    pub fallback: Option<CUjit_fallback>,
+    /// Information for debuggers, which takes optimisation away.
+    pub debug_info: bool,
+    /// Lines of the source, for profilers.
+    pub line_info: bool,
+    /// How global loads are cached (`-dlcm`).
+    pub cache_mode: Option<CUjit_cacheMode>,
+    /// Code that does not depend on its address. Since CUDA 12.0.
+    pub position_independent: bool,
+    /// Blocks of a kernel that a multiprocessor is to run at a time, at least, where the text does
+    /// not say. Since CUDA 12.3.
+    pub min_blocks_per_sm: Option<u32>,
+    /// Threads of a block, at most, where the text does not say. Since CUDA 12.4.
+    pub max_threads_per_block: Option<u32>,
+    /// These limits count even where the text has its own. Since CUDA 12.4.
+    pub override_directives: bool,
+    /// How many threads may compile a module: 0 for as many as the machine runs at once. Since
+    /// CUDA 13.0.
+    pub split_compile: Option<u32>,
+    /// How many threads may load a binary: 0 for as many as the machine runs at once. Since
+    /// CUDA 13.1.
+    pub loader_threads: Option<u32>,
+    /// Keeps what the compiler writes about code that it takes: [`Module::log`](super::Module::log)
+    /// and [`Linked::log`](super::Linked::log). A [`Library`](super::Library) compiles later, and
+    /// has none.
+    pub info_log: bool,
+    /// Has the compiler write more.
+    pub verbose: bool,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
 }
 
-// SAFETY: the pointers are to memory of its own, and nothing is written or read through them here.
-unsafe impl Send for Log {}
-// SAFETY: as for Send.
-unsafe impl Sync for Log {}
+/// One option on its way to the driver.
+struct Entry {
+    name: &'static str,
+    key: Key,
+    value: usize,
+    /// What came after CUDA 11.7.
+    since: Option<(u16, u16)>,
+}
 
-impl Log {
-    /// The number of options.
-    pub(super) const COUNT: u32 = 2;
-    const SIZE: usize = 8192;
+impl JitOptions {
+    /// All that are set, but for the logs.
+    fn entries(&self) -> Result<Vec<Entry>> {
+        let Self {
+            max_registers,
+            threads_per_block,
+            optimization_level,
+            target,
+            fallback,
+            debug_info,
+            line_info,
+            cache_mode,
+            position_independent,
+            min_blocks_per_sm,
+            max_threads_per_block,
+            override_directives,
+            split_compile,
+            loader_threads,
+            info_log: _,
+            verbose,
+            _non_exhaustive: (),
+        } = *self;
+        let count = |number: Option<u32>| number.map(|number| (number, 1..=u32::MAX, "1 or more"));
+        let any = |number: Option<u32>| number.map(|number| (number, 0..=u32::MAX, ""));
+        let flag = |is_set: bool| any(is_set.then_some(1));
+        let level = optimization_level.map(|level| (level, 0..=4, "0 to 4"));
+        let rows = [
+            (
+                "max_registers",
+                Key::CU_JIT_MAX_REGISTERS,
+                count(max_registers),
+                None,
+            ),
+            (
+                "threads_per_block",
+                Key::CU_JIT_THREADS_PER_BLOCK,
+                count(threads_per_block),
+                None,
+            ),
+            (
+                "optimization_level",
+                Key::CU_JIT_OPTIMIZATION_LEVEL,
+                level,
+                None,
+            ),
+            (
+                "target",
+                Key::CU_JIT_TARGET,
+                any(target.map(|it| it.0)),
+                None,
+            ),
+            (
+                "fallback",
+                Key::CU_JIT_FALLBACK_STRATEGY,
+                any(fallback.map(|it| it.0)),
+                None,
+            ),
+            (
+                "debug_info",
+                Key::CU_JIT_GENERATE_DEBUG_INFO,
+                flag(debug_info),
+                None,
+            ),
+            (
+                "line_info",
+                Key::CU_JIT_GENERATE_LINE_INFO,
+                flag(line_info),
+                None,
+            ),
+            (
+                "cache_mode",
+                Key::CU_JIT_CACHE_MODE,
+                any(cache_mode.map(|it| it.0)),
+                None,
+            ),
+            (
+                "position_independent",
+                Key::CU_JIT_POSITION_INDEPENDENT_CODE,
+                flag(position_independent),
+                Some((12, 0)),
+            ),
+            (
+                "min_blocks_per_sm",
+                Key::CU_JIT_MIN_CTA_PER_SM,
+                count(min_blocks_per_sm),
+                Some((12, 3)),
+            ),
+            (
+                "max_threads_per_block",
+                Key::CU_JIT_MAX_THREADS_PER_BLOCK,
+                count(max_threads_per_block),
+                Some((12, 4)),
+            ),
+            (
+                "override_directives",
+                Key::CU_JIT_OVERRIDE_DIRECTIVE_VALUES,
+                flag(override_directives),
+                Some((12, 4)),
+            ),
+            (
+                "split_compile",
+                Key::CU_JIT_SPLIT_COMPILE,
+                any(split_compile),
+                Some((13, 0)),
+            ),
+            (
+                "loader_threads",
+                Key::CU_JIT_BINARY_LOADER_THREAD_COUNT,
+                any(loader_threads),
+                Some((13, 1)),
+            ),
+            ("verbose", Key::CU_JIT_LOG_VERBOSE, flag(verbose), None),
+        ];
+        if let (Some(_), Some(target)) = (threads_per_block, target) {
+            let possible = "set without threads_per_block only";
+            return Err(refused("target", format!("{target:?}"), possible));
+        }
+        let mut entries = Vec::new();
+        for (name, key, value, since) in rows {
+            let Some((number, range, possible)) = value else {
+                continue;
+            };
+            if !range.contains(&number) {
+                return Err(refused(name, number.to_string(), possible));
+            }
+            entries.push(Entry {
+                name,
+                key,
+                value: number as usize,
+                since,
+            });
+        }
+        Ok(entries)
+    }
+}
 
-    pub(super) fn new() -> Self {
-        let mut text = vec![0u8; Self::SIZE];
-        let keys = vec![
-            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
-            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-        ];
-        let values = vec![
-            text.as_mut_ptr().cast(),
-            // A number in the place of a pointer: the API's way.
-            std::ptr::without_provenance_mut(Self::SIZE),
-        ];
-        Self { text, keys, values }
+fn refused(option: &'static str, given: String, possible: &'static str) -> Error {
+    Invalid::JitOption {
+        option,
+        given,
+        possible,
+    }
+    .into()
+}
+
+/// What goes to the driver with code: options, and room for what the compiler writes.
+///
+/// The driver may come back to all of it as long as a library is loaded or a linker is there, so
+/// everything is on the heap, and goes with those.
+pub(super) struct Request {
+    keys: Vec<Key>,
+    values: Vec<*mut c_void>,
+    errors: Vec<u8>,
+    /// Empty unless it was asked for.
+    info: Vec<u8>,
+}
+
+// SAFETY: the pointers are to the memory of the other fields, which nobody changes but the driver,
+// in calls on the object that this belongs to.
+unsafe impl Send for Request {}
+// SAFETY: as above; what reads a log does so between such calls.
+unsafe impl Sync for Request {}
+
+impl Request {
+    const ROOM: usize = 8192;
+
+    /// # Errors
+    /// A value that an option cannot have, or an option that is newer than the driver.
+    pub(super) fn new(options: &JitOptions) -> Result<Self> {
+        let mut request = Self {
+            keys: Vec::new(),
+            values: Vec::new(),
+            errors: vec![0; Self::ROOM],
+            info: vec![0; if options.info_log { Self::ROOM } else { 0 }],
+        };
+        for entry in options.entries()? {
+            check_driver(&entry)?;
+            request.add(entry.key, entry.value);
+        }
+        let errors = request.errors.as_mut_ptr();
+        request.add_log(
+            [
+                Key::CU_JIT_ERROR_LOG_BUFFER,
+                Key::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            ],
+            errors,
+        );
+        if options.info_log {
+            let info = request.info.as_mut_ptr();
+            request.add_log(
+                [
+                    Key::CU_JIT_INFO_LOG_BUFFER,
+                    Key::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+                ],
+                info,
+            );
+        }
+        Ok(request)
     }
 
-    /// Keys and values for the loading call, in the memory of this.
-    pub(super) fn options(&mut self) -> (*mut CUjit_option, *mut *mut c_void) {
-        (self.keys.as_mut_ptr(), self.values.as_mut_ptr())
+    fn add(&mut self, key: Key, number: usize) {
+        self.keys.push(key);
+        // A number in the place of a pointer: the API's way.
+        self.values.push(std::ptr::without_provenance_mut(number));
     }
 
-    /// Adds the log to an error of the compiler.
+    fn add_log(&mut self, [buffer, size]: [Key; 2], start: *mut u8) {
+        self.keys.push(buffer);
+        self.values.push(start.cast());
+        self.add(size, Self::ROOM);
+    }
+
+    /// How many options there are, the keys, and the values.
+    pub(super) fn options(&mut self) -> (u32, *mut Key, *mut *mut c_void) {
+        let count = u32::try_from(self.keys.len()).unwrap_or(0);
+        (count, self.keys.as_mut_ptr(), self.values.as_mut_ptr())
+    }
+
+    /// What the compiler wrote about code that it took.
+    pub(super) fn info(&self) -> String {
+        text(&self.info)
+    }
+
+    fn all(&self) -> String {
+        let (errors, info) = (self.errors(), self.info());
+        match info.is_empty() {
+            true => errors,
+            false => format!("{errors}\n{info}").trim_start().to_owned(),
+        }
+    }
+
+    /// Adds what the compiler wrote to an error of it.
     pub(super) fn attach(&self, done: Result<()>) -> Result<()> {
+        self.attach_if(done, is_compile_error)
+    }
+
+    /// What the compiler wrote about errors up to now.
+    pub(super) fn errors(&self) -> String {
+        text(&self.errors)
+    }
+
+    /// As [`attach`](Self::attach), for a linker: whatever its code, it may have written why. (But
+    /// not `before`, about something else.)
+    pub(super) fn attach_new(&self, done: Result<()>, before: &str) -> Result<()> {
+        self.attach_if(done, |code| {
+            is_compile_error(code) || self.errors() != before
+        })
+    }
+
+    fn attach_if(&self, done: Result<()>, is_its: impl Fn(CUresult) -> bool) -> Result<()> {
         done.map_err(|error| match error {
-            Error::Driver(error) if is_compile_error(error.code) => {
-                let end = self.text.iter().position(|byte| *byte == 0);
-                let text = &self.text[..end.unwrap_or(self.text.len())];
-                Error::Compile(Box::new(CompileError {
-                    error,
-                    log: String::from_utf8_lossy(text).trim_end().to_owned(),
-                }))
+            Error::Driver(error) if is_its(error.code) => {
+                let log = self.all();
+                Error::Compile(Box::new(CompileError { error, log }))
             }
             other => other,
         })
     }
+}
+
+/// A log up to its NUL.
+fn text(log: &[u8]) -> String {
+    let end = log.iter().position(|byte| *byte == 0);
+    let text = &log[..end.unwrap_or(log.len())];
+    String::from_utf8_lossy(text).trim_end().to_owned()
+}
+
+/// An option that the driver does not know is refused here, with its name.
+fn check_driver(entry: &Entry) -> Result<()> {
+    let Some((major, minor)) = entry.since else {
+        return Ok(());
+    };
+    let (since, driver) = (CudaVersion::new(major, minor), driver::version()?);
+    if driver < since {
+        return Err(Invalid::JitOptionNeedsNewerDriver {
+            option: entry.name,
+            since,
+            driver,
+        }
+        .into());
+    }
+    Ok(())
 }
 
 pub(super) fn is_compile_error(code: CUresult) -> bool {

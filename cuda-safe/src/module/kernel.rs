@@ -26,7 +26,8 @@ struct Inner {
     context: Context,
 }
 
-/// What the kernel is part of.
+/// What a kernel or variable is part of.
+#[derive(Clone)]
 pub(super) enum Code {
     Module(#[allow(dead_code, reason = "held, not read")] Module),
     Library(#[allow(dead_code, reason = "held, not read")] Library),

@@ -1,6 +1,7 @@
 //! Libraries: code that is loaded once and used in any context.
 
-use super::{Kernel, Module, explain_missing, image, jit, owned_string};
+use super::jit::{self, JitOptions, Request};
+use super::{Kernel, Module, explain_missing, image, owned_string};
 use crate::call::call;
 use crate::context::Context;
 use crate::driver;
@@ -33,11 +34,11 @@ struct Inner {
 /// What the driver may come back to as long as the library is loaded.
 struct Code {
     /// PTX is compiled when a context first needs it, and its errors are found then.
-    ptx: Option<CString>,
+    ptx: Option<(CString, JitOptions)>,
     /// Given to the driver for the compiler's log; it may write there at any later time, so it is
     /// never read once the library is loaded.
     #[allow(dead_code, reason = "held for the driver")]
-    log: Option<jit::Log>,
+    request: Option<Request>,
 }
 
 // SAFETY: the driver lets any thread use a library.
@@ -57,12 +58,27 @@ impl Library {
     #[doc(alias = "cuLibraryLoadData")]
     #[doc(alias = "cuLibraryUnload")]
     pub fn from_ptx(ptx: &str) -> Result<Self> {
+        Self::from_ptx_with(ptx, &JitOptions::default())
+    }
+
+    /// As [`from_ptx`](Self::from_ptx), with options for the compiler. (Its
+    /// [log](JitOptions::info_log) is not kept: it is written when a context needs the code.)
+    ///
+    /// # Errors
+    /// As for [`from_ptx`](Self::from_ptx) and [`Module::from_ptx_with`].
+    ///
+    /// Since CUDA 12.0; some options are newer.
+    #[doc(alias = "cuLibraryLoadData")]
+    pub fn from_ptx_with(ptx: &str, options: &JitOptions) -> Result<Self> {
         let text = image::ptx(ptx)?;
         let code = text.as_ptr().cast();
         // SAFETY: the driver takes text that begins so for PTX, up to the NUL, and its compiler
         // checks the rest.
-        match unsafe { Self::load(code) } {
-            Ok((raw, log)) => Ok(Self::own(raw, Hold::Owned, Some(text), Some(log))),
+        match unsafe { Self::load(code, options) } {
+            Ok((raw, request)) => {
+                let ptx = Some((text, *options));
+                Ok(Self::own(raw, Hold::Owned, ptx, Some(request)))
+            }
             Err(error) => Err(jit::explain_ptx(error, &text)),
         }
     }
@@ -77,43 +93,63 @@ impl Library {
     ///
     /// Since CUDA 12.0.
     pub unsafe fn from_image(image: &[u8]) -> Result<Self> {
-        image::check(image)?;
         // SAFETY: the caller's promise.
-        let (raw, log) = unsafe { Self::load(image.as_ptr().cast()) }?;
-        Ok(Self::own(raw, Hold::Owned, None, Some(log)))
+        unsafe { Self::from_image_with(image, &JitOptions::default()) }
     }
 
-    /// The library, and the log that has to live as long as it is loaded.
+    /// As [`from_image`](Self::from_image), with options for the PTX in a fatbin, and for which of
+    /// its images is taken.
+    ///
+    /// # Errors
+    /// As for [`Module::from_image_with`].
+    ///
+    /// # Safety
+    /// As for [`from_image`](Self::from_image).
+    ///
+    /// Since CUDA 12.0; some options are newer.
+    #[doc(alias = "cuLibraryLoadData")]
+    pub unsafe fn from_image_with(image: &[u8], options: &JitOptions) -> Result<Self> {
+        image::check(image)?;
+        // SAFETY: the caller's promise.
+        let (raw, request) = unsafe { Self::load(image.as_ptr().cast(), options) }?;
+        Ok(Self::own(raw, Hold::Owned, None, Some(request)))
+    }
+
+    /// The library, and the request that has to live as long as it is loaded.
     ///
     /// # Safety
     /// `code` is a whole image, or text that ends with a NUL.
-    unsafe fn load(code: *const c_void) -> Result<(CUlibrary, jit::Log)> {
+    unsafe fn load(code: *const c_void, options: &JitOptions) -> Result<(CUlibrary, Request)> {
         driver::init()?;
         release::drain();
         let mut raw = std::ptr::null_mut();
         let library = &raw mut raw;
-        let mut log = jit::Log::new();
-        let (keys, values) = log.options();
-        let count = jit::Log::COUNT;
+        let mut request = Request::new(options)?;
+        let (count, keys, values) = request.options();
         let none = std::ptr::null_mut();
         let options = std::ptr::null_mut();
         // SAFETY: the caller's promise for the code, which the driver copies; the options are
-        // `count` keys and values of the types that they want, they and what they point to in heap
-        // memory of `log`, which lives as long as the library is loaded; there are no library options.
+        // `count` keys and values of the types that they want, and all of that is heap memory of
+        // `request`, which lives as long as the library is loaded; there are no library options.
         let done = unsafe {
             call!(cuLibraryLoadData(
                 library, code, keys, values, count, options, none, 0
             ))
         };
-        log.attach(done)?;
-        Ok((raw, log))
+        request.attach(done)?;
+        Ok((raw, request))
     }
 
-    fn own(raw: CUlibrary, hold: Hold, ptx: Option<CString>, log: Option<jit::Log>) -> Self {
+    fn own(
+        raw: CUlibrary,
+        hold: Hold,
+        ptx: Option<(CString, JitOptions)>,
+        request: Option<Request>,
+    ) -> Self {
         // Other code may have started the driver: from here on a fork is noticed. Why it cannot be
         // started, the first call of the library says.
         let _ = driver::init();
-        let code = Arc::new(Code { ptx, log });
+        let code = Arc::new(Code { ptx, request });
         Self {
             inner: Arc::new(Inner { raw, hold, code }),
         }
@@ -188,10 +224,10 @@ impl Library {
     }
 
     /// The compiler's log for PTX that it refused only now: compiled once more, as a module.
-    fn explain_compilation(&self, context: &Context, error: Error) -> Error {
+    pub(super) fn explain_compilation(&self, context: &Context, error: Error) -> Error {
         match (&self.inner.code.ptx, error.code()) {
-            (Some(ptx), Some(code)) if jit::is_compile_error(code) => {
-                match Module::from_checked_ptx(context, ptx) {
+            (Some((ptx, options)), Some(code)) if jit::is_compile_error(code) => {
+                match Module::from_checked_ptx(context, ptx, options) {
                     Err(explained) => explained,
                     Ok(_) => error,
                 }

@@ -12,6 +12,7 @@ mod green;
 mod kernel;
 mod kinds;
 mod launch;
+mod linker;
 mod memory;
 mod module;
 mod raw;
@@ -25,6 +26,9 @@ const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const SMID: &str = include_str!("../../kernels/smid.ptx");
 const SHARED: &str = include_str!("../../kernels/shared.ptx");
 const HOPPER: &str = include_str!("../../kernels/hopper.ptx");
+const GLOBALS: &str = include_str!("../../kernels/globals.ptx");
+const APPLY: &str = include_str!("../../kernels/apply.ptx");
+const TWICE: &str = include_str!("../../kernels/twice.ptx");
 
 const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
     Scenario {
@@ -63,6 +67,9 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("pointers", kinds::pointers),
     scenario("module", module::module),
     scenario("library", module::library),
+    scenario("compiler", linker::options),
+    scenario("linker", linker::linker),
+    scenario("globals", module::globals),
     scenario("kernel", kernel::attributes),
     scenario("occupancy", kernel::occupancy),
     scenario("launch", launch::run),

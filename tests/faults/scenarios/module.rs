@@ -1,8 +1,8 @@
 //! Modules and libraries.
 
-use super::{SMID, VECTOR, expect, if_there_is, invalid, primary};
+use super::{GLOBALS, SMID, VECTOR, expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{Context, ContextFlags, Error, Invalid, Library, Module, Result};
+use cuda_safe::{Context, ContextFlags, Error, Invalid, LaunchConfig, Library, Module, Result};
 
 fn no_such_kernel(error: &Error) -> bool {
     invalid(|why| matches!(why, Invalid::NoSuchKernel { .. }))(error)
@@ -61,6 +61,45 @@ pub(super) fn library(trace: &mut Trace) -> Result<()> {
     trace.drop((library, other));
     if_there_is(elsewhere.parameters())?;
     if_there_is(add.parameters())?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+fn no_such_global(error: &Error) -> bool {
+    invalid(|why| matches!(why, Invalid::NoSuchGlobal { .. }))(error)
+}
+
+pub(super) fn globals(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let module = Module::from_ptx(&context, GLOBALS)?;
+    let bump = module.kernel("bump")?.typed::<(u32,)>()?;
+    let counter = module.global("counter")?;
+    expect(module.global("nowhere"), no_such_global)?;
+    // SAFETY: only this stream's work uses the variable.
+    let mut value = unsafe { counter.buffer::<u32>(&stream) }?;
+    value.copy_from_slice(&[7])?;
+    trace.drop((module, counter));
+    // SAFETY: as above.
+    unsafe { bump.launch(&stream, LaunchConfig::linear(1, 1), (2,)) }?;
+    trace.drop(bump);
+    assert_eq!(value.to_vec()?, [9]);
+    // The last to hold the module.
+    trace.drop(value);
+
+    let library = Library::from_ptx(GLOBALS)?;
+    let everywhere = library.managed(&context, "everywhere")?;
+    let factors = library.global(&context, "factors")?;
+    expect(library.global(&context, "nowhere"), no_such_global)?;
+    let of_wrong = Library::from_ptx(&wrong()).and_then(|its| its.global(&context, "factors"));
+    expect(of_wrong, |error| {
+        error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX)
+    })?;
+    trace.drop((library, context));
+    assert_eq!(everywhere.size_bytes(), 4);
+    // SAFETY: nobody else uses the variable.
+    let all = unsafe { factors.buffer::<f32>(&stream) }?;
+    assert_eq!(all.to_vec()?, [1.0, 2.0, 3.0, 4.0]);
     trace.drops_from_here();
     Ok(())
 }
