@@ -317,6 +317,7 @@ impl List {
         let Some((attribute, since)) = self.newest else {
             return Ok(());
         };
+        // Known from when it was opened, so that this is no call of it.
         let driver = driver::version()?;
         if driver < since {
             return Err(Invalid::UnknownAttribute {

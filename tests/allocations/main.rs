@@ -1,0 +1,191 @@
+//! A launch allocates nothing, and is one call of the driver, however many attributes it has.
+//!
+//! The driver here is a few functions that succeed: what is counted is the safe layer's own.
+
+use core::ffi::{CStr, c_int, c_void};
+use cuda_safe::sys::{
+    CUaccessProperty, CUcontext, CUfunction, CUlaunchConfig, CUmodule, CUresult, CUstream,
+};
+use cuda_safe::{AccessPolicyWindow, ProgrammaticEvent, TypedKernel, Value};
+use cuda_safe::{Context, DeviceBuffer, Event, LaunchAttributes, LaunchConfig, Module, Stream};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr::without_provenance_mut;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+struct Counting;
+
+thread_local! {
+    /// Of this thread: others belong to the test harness.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // At the end of a thread nobody looks any more.
+    let _ = ALLOCATIONS.try_with(|all| all.set(all.get() + 1));
+}
+
+// SAFETY: the system's allocator does all of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(start, layout) }
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(start, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Calls of the driver.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+/// The attributes of the last launch.
+static ATTRIBUTES: AtomicU32 = AtomicU32::new(0);
+
+fn called() -> CUresult {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    CUresult::CUDA_SUCCESS
+}
+
+/// Whatever is not below: it writes nothing, so that its outputs stay zeros. (The caller clears the
+/// arguments off the stack on every 64-bit target, so that any number of them will do.)
+unsafe extern "C" fn succeed() -> CUresult {
+    called()
+}
+
+/// Not counted: of a real driver this is known from when it was opened.
+unsafe extern "C" fn version(number: *mut c_int) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { number.write(13050) };
+    CUresult::CUDA_SUCCESS
+}
+
+unsafe extern "C" fn parameter_count(_: CUfunction, count: *mut usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { count.write(4) };
+    called()
+}
+
+unsafe extern "C" fn parameter(
+    _: CUfunction,
+    index: usize,
+    _: *mut usize,
+    size: *mut usize,
+) -> CUresult {
+    let sizes = [8, 8, 4, 12];
+    // SAFETY: the caller's promise.
+    unsafe { size.write(sizes[index]) };
+    called()
+}
+
+unsafe extern "C" fn launch(
+    config: *const CUlaunchConfig,
+    _: CUfunction,
+    _: *mut *mut c_void,
+    _: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    let count = unsafe { &raw const (*config).numAttrs };
+    // SAFETY: as above.
+    ATTRIBUTES.store(unsafe { count.read() }, Ordering::Relaxed);
+    called()
+}
+
+fn find(name: &CStr) -> *const c_void {
+    match name.to_bytes() {
+        b"cuDriverGetVersion" => version as *const c_void,
+        b"cuFuncGetParamCount" => parameter_count as *const c_void,
+        b"cuFuncGetParamInfo" => parameter as *const c_void,
+        b"cuLaunchKernelEx" => launch as *const c_void,
+        _ => succeed as *const c_void,
+    }
+}
+
+/// Allocations and calls of `f`.
+fn counted(f: impl FnOnce()) -> (u64, u64) {
+    let before = (ALLOCATIONS.get(), CALLS.load(Ordering::Relaxed));
+    f();
+    let after = (ALLOCATIONS.get(), CALLS.load(Ordering::Relaxed));
+    (after.0 - before.0, after.1 - before.1)
+}
+
+type Kernel = TypedKernel<(&'static [f32], &'static mut [f32], u32, Value<[u32; 3]>)>;
+
+#[test]
+fn a_launch_allocates_nothing_and_is_one_call() {
+    // SAFETY: the functions keep the rules that this test needs, for the process.
+    unsafe { cuda_safe::sys::install(find) }.expect("nothing was called before");
+    let raw: CUcontext = without_provenance_mut(0x1000);
+    // SAFETY: this driver looks at no handle.
+    let context = unsafe { Context::borrow_raw(raw) }.expect("a context");
+    let raw: CUstream = without_provenance_mut(0x2000);
+    // SAFETY: as above.
+    let stream = unsafe { Stream::borrow_raw(raw, &context) }.expect("a stream");
+    let raw: CUmodule = without_provenance_mut(0x3000);
+    // SAFETY: as above.
+    let module = unsafe { Module::borrow_raw(raw, &context) };
+    // SAFETY: as above.
+    let event = unsafe { Event::borrow_raw(without_provenance_mut(0x4000), &context) };
+    let kernel: Kernel = module
+        .kernel("any")
+        .and_then(|kernel| kernel.typed())
+        .expect("a kernel");
+    // SAFETY: this driver follows no address.
+    let from = unsafe { DeviceBuffer::<f32>::borrow_raw(0x5000, 8, &stream) };
+    // SAFETY: as above.
+    let mut to = unsafe { DeviceBuffer::<f32>::borrow_raw(0x6000, 8, &stream) };
+    let config = LaunchConfig::linear(1, 32);
+    let window = AccessPolicyWindow {
+        address: from.as_raw(),
+        bytes: from.size_bytes(),
+        hit_ratio: 1.0,
+        hit: CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING,
+        miss: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
+    };
+    let attributes = LaunchAttributes {
+        cooperative: true,
+        cluster: Some([1, 1, 1]),
+        programmatic_serialization: true,
+        programmatic_event: Some(ProgrammaticEvent {
+            event: &event,
+            at_block_start: true,
+        }),
+        completion_event: Some(&event),
+        priority: Some(-1),
+        access_policy: Some(window),
+        carveout: Some(30),
+        nvlink_centric: true,
+        ..Default::default()
+    };
+    let mut plain = || {
+        let arguments = (&from, &mut to, 8, Value([1, 2, 3]));
+        // SAFETY: nothing runs.
+        unsafe { kernel.launch(&stream, config, arguments) }.expect("a launch");
+    };
+    // The first finds the function.
+    plain();
+    let hundred = counted(|| (0..100).for_each(|_| plain()));
+    assert_eq!(hundred, (0, 100));
+
+    let mut with = || {
+        let arguments = (&from, &mut to, 8, Value([1, 2, 3]));
+        // SAFETY: nothing runs.
+        unsafe { kernel.launch_with(&stream, config, &attributes, arguments) }.expect("a launch");
+    };
+    // As above.
+    with();
+    let hundred = counted(|| (0..100).for_each(|_| with()));
+    assert_eq!(hundred, (0, 100));
+    assert_eq!(ATTRIBUTES.load(Ordering::Relaxed), 9);
+}
