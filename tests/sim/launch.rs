@@ -1,9 +1,12 @@
-//! Launches that every GPU refuses.
+//! Launches that every GPU refuses, and those that some do.
 
 use crate::on;
 use core::ffi::c_void;
-use cuda_safe::sys::{CUresult, cuLaunchKernel};
-use cuda_safe::{LaunchConfig, Module};
+use cuda_safe::sys::{
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUresult,
+    cuLaunchKernel, cuLaunchKernelEx,
+};
+use cuda_safe::{Context, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, kernel_attribute};
 use cuda_sim::Profile;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
@@ -55,5 +58,180 @@ fn a_kernel_that_reads_more_than_can_be_counted_is_an_illegal_address() {
         unsafe { scale.launch(stream, config, (&mut x, 1, 1, 1)) }.expect("given");
         assert!(stream.synchronize().expect_err("too much").is_fatal());
         crate::planted::found("go past the end");
+    });
+}
+
+/// What the driver answers to a launch with one attribute of that number, all zeros.
+fn with_attribute(context: &Context, id: u32) -> CUresult {
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
+    let kernel = module.kernel("nothing").expect("is there");
+    let mut attribute = CUlaunchAttribute {
+        id: CUlaunchAttributeID(id),
+        pad: [0; 4],
+        value: CUlaunchAttributeValue { pad: [0; 64] },
+    };
+    let config = CUlaunchConfig {
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: stream.as_raw(),
+        attrs: &raw mut attribute,
+        numAttrs: 1,
+    };
+    let none: *mut *mut c_void = std::ptr::null_mut();
+    // SAFETY: the kernel takes nothing and does nothing; there is one attribute.
+    let code = unsafe { cuLaunchKernelEx(&raw const config, kernel.as_raw(), none, none) };
+    stream.synchronize().expect("a wait");
+    code
+}
+
+/// `knows` and `knows_not` are ids of attributes whose zeros are a value.
+#[track_caller]
+fn newest(profile: &str, knows: u32, knows_not: u32) {
+    on(profile.parse().expect("a profile"), |context| {
+        assert!(with_attribute(&context, knows).is_success());
+        // The last of these is an attribute of streams only.
+        for id in [knows_not, 3] {
+            let code = with_attribute(&context, id);
+            assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+    });
+}
+
+#[test]
+fn a_driver_of_11_8_knows_no_memory_domains() {
+    newest("h200@11.8", 8, 9);
+}
+
+#[test]
+fn a_driver_of_12_6_knows_the_carveout_and_no_preferred_clusters() {
+    newest("h200@12.6", 14, 11);
+}
+
+#[test]
+fn a_driver_of_13_5_knows_the_shared_memory_mode() {
+    newest("h200@13.5", 18, 19);
+}
+
+const HOPPER: &str = include_str!("../kernels/hopper.ptx");
+
+#[test]
+fn clusters_are_as_large_as_the_kernel_is_set_to() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");
+        let ranks = module.kernel("cluster_ranks").expect("is there");
+        let ranks = ranks.typed::<(&mut [u32],)>().expect("its parameters");
+        let mut out = DeviceBuffer::<u32>::zeroed(&stream, 32).expect("memory");
+        let mut launch = |size| {
+            let attributes = LaunchAttributes {
+                cluster: Some([size, 1, 1]),
+                ..Default::default()
+            };
+            let config = LaunchConfig::linear(32, 32);
+            // SAFETY: the kernel writes an element for each of 32 blocks.
+            unsafe { ranks.launch_with(&stream, config, &attributes, (&mut out,)) }.is_ok()
+        };
+        assert!(launch(8) && !launch(16) && !launch(3));
+        let larger = kernel_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+        let set = ranks.kernel().set_attribute(larger, true);
+        set.expect("clusters may be larger");
+        assert!(launch(16) && !launch(32));
+        // What is required is the size, whether a launch names it or not.
+        for (attribute, extent) in [
+            (kernel_attribute::REQUIRED_CLUSTER_WIDTH, 4),
+            (kernel_attribute::REQUIRED_CLUSTER_HEIGHT, 1),
+            (kernel_attribute::REQUIRED_CLUSTER_DEPTH, 1),
+        ] {
+            let set = ranks.kernel().set_attribute(attribute, extent);
+            set.expect("a size");
+        }
+        assert!(launch(4) && !launch(8));
+        let config = LaunchConfig::linear(32, 32);
+        // SAFETY: as above.
+        unsafe { ranks.launch(&stream, config, (&mut out,)) }.expect("clusters of 4");
+        let ranks = out.to_vec().expect("a copy");
+        assert_eq!(
+            ranks[..5],
+            [0x4_0000, 0x4_0001, 0x4_0002, 0x4_0003, 0x4_0000]
+        );
+    });
+}
+
+#[test]
+fn devices_before_9_0_have_no_clusters() {
+    on(Profile::a100(), |context| {
+        let stream = context.stream().expect("a stream");
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let nothing = module.kernel("nothing").expect("is there");
+        let nothing = nothing.typed::<()>().expect("its parameters");
+        let attributes = LaunchAttributes {
+            cluster: Some([2, 1, 1]),
+            ..Default::default()
+        };
+        let config = LaunchConfig::linear(2, 32);
+        // SAFETY: the kernel does nothing.
+        let refused = unsafe { nothing.launch_with(&stream, config, &attributes, ()) };
+        let code = refused.expect_err("no clusters").code();
+        assert_eq!(code, Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+    });
+}
+
+#[test]
+fn an_event_of_a_launch_is_reached_behind_its_kernel() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let scale = module.kernel("scale").expect("is there");
+        let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
+        let scale = scale.expect("its parameters");
+        let mut x = DeviceBuffer::from_slice(&stream, &[1; 4]).expect("a copy");
+        let event = context.event().expect("an event");
+        let attributes = LaunchAttributes {
+            completion_event: Some(&event),
+            ..Default::default()
+        };
+        let config = LaunchConfig::linear(1, 4);
+        // SAFETY: the kernel touches 4 elements, as many as there are.
+        unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 2, 1, 4)) }
+            .expect("a launch");
+        assert!(!event.is_done().expect("an answer"), "nobody waited yet");
+        event.synchronize().expect("a wait");
+        assert_eq!(x.to_vec().expect("a copy"), [3; 4]);
+    });
+}
+
+#[test]
+fn a_cooperative_launch_in_a_green_context_has_its_multiprocessors_only() {
+    use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+    on(Profile::h200(), |context| {
+        let device = context.device();
+        let split = SmResource::of_device(&device).expect("its SMs");
+        let split = split.split_by_count(SplitByCount {
+            min: 16,
+            max_groups: Some(1),
+            ..Default::default()
+        });
+        let green = GreenContext::new(split.expect("a split").groups).expect("a partition");
+        let stream = green.stream().expect("a stream");
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let nothing = module.kernel("nothing").expect("is there");
+        let nothing = nothing.typed::<()>().expect("its parameters");
+        let cooperative = LaunchAttributes {
+            cooperative: true,
+            ..Default::default()
+        };
+        for (blocks, fits) in [(2 * 16, true), (2 * 16 + 1, false)] {
+            let config = LaunchConfig::linear(blocks, 1024);
+            // SAFETY: the kernel does nothing.
+            let launched = unsafe { nothing.launch_with(&stream, config, &cooperative, ()) };
+            assert_eq!(launched.is_ok(), fits, "{blocks}: {launched:?}");
+        }
+        stream.synchronize().expect("a wait");
     });
 }

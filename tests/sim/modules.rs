@@ -1,8 +1,8 @@
 //! PTX and images: what the driver reads of them.
 
 use crate::{common, context, on, start};
-use cuda_safe::sys::{CUresult, cuCtxDestroy_v2, cuFuncGetName};
-use cuda_safe::{Context, ContextFlags, Error, Module};
+use cuda_safe::sys::{CUresult, cuCtxDestroy_v2, cuFuncGetName, cuLinkDestroy, cuMemFree_v2};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Linker, Module};
 use cuda_sim::Profile;
 
 fn text(version: &str, params: &str, body: &str) -> String {
@@ -121,5 +121,64 @@ fn kernels_end_with_the_context_of_their_module() {
         let code = unsafe { cuFuncGetName(&raw mut name, kernel.as_raw()) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
         crate::planted::found("a kernel is used after its module was unloaded");
+    });
+}
+
+const GLOBALS: &str = include_str!("../kernels/globals.ptx");
+
+#[test]
+fn a_variable_is_not_the_programs_to_free() {
+    crate::planted::planted(|context, _| {
+        let module = Module::from_ptx(context, GLOBALS).expect("the test kernels");
+        let counter = module.global("counter").expect("is there");
+        // SAFETY: it is not, which is what this shows.
+        let code = unsafe { cuMemFree_v2(counter.as_raw()) };
+        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+        crate::planted::found("cuMemFree of a variable");
+    });
+}
+
+#[test]
+fn variables_go_with_their_module() {
+    crate::planted::planted(|context, stream| {
+        let module = Module::from_ptx(context, GLOBALS).expect("the test kernels");
+        let address = module.global("counter").expect("is there").as_raw();
+        drop(module);
+        // SAFETY: it is not: the variable is gone.
+        let stale = unsafe { DeviceBuffer::<u32>::borrow_raw(address, 1, stream) };
+        stale.to_vec().expect_err("gone");
+        crate::planted::found("nobody's");
+    });
+}
+
+#[test]
+fn a_linker_that_is_destroyed_twice_is_a_mistake() {
+    crate::planted::planted(|context, _| {
+        let linker = Linker::new(context).expect("a linker");
+        // SAFETY: it is not: the object still has it.
+        assert!(unsafe { cuLinkDestroy(linker.as_raw()) }.is_success());
+        drop(linker);
+        crate::planted::found("a linker is used after it was destroyed");
+    });
+}
+
+#[test]
+fn each_link_makes_an_image_of_its_own() {
+    on(Profile::h200(), |context| {
+        let link = |text: &str| {
+            let mut linker = Linker::new(&context).expect("a linker");
+            linker.add_ptx("text", text).expect("PTX");
+            linker.complete().expect("nothing is missing")
+        };
+        let (one, two) = (link(GLOBALS), link(include_str!("../kernels/vector.ptx")));
+        assert_ne!(one.bytes(), two.bytes());
+        let load = |linked| Module::from_linked(&context, linked).expect("the driver's own");
+        load(&one).kernel("bump").expect("of the first");
+        load(&two).kernel("add").expect("of the second");
+        // What was saved is loaded again.
+        let saved = one.bytes().to_vec();
+        // SAFETY: the driver made it.
+        let again = unsafe { Module::from_image(&context, &saved) };
+        again.expect("the same").global("counter").expect("there");
     });
 }
