@@ -29,8 +29,8 @@
 //! [`testing`] is a page on testing one's own crate with it.
 //!
 //! # What it is not
-//! Not an emulator: PTX is read for its kernels' names and parameters, and not run. A kernel is a
-//! [function on the host](kernel) that is registered under its name. No timing. A function that
+//! Not an emulator: PTX is read for its variables and its kernels' names, parameters and limits, and
+//! not run. A kernel is a [function on the host](kernel) that is registered under its name. No timing. A function that
 //! `cuda-safe` does not call answers `CUDA_ERROR_NOT_SUPPORTED`.
 
 mod account;

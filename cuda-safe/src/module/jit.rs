@@ -59,7 +59,8 @@ pub struct JitOptions {
     /// Code that does not depend on its address. Since CUDA 12.0.
     pub position_independent: bool,
     /// Blocks of a kernel that a multiprocessor is to run at a time, at least, where the text does
-    /// not say. Since CUDA 12.3.
+    /// not say: a hint, which wants [`max_threads_per_block`](Self::max_threads_per_block) as well
+    /// and is passed over with the two limits at the top. Since CUDA 12.3.
     pub min_blocks_per_sm: Option<u32>,
     /// Threads of a block, at most, where the text does not say. Since CUDA 12.4.
     pub max_threads_per_block: Option<u32>,
