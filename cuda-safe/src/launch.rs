@@ -3,6 +3,7 @@
 mod attributes;
 mod params;
 
+pub(crate) use attributes::List;
 pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
 pub use params::{Argument, Arguments, Param, Params, Value};
 
@@ -144,7 +145,8 @@ impl Kernel {
     ) -> Result<()> {
         config.check()?;
         same_context("the kernel", self.context(), stream.context())?;
-        let mut list = attributes.list(stream.context())?;
+        let mut list = List::new();
+        attributes.fill(&mut list, stream.context())?;
         let config = list.config(config, stream.as_raw());
         let (config, none) = (&raw const config, std::ptr::null_mut());
         let arguments = arguments.as_mut_ptr();

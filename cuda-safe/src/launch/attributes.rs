@@ -14,6 +14,7 @@ use cuda_sys::{
     CUlaunchAttributeValue, CUlaunchConfig, CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap,
     CUsharedMemoryMode, CUstream, CudaVersion,
 };
+use std::mem::MaybeUninit;
 
 /// `CUlaunchAttribute`: what a launch can be told beside its shape. The default is a plain launch.
 ///
@@ -125,24 +126,26 @@ pub struct AccessPolicyWindow {
     pub miss: CUaccessProperty,
 }
 
-/// How many attributes a launch has at most: the rows of [`LaunchAttributes::list`].
+/// How many attributes a launch has at most: the rows of [`LaunchAttributes::fill`].
 const ROOM: usize = 15;
 
-/// Attributes as the driver takes them.
+/// Attributes as the driver takes them. It is filled where it lies: a kilobyte is not to be moved,
+/// or set to zeros, for two attributes.
 pub(crate) struct List {
-    attributes: [CUlaunchAttribute; ROOM],
+    attributes: [MaybeUninit<CUlaunchAttribute>; ROOM],
+    /// The first so many are there.
     count: u32,
     /// What of them is newest, and since when.
     newest: Option<(&'static str, CudaVersion)>,
 }
 
 impl LaunchAttributes<'_> {
-    /// The attributes for a launch in `context`.
+    /// Puts the attributes for a launch in `context` into an empty list.
     ///
     /// # Errors
     /// An event of another context; [`Invalid::LaunchAttribute`]; an attribute that is newer than
     /// the driver, which it might ignore.
-    pub(crate) fn list(&self, context: &Context) -> Result<List> {
+    pub(crate) fn fill(&self, list: &mut List, context: &Context) -> Result<()> {
         let Self {
             cooperative,
             cluster,
@@ -161,7 +164,6 @@ impl LaunchAttributes<'_> {
             nvlink_centric,
             _non_exhaustive: (),
         } = *self;
-        let mut list = List::new();
         if cooperative {
             let id = Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
             list.add("cooperative", id, None, |value| value.cooperative = 1);
@@ -270,20 +272,15 @@ impl LaunchAttributes<'_> {
                 value.nvlinkUtilCentricScheduling = 1;
             });
         }
-        list.check_driver()?;
-        Ok(list)
+        list.check_driver()
     }
 }
 
 impl List {
-    fn new() -> Self {
-        let none = CUlaunchAttribute {
-            id: Id::CU_LAUNCH_ATTRIBUTE_IGNORE,
-            pad: [0; 4],
-            value: CUlaunchAttributeValue { pad: [0; 64] },
-        };
+    #[inline]
+    pub(crate) fn new() -> Self {
         Self {
-            attributes: [none; ROOM],
+            attributes: [const { MaybeUninit::uninit() }; ROOM],
             count: 0,
             newest: None,
         }
@@ -299,11 +296,16 @@ impl List {
         set: impl FnOnce(&mut CUlaunchAttributeValue),
     ) {
         // There is a place for each that there is.
-        let Some(attribute) = self.attributes.get_mut(self.count as usize) else {
+        let Some(place) = self.attributes.get_mut(self.count as usize) else {
             return;
         };
-        attribute.id = id;
-        set(&mut attribute.value);
+        let mut value = CUlaunchAttributeValue { pad: [0; 64] };
+        set(&mut value);
+        place.write(CUlaunchAttribute {
+            id,
+            pad: [0; 4],
+            value,
+        });
         self.count += 1;
         if let Some((major, minor)) = since {
             let since = CudaVersion::new(major, minor);
@@ -343,7 +345,7 @@ impl List {
             blockDimZ: block_z,
             sharedMemBytes: config.shared_bytes,
             hStream: stream,
-            attrs: self.attributes.as_mut_ptr(),
+            attrs: self.attributes.as_mut_ptr().cast(),
             numAttrs: self.count,
         }
     }

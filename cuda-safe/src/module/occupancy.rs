@@ -4,7 +4,7 @@ use super::{Kernel, kernel_attribute};
 use crate::call::call;
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
-use crate::launch::{LaunchAttributes, LaunchConfig};
+use crate::launch::{LaunchAttributes, LaunchConfig, List};
 use cuda_sys::{CUlaunchConfig, CUoccupancy_flags};
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -237,7 +237,8 @@ impl Kernel {
         ask: impl FnOnce(*const CUlaunchConfig) -> Result<()>,
     ) -> Result<()> {
         config.check()?;
-        let mut list = attributes.list(self.context())?;
+        let mut list = List::new();
+        attributes.fill(&mut list, self.context())?;
         let config = list.config(config, std::ptr::null_mut());
         let _current = self.context().enter()?;
         ask(&raw const config)
