@@ -156,6 +156,8 @@ fn hints_change_nothing_in_what_a_kernel_does() {
         }),
         carveout: Some(50),
         nvlink_centric: common::offers(13, 0),
+        portable_cluster_mode: common::offers(13, 2).then(Default::default),
+        shared_memory_mode: common::offers(13, 2).then(Default::default),
         ..Default::default()
     };
     let config = LaunchConfig::for_elements(100, 32).expect("a shape");

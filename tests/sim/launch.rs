@@ -235,3 +235,34 @@ fn a_cooperative_launch_in_a_green_context_has_its_multiprocessors_only() {
         stream.synchronize().expect("a wait");
     });
 }
+
+#[test]
+fn a_launch_may_allow_larger_clusters_itself() {
+    use cuda_safe::sys::CUlaunchAttributePortableClusterMode as Mode;
+    on("h200@13.5".parse().expect("a profile"), |context| {
+        let stream = context.stream().expect("a stream");
+        let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");
+        let ranks = module.kernel("cluster_ranks").expect("is there");
+        let ranks = ranks.typed::<(&mut [u32],)>().expect("its parameters");
+        let mut out = DeviceBuffer::<u32>::zeroed(&stream, 32).expect("memory");
+        let attributes = LaunchAttributes {
+            cluster: Some([8, 1, 1]),
+            preferred_cluster: Some([16, 1, 1]),
+            ..Default::default()
+        };
+        let larger = LaunchAttributes {
+            cluster: Some([16, 1, 1]),
+            portable_cluster_mode: Some(Mode::CU_LAUNCH_PORTABLE_CLUSTER_MODE_ALLOW_NON_PORTABLE),
+            ..Default::default()
+        };
+        let config = LaunchConfig::linear(32, 32);
+        for attributes in [attributes, larger] {
+            // SAFETY: the kernel writes an element for each of 32 blocks.
+            unsafe { ranks.launch_with(&stream, config, &attributes, (&mut out,)) }
+                .expect("clusters that the device has");
+        }
+        let largest = ranks.kernel().max_cluster_size(config, &larger);
+        assert_eq!(largest.expect("an answer"), 16);
+        stream.synchronize().expect("a wait");
+    });
+}

@@ -2,7 +2,7 @@
 
 use crate::{common, context, on, start};
 use cuda_safe::sys::{CUresult, cuCtxDestroy_v2, cuFuncGetName, cuLinkDestroy, cuMemFree_v2};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Linker, Module};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, LinkInput, Linker, Module};
 use cuda_sim::Profile;
 
 fn text(version: &str, params: &str, body: &str) -> String {
@@ -180,5 +180,34 @@ fn each_link_makes_an_image_of_its_own() {
         // SAFETY: the driver made it.
         let again = unsafe { Module::from_image(&context, &saved) };
         again.expect("the same").global("counter").expect("there");
+    });
+}
+
+#[test]
+fn binary_pieces_are_linked_too() {
+    on(Profile::h200(), |context| {
+        // The header of a fatbin without images.
+        let image = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        cuda_sim::kernel::register_image(&image, &[("of_a_binary", &[8, 4])]);
+        let mut linker = Linker::new(&context).expect("a linker");
+        assert_eq!(*linker.context(), context);
+        // SAFETY: it is a whole image to this driver.
+        unsafe { linker.add_data(LinkInput::Fatbin, "binary", &image) }.expect("an image");
+        // SAFETY: it is PTX.
+        unsafe { linker.add_data(LinkInput::Ptx, "text", GLOBALS.as_bytes()) }.expect("PTX");
+        for kind in [LinkInput::Object, LinkInput::Library] {
+            // SAFETY: this driver does not look at it.
+            let added = unsafe { linker.add_data(kind, "host", b"!<arch>") };
+            let code = added.expect_err("no code").code();
+            assert_eq!(code, Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
+        }
+        assert!(format!("{linker:?}").starts_with("Linker"));
+        let linked = linker.complete().expect("nothing is missing");
+        assert!(format!("{linked:?}").contains("bytes: 64"));
+        let module = Module::from_linked(&context, &linked).expect("the driver's own");
+        module.kernel("of_a_binary").expect("of the image");
+        module.kernel("bump").expect("of the text");
+        let counter = module.global("counter").expect("of the text");
+        assert!(format!("{counter:?}").contains("counter"));
     });
 }
