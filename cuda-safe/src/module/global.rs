@@ -69,14 +69,15 @@ impl Global {
     /// [`Invalid::GlobalLayout`]; a stream of another context.
     ///
     /// # Safety
-    /// Kernels use the variable by its name, which nobody can see here. So, until the buffer is
-    /// gone and what was given to its stream before is done:
-    /// - no kernel on another stream touches the variable, nor does other code: such work from
-    ///   before is done or `stream` waits for it, and such work after waits for `stream`;
-    /// - there is no other buffer of the same bytes (two that are only read may be there);
-    ///
-    /// and what is written through it are bits that the module's kernels can do with: an index
-    /// within bounds, say, or a pointer to what is there.
+    /// Kernels use the variable by its name, which nobody can see here. So, until the buffer and
+    /// what is made of it are gone, and the work on them is done:
+    /// - what else uses the variable, kernels by its name and other code, is in order with the
+    ///   stream that the buffer is bound to: given to it; or done before, or waited for by it; or
+    ///   given to another stream after a wait for it. (What only reads needs no order with what
+    ///   only reads.)
+    /// - There is no other buffer of it, unless both are only read.
+    /// - What is written through it are bits that the module's kernels can do with: an index within
+    ///   bounds, say, or a pointer to what is there.
     pub unsafe fn buffer<T: 'static>(&self, stream: &Stream) -> Result<DeviceBuffer<T>> {
         crate::stream::same_context("the variable", &self.context, stream.context())?;
         let (element, align) = (size_of::<T>(), align_of::<T>());

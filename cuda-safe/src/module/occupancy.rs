@@ -45,6 +45,7 @@ impl OccupancyOptions {
 impl Kernel {
     /// `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`: how many blocks of `threads`
     /// threads one multiprocessor runs at a time; 0 where not even one fits.
+    /// ([`OccupancyOptions::max_threads`] plays no part.)
     ///
     /// # Errors
     /// [`Invalid::LaunchConfig`] for a block without threads.
@@ -84,6 +85,16 @@ impl Kernel {
     /// Those of the driver.
     ///
     /// Since CUDA 7.0.
+    ///
+    /// ```no_run
+    /// use cuda_safe::LaunchConfig;
+    ///
+    /// # fn f(kernel: cuda_safe::Kernel) -> cuda_safe::Result<()> {
+    /// let block = kernel.suggested_block(Default::default())?.threads;
+    /// let config = LaunchConfig::for_elements(1 << 20, block)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuOccupancyMaxPotentialBlockSize")]
     #[doc(alias = "cuOccupancyMaxPotentialBlockSizeWithFlags")]
     pub fn suggested_block(&self, options: OccupancyOptions) -> Result<SuggestedBlock> {
