@@ -107,27 +107,33 @@ fn a_launch_records_events() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let nothing = nothing(&context);
-    let event = context.event().expect("an event");
-    let mut attributes = LaunchAttributes {
+    let (triggered, begun) = (
+        context.event().expect("an event"),
+        context.event().expect("an event"),
+    );
+    let mut launches = vec![LaunchAttributes {
         programmatic_event: Some(ProgrammaticEvent {
-            event: &event,
+            event: &triggered,
             at_block_start: true,
         }),
         ..Default::default()
-    };
-    let completion = context.event().expect("an event");
+    }];
     if common::offers(12, 3) {
-        attributes.completion_event = Some(&completion);
+        launches.push(LaunchAttributes {
+            completion_event: Some(&begun),
+            ..Default::default()
+        });
     }
-    // SAFETY: the kernel does nothing.
-    let launched =
-        unsafe { nothing.launch_with(&stream, LaunchConfig::linear(1, 1), &attributes, ()) };
-    launched.expect("a launch");
+    for attributes in launches {
+        let config = LaunchConfig::linear(1, 1);
+        // SAFETY: the kernel does nothing.
+        unsafe { nothing.launch_with(&stream, config, &attributes, ()) }.expect("a launch");
+    }
     stream.synchronize().expect("a wait");
-    event.synchronize().expect("a wait");
-    completion.synchronize().expect("a wait");
-    assert!(event.is_done().expect("an answer"));
-    assert!(completion.is_done().expect("an answer"));
+    for event in [triggered, begun] {
+        event.synchronize().expect("a wait");
+        assert!(event.is_done().expect("an answer"));
+    }
 }
 
 #[test]
