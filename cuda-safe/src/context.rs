@@ -293,7 +293,7 @@ impl Drop for Inner {
 }
 
 /// The device of a context that is alive.
-fn device_of(raw: CUcontext) -> Result<Device> {
+pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
     driver::init()?;
     if raw.is_null() {
         return Err(Invalid::Handle {

@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// A host function that the stream ran panicked, with these words.
     HostFunctionPanicked(String),
-    /// A wait inside of a host function, which might never end.
+    /// A wait inside of a host function, or of the report hook, which might never end.
     InHostFunction,
     /// This process is a fork of one that had started CUDA; the driver does not work here.
     Forked,

@@ -1,12 +1,17 @@
 //! Events: marks in streams, for order and for time.
 
+mod ipc;
+
+pub use ipc::EventIpcHandle;
+
 use crate::call::{call, newest_or, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
+use crate::invalid::Invalid;
 use crate::release::{self, Resource, release};
 use crate::stream::{Stream, ready, refuse_inside, same_context};
-use cuda_sys::{CUevent, CUevent_flags};
+use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -39,15 +44,18 @@ pub struct EventOptions {
     pub timing: bool,
     /// Whether [`Event::synchronize`] sleeps instead of spinning.
     pub blocking_sync: bool,
+    /// Whether other processes may use it, through [`Event::ipc_handle`]. Not with timing.
+    pub interprocess: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
 impl EventOptions {
-    fn flags(self) -> u32 {
+    fn flags(self) -> Result<u32> {
         let Self {
             timing,
             blocking_sync,
+            interprocess,
             _non_exhaustive: (),
         } = self;
         let mut flags = CUevent_flags::CU_EVENT_DEFAULT;
@@ -57,7 +65,13 @@ impl EventOptions {
         if blocking_sync {
             flags |= CUevent_flags::CU_EVENT_BLOCKING_SYNC;
         }
-        flags.0
+        if interprocess {
+            if timing {
+                return Err(Invalid::InterprocessTiming.into());
+            }
+            flags |= CUevent_flags::CU_EVENT_INTERPROCESS;
+        }
+        Ok(flags.0)
     }
 }
 
@@ -73,17 +87,18 @@ impl Context {
     /// `cuEventCreate(&event, flags)`: an event of this context.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, or one of earlier work.
+    /// [`Invalid::InterprocessTiming`]; `CUDA_ERROR_OUT_OF_MEMORY`, or one of earlier work.
     ///
     /// Since CUDA 2.0.
     #[doc(alias = "cuEventCreate")]
     #[doc(alias = "cuEventDestroy")]
     pub fn event_with(&self, options: EventOptions) -> Result<Event> {
+        let flags = options.flags()?;
         release::drain();
         let mut raw = std::ptr::null_mut();
         let _current = self.enter()?;
         // SAFETY: the pointer is to a local, and the current context is this one.
-        unsafe { call!(cuEventCreate(&raw mut raw, options.flags())) }?;
+        unsafe { call!(cuEventCreate(&raw mut raw, flags)) }?;
         Ok(Event::own(raw, self, Hold::Owned))
     }
 }
@@ -158,6 +173,32 @@ impl Event {
         without_current(self.context(), || {
             // SAFETY: the event and the stream are alive.
             unsafe { call!(cuEventRecord(self.as_raw(), stream.as_raw())) }
+        })
+    }
+
+    /// `cuEventRecordWithFlags(event, stream, EXTERNAL)`: makes the record itself a part of what a
+    /// captured stream records. It is made by each launch of the graph, and who waits for the event
+    /// outside of the graph waits for that; [`record`](Self::record) in a capture is an order within
+    /// the graph only.
+    ///
+    /// # Errors
+    /// The stream is of another context; `CUDA_ERROR_INVALID_VALUE` if it is not captured.
+    ///
+    /// Since CUDA 11.1.
+    #[doc(alias = "cuEventRecordWithFlags")]
+    pub fn record_external(&self, stream: &Stream) -> Result<()> {
+        same_context("the event", self.context(), stream.context())?;
+        let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
+        without_current(self.context(), || {
+            // SAFETY: the event and the stream are alive; whoever launches the graph promises that
+            // the event is so then.
+            unsafe {
+                call!(cuEventRecordWithFlags(
+                    self.as_raw(),
+                    stream.as_raw(),
+                    flags
+                ))
+            }
         })
     }
 

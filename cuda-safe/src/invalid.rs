@@ -63,10 +63,16 @@ pub enum Invalid {
     },
     /// A stream of a green context cannot wait for the default stream.
     BlockingGreenStream,
-    /// A host function for a stream that is recorded into a graph.
+    /// An allocation, host memory or a host function for a stream that is recorded into a graph.
     StreamIsCaptured,
     /// A release that would have to wait, of what hangs on a borrowed context or stream.
     BorrowedCannotWait,
+    /// An access policy with a part that is none, or misses that persist.
+    AccessWindow { hit_ratio: String, miss: String },
+    /// More memory operations than a batch takes.
+    TooManyOperations { count: usize, max: usize },
+    /// An event for other processes that is to take the time.
+    InterprocessTiming,
     /// A module image without a byte, or PTX without text.
     EmptyImage,
     /// A module image that ends before its header says.
@@ -279,13 +285,26 @@ impl fmt::Display for Invalid {
                  legacy default stream",
             ),
             Self::StreamIsCaptured => f.write_str(
-                "the stream is being recorded into a graph, which would run this more than once",
+                "the stream is being recorded into a graph, which takes no allocation, host memory or \
+                 host function: it would run this later, more than once or never",
             ),
             Self::BorrowedCannotWait => f.write_str(
                 "it was dropped in a capture or a host function, where it cannot be released, and \
                  cannot wait, as the context or stream that it needs is only borrowed (one with an \
                  owner would stay)",
             ),
+            Self::AccessWindow { hit_ratio, miss } => write!(
+                f,
+                "an access policy with a hit ratio of {hit_ratio} and {miss} misses: the ratio is \
+                 from 0 to 1, and misses do not persist"
+            ),
+            Self::TooManyOperations { count, max } => write!(
+                f,
+                "{count} memory operations in a batch, which takes {max}"
+            ),
+            Self::InterprocessTiming => {
+                f.write_str("an event for other processes takes no time: it is made without timing")
+            }
             Self::EmptyImage => f.write_str("the module is empty"),
             Self::TruncatedImage { needed, given } => write!(
                 f,

@@ -39,9 +39,9 @@
 //! Releasing these waits for *all* running work of the context (so the driver does):
 //! [`PinnedBuffer`], [`MappedBuffer`], [`ManagedBuffer`], plain [`DeviceBuffer`]s,
 //! [`PitchedBuffer`], [`Module`], [`Library`], [`Context`] (created, or the last of a primary one),
-//! [`green::GreenContext`]. Releasing these waits for nothing: [`Stream`], [`Event`],
-//! [`MemoryPool`], stream-ordered [`DeviceBuffer`]s, [`SharedReader`]s; but where one of them is
-//! the last to hold one of the others, that is released with it.
+//! [`green::GreenContext`], [`ExecutableGraph`]. Releasing these waits for nothing: [`Stream`],
+//! [`Event`], [`Graph`], [`MemoryPool`], stream-ordered [`DeviceBuffer`]s, [`SharedReader`]s; but
+//! where one of them is the last to hold one of the others, that is released with it.
 //!
 //! What cannot be released at once (in a capture, on the driver's callback threads) is released
 //! by the next call that creates, copies or synchronises something; which so may wait as well. In
@@ -73,6 +73,7 @@
 //! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Global`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
 //! | [`MemoryPool`] | yes | yes | the same |
 //! | [`Linker`] | yes | no | changed by `&mut` |
+//! | [`Done`] | yes | yes | its state has a lock |
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
 //! | [`green::GreenPool`], [`green::Lease`], [`green::PooledPartition`] | yes | yes | they lock inside |
@@ -82,7 +83,9 @@
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
 //! | [`ManagedRange`] | yes | yes | it borrows memory, and only says where that is to be |
 //! | [`PointerInfo`] | yes | yes | plain data |
-//! | [`CurrentContext`] | no | no | what is current is a matter of one thread |
+//! | [`Graph`], [`ExecutableGraph`] | yes | no | the driver does not lock them |
+//! | [`Capture`] | no | no | it ends on the thread where it began |
+//! | [`CurrentContext`], [`DefaultStream`] | no | no | what is current is a matter of one thread |
 //! | [`CopyScope`] | no | no | it is borrowed by one thread |
 //!
 //! # What it is not
@@ -96,6 +99,7 @@ mod driver;
 mod error;
 mod event;
 mod fork;
+mod graph;
 pub mod green;
 mod hold;
 mod invalid;
@@ -116,7 +120,8 @@ pub use cuda_sys::{CUresult, CudaVersion};
 pub use device::{Device, Uuid, attribute};
 pub use driver::{init, version};
 pub use error::{CompileError, DriverError, Error, Rejected, Result};
-pub use event::{Event, EventOptions};
+pub use event::{Event, EventIpcHandle, EventOptions};
+pub use graph::{ExecutableGraph, Graph};
 pub use invalid::Invalid;
 pub use launch::{
     AccessPolicyWindow, Argument, Arguments, LaunchAttributes, LaunchConfig, MemoryDomainMap,
@@ -134,7 +139,11 @@ pub use module::{
     OccupancyOptions, Parameter, SuggestedBlock,
 };
 pub use report::{Report, leaked, set_report_hook};
-pub use stream::{Stream, StreamOptions};
+pub use stream::{
+    AccessProperty, AccessWindow, BarrierScope, Capture, CaptureMode, CaptureStatus, DefaultStream,
+    Done, MemoryOperation, MemorySyncDomain, MemorySyncDomainMap, Stream, StreamOptions,
+    SynchronizationPolicy, WaitCondition, WriteOrder,
+};
 
 /// The table of threads in the documentation, held by the compiler.
 const _: () = {
@@ -142,6 +151,7 @@ const _: () = {
     send_and_sync::<Context>();
     send_and_sync::<Stream>();
     send_and_sync::<Event>();
+    send_and_sync::<Done>();
     send_and_sync::<Module>();
     send_and_sync::<Library>();
     send_and_sync::<Kernel>();
@@ -170,6 +180,8 @@ const _: () = {
     send_and_sync::<MemoryPool>();
     send_and_sync::<PointerInfo>();
     send_and_sync::<Error>();
+    send::<Graph>();
+    send::<ExecutableGraph>();
 };
 
 /// ```compile_fail,E0277
@@ -209,6 +221,40 @@ const _: () = {
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
 /// sync::<cuda_safe::Linker>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<cuda_safe::Capture>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<cuda_safe::DefaultStream<'static>>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<cuda_safe::DefaultStream<'static>>();
+/// ```
+///
+/// ```compile_fail,E0505
+/// // A default stream is one while its guard lives.
+/// fn outlive(current: cuda_safe::CurrentContext) {
+///     let stream = current.legacy_stream();
+///     drop(current);
+///     let _ = stream.synchronize();
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<cuda_safe::Graph>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<cuda_safe::ExecutableGraph>();
 /// ```
 ///
 /// ```compile_fail,E0382

@@ -18,6 +18,7 @@
 //! - What hangs on a borrowed context or stream does not stand in the queue: whoever lent that sees no
 //!   queue, and may destroy it as soon as everything made with it is dropped. It is leaked, and
 //!   reported.
+//! - Between the look for a capture and the release no other thread begins one on that stream.
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
@@ -28,11 +29,12 @@ use crate::fork;
 use crate::invalid::Invalid;
 use crate::memory::VectorMemory;
 use crate::report::{Report, count_leak, report};
-use crate::stream::refuse_inside;
+use crate::stream::{Outside, refuse_inside};
 use core::ffi::c_void;
 use cuda_sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUlibrary, CUlinkState, CUmemoryPool,
-    CUmodule, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary,
+    CUlinkState, CUmemoryPool, CUmodule, CUresult, CUstream, CUstreamCaptureMode,
+    CUstreamCaptureStatus,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,6 +69,8 @@ pub(crate) enum Resource {
         stream: CUstream,
         home: CUstream,
     },
+    Graph(CUgraph),
+    ExecutableGraph(CUgraphExec),
 }
 
 // SAFETY: these are handles of the driver, whose releasing functions may be called on any thread;
@@ -97,6 +101,12 @@ pub(crate) trait Parent {
     /// Whether what it keeps alive hangs on something that was only lent, so that nothing may wait
     /// in the queue for it.
     fn is_borrowed(&self) -> bool;
+
+    /// Keeps the stream whose order the release is in out of captures, while the look for one and
+    /// the release go on; none if it is becoming part of one right now.
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        Some(Outside::OF_NONE)
+    }
 }
 
 impl Parent for Context {
@@ -144,6 +154,9 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         count_leak();
         return;
     }
+    let Some(_outside) = parent.stay_outside_captures() else {
+        return put_off(resource, parent, before, Answer::Later);
+    };
     let mut answer = match resource.obstacle(parent) {
         Some(answer) => answer,
         None => resource.call(),
@@ -225,6 +238,8 @@ impl Resource {
                 "shared memory that a reader may still use",
                 "cuStreamWaitEvent",
             ),
+            Self::Graph(_) => ("a graph", "cuGraphDestroy"),
+            Self::ExecutableGraph(_) => ("an executable graph", "cuGraphExecDestroy"),
         }
     }
 
@@ -356,6 +371,10 @@ impl Resource {
             Self::Primary(device) => unsafe { cuda_sys::cuDevicePrimaryCtxRelease_v2(device) },
             // SAFETY: as said above; its streams hold it, so they are gone.
             Self::GreenContext(context) => unsafe { cuda_sys::cuGreenCtxDestroy(context) },
+            // SAFETY: as said above; executable graphs are copies.
+            Self::Graph(graph) => unsafe { cuda_sys::cuGraphDestroy(graph) },
+            // SAFETY: as said above; the driver waits for launches of it.
+            Self::ExecutableGraph(graph) => unsafe { cuda_sys::cuGraphExecDestroy(graph) },
             Self::Reads { end, stream, home } => {
                 // SAFETY: the event and the stream are the reader's, which keeps them alive.
                 let recorded = unsafe { cuda_sys::cuEventRecord(end, stream) };
@@ -439,7 +458,7 @@ fn exchange_mode(mode: &mut CUstreamCaptureMode) -> CUresult {
 }
 
 /// Puts the thread's capture mode back; once more, should the driver refuse.
-fn restore_mode(before: CUstreamCaptureMode) {
+pub(crate) fn restore_mode(before: CUstreamCaptureMode) {
     let (mut first, mut second) = (before, before);
     let code = exchange_mode(&mut first);
     if code.is_success() || exchange_mode(&mut second).is_success() {

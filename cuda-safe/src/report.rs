@@ -28,7 +28,14 @@ pub enum Report {
         /// [`Invalid::GuardOrder`](crate::Invalid::GuardOrder), or why it could not look.
         error: Error,
     },
-    /// A thread that released something is left in the relaxed capture mode.
+    /// A stream could not be taken out of a capture that ended in `drop` or with an error: work
+    /// given to it is still recorded.
+    #[non_exhaustive]
+    Capture {
+        /// Why.
+        error: Error,
+    },
+    /// A thread is left in another capture mode than its own.
     #[non_exhaustive]
     CaptureMode {
         /// Why its mode could not be put back.
@@ -41,8 +48,12 @@ impl fmt::Display for Report {
         match self {
             Self::Leaked { what, error } => write!(f, "{what} was not released: {error}"),
             Self::ContextStack { error } => error.fmt(f),
+            Self::Capture { error } => write!(f, "the stream is still captured: {error}"),
             Self::CaptureMode { error } => {
-                write!(f, "the thread stays in the relaxed capture mode: {error}")
+                write!(
+                    f,
+                    "the thread's capture mode could not be put back: {error}"
+                )
             }
         }
     }

@@ -1,8 +1,23 @@
 //! Streams: queues of work on a device.
 
+mod attributes;
+mod borrow;
+mod capture;
+mod default;
+mod done;
+mod gate;
 mod host;
+mod memory_op;
 
-pub(crate) use host::refuse_inside;
+pub use attributes::{
+    AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
+};
+pub use capture::{Capture, CaptureMode, CaptureStatus};
+pub use default::DefaultStream;
+pub use done::Done;
+pub(crate) use gate::Outside;
+pub(crate) use host::{Panicked, refuse_inside};
+pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition, WriteOrder};
 
 use crate::call::{call, without_current};
 use crate::context::Context;
@@ -12,7 +27,7 @@ use crate::green::GreenContext;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
 use crate::release::{self, Parent, Resource, release};
-use cuda_sys::{CUresult, CUstream, CUstream_flags};
+use cuda_sys::{CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +37,23 @@ use std::sync::Arc;
 /// Clones share the stream. It holds its context (or green context) and is destroyed with its last
 /// clone and the last buffer bound to it; destroying waits for nothing.
 ///
-/// Every call here that names the stream is one call of the driver, and needs no current context.
+/// Every call here that names the stream is one call of the driver, and needs no current context,
+/// unless it says otherwise.
+///
+/// # Several devices
+/// A stream works on its device, whichever context is current. Together with things of another device,
+/// or of another context of the same one:
+///
+/// | | |
+/// |---|---|
+/// | [`wait`](Self::wait), [`DefaultStream::wait`] for its event | works: that is how devices get in order |
+/// | [`Event::record`], [`Event::record_external`], [`DefaultStream::record`] of its event | an error |
+/// | a stream of its that waits for an event of a [capture](Self::begin_capture) | becomes part of the capture, as any stream |
+/// | [`ExecutableGraph::launch`](crate::ExecutableGraph::launch) on a stream of its | an error |
+/// | [`copy_attributes_from`](Self::copy_attributes_from) a stream of its | an error |
+/// | [`set_access_window`](Self::set_access_window) to its memory | an error |
+/// | [`memory_operation`](Self::memory_operation) on its memory | `unsafe`: it takes [access](crate::Context::enable_peer_access) |
+/// | [`is_idle`](Self::is_idle), [`synchronize`](Self::synchronize), [`done`](Self::done), host functions, and all that asks events | are of one stream or event |
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, StreamOptions};
@@ -41,11 +72,12 @@ struct Inner {
     raw: CUstream,
     hold: Hold,
     home: Home,
-    panicked: Arc<host::Panicked>,
+    panicked: Arc<Panicked>,
 }
 
 /// Where a stream's work runs.
-enum Home {
+#[derive(Clone)]
+pub(crate) enum Home {
     Context(Context),
     Green(GreenContext),
 }
@@ -139,11 +171,11 @@ impl Stream {
     ///
     /// # Errors
     /// The handles 0, 1 and 2 are the default streams, which mean another stream in each context
-    /// or thread.
+    /// or thread: see [`DefaultStream`].
     ///
     /// # Safety
-    /// `raw` is a stream of `context`, and not of a green context, that is alive, and nobody else
-    /// destroys it.
+    /// `raw` is a stream of `context`, and not of a green context, that is alive and not captured, and
+    /// nobody else destroys it.
     pub unsafe fn from_raw(raw: CUstream, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Hold::Owned)
     }
@@ -206,10 +238,7 @@ impl Stream {
     /// The context that the stream's memory and kernels belong to: for a stream of a green
     /// context, the device's primary context.
     pub fn context(&self) -> &Context {
-        match &self.inner.home {
-            Home::Context(context) => context,
-            Home::Green(green) => green.context(),
-        }
+        self.inner.home.context()
     }
 
     /// The green context that the stream was made in, if it was.
@@ -261,18 +290,40 @@ impl Stream {
     /// the work that the event recorded last. The thread does not wait. An event that was never
     /// recorded makes nothing wait.
     ///
-    /// The event may be of another context or device.
+    /// The event may be of another context or device. One that was recorded in a captured stream
+    /// makes this one part of the [capture](Self::begin_capture).
     ///
     /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and its kin, for a captured event in another stream.
+    /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and its kin: in a capture the stream cannot wait for
+    /// what is outside of it, or in another one.
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
+        self.entering_capture(|| {
+            without_current(self.context(), || {
+                // SAFETY: the stream and the event are alive; the driver keeps what it needs of the
+                // event, which may be recorded anew or destroyed while the stream waits.
+                unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.as_raw(), 0)) }
+            })
+        })
+    }
+
+    /// `cuStreamWaitEvent(stream, event, EXTERNAL)`: makes the wait itself a part of what a captured
+    /// stream records. Each launch of the graph waits for what the event has recorded by then;
+    /// [`wait`](Self::wait) in a capture is an order within the graph only.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` if the stream is not captured.
+    ///
+    /// Since CUDA 11.1.
+    #[doc(alias = "cuStreamWaitEvent")]
+    pub fn wait_external(&self, event: &Event) -> Result<()> {
+        let flags = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
         without_current(self.context(), || {
-            // SAFETY: the stream and the event are alive; the driver keeps what it needs of the
-            // event, which may be recorded anew or destroyed while the stream waits.
-            unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.as_raw(), 0)) }
+            // SAFETY: the stream and the event are alive; whoever launches the graph promises that
+            // the event is so then.
+            unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.as_raw(), flags)) }
         })
     }
 
@@ -332,19 +383,23 @@ impl Drop for Inner {
     }
 }
 
-impl Parent for Home {
-    fn context(&self) -> Option<&Context> {
-        Some(match self {
+impl Home {
+    /// That of memory and kernels.
+    pub(crate) fn context(&self) -> &Context {
+        match self {
             Self::Context(context) => context,
             Self::Green(green) => green.context(),
-        })
+        }
+    }
+}
+
+impl Parent for Home {
+    fn context(&self) -> Option<&Context> {
+        Some(self.context())
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(match self {
-            Self::Context(context) => Self::Context(context.clone()),
-            Self::Green(green) => Self::Green(green.clone()),
-        })
+        Box::new(self.clone())
     }
 
     fn is_borrowed(&self) -> bool {
@@ -358,6 +413,10 @@ impl Parent for Home {
 impl Parent for Stream {
     fn context(&self) -> Option<&Context> {
         Some(self.context())
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        self.stay_outside()
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {
@@ -401,14 +460,14 @@ pub(crate) fn same_context(what: &'static str, its: &Context, expected: &Context
     if its == expected {
         return Ok(());
     }
-    Err(other_context(what, its, expected))
+    Err(other_context(what, its.to_string(), expected))
 }
 
 #[cold]
-fn other_context(what: &'static str, its: &Context, expected: &Context) -> Error {
+fn other_context(what: &'static str, its: String, expected: &Context) -> Error {
     Invalid::OtherContext {
         what,
-        its: its.to_string(),
+        its,
         expected: expected.to_string(),
     }
     .into()

@@ -77,6 +77,8 @@ pub struct Alive {
     pub modules: usize,
     pub libraries: usize,
     pub linkers: usize,
+    pub graphs: usize,
+    pub executable_graphs: usize,
     pub device_allocations: usize,
     pub device_bytes: u64,
     pub pinned_allocations: usize,
@@ -92,7 +94,7 @@ impl fmt::Display for Alive {
         write!(
             f,
             "{} retains, {} contexts, {} green contexts, {} streams, {} events, {} modules, \
-             {} libraries, {} linkers, {} device allocations ({} bytes), {} pinned allocations, \
+             {} libraries, {} linkers, {} graphs, {} executable graphs, {} device allocations ({} bytes), {} pinned allocations, \
              {} registered, {} managed allocations, {} pools",
             self.retains,
             self.contexts,
@@ -102,6 +104,8 @@ impl fmt::Display for Alive {
             self.modules,
             self.libraries,
             self.linkers,
+            self.graphs,
+            self.executable_graphs,
             self.device_allocations,
             self.device_bytes,
             self.pinned_allocations,

@@ -5,11 +5,14 @@
 //! to write one value, `inout` one to read and write; `val` is passed on as it is. With these the
 //! bodies are safe code; the few that take arrays and text say for themselves why they may.
 
+pub(crate) mod attributes;
 pub(crate) mod boxes;
+pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod function;
+pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod host;
 pub(crate) mod jit;
@@ -17,6 +20,7 @@ pub(crate) mod launch;
 pub(crate) mod linker;
 pub(crate) mod managed;
 pub(crate) mod memory;
+pub(crate) mod memory_op;
 pub(crate) mod module;
 pub(crate) mod occupancy;
 pub(crate) mod peer;
@@ -35,12 +39,13 @@ use cuda_sys::{
     CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
     CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam,
     CUexecAffinityType, CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState,
-    CUgraph, CUgreenCtx, CUhostFn, CUjit_option, CUjitInputType, CUkernel, CUlaunchConfig,
-    CUlibrary, CUlibraryOption, CUlimit, CUlinkState, CUmem_advise, CUmem_range_attribute,
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
-    CUmemPoolProps, CUmemcpyAttributes, CUmemoryPool, CUmodule, CUmoduleLoadingMode,
-    CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUstream, CUstreamCaptureMode,
-    CUstreamCaptureStatus, CUuuid, Function,
+    CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgreenCtx, CUhostFn, CUjit_option,
+    CUjitInputType, CUkernel, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
+    CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType,
+    CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemcpyAttributes, CUmemoryPool, CUmodule,
+    CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUstream,
+    CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
+    CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
 };
 
 /// A place for one value that the caller gave, or null. No reference: C may give one place twice.
@@ -173,17 +178,34 @@ functions! { find_newest newest
     InCallbacks cuStreamQuery(stream: val CUstream) => stream::query;
     InCallbacks cuStreamWaitEvent(stream: val CUstream, event: val CUevent, flags: val c_uint) => stream::wait_event;
     Usual cuStreamGetPriority(stream: val CUstream, priority: out c_int) => stream::priority;
+    Usual cuStreamGetFlags(stream: val CUstream, flags: out c_uint) => attributes::flags;
+    Usual cuStreamGetCtx(stream: val CUstream, context: out CUcontext) => attributes::context;
+    Usual cuStreamGetGreenCtx(stream: val CUstream, green: out CUgreenCtx) => attributes::green;
+    Usual cuStreamGetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: out CUstreamAttrValue) => attributes::get;
+    Usual cuStreamSetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: val *const CUstreamAttrValue) => attributes::set;
+    Usual cuStreamCopyAttributes(to: val CUstream, from: val CUstream) => attributes::copy;
+    Usual cuStreamWriteValue32_v2(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => memory_op::write_32;
+    Usual cuStreamWriteValue64_v2(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::write_64;
+    Usual cuStreamWaitValue32_v2(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => memory_op::wait_32;
+    Usual cuStreamWaitValue64_v2(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::wait_64;
+    Usual cuStreamBatchMemOp_v2(stream: val CUstream, count: val c_uint, operations: val *mut CUstreamBatchMemOpParams, flags: val c_uint) => memory_op::batch;
     Usual cuStreamGetId(stream: val CUstream, id: out c_ulonglong) => stream::id;
-    Usual cuStreamIsCapturing(stream: val CUstream, status: out CUstreamCaptureStatus) => stream::is_capturing;
-    Usual cuStreamBeginCapture_v2(stream: val CUstream, mode: val CUstreamCaptureMode) => stream::begin_capture;
-    Usual cuStreamEndCapture(stream: val CUstream, graph: out CUgraph) => stream::end_capture;
-    Usual cuGraphDestroy(graph: val CUgraph) => stream::destroy_graph;
-    Robust cuThreadExchangeStreamCaptureMode(mode: inout CUstreamCaptureMode) => stream::exchange_mode;
+    Usual cuStreamIsCapturing(stream: val CUstream, status: out CUstreamCaptureStatus) => capture::is_capturing;
+    Usual cuStreamBeginCapture_v2(stream: val CUstream, mode: val CUstreamCaptureMode) => capture::begin;
+    Usual cuStreamEndCapture(stream: val CUstream, graph: out CUgraph) => capture::end;
+    Usual cuGraphDestroy(graph: val CUgraph) => graph::destroy;
+    Robust cuThreadExchangeStreamCaptureMode(mode: inout CUstreamCaptureMode) => capture::exchange_mode;
+    Usual cuStreamGetCaptureInfo_v3(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: val *mut CUgraph, nodes: val *mut *const CUgraphNode, edges: val *mut *const CUgraphEdgeData, count: val *mut usize) => capture::info_with_edges;
+    Usual cuGraphInstantiateWithFlags(executable: out CUgraphExec, graph: val CUgraph, flags: val c_ulonglong) => graph::instantiate;
+    Usual cuGraphLaunch(executable: val CUgraphExec, stream: val CUstream) => graph::launch;
+    Usual cuGraphExecDestroy(executable: val CUgraphExec) => graph::destroy_executable;
     Usual cuLaunchHostFunc(stream: val CUstream, function: val CUhostFn, data: val *mut c_void) => launch::host_function;
+    Usual cuStreamAddCallback(stream: val CUstream, callback: val CUstreamCallback, data: val *mut c_void, flags: val c_uint) => launch::callback;
 
     Usual cuEventCreate(event: out CUevent, flags: val c_uint) => event::create;
     InCallbacks cuEventDestroy_v2(event: val CUevent) => event::destroy;
     InCallbacks cuEventRecord(event: val CUevent, stream: val CUstream) => event::record;
+    InCallbacks cuEventRecordWithFlags(event: val CUevent, stream: val CUstream, flags: val c_uint) => event::record_with_flags;
     Usual cuEventSynchronize(event: val CUevent) => event::synchronize;
     InCallbacks cuEventQuery(event: val CUevent) => event::query;
     Usual cuEventElapsedTime_v2(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
@@ -303,6 +325,7 @@ functions! { find_older older
     Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam, count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
     Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes, firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => boxes::copy_batch_telling;
+    Usual cuStreamGetCaptureInfo_v2(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: val *mut CUgraph, nodes: val *mut *const CUgraphNode, count: val *mut usize) => capture::info;
     Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
     Usual cuMemAdvise(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, device: val CUdevice) => managed::advise_device;
     Usual cuMemPrefetchAsync(address: val CUdeviceptr, size: val usize, device: val CUdevice, stream: val CUstream) => managed::prefetch_device;

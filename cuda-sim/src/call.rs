@@ -1,7 +1,7 @@
 //! One call of the driver: faults, rules, the body, callbacks, the account.
 
 use crate::account::{mistake, record};
-use crate::exec::Callback;
+use crate::exec::{Callback, HostFunction};
 use crate::world::{Answer, World, lock};
 use crate::{fault, kernel, thread};
 use cuda_sys::CUresult;
@@ -67,6 +67,9 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
             };
             world.executor.set_blocked(false);
             if let Some(code) = world.refusal(class) {
+                let failed = world.failed_callbacks();
+                drop(locked);
+                failed.into_iter().for_each(run);
                 return code;
             }
             // Others call in between.
@@ -81,7 +84,12 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
                     None
                 }
                 Ok(()) => return CUresult::CUDA_SUCCESS,
-                Err(code) => return code,
+                Err(code) => {
+                    let failed = world.failed_callbacks();
+                    drop(locked);
+                    failed.into_iter().for_each(run);
+                    return code;
+                }
             }
         };
         if let Some(callback) = callback {
@@ -93,12 +101,16 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
 /// Runs a callback outside of the lock, as it may call the driver. Until it has returned its
 /// operation is the first of its stream, so that nobody takes it for done.
 fn run(callback: Callback) {
-    if let Some(function) = callback.function {
-        thread::callback(|| {
-            // SAFETY: the caller of cuLaunchHostFunc gave a function and its argument.
-            unsafe { function(callback.data) };
-        });
-    }
+    let (result, data) = (callback.result, callback.data);
+    thread::callback(|| match callback.function {
+        // SAFETY: the caller of cuLaunchHostFunc gave a function and its argument.
+        HostFunction::Plain(Some(function)) => unsafe { function(data) },
+        HostFunction::WithResult(Some(function), stream) => {
+            // SAFETY: the same of cuStreamAddCallback.
+            unsafe { function(stream, result, data) };
+        }
+        HostFunction::Plain(None) | HostFunction::WithResult(None, _) => {}
+    });
     if let Some(world) = lock().as_mut() {
         world.executor.end_callback(callback.operation);
     }

@@ -7,7 +7,7 @@
 
 mod callback;
 
-pub(crate) use callback::{Callback, Progress};
+pub(crate) use callback::{Callback, HostFunction, Progress};
 
 use crate::account::mistake;
 use crate::kernel::{self, Launch};
@@ -15,12 +15,13 @@ use crate::memory::{Attached, Kind, Memory};
 use crate::objects::Runnable;
 use crate::thread;
 use core::ffi::c_void;
-use cuda_sys::CUhostFn;
+use cuda_sys::CUresult;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::ThreadId;
 
 /// What an operation does.
+#[derive(Clone)]
 pub(crate) enum Work {
     Kernel(Box<Call>),
     /// Bytes that were staged when the copy was given.
@@ -40,6 +41,18 @@ pub(crate) enum Work {
         to: usize,
         len: usize,
     },
+    /// From pageable memory, of a graph: read when that runs.
+    CopyInHost {
+        to: u64,
+        from: usize,
+        len: usize,
+    },
+    /// To pageable memory, of a graph.
+    CopyOutHost {
+        from: u64,
+        to: usize,
+        len: usize,
+    },
     CopyOnDevice {
         from: u64,
         to: u64,
@@ -52,14 +65,30 @@ pub(crate) enum Work {
     },
     /// Managed memory gets another stream, or the host.
     Attach(usize, Attached),
+    /// One word, of the device's or pinned memory.
+    WriteValue {
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    /// Only an order: not before a word is as the condition says, by its number in C.
+    WaitValue {
+        at: u64,
+        value: u64,
+        size: usize,
+        condition: u32,
+    },
     Allocate(u64),
     Free(u64),
     Record {
         event: usize,
     },
+    /// For what an event has recorded when a graph is launched.
+    WaitFor {
+        event: usize,
+    },
     /// Runs on the host, outside of the driver's lock.
     HostFn {
-        function: CUhostFn,
+        function: HostFunction,
         data: *mut c_void,
     },
     /// Several things as one.
@@ -68,7 +97,12 @@ pub(crate) enum Work {
     Nothing,
 }
 
+// SAFETY: the pointer of a callback is passed on, never followed, and cuLaunchHostFunc's rule is
+// that any thread may run it.
+unsafe impl Send for Work {}
+
 /// A kernel to run.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) kernel: Runnable,
     /// Whose memory it may use, and the device that it runs on.
@@ -126,15 +160,13 @@ pub(crate) struct Executor {
     random: u64,
     operations: BTreeMap<u64, Operation>,
     queues: BTreeMap<usize, VecDeque<u64>>,
+    /// Queues that are no stream's, so far.
+    asides: usize,
     /// Threads that wait for the end of a callback.
     blocked: Vec<ThreadId>,
     /// What the host has to run next.
     pub(crate) callback: Option<Callback>,
 }
-
-// SAFETY: the pointer of a callback is passed on, never followed, and cuLaunchHostFunc's rule is
-// that any thread may run it.
-unsafe impl Send for Executor {}
 
 impl Executor {
     pub(crate) fn new(seed: u64) -> Self {
@@ -153,6 +185,13 @@ impl Executor {
         self.operations.insert(id, Operation { work, after, on });
         self.queues.entry(stream).or_default().push_back(id);
         id
+    }
+
+    /// Gives an operation to nobody's stream: it is in order with what it comes after alone.
+    pub(crate) fn give_aside(&mut self, work: Work, after: Vec<u64>) -> u64 {
+        // No handle is so large.
+        self.asides += 1;
+        self.give(usize::MAX - self.asides, work, after)
     }
 
     pub(crate) fn is_done(&self, operation: u64) -> bool {
@@ -181,7 +220,11 @@ impl Executor {
         let ready: Vec<usize> = self
             .queues
             .iter()
-            .filter(|(_, queue)| queue.front().is_some_and(|first| self.is_ready(*first)))
+            .filter(|(_, queue)| {
+                queue
+                    .front()
+                    .is_some_and(|first| self.is_ready(*first, memory))
+            })
             .map(|(stream, _)| *stream)
             .collect();
         if ready.is_empty() {
@@ -197,6 +240,7 @@ impl Executor {
             return Some(Done::Host(Callback {
                 operation: id,
                 function,
+                result: CUresult::CUDA_SUCCESS,
                 data,
             }));
         }
@@ -207,15 +251,16 @@ impl Executor {
         }
         let operation = self.operations.remove(&id)?;
         if let Work::Kernel(call) = &operation.work {
-            self.check_partitions(call);
+            self.check_partitions(call, memory);
         }
         memory.running = ready[choice];
         Some(run(operation.work, memory, self.ticks))
     }
 
     /// What else could run now is not to have the SMs of this kernel's partition.
-    fn check_partitions(&self, call: &Call) {
-        let first = |queue: &VecDeque<u64>| queue.front().filter(|id| self.is_ready(**id)).copied();
+    fn check_partitions(&self, call: &Call, memory: &Memory) {
+        let is_ready = |id: &&u64| self.is_ready(**id, memory);
+        let first = |queue: &VecDeque<u64>| queue.front().filter(is_ready).copied();
         let ready = self.queues.values().filter_map(first);
         let others = ready.filter_map(|id| match &self.operations.get(&id)?.work {
             Work::Kernel(other) => Some(other),
@@ -228,10 +273,37 @@ impl Executor {
         }
     }
 
-    fn is_ready(&self, operation: u64) -> bool {
+    fn is_ready(&self, operation: u64, memory: &Memory) -> bool {
+        self.is_in_order(operation) && !self.waits_for_value(operation, memory)
+    }
+
+    fn is_in_order(&self, operation: u64) -> bool {
         self.operations.get(&operation).is_some_and(|operation| {
             operation.on.is_none() && operation.after.iter().all(|id| self.is_done(*id))
         })
+    }
+
+    /// Whether it waits for a value that is not there.
+    fn waits_for_value(&self, operation: u64, memory: &Memory) -> bool {
+        let work = self.operations.get(&operation).map(|its| &its.work);
+        let Some(Work::WaitValue {
+            at,
+            value,
+            size,
+            condition,
+        }) = work
+        else {
+            return false;
+        };
+        // What is not there any more shows when it runs.
+        let word = memory.word(*at, *size);
+        word.is_some_and(|word| !holds(*condition, word, *value, *size))
+    }
+
+    /// Whether streams wait for values, and for nothing else.
+    pub(crate) fn waits_for_values(&self, memory: &Memory) -> bool {
+        let mut first = self.queues.values().filter_map(VecDeque::front);
+        first.any(|id| self.is_in_order(*id) && self.waits_for_value(*id, memory))
     }
 
     /// Splitmix64.
@@ -259,6 +331,17 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             .map(|target| target.copy_from_slice(&bytes)),
         Work::CopyInPinned { to, from, len } => copy_in(memory, to, from, len),
         Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
+        Work::CopyInHost { to, from, len } => memory.bytes(to, len).map(|target| {
+            let source = core::ptr::with_exposed_provenance(from);
+            // SAFETY: who captured the copy gave `len` bytes there, and who launched the graph
+            // promised that they still are; the target is as long, and elsewhere.
+            unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
+        }),
+        Work::CopyOutHost { from, to, len } => memory.bytes(from, len).map(|source| {
+            let target = core::ptr::with_exposed_provenance_mut(to);
+            // SAFETY: as above, the other way.
+            unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
+        }),
         Work::CopyOnDevice { from, to, len } => memory
             .bytes(from, len)
             .map(|source| source.to_vec())
@@ -273,6 +356,11 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                 }
             })
         }
+        Work::WriteValue { at, bytes } => write_value(memory, at, &bytes),
+        Work::WaitValue { at, size, .. } => match memory.word(at, size) {
+            Some(_) => Ok(()),
+            None => Err(format!("a wait for a value at {at:#x}, which was freed")),
+        },
         Work::Allocate(address) => {
             if let Some(allocation) = memory.starts_at(address) {
                 if let Kind::Ordered { ready, .. } = &mut allocation.kind {
@@ -300,12 +388,43 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         }
         Work::Record { event } => return Done::Recorded(event, tick),
         // A callback is not run here.
-        Work::HostFn { .. } | Work::Nothing => Ok(()),
+        Work::HostFn { .. } | Work::WaitFor { .. } | Work::Nothing => Ok(()),
     };
     match done {
         Ok(()) => Done::Well,
         Err(what) => Done::Illegal(what),
     }
+}
+
+/// Whether a word is as a wait wants it.
+fn holds(condition: u32, word: u64, value: u64, size: usize) -> bool {
+    use cuda_sys::CUstreamWaitValue_flags as Wait;
+    let all = if size == 4 {
+        u64::from(u32::MAX)
+    } else {
+        u64::MAX
+    };
+    match Wait(condition) {
+        // As a signed difference: not negative.
+        Wait::CU_STREAM_WAIT_VALUE_GEQ => word.wrapping_sub(value) & all <= all >> 1,
+        Wait::CU_STREAM_WAIT_VALUE_EQ => word == value,
+        Wait::CU_STREAM_WAIT_VALUE_AND => word & value != 0,
+        _ => !(word | value) & all != 0,
+    }
+}
+
+fn write_value(memory: &mut Memory, at: u64, bytes: &[u8]) -> Result<(), String> {
+    let host = usize::try_from(at).unwrap_or(0);
+    if !memory.is_pinned(host, bytes.len()) {
+        memory.bytes(at, bytes.len())?.copy_from_slice(bytes);
+        return Ok(());
+    }
+    for (offset, byte) in bytes.iter().enumerate() {
+        // SAFETY: it is pinned memory, as was just checked; the lock is held.
+        let target = unsafe { pinned_byte(host + offset) };
+        target.store(*byte, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
@@ -355,7 +474,7 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
 /// # Safety
 /// It is in an allocation of the map of pinned memory, and the driver's lock, under which those are
 /// freed, is held as long as the byte is used.
-unsafe fn pinned_byte<'a>(address: usize) -> &'a AtomicU8 {
+pub(crate) unsafe fn pinned_byte<'a>(address: usize) -> &'a AtomicU8 {
     let byte = core::ptr::with_exposed_provenance_mut(address);
     // SAFETY: the caller's promise; a byte has no alignment.
     unsafe { AtomicU8::from_ptr(byte) }

@@ -36,6 +36,7 @@
 mod account;
 mod api;
 mod call;
+mod capture;
 mod exec;
 pub mod fault;
 mod handles;

@@ -5,10 +5,12 @@ mod host;
 
 pub(crate) use host::{Attached, Host, HostKind, PAGE, Page};
 
+use crate::exec::pinned_byte;
 use cuda_sys::CUresult;
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// Device addresses start here: beyond what processes get mapped, so that the host faults.
 const BASE: u64 = 0x0070_0000_0000_0000;
@@ -197,6 +199,27 @@ impl Memory {
             "{address:#x} is memory of device {}, which kernels of device {device} may not use",
             allocation.device
         ))
+    }
+
+    /// A word of 4 or 8 bytes, of the device's or pinned memory, if it may be used now.
+    pub(crate) fn word(&self, address: u64, size: usize) -> Option<u64> {
+        let mut word = [0; 8];
+        let host = usize::try_from(address).unwrap_or(0);
+        if self.is_pinned(host, size) {
+            for (offset, byte) in word[..size].iter_mut().enumerate() {
+                // SAFETY: it is pinned memory, as was just checked; the lock is held.
+                let source = unsafe { pinned_byte(host + offset) };
+                *byte = source.load(Ordering::Relaxed);
+            }
+        } else {
+            let (start, allocation) = self.containing(address)?;
+            if let Kind::Ordered { ready: false, .. } = allocation.kind {
+                return None;
+            }
+            let offset = usize::try_from(address - start).ok()?;
+            word[..size].copy_from_slice(allocation.bytes.get(offset..offset + size)?);
+        }
+        Some(u64::from_le_bytes(word))
     }
 
     pub(crate) fn device_count(&self) -> usize {

@@ -1,10 +1,10 @@
 //! The driver's objects.
 
+use crate::capture::{Branch, Node};
 use crate::kernel::KernelFn;
-use cuda_sys::{CUstreamCaptureMode, CUstreamCaptureStatus};
+use core::ffi::c_char;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -53,31 +53,36 @@ pub(crate) struct Stream {
     /// The context that its memory and kernels belong to: a green stream's is the primary one.
     pub(crate) context: usize,
     pub(crate) green: Option<usize>,
+    /// Nobody made it, and nobody destroys it.
+    pub(crate) is_default: bool,
     pub(crate) id: u64,
     pub(crate) blocking: bool,
     pub(crate) priority: i32,
+    /// What it was set to, by the numbers of the attributes.
+    pub(crate) attributes: BTreeMap<u32, [c_char; 64]>,
     /// The operation given to it last, done or not.
     pub(crate) last: Option<u64>,
-    pub(crate) capture: Option<Capture>,
-}
-
-/// A stream that is being recorded.
-#[derive(Debug)]
-pub(crate) struct Capture {
-    pub(crate) mode: CUstreamCaptureMode,
-    pub(crate) thread: ThreadId,
-    pub(crate) status: CUstreamCaptureStatus,
-    pub(crate) nodes: usize,
+    /// Where in a recording it is.
+    pub(crate) capture: Option<Branch>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) context: usize,
     pub(crate) timing: bool,
+    /// Its place in a recording, if it was recorded last in a stream that is part of one.
+    pub(crate) captured: Option<Branch>,
     /// The operation that records it, of the last record.
     pub(crate) recorded: Option<u64>,
     /// When that ran, in operations of the executor.
     pub(crate) time: Option<u64>,
+}
+
+/// A graph that can be launched.
+pub(crate) struct Executable {
+    pub(crate) nodes: Vec<Node>,
+    /// The end of its last launch.
+    pub(crate) last: Option<u64>,
 }
 
 #[derive(Debug)]

@@ -3,15 +3,17 @@
 use crate::account::{Alive, mistake};
 use crate::api::pool::Pool;
 use crate::call::Class;
-use crate::exec::{Done, Executor, Progress, Work};
+use crate::capture::{Capture, Node};
+use crate::exec::{Callback, Done, Executor, Progress, Work};
 use crate::handles::{Handles, State};
 use crate::memory::Memory;
 use crate::objects::{
-    Context, ContextKind, Event, Function, Green, Linker, Module, Runnable, Stream,
+    Context, ContextKind, Event, Executable, Function, Green, Linker, Module, Runnable, Stream,
 };
 use crate::profile::Profile;
 use crate::{kernel, thread};
 use cuda_sys::CUresult;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -25,6 +27,8 @@ pub(crate) struct World {
     next_id: u64,
     /// Of each device: the handle of its primary context, for ever the same, and its retains.
     pub(crate) primaries: Vec<(usize, usize)>,
+    /// The default streams of threads, by these and their contexts.
+    per_thread: HashMap<(ThreadId, usize), usize>,
     /// The flags that each primary context has when it is active.
     pub(crate) primary_flags: Vec<u32>,
     pub(crate) contexts: Handles<Context>,
@@ -40,7 +44,10 @@ pub(crate) struct World {
     /// How many images were linked.
     pub(crate) linked: u32,
     pub(crate) descriptors: Handles<Vec<crate::api::green::Group>>,
-    pub(crate) graphs: Handles<usize>,
+    pub(crate) graphs: Handles<Vec<Node>>,
+    pub(crate) executables: Handles<Executable>,
+    /// Recordings under way, by their ids.
+    pub(crate) captures: BTreeMap<u64, Capture>,
     pub(crate) splits: u32,
     pub(crate) pools: Handles<Pool>,
     /// Of each device: its own memory pool, for ever the same, and the one that it allocates from.
@@ -66,6 +73,7 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
         initialised: false,
         next_id: 1,
         primaries: Vec::new(),
+        per_thread: HashMap::new(),
         primary_flags: vec![0; profile.devices as usize],
         contexts: Handles::new(1),
         greens: Handles::new(2),
@@ -79,6 +87,8 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
         linked: 0,
         descriptors: Handles::new(8),
         graphs: Handles::new(9),
+        executables: Handles::new(10),
+        captures: BTreeMap::new(),
         splits: 0,
         pools: Handles::new(10),
         default_pools: Vec::new(),
@@ -167,9 +177,19 @@ impl World {
     }
 
     /// A stream by its handle: the default ones are those of the current context.
-    pub(crate) fn stream(&self, handle: usize) -> Answer<usize> {
+    pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
         if handle <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
             let current = self.current()?;
+            if handle == cuda_sys::CU_STREAM_PER_THREAD.addr() {
+                return self.per_thread_stream(current);
+            }
+            // It would have to wait for what is only recorded. Unverified (from documentation).
+            let owner = self.owner_of(current)?;
+            let captured =
+                |its: &Stream| its.context == owner && its.blocking && its.capture.is_some();
+            if self.streams.iter().any(|(_, its)| captured(its)) {
+                return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+            }
             return Ok(self.context(current)?.legacy);
         }
         match self.streams.state(handle) {
@@ -183,6 +203,34 @@ impl World {
                 Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
             }
         }
+    }
+
+    /// This thread's default stream of a context, which is there from its first use on.
+    fn per_thread_stream(&mut self, context: usize) -> Answer<usize> {
+        let key = (thread::id(), context);
+        let known = self.per_thread.get(&key).copied();
+        if let Some(known) = known.filter(|known| self.streams.get(*known).is_some()) {
+            return Ok(known);
+        }
+        let owner = self.owner_of(context)?;
+        let green = match self.context(context)?.kind {
+            ContextKind::View(green) => Some(green),
+            ContextKind::Primary | ContextKind::Created => None,
+        };
+        let id = self.new_id();
+        let made = self.streams.insert(Stream {
+            context: owner,
+            green,
+            is_default: true,
+            id,
+            blocking: true,
+            priority: 0,
+            attributes: BTreeMap::new(),
+            last: None,
+            capture: None,
+        });
+        self.per_thread.insert(key, made);
+        Ok(made)
     }
 
     pub(crate) fn event(&self, handle: usize) -> Answer<&Event> {
@@ -264,6 +312,10 @@ impl World {
     /// Nothing is ready. If that is because of a callback that has not ended: an error.
     fn stuck(&self) -> Answer {
         match self.executor.in_callbacks() {
+            Progress::None if self.executor.waits_for_values(&self.memory) => {
+                mistake("a stream waits for a value that no work given writes: a real GPU hangs");
+                Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
+            }
             Progress::None => Ok(()),
             Progress::Elsewhere => Err(Self::WAIT),
             Progress::Never => {
@@ -304,6 +356,12 @@ impl World {
             }
         }
         Ok(true)
+    }
+
+    /// Callbacks that are to hear of a failure after which nothing is done any more.
+    pub(crate) fn failed_callbacks(&mut self) -> Vec<Callback> {
+        let failed = self.fatal.map(|fatal| self.executor.take_failed(fatal));
+        failed.unwrap_or_default()
     }
 
     /// What `cuMemFree`, unloading and destroying contexts do first: all work runs.
@@ -362,9 +420,8 @@ impl World {
 
     pub(crate) fn alive(&self) -> Alive {
         let is_own = |context: &Context| context.kind == ContextKind::Created;
-        let legacy: Vec<usize> = self.contexts.iter().map(|(_, its)| its.legacy).collect();
         let [pinned, registered, managed] = self.memory.host_counts();
-        let named = |(handle, _): &(usize, &Stream)| !legacy.contains(handle);
+        let named = |(_, its): &(usize, &Stream)| !its.is_default;
         Alive {
             retains: self.primaries.iter().map(|(_, retains)| retains).sum(),
             contexts: self.contexts.iter().filter(|(_, its)| is_own(its)).count(),
@@ -374,6 +431,8 @@ impl World {
             modules: self.modules.len(),
             libraries: self.libraries.len(),
             linkers: self.linkers.len(),
+            graphs: self.graphs.len(),
+            executable_graphs: self.executables.len(),
             device_allocations: self.memory.device_count(),
             device_bytes: self.memory.device_bytes(),
             pinned_allocations: pinned,

@@ -17,6 +17,18 @@ pub(crate) fn in_child(environment: &[(&str, &str)], body: impl FnOnce()) {
         body();
         return;
     }
+    run(test, environment);
+}
+
+/// In a child process: starts another one, of the same test, and checks that it succeeded.
+#[track_caller]
+pub(crate) fn again(environment: &[(&str, &str)]) {
+    let thread = std::thread::current();
+    run(thread.name().expect("as above"), environment);
+}
+
+#[track_caller]
+fn run(test: &str, environment: &[(&str, &str)]) {
     let binary = std::env::current_exe().expect("the path of the test binary");
     let output = Command::new(binary)
         .args([

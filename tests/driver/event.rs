@@ -1,7 +1,7 @@
 use crate::common::{self, child};
 use crate::kernels::Busy;
 use crate::need;
-use cuda_safe::EventOptions;
+use cuda_safe::{CUresult, Error, EventIpcHandle, EventOptions, Invalid, attribute};
 use std::time::Duration;
 
 #[test]
@@ -47,6 +47,72 @@ fn events_with_timing_measure_the_work_between_them() {
     let least = if common::is_software() { 1 } else { 50 };
     assert!(elapsed >= Duration::from_millis(least), "{elapsed:?}");
     drop(work);
+}
+
+/// The event of one process, waited for and recorded by another: the same test binary, which gets
+/// the handle in its environment.
+#[test]
+fn an_event_goes_to_another_process() {
+    const HANDLE: &str = "EVENT_IPC_HANDLE";
+    let device = need!(common::gpu());
+    if !device
+        .attribute(attribute::IPC_EVENT_SUPPORTED)
+        .unwrap_or(false)
+    {
+        common::skip("this device has no events for other processes");
+        return;
+    }
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        if let Ok(handle) = std::env::var(HANDLE) {
+            let mut bytes = [0; 64];
+            for (byte, text) in bytes.iter_mut().zip(handle.split(' ')) {
+                *byte = text.parse().expect("a byte");
+            }
+            let handle = EventIpcHandle::from_bytes(bytes);
+            // SAFETY: the parent got it from its driver, and keeps the event until this process ends.
+            let event = unsafe { context.open_event(&handle) }.expect("the parent's event");
+            stream.wait(&event).expect("a wait");
+            stream.synchronize().expect("a wait");
+            event.synchronize().expect("a wait");
+            event.record(&stream).expect("a record");
+            event.synchronize().expect("a wait");
+            return;
+        }
+        let options = EventOptions {
+            interprocess: true,
+            ..Default::default()
+        };
+        let event = context.event_with(options).expect("an event");
+        let handle = match event.ipc_handle() {
+            Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
+                common::skip("this driver has no events for other processes");
+                return;
+            }
+            handle => handle.expect("a handle"),
+        };
+        let work = Busy::new(&context, &stream);
+        event.record(&stream).expect("a record");
+        let bytes: Vec<String> = handle.as_bytes().iter().map(u8::to_string).collect();
+        child::again(&[(HANDLE, &bytes.join(" "))]);
+        assert!(event.is_done().expect("a query"));
+        drop(work);
+    });
+}
+
+#[test]
+fn an_event_for_other_processes_takes_no_time() {
+    let context = need!(common::context());
+    let options = EventOptions {
+        interprocess: true,
+        timing: true,
+        ..Default::default()
+    };
+    match context.event_with(options) {
+        Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::InterprocessTiming),
+        done => panic!("{done:?}"),
+    }
 }
 
 mod provoked {

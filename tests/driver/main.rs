@@ -6,9 +6,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attributes;
 mod boxes;
+mod capture;
 mod context;
+mod default_stream;
 mod device;
+mod done;
 mod drops;
 mod event;
 mod fatal;
@@ -23,6 +27,7 @@ mod launch_with;
 mod linker;
 mod managed;
 mod memory;
+mod memory_op;
 mod module;
 mod occupancy;
 mod partition;

@@ -5,7 +5,7 @@ use cuda_safe::CUresult;
 
 /// The functions that release something. `Drop` returns nothing; what fails is counted as leaked
 /// and told to the report hook.
-const RELEASES: [&str; 13] = [
+const RELEASES: [&str; 15] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",
@@ -19,10 +19,12 @@ const RELEASES: [&str; 13] = [
     "cuCtxDestroy_v2",
     "cuDevicePrimaryCtxRelease_v2",
     "cuGreenCtxDestroy",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
 ];
 
 /// What a release calls beside the releasing function.
-const AROUND_RELEASES: [&str; 7] = [
+const AROUND_RELEASES: [&str; 8] = [
     // Is this a thread of the driver's callbacks? Is another context current?
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",
@@ -35,6 +37,8 @@ const AROUND_RELEASES: [&str; 7] = [
     // The end of a reader of shared memory.
     "cuEventRecord",
     "cuStreamWaitEvent",
+    // A capture that is dropped ends.
+    "cuStreamEndCapture",
 ];
 
 /// The end of a guard of the current context: it returns nothing, and tells the report hook.
@@ -92,7 +96,7 @@ pub(crate) fn may_leak(function: &str, span: Option<Span>) -> bool {
         // The context stays on the stack, so it must not be released.
         || is_end_of_guard(function)
         // The driver may have the function, whatever its answer.
-        || function == "cuLaunchHostFunc"
+        || matches!(function, "cuLaunchHostFunc" | "cuStreamAddCallback")
         // What a release asks first, and the wait before plain memory is freed.
         || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
 }
@@ -129,6 +133,9 @@ pub(crate) fn why_unreported(
     }
     if is_end_of_guard(function) && heard {
         return Some("the end of a guard, told to the report hook");
+    }
+    if function == "cuThreadExchangeStreamCaptureMode" && called_again {
+        return Some("the mode is put back at the second try");
     }
     if code == CUresult::CUDA_ERROR_INVALID_CONTEXT && called_again {
         return Some("repeated with the context current");

@@ -67,7 +67,7 @@ fn current_is_dead() -> bool {
 
 /// How many objects there are of each kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Objects([(&'static str, usize); 13]);
+pub(crate) struct Objects([(&'static str, usize); 15]);
 
 impl Objects {
     pub(crate) fn now() -> Self {
@@ -80,6 +80,8 @@ impl Objects {
             modules,
             libraries,
             linkers,
+            graphs,
+            executable_graphs,
             device_allocations,
             pinned_allocations,
             registered,
@@ -97,6 +99,8 @@ impl Objects {
             ("module", modules),
             ("library", libraries),
             ("linker", linkers),
+            ("graph", graphs),
+            ("executable graph", executable_graphs),
             ("device allocation", device_allocations),
             ("pinned allocation", pinned_allocations),
             ("registration", registered),

@@ -69,6 +69,21 @@ fn of_devices() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (Invalid::BlockingGreenStream, &["non-blocking"]),
         (
+            Invalid::AccessWindow {
+                hit_ratio: "1.5".to_owned(),
+                miss: "Persisting".to_owned(),
+            },
+            &["1.5", "Persisting", "0 to 1"],
+        ),
+        (
+            Invalid::TooManyOperations {
+                count: 300,
+                max: 256,
+            },
+            &["300", "256"],
+        ),
+        (Invalid::InterprocessTiming, &["other processes", "timing"]),
+        (
             Invalid::ContextStack {
                 expected: 0xab,
                 found: 0xcd,

@@ -131,3 +131,68 @@ fn a_switch_between_known_partitionings_creates_nothing() {
         assert_eq!(log, [once.clone(), once].concat());
     });
 }
+
+#[test]
+fn a_future_is_two_calls_and_polling_none() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let mut done = None;
+        let log = calls(|| done = Some(stream.done().expect("a future")));
+        assert_eq!(log, ["cuStreamIsCapturing", "cuStreamAddCallback"]);
+        let log = calls(|| {
+            use std::future::Future;
+            let mut done = done.take().expect("made above");
+            let mut task = std::task::Context::from_waker(std::task::Waker::noop());
+            let first = std::pin::pin!(&mut done).poll(&mut task);
+            assert!(first.is_pending(), "nobody has waited");
+            cuda_sim::alive();
+            let second = std::pin::pin!(&mut done).poll(&mut task);
+            assert!(second.is_ready(), "all work is done");
+        });
+        assert_eq!(log, [""; 0]);
+    });
+}
+
+#[test]
+fn a_default_stream_looks_which_context_is_current() {
+    on(Profile::h200(), |context| {
+        let event = context.event().expect("an event");
+        let current = context.make_current().expect("current");
+        let log = calls(|| current.legacy_stream().record(&event).expect("a record"));
+        assert_eq!(log, ["cuCtxGetCurrent", "cuEventRecord"]);
+        let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+        let own = own.expect("a context");
+        let inner = own.make_current().expect("current");
+        let log = calls(|| current.legacy_stream().record(&event).expect("a record"));
+        let around = [
+            "cuCtxGetCurrent",
+            "cuCtxPushCurrent_v2",
+            "cuEventRecord",
+            "cuCtxGetCurrent",
+            "cuCtxPopCurrent_v2",
+        ];
+        assert_eq!(log, around);
+        inner.finish().expect("innermost");
+        current.finish().expect("innermost");
+    });
+}
+
+/// The look costs where there may be a capture, and nowhere else.
+#[test]
+fn allocations_ask_for_captures_while_there_are_some() {
+    on(Profile::h200(), |context| {
+        let (stream, other) = (stream(&context), stream(&context));
+        let graph = stream.capture(cuda_safe::CaptureMode::Relaxed, |_| {
+            let mut made = None;
+            // In this mode the driver lets the thread allocate elsewhere.
+            let allocate = || DeviceBuffer::<u8>::uninit(&other, 8);
+            let log = calls(|| made = Some(allocate().expect("memory")));
+            assert_eq!(log, ["cuStreamIsCapturing", "cuMemAllocAsync"]);
+            Ok(())
+        });
+        drop(graph.expect("not broken"));
+        let mut made = None;
+        let log = calls(|| made = Some(DeviceBuffer::<u8>::uninit(&stream, 8).expect("memory")));
+        assert_eq!(log, ["cuMemAllocAsync"]);
+    });
+}

@@ -2,7 +2,9 @@
 
 use crate::{common, on, start};
 use cuda_safe::green::SmResource;
-use cuda_safe::{Context, Device, DeviceBuffer, Error, LaunchConfig};
+use cuda_safe::{
+    AccessWindow, CaptureMode, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig,
+};
 use cuda_sim::Profile;
 
 #[path = "../gpu/two_devices.rs"]
@@ -54,6 +56,87 @@ fn things_of_two_devices_mix_as_the_table_says() {
         assert_eq!(Device::count().expect("two"), 2);
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
         two_devices::table(&first, &second);
+    });
+}
+
+/// The table of `Stream`.
+#[test]
+fn streams_and_events_of_two_devices_mix_as_the_table_says() {
+    #[track_caller]
+    fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
+        match result {
+            Err(Error::Invalid(invalid)) => {
+                assert!(
+                    matches!(*invalid, Invalid::OtherContext { .. }),
+                    "{invalid}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    on(Profile::h200().with_devices(2), |first| {
+        let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
+        let (here, there) = (
+            first.stream().expect("a stream"),
+            second.stream().expect("a stream"),
+        );
+        let (ours, theirs) = (
+            first.event().expect("an event"),
+            second.event().expect("an event"),
+        );
+        let mut a = DeviceBuffer::<u8>::zeroed(&here, 4).expect("memory");
+        let mut b = DeviceBuffer::<u8>::zeroed(&there, 4).expect("memory");
+        here.synchronize().expect("a wait");
+        there.synchronize().expect("a wait");
+        for context in [None, Some(&first), Some(&second)] {
+            let guard = context.map(|context| context.make_current().expect("current"));
+            a.fill(1).expect("a fill");
+            ours.record(&here).expect("its own");
+            there.wait(&ours).expect("another device's event");
+            b.fill(2).expect("a fill");
+            theirs.record(&there).expect("its own");
+            here.wait(&theirs).expect("another device's event");
+            there.synchronize().expect("a wait");
+            assert!(
+                ours.is_done().expect("a query"),
+                "the order went over devices"
+            );
+            here.synchronize().expect("a wait");
+            refused(ours.record(&there));
+            refused(theirs.record_external(&here));
+            refused(here.copy_attributes_from(&there));
+            refused(here.set_access_window(&b, AccessWindow::default()));
+            if let Some(guard) = &guard {
+                let legacy = guard.legacy_stream();
+                legacy.wait(&ours).expect("any event");
+                legacy.wait(&theirs).expect("any event");
+                let foreign = if guard.context() == &first {
+                    &theirs
+                } else {
+                    &ours
+                };
+                refused(legacy.record(foreign));
+            }
+            drop(guard);
+        }
+        // The other device's stream is captured along, and its work runs there.
+        let graph = here.capture(CaptureMode::default(), |here| {
+            ours.record(here)?;
+            there.wait(&ours)?;
+            assert_eq!(there.capture_id()?, here.capture_id()?);
+            a.fill(3)?;
+            b.fill(4)?;
+            theirs.record(&there)?;
+            here.wait(&theirs)
+        });
+        let graph = graph.expect("joined").instantiate().expect("is launched");
+        // SAFETY: it is refused.
+        refused(unsafe { graph.launch(&there) });
+        // SAFETY: the buffers are alive, and idle.
+        unsafe { graph.launch(&here) }.expect("a launch");
+        here.synchronize().expect("a wait");
+        assert_eq!(a.to_vec().expect("a copy"), [3; 4]);
+        assert_eq!(b.to_vec().expect("a copy"), [4; 4]);
     });
 }
 

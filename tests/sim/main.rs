@@ -10,6 +10,7 @@ mod calls;
 mod devices;
 mod fault;
 mod forks;
+mod graphs;
 mod green;
 mod guards;
 mod holes;

@@ -142,6 +142,33 @@ fn a_wrong_context_is_refused() {
 }
 
 #[test]
+fn a_wait_for_a_value_that_nobody_writes_is_named_and_does_not_hang() {
+    planted(|context, stream| {
+        use cuda_safe::{MemoryOperation, WaitCondition};
+        let word = DeviceBuffer::<u32>::zeroed(stream, 1).expect("memory");
+        let wait = |value| MemoryOperation::Wait32 {
+            address: word.as_raw(),
+            value,
+            condition: WaitCondition::Equal,
+            flush: false,
+        };
+        // SAFETY: the word is alive, and nothing else uses it.
+        unsafe { stream.memory_operation(wait(1)) }.expect("given");
+        assert!(!stream.is_idle().expect("a query"));
+        let error = stream.synchronize().expect_err("it would hang");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_PERMITTED));
+        found("a stream waits for a value that no work given writes");
+        // It is still to come.
+        let other = context.stream().expect("a stream");
+        // SAFETY: as above.
+        well(unsafe { cuMemsetD8Async(word.as_raw(), 0, 4, other.as_raw()) });
+        // SAFETY: as above.
+        well(unsafe { cuMemsetD8Async(word.as_raw(), 1, 1, other.as_raw()) });
+        stream.synchronize().expect("it came");
+    });
+}
+
+#[test]
 fn a_stack_left_changed_is_seen() {
     planted(|context, _| {
         assert_eq!(cuda_sim::stack_depth(), 0);

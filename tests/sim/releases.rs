@@ -155,7 +155,10 @@ fn a_capture_mode_that_cannot_be_put_back_is_reported() {
         let _refused = fail_from(EXCHANGE, 2, CUresult::CUDA_ERROR_UNKNOWN);
         drop(pinned(&context));
         let report = heard.try_recv().expect("a report");
-        assert!(report.contains("relaxed capture mode"), "{report}");
+        assert!(
+            report.contains("capture mode could not be put back"),
+            "{report}"
+        );
         assert_eq!((alive().pinned_allocations, cuda_safe::leaked()), (0, 0));
     });
 }

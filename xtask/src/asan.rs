@@ -51,6 +51,9 @@ const LEAKING: &[&str] = &[
     "the_log_of_a_library_that_is_not_unloaded_stays",
     // A test: the driver may have its host functions, or not.
     "a_host_function_that_the_driver_may_have_is_kept",
+    // Tests: they forget a future, and a capture.
+    "a_future_that_is_forgotten_does_no_harm",
+    "a_capture_that_is_forgotten_goes_on_and_does_no_harm",
     // Tests: the memory of a copy is stranded, the driver does not let go of a vector, a stream
     // outlives its green context.
     "a_vector_that_the_driver_does_not_let_go_of_is_leaked_and_reported",

@@ -5,9 +5,11 @@ use crate::call::call;
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::report::{Report, count_leak, report};
+use crate::stream::Panicked;
 use cuda_sys::CUcontext;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 thread_local! {
     /// How many [`CurrentContext`]s that pushed this thread has open: they end in reverse order. (What
@@ -27,6 +29,8 @@ pub struct CurrentContext {
     /// Its place among this thread's guards that pushed, from 1; none if it pushed nothing.
     pushed: Option<usize>,
     open: bool,
+    /// What host functions of its default streams panic with.
+    panicked: OnceCell<Arc<Panicked>>,
     /// What is current is a matter of one thread.
     not_send: PhantomData<*mut ()>,
 }
@@ -51,6 +55,7 @@ impl Context {
             context: self.clone(),
             pushed,
             open: true,
+            panicked: OnceCell::new(),
             not_send: PhantomData,
         })
     }
@@ -90,6 +95,10 @@ impl CurrentContext {
     /// The context that is current.
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    pub(crate) fn panicked(&self) -> &Arc<Panicked> {
+        self.panicked.get_or_init(Arc::default)
     }
 
     /// Ends the guard and says whether the stack was as it should be; dropping it tells

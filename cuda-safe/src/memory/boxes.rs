@@ -164,8 +164,8 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     /// `target`; what lies between its rows there stays as it is.
     ///
     /// # Errors
-    /// [`Invalid::Region`] if a box is not within its memory; those of earlier work on the stream, and
-    /// then nothing is copied.
+    /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::StreamIsCaptured`]; those of
+    /// earlier work on the stream, and then nothing is copied.
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemcpy2D")]
@@ -180,6 +180,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
         let from = region.checked(extent, self.len())?;
         let to = to.checked(extent, target.len())?;
         release::drain();
+        self.stream().refuse_captured()?;
         self.stream().wait_for_work()?;
         let (Some(from), Some(to)) = (from, to) else {
             return Ok(());

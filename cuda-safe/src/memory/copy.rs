@@ -16,7 +16,8 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// `cuMemcpyHtoDAsync(this, slice, bytes, stream)` and a wait: copies `slice` here.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`] if the lengths differ; [`Error::InHostFunction`](crate::Error); those of
+    /// [`Invalid::Lengths`] if the lengths differ; [`Invalid::StreamIsCaptured`];
+    /// [`Error::InHostFunction`](crate::Error); those of
     /// earlier work on the stream.
     ///
     /// Since CUDA 3.2.
@@ -30,6 +31,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         if self.size_bytes() == 0 {
             return Ok(());
         }
+        self.stream().refuse_captured()?;
         let (target, source) = (self.as_raw(), slice.as_ptr().cast());
         let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
         let copied = without_current(self.stream().context(), || {
@@ -92,8 +94,8 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     /// `slice`.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`] if the lengths differ; those of earlier work on the stream, and then
-    /// nothing is copied.
+    /// [`Invalid::Lengths`] if the lengths differ; [`Invalid::StreamIsCaptured`]; those of earlier
+    /// work on the stream, and then nothing is copied.
     ///
     /// The driver makes this copy in the legacy default stream of the context, so it also waits
     /// for *blocking* streams ([`StreamOptions::blocking`](crate::StreamOptions::blocking)).
@@ -103,6 +105,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         same_length(self.len(), slice.len())?;
         release::drain();
+        self.stream().refuse_captured()?;
         self.stream().wait_for_work()?;
         if self.size_bytes() == 0 {
             return Ok(());

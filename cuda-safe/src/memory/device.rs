@@ -50,7 +50,7 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_NOT_SUPPORTED` on devices without pools
     /// ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)); a length that
-    /// cannot be addressed.
+    /// cannot be addressed; [`Invalid::StreamIsCaptured`].
     ///
     /// Since CUDA 11.2.
     #[doc(alias = "cuMemAllocAsync")]
@@ -62,10 +62,11 @@ impl<T> DeviceBuffer<T> {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
         let mut address = 0;
-        without_current(stream.context(), || {
+        let allocate = || {
             // SAFETY: the stream is alive, and the pointer is to a local.
             unsafe { call!(cuMemAllocAsync(&raw mut address, bytes, stream.as_raw())) }
-        })?;
+        };
+        stream.outside_captures(|| without_current(stream.context(), allocate))?;
         Ok(Self::own(address, len, stream, Release::Ordered))
     }
 
@@ -84,7 +85,7 @@ impl<T> DeviceBuffer<T> {
     /// Freeing it waits for all work of the context.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; a length that cannot be addressed.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; a length that cannot be addressed; [`Invalid::StreamIsCaptured`].
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemAlloc")]
@@ -95,6 +96,7 @@ impl<T> DeviceBuffer<T> {
         if bytes == 0 {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
+        stream.refuse_captured()?;
         let mut address = 0;
         {
             let _current = stream.context().enter()?;
@@ -243,8 +245,8 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// With the buffer given back, as it was: a stream of another context;
-    /// [`Invalid::ForeignMemory`], as those who keep it think of the stream that they gave; those of
-    /// the driver.
+    /// [`Invalid::ForeignMemory`], as those who keep it think of the stream that they gave;
+    /// [`Invalid::StreamIsCaptured`]; those of the driver.
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn rebind(mut self, stream: &Stream) -> Result<Self, Rejected<Self>> {
         if self.stream() == stream {
@@ -268,7 +270,9 @@ impl<T> DeviceBuffer<T> {
         }
         // Ours alone: recorded by somebody else in between, it would be another order.
         let event = context.event()?;
-        event.record(self.stream())?;
+        // Of a capture it would be no order of what is done.
+        self.stream()
+            .outside_captures(|| event.record(self.stream()))?;
         stream.wait(&event)
     }
 }

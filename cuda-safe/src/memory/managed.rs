@@ -69,7 +69,9 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     #[doc(alias = "cuMemAllocManaged")]
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
         let mut buffer = Self::allocate(stream, len)?;
-        buffer.device_mut()?.zero()?;
+        let mut all = buffer.device_mut()?;
+        // The host is to see zeros, which a recording would not make.
+        stream.outside_captures(|| all.zero())?;
         Ok(buffer)
     }
 
@@ -297,10 +299,13 @@ impl<T> ManagedBuffer<T> {
     /// Attaches all of the memory, in the order of its stream.
     fn attach(&self, to: CUmemAttach_flags) -> Result<()> {
         let (stream, address) = (self.stream().as_raw(), self.as_raw());
-        without_current(self.stream().context(), || {
+        let attach = || {
             // SAFETY: the memory is managed, and starts there; all work on it is this stream's.
             unsafe { call!(cuStreamAttachMemAsync(stream, address, 0, to.0)) }
-        })
+        };
+        let context = self.stream().context();
+        self.stream()
+            .outside_captures(|| without_current(context, attach))
     }
 }
 

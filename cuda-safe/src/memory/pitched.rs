@@ -37,7 +37,7 @@ impl<T> PitchedBuffer<T> {
     ///
     /// # Errors
     /// [`Invalid::PitchSize`]: the driver aligns rows for elements of 1, 2, 4, 8 and 16 bytes;
-    /// [`Invalid::TooLarge`]; `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// [`Invalid::TooLarge`]; [`Invalid::StreamIsCaptured`]; `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemAllocPitch")]
@@ -60,6 +60,7 @@ impl<T> PitchedBuffer<T> {
                 pitch,
             });
         }
+        stream.refuse_captured()?;
         let (mut address, mut pitch) = (0, 0);
         // The smallest that the driver has; 1, 2, 4, 8 and 16 fit.
         let element = u32::try_from(size.max(4)).unwrap_or(16);

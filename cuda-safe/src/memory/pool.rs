@@ -253,7 +253,7 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`;
     /// [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool); a length that cannot be
-    /// addressed.
+    /// addressed; [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     ///
     /// Since CUDA 11.2.
     #[doc(alias = "cuMemAllocFromPoolAsync")]
@@ -266,10 +266,11 @@ impl<T> DeviceBuffer<T> {
         pool.check_access(stream.context().device())?;
         let mut address = 0;
         let (place, raw) = (&raw mut address, pool.as_raw());
-        without_current(stream.context(), || {
+        let allocate = || {
             // SAFETY: the pool and the stream are alive, and the pointer is to a local.
             unsafe { call!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.as_raw())) }
-        })?;
+        };
+        stream.outside_captures(|| without_current(stream.context(), allocate))?;
         Ok(Self::own(address, len, stream, Release::Ordered))
     }
 

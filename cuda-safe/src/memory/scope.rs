@@ -32,7 +32,8 @@ impl Stream {
     /// reported, and the borrowed buffers are left empty.
     ///
     /// # Errors
-    /// Those of the work that it waits for; [`Error::InHostFunction`], and `f` is not run.
+    /// Those of the work that it waits for; [`Error::InHostFunction`] and
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), and `f` is not run.
     ///
     /// ```no_run
     /// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
@@ -57,6 +58,7 @@ impl Stream {
         // Inside of a host function the wait at the end would be refused.
         refuse_inside()?;
         release::drain();
+        self.refuse_captured()?;
         let scope = CopyScope {
             stream: self,
             lent: RefCell::default(),

@@ -8,7 +8,7 @@ use crate::error::{Rejected, Result};
 use crate::event::Event;
 use crate::invalid::Invalid;
 use crate::release::{Parent, Resource, release};
-use crate::stream::{Stream, same_context};
+use crate::stream::{Outside, Stream, same_context};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -96,9 +96,9 @@ impl<T> DeviceBuffer<T> {
         if self.is_foreign() {
             return Err(Invalid::ForeignMemory.into());
         }
-        self.stream().refuse_captured()?;
         let written = self.stream().context().event()?;
-        written.record(self.stream())?;
+        self.stream()
+            .outside_captures(|| written.record(self.stream()))?;
         Ok(written)
     }
 }
@@ -222,6 +222,10 @@ impl Parent for Reading {
 
     fn is_borrowed(&self) -> bool {
         self.stream.is_borrowed() || self.memory.allocation.stream().is_borrowed()
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        self.stream.stay_outside()
     }
 }
 

@@ -3,11 +3,10 @@
 use super::Stream;
 use crate::call::{call, without_current};
 use crate::error::{Error, Result};
-use crate::invalid::Invalid;
 use crate::release;
 use crate::report::count_leak;
 use core::ffi::c_void;
-use cuda_sys::CUstreamCaptureStatus;
+use cuda_sys::CUhostFn;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a host function of a stream panicked with, until a wait for the stream tells it.
 #[derive(Debug, Default)]
-pub(super) struct Panicked(Mutex<Option<String>>);
+pub(crate) struct Panicked(Mutex<Option<String>>);
 
 impl Panicked {
     /// The panic that nobody has heard of yet.
@@ -70,7 +69,7 @@ impl Stream {
     /// Those of earlier work: then nobody knows whether the driver has the function, which is leaked,
     /// with all that it owns, if it does not run.
     ///
-    /// [`Invalid::StreamIsCaptured`]: a graph would run it more than once.
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured): a graph would run it more than once.
     ///
     /// Since CUDA 10.0.
     ///
@@ -89,40 +88,37 @@ impl Stream {
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         release::drain();
         self.refuse_captured()?;
-        let job = Box::new(Job {
-            function: Box::new(function),
-            panicked: Arc::clone(&self.inner.panicked),
-        });
-        let data = Box::into_raw(job).cast::<c_void>();
-        let given = without_current(self.context(), || {
-            // SAFETY: the stream is alive; the function takes the box that `data` is, once.
-            unsafe { call!(cuLaunchHostFunc(self.as_raw(), Some(run), data)) }
-        });
-        match &given {
-            Ok(()) => {}
-            Err(error) if error.is_refusal() => {
-                // SAFETY: the driver did not take it, so the box is still this function's.
-                drop(unsafe { Box::from_raw(data.cast::<Job>()) });
-            }
-            // It may be of earlier work, and the driver have the function all the same: its box stays.
-            Err(_) => count_leak(),
-        }
-        given
+        launch(function, &self.inner.panicked, |run, data| {
+            without_current(self.context(), || {
+                // SAFETY: the stream is alive; the function takes the box that `data` is, once.
+                unsafe { call!(cuLaunchHostFunc(self.as_raw(), run, data)) }
+            })
+        })
     }
+}
 
-    /// An error if work given to the stream is recorded into a graph.
-    pub(crate) fn refuse_captured(&self) -> Result<()> {
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let place = &raw mut status;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamIsCapturing(self.as_raw(), place)) }
-        })?;
-        if status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-            return Ok(());
+/// Has the driver run a function, which is dropped if the driver does not take it.
+pub(super) fn launch(
+    function: impl FnOnce() + Send + 'static,
+    panicked: &Arc<Panicked>,
+    launch: impl FnOnce(CUhostFn, *mut c_void) -> Result<()>,
+) -> Result<()> {
+    let job = Box::new(Job {
+        function: Box::new(function),
+        panicked: Arc::clone(panicked),
+    });
+    let data = Box::into_raw(job).cast::<c_void>();
+    let given = launch(Some(run), data);
+    match &given {
+        Ok(()) => {}
+        Err(error) if error.is_refusal() => {
+            // SAFETY: the driver did not take it, so the box is still this function's.
+            drop(unsafe { Box::from_raw(data.cast::<Job>()) });
         }
-        Err(Invalid::StreamIsCaptured.into())
+        // It may be of earlier work, and the driver have the function all the same: its box stays.
+        Err(_) => count_leak(),
     }
+    given
 }
 
 /// What the driver calls.
@@ -133,6 +129,11 @@ unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the caller's promise.
     let job = unsafe { Box::from_raw(data.cast::<Job>()) };
     let Job { function, panicked } = *job;
+    run_inside(&panicked, function);
+}
+
+/// Runs something on a thread of the driver's, where waits are refused.
+pub(super) fn run_inside(panicked: &Panicked, function: impl FnOnce()) {
     let before = INSIDE.try_with(|inside| inside.replace(true));
     // Unwinding into the driver would be undefined.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {

@@ -6,10 +6,8 @@ use crate::objects::{Context, ContextKind, Settings, Stream};
 use crate::thread;
 use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
-use cuda_sys::{
-    CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult,
-    CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status,
-};
+use cuda_sys::{CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult};
+use std::collections::BTreeMap;
 
 /// A handle as C has it.
 pub(super) fn pointer<T>(handle: usize) -> *mut T {
@@ -34,9 +32,11 @@ impl World {
         let legacy = self.streams.insert(Stream {
             context: owner,
             green,
+            is_default: true,
             id: stream_id,
             blocking: true,
             priority: 0,
+            attributes: BTreeMap::new(),
             last: None,
             capture: None,
         });
@@ -114,27 +114,10 @@ impl World {
             .filter(|(stream, its)| ends(*stream, its));
         let ending: Vec<usize> = ending.map(|(stream, _)| stream).collect();
         for stream in ending {
+            self.leave_capture(stream);
             self.streams.remove(stream);
             self.executor.forget(stream);
         }
-    }
-
-    /// What waits for a whole context breaks the thread-local captures of all threads, other than
-    /// what [`forbidden_in_capture`](Self::forbidden_in_capture) is for (measured).
-    fn forbidden_in_local_captures(&mut self) -> Answer {
-        if thread::mode() == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
-            return Ok(());
-        }
-        let captures = self.streams.iter_mut();
-        let captures = captures.filter_map(|(_, its)| its.capture.as_mut());
-        let mut answer = Ok(());
-        for capture in captures {
-            if capture.mode == Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL {
-                capture.status = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-                answer = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-            }
-        }
-        answer
     }
 }
 

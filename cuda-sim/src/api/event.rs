@@ -8,16 +8,24 @@ use crate::handles::State;
 use crate::objects::Event;
 use crate::world::{Answer, World};
 use core::ffi::c_uint;
-use cuda_sys::{CUevent, CUevent_flags, CUresult, CUstream};
+use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
 
 pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint) -> Answer {
     event.required()?;
+    let known = CUevent_flags::CU_EVENT_BLOCKING_SYNC
+        | CUevent_flags::CU_EVENT_DISABLE_TIMING
+        | CUevent_flags::CU_EVENT_INTERPROCESS;
+    let interprocess = flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 != 0;
+    let timing = flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
+    if flags & !known.0 != 0 || (interprocess && timing) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let context = world.current()?;
     let context = world.owner_of(context)?;
-    let timing = flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
     let handle = world.events.insert(Event {
         context,
         timing,
+        captured: None,
         recorded: None,
         time: None,
     });
@@ -40,19 +48,47 @@ pub(super) fn destroy(world: &mut World, event: CUevent) -> Answer {
 }
 
 pub(super) fn record(world: &mut World, event: CUevent, stream: CUstream) -> Answer {
+    record_with_flags(world, event, stream, 0)
+}
+
+pub(super) fn record_with_flags(
+    world: &mut World,
+    event: CUevent,
+    stream: CUstream,
+    flags: c_uint,
+) -> Answer {
+    let external = match CUevent_record_flags(flags) {
+        CUevent_record_flags::CU_EVENT_RECORD_DEFAULT => false,
+        CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL => true,
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
     let stream = world.stream(stream.addr())?;
     let context = world.event(event.addr())?.context;
     if world.streams.get(stream).map(|its| its.context) != Some(context) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    if world.captured(stream)? {
-        return Ok(());
-    }
     let work = Work::Record {
         event: event.addr(),
     };
+    if world.recording(stream)?.is_some() {
+        if external {
+            return world.give_or_capture(stream, work);
+        }
+        let branch = world
+            .streams
+            .get(stream)
+            .and_then(|its| its.capture.clone());
+        if let Some(event) = world.events.get_mut(event.addr()) {
+            event.captured = branch;
+        }
+        return Ok(());
+    }
+    if external {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let operation = world.give(stream, work, Vec::new());
     if let Some(event) = world.events.get_mut(event.addr()) {
+        event.captured = None;
         event.recorded = Some(operation);
         event.time = None;
     }
@@ -61,6 +97,7 @@ pub(super) fn record(world: &mut World, event: CUevent, stream: CUstream) -> Ans
 
 pub(super) fn synchronize(world: &mut World, event: CUevent) -> Answer {
     world.wait_for(|world| {
+        world.forbidden_on_captured(event.addr())?;
         let recorded = world.event(event.addr())?.recorded;
         if recorded.is_some() {
             world.forbidden_in_capture()?;
@@ -70,6 +107,7 @@ pub(super) fn synchronize(world: &mut World, event: CUevent) -> Answer {
 }
 
 pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
+    world.forbidden_on_captured(event.addr())?;
     let Some(operation) = world.event(event.addr())?.recorded else {
         return Ok(());
     };

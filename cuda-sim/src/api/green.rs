@@ -330,11 +330,10 @@ pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
         .get(handle)
         .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     let (device, view) = (its.device, its.view);
-    let own = world.context(view)?.legacy;
     let has_streams = world
         .streams
         .iter()
-        .any(|(stream, its)| its.green == Some(handle) && stream != own);
+        .any(|(_, its)| its.green == Some(handle) && !its.is_default);
     let waited = world.end_context(view)?;
     // Not before: this comes again after each callback.
     if has_streams {

@@ -1,14 +1,15 @@
 //! Launches and host functions.
 
 use super::function::{most_dynamic_shared, required_cluster};
-use crate::exec::{Call, Work};
+use crate::exec::{Call, HostFunction, Work};
 use crate::objects::{Limits, Runnable};
 use crate::profile::Gpu;
 use crate::world::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{
     CUaccessProperty, CUevent, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchAttributeID as Id,
-    CUlaunchAttributePortableClusterMode as Mode, CUlaunchConfig, CUresult, CUstream, CudaVersion,
+    CUlaunchAttributePortableClusterMode as Mode, CUlaunchConfig, CUresult, CUstream,
+    CUstreamCallback, CudaVersion,
 };
 
 /// The same on every GPU.
@@ -312,5 +313,24 @@ pub(super) fn host_function(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let stream = world.stream(stream.addr())?;
+    let function = HostFunction::Plain(function);
     world.give_or_capture(stream, Work::HostFn { function, data })
+}
+
+/// The older way: not in captures, and called with the error if work fails.
+pub(super) fn callback(
+    world: &mut World,
+    raw: CUstream,
+    callback: CUstreamCallback,
+    data: *mut c_void,
+    flags: c_uint,
+) -> Answer {
+    if callback.is_none() || flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let stream = world.stream(raw.addr())?;
+    world.forbidden_on_capturing(stream)?;
+    let function = HostFunction::WithResult(callback, raw);
+    world.give(stream, Work::HostFn { function, data }, Vec::new());
+    Ok(())
 }

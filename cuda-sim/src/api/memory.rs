@@ -72,7 +72,8 @@ pub(super) fn allocate_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
-    let home = world.streams.get(world.stream(stream.addr())?);
+    let raw = world.stream(stream.addr())?;
+    let home = world.streams.get(raw);
     let device = world.context(home.map_or(0, |its| its.context))?.device;
     let pool = world.current_pools[device];
     allocate_from(world, address, size, pool, stream)
@@ -125,8 +126,8 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    if world.captured(stream)? {
-        return Ok(());
+    if world.recording(stream)?.is_some() {
+        return world.give_or_capture(stream, Work::Free(address));
     }
     world.give(stream, Work::Free(address), Vec::new());
     if let Some(its) = world.memory.starts_at(address) {
@@ -242,6 +243,13 @@ pub(super) fn copy_in_async(
             from: from.addr(),
             len: size,
         }
+    } else if world.recording(stream)?.is_some() {
+        // The launch of the graph reads it.
+        Work::CopyInHost {
+            to,
+            from: from.expose_provenance(),
+            len: size,
+        }
     } else {
         // Pageable memory is staged before the call returns (measured).
         Work::CopyIn {
@@ -269,8 +277,14 @@ pub(super) fn copy_out_async(
         };
         return world.give_or_capture(stream, work);
     }
-    if world.captured(stream)? {
-        return Ok(());
+    if world.recording(stream)?.is_some() {
+        // The launch of the graph writes there.
+        let work = Work::CopyOutHost {
+            from,
+            to: to.expose_provenance(),
+            len: size,
+        };
+        return world.give_or_capture(stream, work);
     }
     // To pageable memory the call returns when the copy is done (measured).
     world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;

@@ -6,8 +6,7 @@ use crate::objects::{Context, ContextKind};
 use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{
-    CUcontext, CUctx_flags, CUdevice, CUevent, CUfunc_cache, CUlimit, CUresult,
-    CUstreamCaptureStatus, CudaVersion,
+    CUcontext, CUctx_flags, CUdevice, CUevent, CUfunc_cache, CUlimit, CUresult, CudaVersion,
 };
 
 /// Limits as a context starts with them: unverified (from documentation).
@@ -191,11 +190,7 @@ fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
 fn refuse_captured(world: &mut World, streams: &[usize]) -> Answer {
     let mut refused = Ok(());
     for stream in streams {
-        let its = world.streams.get_mut(*stream);
-        if let Some(capture) = its.and_then(|its| its.capture.as_mut()) {
-            capture.status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-            refused = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        }
+        refused = refused.and(world.forbidden_on_capturing(*stream));
     }
     refused
 }
@@ -217,6 +212,7 @@ pub(super) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
     };
     let operation = world.give_beside(legacy, work, after);
     if let Some(event) = world.events.get_mut(event.addr()) {
+        event.captured = None;
         event.recorded = Some(operation);
         event.time = None;
     }
@@ -226,6 +222,7 @@ pub(super) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
 pub(super) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
     let streams = streams_of(world, context.addr())?;
     let recorded = world.event(event.addr())?.recorded;
+    world.forbidden_on_captured(event.addr())?;
     refuse_captured(world, &streams)?;
     for stream in streams {
         world.give(stream, Work::Nothing, recorded.into_iter().collect());

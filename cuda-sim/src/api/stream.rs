@@ -1,18 +1,15 @@
-//! Streams and their capture.
+//! Streams.
 
 use super::Out;
 use super::context::pointer;
 use crate::account::mistake;
 use crate::exec::Work;
 use crate::handles::State;
-use crate::objects::{Capture, Stream};
-use crate::thread;
+use crate::objects::Stream;
 use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
-use cuda_sys::{
-    CUevent, CUgraph, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode as Mode,
-    CUstreamCaptureStatus as Status,
-};
+use cuda_sys::{CUevent, CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
+use std::collections::BTreeMap;
 
 /// An H200 has priorities 0 to -5.
 pub(super) const HIGHEST_PRIORITY: i32 = -5;
@@ -32,73 +29,15 @@ impl World {
         let handle = self.streams.insert(Stream {
             context,
             green,
+            is_default: false,
             id,
             blocking: flags == CUstream_flags::CU_STREAM_DEFAULT.0,
             priority: priority.clamp(HIGHEST_PRIORITY, 0),
+            attributes: BTreeMap::new(),
             last: None,
             capture: None,
         });
         Ok(pointer(handle))
-    }
-
-    /// A call that captures in a stricter mode forbid: it breaks them, and is refused.
-    pub(super) fn forbidden_in_capture(&mut self) -> Answer {
-        let here = crate::thread::id();
-        if thread::mode() == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
-            return Ok(());
-        }
-        let mut broken = false;
-        for (_, stream) in self.streams.iter_mut() {
-            let Some(capture) = &mut stream.capture else {
-                continue;
-            };
-            let concerned = match capture.mode {
-                Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => true,
-                Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => capture.thread == here,
-                _ => false,
-            };
-            if concerned {
-                capture.status = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-                broken = true;
-            }
-        }
-        if broken {
-            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        }
-        Ok(())
-    }
-
-    /// A wait or a question on a stream that is being recorded breaks the recording.
-    fn forbidden_on_capturing(&mut self, stream: usize) -> Answer {
-        let its = self.streams.get_mut(stream);
-        let Some(capture) = its.and_then(|its| its.capture.as_mut()) else {
-            return Ok(());
-        };
-        capture.status = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-        Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-    }
-
-    /// Whether work given to a stream is recorded instead of run; counts it.
-    pub(super) fn captured(&mut self, stream: usize) -> Answer<bool> {
-        let its = self.streams.get_mut(stream);
-        match its.and_then(|its| its.capture.as_mut()) {
-            None => Ok(false),
-            Some(capture) if capture.status != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE => {
-                Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-            }
-            Some(capture) => {
-                capture.nodes += 1;
-                Ok(true)
-            }
-        }
-    }
-
-    /// Gives work to a stream, or to the graph that is made of it.
-    pub(super) fn give_or_capture(&mut self, stream: usize, work: Work) -> Answer {
-        if !self.captured(stream)? {
-            self.give(stream, work, Vec::new());
-        }
-        Ok(())
     }
 }
 
@@ -135,6 +74,7 @@ pub(super) fn destroy(world: &mut World, stream: CUstream) -> Answer {
         }
         State::Unknown => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
     }
+    world.leave_capture(handle);
     // Its work goes on without it: the executor still has the queue.
     world.streams.remove(handle);
     Ok(())
@@ -164,14 +104,37 @@ pub(super) fn wait_event(
     world: &mut World,
     stream: CUstream,
     event: CUevent,
-    _flags: c_uint,
+    flags: c_uint,
 ) -> Answer {
+    let external = match CUevent_wait_flags(flags) {
+        CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT => false,
+        CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL => true,
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
     let stream = world.stream(stream.addr())?;
-    let after = world.event(event.addr())?.recorded;
-    if world.captured(stream)? {
-        return Ok(());
+    let its = world.event(event.addr())?;
+    let (captured, recorded) = (its.captured.clone(), its.recorded);
+    let recording = world.recording(stream)?;
+    match (external, recording) {
+        (true, None) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        (true, Some(_)) => {
+            let event = event.addr();
+            return world.give_or_capture(stream, Work::WaitFor { event });
+        }
+        (false, _) => {}
     }
-    world.give(stream, Work::Nothing, after.into_iter().collect());
+    if let Some(captured) = captured {
+        return world.join_capture(stream, &captured);
+    }
+    if let Some(recording) = recording {
+        if recorded.is_none() {
+            return Ok(());
+        }
+        // An order with what is outside of the graph.
+        world.break_capture(recording);
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    }
+    world.give(stream, Work::Nothing, recorded.into_iter().collect());
     Ok(())
 }
 
@@ -186,67 +149,5 @@ pub(super) fn id(world: &mut World, stream: CUstream, id: &mut Out<c_ulonglong>)
     id.required()?;
     let stream = world.stream(stream.addr())?;
     id.set(world.streams.get(stream).map_or(0, |its| its.id));
-    Ok(())
-}
-
-pub(super) fn is_capturing(
-    world: &mut World,
-    stream: CUstream,
-    status: &mut Out<Status>,
-) -> Answer {
-    status.required()?;
-    let stream = world.stream(stream.addr())?;
-    let capture = world
-        .streams
-        .get(stream)
-        .and_then(|its| its.capture.as_ref());
-    status.set(capture.map_or(Status::CU_STREAM_CAPTURE_STATUS_NONE, |its| its.status));
-    Ok(())
-}
-
-pub(super) fn begin_capture(world: &mut World, stream: CUstream, mode: Mode) -> Answer {
-    // The default streams cannot be recorded.
-    if stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
-        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
-    let stream = world.stream(stream.addr())?;
-    let its = world.streams.get_mut(stream);
-    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    if its.capture.is_some() {
-        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    }
-    its.capture = Some(Capture {
-        mode,
-        thread: crate::thread::id(),
-        status: Status::CU_STREAM_CAPTURE_STATUS_ACTIVE,
-        nodes: 0,
-    });
-    Ok(())
-}
-
-pub(super) fn end_capture(world: &mut World, stream: CUstream, graph: &mut Out<CUgraph>) -> Answer {
-    graph.required()?;
-    let stream = world.stream(stream.addr())?;
-    let its = world.streams.get_mut(stream);
-    let capture = its.and_then(|its| its.capture.take());
-    let capture = capture.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
-    if capture.status != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE {
-        graph.set(core::ptr::null_mut());
-        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    }
-    graph.set(pointer(world.graphs.insert(capture.nodes)));
-    Ok(())
-}
-
-pub(super) fn destroy_graph(world: &mut World, graph: CUgraph) -> Answer {
-    match world.graphs.remove(graph.addr()) {
-        Some(_) => Ok(()),
-        None => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    }
-}
-
-pub(super) fn exchange_mode(_: &mut World, mode: &mut Option<&mut Mode>) -> Answer {
-    let mode = mode.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    **mode = thread::exchange_mode(**mode);
     Ok(())
 }

@@ -1,16 +1,29 @@
 //! Callbacks under way, which other threads may have to wait for.
 
-use super::Executor;
+use super::{Executor, Work};
 use crate::thread;
 use core::ffi::c_void;
-use cuda_sys::CUhostFn;
+use cuda_sys::{CUhostFn, CUresult, CUstream, CUstreamCallback};
+
+/// What the host is to run.
+#[derive(Clone, Copy)]
+pub(crate) enum HostFunction {
+    /// Of `cuLaunchHostFunc`: not run if work fails.
+    Plain(CUhostFn),
+    /// Of `cuStreamAddCallback`: then called with the error. With the stream that it was given.
+    WithResult(CUstreamCallback, CUstream),
+}
 
 /// Something that the host is to run before the call can go on.
 pub(crate) struct Callback {
     pub(crate) operation: u64,
-    pub(crate) function: CUhostFn,
+    pub(crate) function: HostFunction,
+    pub(crate) result: CUresult,
     pub(crate) data: *mut c_void,
 }
+
+// SAFETY: the pointer is passed on, never followed; any thread may run the function.
+unsafe impl Send for Callback {}
 
 /// What the callbacks that have not ended are doing.
 pub(crate) enum Progress {
@@ -35,6 +48,26 @@ impl Executor {
         });
         // They look again.
         self.blocked.clear();
+    }
+
+    /// After a failure nothing more is done, and those callbacks are called that want to know.
+    pub(crate) fn take_failed(&mut self, result: CUresult) -> Vec<Callback> {
+        let mut failed = Vec::new();
+        for (id, its) in &mut self.operations {
+            let Work::HostFn { function, data } = its.work else {
+                continue;
+            };
+            if its.on.is_none() && matches!(function, HostFunction::WithResult(..)) {
+                its.on = Some(thread::id());
+                failed.push(Callback {
+                    operation: *id,
+                    function,
+                    result,
+                    data,
+                });
+            }
+        }
+        failed
     }
 
     pub(crate) fn in_callbacks(&self) -> Progress {

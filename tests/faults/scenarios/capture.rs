@@ -3,7 +3,7 @@
 use super::{VECTOR, primary, raw};
 use crate::trace::Trace;
 use core::ffi::c_void;
-use cuda_safe::{DeviceBuffer, Module, PinnedBuffer, Result};
+use cuda_safe::{CaptureMode, DeviceBuffer, Module, PinnedBuffer, Result};
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
@@ -16,6 +16,8 @@ pub(super) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
     let pinned = PinnedBuffer::<u32>::zeroed(&context, 4)?;
     let module = Module::from_ptx(&context, VECTOR)?;
     let (event, other) = (context.event()?, context.stream()?);
+    let graph = other.capture(CaptureMode::Relaxed, |_| Ok(()))?;
+    let executable = graph.instantiate()?;
     stream.synchronize()?;
 
     let capturing = raw::Capturing::begin(&stream)?;
@@ -23,6 +25,7 @@ pub(super) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
     // The first two would become part of the capture; the others would break it.
     trace.drop((ordered, plain));
     trace.drop((pinned, module, event, other));
+    trace.drop((graph, executable));
     capturing.end()?;
 
     // What waited is released by this.

@@ -2,7 +2,9 @@
 
 use super::{expect, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, EventOptions, Invalid, Result};
+use cuda_safe::{
+    CUresult, Context, ContextFlags, DeviceBuffer, EventIpcHandle, EventOptions, Invalid, Result,
+};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
@@ -22,6 +24,27 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     end.is_done()?;
     end.synchronize()?;
     assert!(!end.elapsed_since(&start)?.is_zero());
+
+    let timed = EventOptions {
+        interprocess: true,
+        ..timing
+    };
+    expect(
+        context.event_with(timed),
+        invalid(|why| *why == Invalid::InterprocessTiming),
+    )?;
+    let shared = context.event_with(EventOptions {
+        interprocess: true,
+        ..Default::default()
+    })?;
+    // This driver has no other processes.
+    let none = Some(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    expect(shared.ipc_handle(), |error| error.code() == none)?;
+    let forged = EventIpcHandle::from_bytes([7; 64]);
+    // SAFETY: it is refused.
+    let opened = unsafe { context.open_event(&forged) };
+    expect(opened, |error| error.code() == none)?;
+    trace.drop(shared);
 
     let other = Context::create(&context.device(), ContextFlags::empty())?;
     let elsewhere = other.stream()?;

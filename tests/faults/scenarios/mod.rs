@@ -8,6 +8,7 @@ mod drops;
 mod event;
 mod examples;
 mod foreign;
+mod graph;
 mod green;
 mod kernel;
 mod kinds;
@@ -16,6 +17,7 @@ mod linker;
 mod memory;
 mod module;
 mod raw;
+mod settings;
 mod stream;
 
 use crate::Scenario;
@@ -50,6 +52,10 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("guards", context::guards),
     scenario("foreign", foreign::run),
     scenario("stream", stream::run),
+    scenario("default streams", stream::default_streams),
+    scenario("futures", stream::futures),
+    scenario("stream settings", settings::attributes),
+    scenario("stream words", settings::memory_operations),
     scenario("event", event::run),
     scenario("memory", memory::ordered),
     scenario("plain memory", memory::plain),
@@ -93,6 +99,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("drops", drops::in_other_orders),
     scenario("threads", drops::on_other_threads),
     scenario("capture", capture::drops_while_capturing),
+    scenario("graph", graph::run),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),

@@ -1,8 +1,8 @@
 //! What other code makes, by raw calls; with errors as this crate's.
 
 use cuda_safe::sys::{
-    self, CUcontext, CUdeviceptr, CUevent, CUhostFn, CUlibrary, CUmodule, CUresult, CUstream,
-    CUstreamCaptureMode,
+    self, CUcontext, CUdeviceptr, CUevent, CUgraph, CUhostFn, CUlibrary, CUmodule, CUresult,
+    CUstream, CUstreamCaptureMode,
 };
 use cuda_safe::{Context, Device, DriverError, Error, Result, Stream};
 use std::ffi::CString;
@@ -90,6 +90,10 @@ pub(super) fn library(ptx: &str) -> Result<CUlibrary> {
 
 /// Streams whose capture could not be ended. They live: buffers that wait for the end hold them.
 static STILL_CAPTURING: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Streams that were captured; those that could not be destroyed may be so still.
+static MAY_BE_CAPTURING: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Graphs that could not be destroyed.
+static GRAPHS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// Contexts that could not be destroyed.
 static STILL_THERE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
@@ -99,8 +103,18 @@ fn lock(handles: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
 
 /// Ends what could not be ended while calls were failing.
 pub(super) fn clean_up() {
+    let is_destroy = |call: &cuda_sim::Call| call.function == "cuStreamDestroy_v2";
+    let mut destroys = cuda_sim::calls().into_iter().filter(is_destroy);
+    let some_live = !destroys.any(|call| call.result.is_success());
+    let captured = std::mem::take(&mut *lock(&MAY_BE_CAPTURING));
+    for stream in captured.into_iter().filter(|_| some_live) {
+        let _ = end_capture(std::ptr::without_provenance_mut(stream));
+    }
     for stream in lock(&STILL_CAPTURING).drain(..) {
         let _ = end_capture(std::ptr::without_provenance_mut(stream));
+    }
+    for graph in std::mem::take(&mut *lock(&GRAPHS)) {
+        let _ = destroy_graph(std::ptr::without_provenance_mut(graph));
     }
     for context in std::mem::take(&mut *lock(&STILL_THERE)) {
         destroy_context(std::ptr::without_provenance_mut(context));
@@ -112,8 +126,21 @@ fn end_capture(stream: CUstream) -> Result<()> {
     // SAFETY: the software driver checks handles; the pointer is to a local.
     let code = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
     check(code, "cuStreamEndCapture")?;
-    // SAFETY: the graph was just made, and nobody else has it.
-    check(unsafe { sys::cuGraphDestroy(graph) }, "cuGraphDestroy")
+    destroy_graph(graph)
+}
+
+fn destroy_graph(graph: CUgraph) -> Result<()> {
+    // SAFETY: the graph was made here, and nobody else has it.
+    let code = unsafe { sys::cuGraphDestroy(graph) };
+    if !code.is_success() {
+        lock(&GRAPHS).push(graph.addr());
+    }
+    check(code, "cuGraphDestroy")
+}
+
+/// A capture of this stream may outlive the calls that fail, if the stream does.
+pub(super) fn may_stay_captured(stream: &Stream) {
+    lock(&MAY_BE_CAPTURING).push(stream.as_raw().addr());
 }
 
 /// A stream whose work is being recorded; dropped, it is not any more.

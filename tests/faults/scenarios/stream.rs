@@ -2,7 +2,13 @@
 
 use super::{expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{Invalid, Result, Stream, StreamOptions};
+use cuda_safe::{
+    Context, ContextFlags, DeviceBuffer, Done, Invalid, Result, Stream, StreamOptions,
+};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, Wake, Waker};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
@@ -37,6 +43,64 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     blocking.synchronize()?;
     high.launch_host_function(|| {})?;
     high.synchronize()?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn default_streams(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let event = context.event()?;
+    let current = context.make_current()?;
+    for default in [current.legacy_stream(), current.per_thread_stream()] {
+        event.record(&stream)?;
+        default.wait(&event)?;
+        default.launch_host_function(|| {})?;
+        default.record(&event)?;
+        stream.wait(&event)?;
+        default.is_idle()?;
+        default.synchronize()?;
+    }
+    let inner = Context::create(&context.device(), ContextFlags::empty())?;
+    inner.with_current(|_| current.legacy_stream().record(&event))??;
+    trace.drop(inner);
+    stream.synchronize()?;
+    trace.drop(current);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Wakes nobody: what a poll finds is asked for.
+struct Silent;
+
+impl Wake for Silent {
+    fn wake(self: Arc<Self>) {}
+}
+
+fn poll(done: &mut Done) -> Poll<Result<()>> {
+    let waker = Waker::from(Arc::new(Silent));
+    pin!(done).poll(&mut Task::from_waker(&waker))
+}
+
+pub(super) fn futures(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
+    let mut done = stream.done()?;
+    let mut dropped = stream.done()?;
+    let unpolled = stream.done()?;
+    let _ = poll(&mut dropped);
+    trace.drop((dropped, unpolled));
+    assert!(poll(&mut done).is_pending());
+    stream.synchronize()?;
+    match poll(&mut done) {
+        Poll::Ready(done) => done?,
+        Poll::Pending => panic!("the work is done"),
+    }
+    trace.drop(buffer);
+    // It holds the stream.
+    trace.drop((stream, context));
+    trace.drop(done);
     trace.drops_from_here();
     Ok(())
 }

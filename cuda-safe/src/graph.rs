@@ -1,0 +1,189 @@
+//! Graphs: work that was recorded once and is launched as often as one likes.
+//!
+//! A [`Graph`] comes out of a [capture](crate::Stream::capture), and is made into an
+//! [`ExecutableGraph`], which a stream runs as one piece of work. Its nodes, and changing them, have
+//! no safe form yet; with [`Graph::as_raw`] the functions in [`sys`](crate::sys) can do that.
+//!
+//! A graph holds its context, and not the buffers, modules and events that it uses: launching one is
+//! `unsafe`.
+
+use crate::call::{call, without_current};
+use crate::context::Context;
+use crate::error::Result;
+use crate::release::{self, Resource, release};
+use crate::stream::{Home, Stream, same_context};
+use cuda_sys::{CUgraph, CUgraphExec};
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+/// `CUgraph`: recorded work, of [`Stream::capture`]. It cannot run itself:
+/// [`instantiate`](Self::instantiate) makes it into what can.
+///
+/// Destroying it (`cuGraphDestroy`) waits for nothing. Not `Sync`: the driver does not lock graphs.
+#[doc(alias = "cuGraphDestroy")]
+pub struct Graph {
+    raw: CUgraph,
+    home: Home,
+}
+
+/// `CUgraphExec`: a graph that streams run, of [`Graph::instantiate`].
+///
+/// Destroying it waits for *all* running work of the context. Not `Sync`, as for [`Graph`].
+pub struct ExecutableGraph {
+    raw: CUgraphExec,
+    home: Home,
+}
+
+// SAFETY: the driver lets any thread use a graph, one at a time.
+unsafe impl Send for Graph {}
+// SAFETY: as above.
+unsafe impl Send for ExecutableGraph {}
+
+impl Graph {
+    /// A graph just made.
+    pub(crate) fn own(raw: CUgraph, home: Home) -> Self {
+        Self { raw, home }
+    }
+
+    /// Takes over a graph: it is destroyed with this.
+    ///
+    /// # Safety
+    /// `raw` is a graph that is alive, is no child of another, and nobody else destroys or uses it;
+    /// its work is of `context`, or of contexts that outlive this.
+    pub unsafe fn from_raw(raw: CUgraph, context: &Context) -> Self {
+        Self::own(raw, Home::Context(context.clone()))
+    }
+
+    /// The driver's handle. It stays this object's: do not destroy it.
+    pub fn as_raw(&self) -> CUgraph {
+        self.raw
+    }
+
+    /// Gives the graph out: destroying it is now the caller's, while the context is alive.
+    pub fn into_raw(self) -> (CUgraph, Context) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not used any more, so the home is taken out once.
+        let home = unsafe { std::ptr::read(&raw mut this.home) };
+        (this.raw, home.context().clone())
+    }
+
+    /// The context that it was recorded in.
+    pub fn context(&self) -> &Context {
+        self.home.context()
+    }
+
+    /// `cuGraphInstantiate(&executable, graph, 0)`: a copy of the graph that can be launched; this
+    /// one may be dropped.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; what is wrong with the graph.
+    ///
+    /// Since CUDA 11.4 (`cuGraphInstantiateWithFlags`).
+    #[doc(alias = "cuGraphInstantiateWithFlags")]
+    #[doc(alias = "cuGraphExecDestroy")]
+    pub fn instantiate(&self) -> Result<ExecutableGraph> {
+        release::drain();
+        let mut raw = std::ptr::null_mut();
+        let _current = self.context().enter()?;
+        // SAFETY: the graph is alive and used by this thread alone, and the pointer is to a local.
+        unsafe { call!(cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0)) }?;
+        Ok(ExecutableGraph {
+            raw,
+            home: self.home.clone(),
+        })
+    }
+}
+
+impl ExecutableGraph {
+    /// Takes over an executable graph: it is destroyed with this.
+    ///
+    /// # Safety
+    /// `raw` is an executable graph that is alive, and nobody else destroys or uses it; its work is
+    /// of `context`, or of contexts that outlive this.
+    pub unsafe fn from_raw(raw: CUgraphExec, context: &Context) -> Self {
+        Self {
+            raw,
+            home: Home::Context(context.clone()),
+        }
+    }
+
+    /// The driver's handle. It stays this object's: do not destroy it.
+    pub fn as_raw(&self) -> CUgraphExec {
+        self.raw
+    }
+
+    /// Gives the graph out: destroying it is now the caller's, while the context is alive.
+    pub fn into_raw(self) -> (CUgraphExec, Context) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not used any more, so the home is taken out once.
+        let home = unsafe { std::ptr::read(&raw mut this.home) };
+        (this.raw, home.context().clone())
+    }
+
+    /// The context that its work was recorded in.
+    pub fn context(&self) -> &Context {
+        self.home.context()
+    }
+
+    /// `cuGraphLaunch(executable, stream)`: gives all of the graph's work to the stream, as one
+    /// piece of work. Launches of one executable graph run one after the other, also on different
+    /// streams.
+    ///
+    /// # Errors
+    /// A stream of another context; those of earlier work.
+    ///
+    /// # Safety
+    /// It is as if all that was recorded were given to `stream` now, with the very addresses, values
+    /// and handles of then. So until the launch is done,
+    /// - the buffers, the modules of the kernels, and the events that it uses are alive,
+    /// - no other work, nor the host, uses these buffers in a way that races with it: buffers are
+    ///   bound to `stream`, or whoever launches sees to an order,
+    /// - what the kernels' launches promised is true of each run, the bits that they leave in
+    ///   buffers included,
+    /// - host memory and host functions, which only code outside of this crate can have recorded
+    ///   (or another thread, that gave them to the stream in the moment in which the capture began),
+    ///   may be used again.
+    ///
+    /// Launching into a stream that is captured makes the graph a part of that recording, to which
+    /// the same applies.
+    ///
+    /// Since CUDA 10.0.
+    #[doc(alias = "cuGraphLaunch")]
+    pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
+        same_context("the graph", self.context(), stream.context())?;
+        without_current(stream.context(), || {
+            // SAFETY: the graph and the stream are alive; the rest is the caller's promise.
+            unsafe { call!(cuGraphLaunch(self.raw, stream.as_raw())) }
+        })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        release(Resource::Graph(self.raw), &self.home);
+    }
+}
+
+impl Drop for ExecutableGraph {
+    fn drop(&mut self) {
+        release(Resource::ExecutableGraph(self.raw), &self.home);
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph")
+            .field("raw", &self.raw)
+            .field("context", self.context())
+            .finish()
+    }
+}
+
+impl fmt::Debug for ExecutableGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutableGraph")
+            .field("raw", &self.raw)
+            .field("context", self.context())
+            .finish()
+    }
+}

@@ -1,0 +1,51 @@
+//! Streams of others whose context is asked for.
+
+use super::{Stream, other_context, refuse_default};
+use crate::call::call;
+use crate::context::{Context, device_of};
+use crate::error::{Error, Result};
+use cuda_sys::{CUcontext, CUgreenCtx, CUstream};
+
+impl Stream {
+    /// [`borrow_raw`](Self::borrow_raw) with a look at whose stream it is (`cuStreamGetCtx`, and for
+    /// a stream of a green context `cuStreamGetGreenCtx`): for handles of other code that may have
+    /// another context.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext); as for `borrow_raw`.
+    ///
+    /// # Safety
+    /// `raw` is a stream that stays alive until the last clone of this, and every buffer bound to it,
+    /// is gone.
+    ///
+    /// Since CUDA 9.2.
+    #[doc(alias = "cuStreamGetCtx")]
+    #[doc(alias = "cuStreamGetGreenCtx")]
+    pub unsafe fn borrow_checked(raw: CUstream, context: &Context) -> Result<Self> {
+        refuse_default(raw)?;
+        let mut its: CUcontext = std::ptr::null_mut();
+        // SAFETY: the stream is alive, by the caller's promise, and the pointer is to a local.
+        unsafe { call!(cuStreamGetCtx(raw, &raw mut its)) }?;
+        if its != context.as_raw() && !is_green_of(raw, its, context)? {
+            let its = format!("a context ({its:p})");
+            return Err(other_context("the stream", its, context));
+        }
+        // SAFETY: the caller's promise; the context was just asked for.
+        unsafe { Self::borrow_raw(raw, context) }
+    }
+}
+
+/// Whether a stream of that view is one of a green context on the device of a primary context.
+fn is_green_of(raw: CUstream, view: CUcontext, primary: &Context) -> Result<bool> {
+    let mut green: CUgreenCtx = std::ptr::null_mut();
+    // SAFETY: the stream is alive, and the pointer is to a local.
+    match unsafe { call!(cuStreamGetGreenCtx(raw, &raw mut green)) } {
+        // There were none.
+        Err(Error::Missing(_)) => return Ok(false),
+        asked => asked?,
+    }
+    if green.is_null() || device_of(view)? != primary.device() {
+        return Ok(false);
+    }
+    Ok(Context::primary(&primary.device())? == *primary)
+}

@@ -1,0 +1,328 @@
+//! Capture: work given to a stream becomes a graph instead of being done.
+
+use super::Stream;
+use super::gate::OPEN;
+use crate::call::{call, newest_or, without_current};
+use crate::error::{Error, Result};
+use crate::fork;
+use crate::graph::Graph;
+use crate::invalid::Invalid;
+use crate::release;
+use crate::report::{Report, report};
+use cuda_sys::{CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+/// `CUstreamCaptureMode`: which calls are refused, and break the capture, while it is under way.
+///
+/// Those are the calls that might wait for work which is recorded and never done: plain and pinned
+/// allocations and their frees, waits, and others. (What is dropped here is released in a way that
+/// breaks no capture.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CaptureMode {
+    /// Such calls of every thread of the process: of code that knows nothing of the capture, too.
+    Global,
+    /// Such calls of the thread that began the capture.
+    #[default]
+    ThreadLocal,
+    /// None.
+    Relaxed,
+}
+
+impl CaptureMode {
+    fn raw(self) -> CUstreamCaptureMode {
+        match self {
+            Self::Global => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            Self::ThreadLocal => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            Self::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+        }
+    }
+
+    /// `cuThreadExchangeStreamCaptureMode(&mode)`: runs `f` with this mode on the calling thread,
+    /// and puts back the one before, a panic in `f` included.
+    ///
+    /// A thread's mode is [`Global`](Self::Global) at first. In the relaxed one its calls break
+    /// nobody's capture, and nothing tells if they should have.
+    ///
+    /// # Errors
+    /// The driver refuses; then `f` is not called. If the mode cannot be put back, that is told to
+    /// [`set_report_hook`](crate::set_report_hook)'s function.
+    ///
+    /// Since CUDA 10.1.
+    #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
+    pub fn with<R>(self, f: impl FnOnce() -> R) -> Result<R> {
+        /// The mode that was there before, which its drop puts back.
+        struct Before(CUstreamCaptureMode);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                // In a forked child the driver is out of reach.
+                if !fork::in_child() {
+                    release::restore_mode(self.0);
+                }
+            }
+        }
+        let mut mode = self.raw();
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
+        let _before = Before(mode);
+        Ok(f())
+    }
+}
+
+/// `CUstreamCaptureStatus`: whether work given to a stream is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CaptureStatus {
+    /// It is done, not recorded.
+    None,
+    /// It is recorded.
+    Active,
+    /// A call that was not allowed has broken the recording, which only its end clears away.
+    Invalidated,
+    /// What a newer driver answered, by its number.
+    Other(u32),
+}
+
+impl CaptureStatus {
+    fn from_raw(raw: CUstreamCaptureStatus) -> Self {
+        match raw {
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Self::None,
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => Self::Active,
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED => Self::Invalidated,
+            CUstreamCaptureStatus(number) => Self::Other(number),
+        }
+    }
+}
+
+/// The capture of [`Stream::begin_capture`]: ends when it is dropped, and what was recorded is
+/// thrown away; [`finish`](Self::finish) gives it out.
+///
+/// The driver wants the end on the thread of the beginning, so this is not `Send`. Forgotten, the
+/// stream stays as it is, and is never destroyed.
+#[must_use = "dropping it throws away what was recorded"]
+#[derive(Debug)]
+pub struct Capture {
+    stream: Stream,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Stream {
+    /// Records what `record` gives to the stream: [`begin_capture`](Self::begin_capture) and
+    /// [`finish`](Capture::finish). The capture ends also if `record` fails or panics.
+    ///
+    /// # Errors
+    /// That of `record`; those of the beginning and the end.
+    ///
+    /// Since CUDA 10.1.
+    ///
+    /// ```no_run
+    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
+    ///
+    /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 1000)?;
+    /// let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(7))?;
+    /// let graph = graph.instantiate()?;
+    /// // SAFETY: the buffer is alive until the work is done, and on this stream.
+    /// unsafe { graph.launch(&stream) }?;
+    /// assert_eq!(buffer.to_vec()?, [7; 1000]);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn capture(
+        &self,
+        mode: CaptureMode,
+        record: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<Graph> {
+        let capture = self.begin_capture(mode)?;
+        record(self)?;
+        capture.finish()
+    }
+
+    /// `cuStreamBeginCapture(stream, mode)`: from now on work given to the stream, by any thread,
+    /// is recorded and not done.
+    ///
+    /// A stream that [waits](Self::wait) for an event which is recorded here becomes part of the
+    /// recording; before the end this stream has to wait for it in turn. What a captured stream is
+    /// good for:
+    ///
+    /// | what | in a capture |
+    /// |---|---|
+    /// | launches, fills, copies between buffers, [`Event::record`](crate::Event::record), [`wait`](Self::wait), memory operations | recorded |
+    /// | allocations ([`DeviceBuffer::uninit`](crate::DeviceBuffer::uninit) and its kin) | refused: it would be memory of the graph, which is there only in its launches |
+    /// | copies from and to slices and pinned buffers, host functions, [`done`](Self::done) | refused: a launch would use what is gone by then |
+    /// | [`rebind`](crate::DeviceBuffer::rebind), [`share`](crate::DeviceBuffer::share), [`SharedBuffer::on`](crate::SharedBuffer::on) | refused: it would be no order of what is done |
+    /// | [`synchronize`](Self::synchronize), [`is_idle`](Self::is_idle), waits for recorded events and for [`Pending`](crate::Pending) copies of before | errors of the driver, which break the capture |
+    /// | drops of buffers bound to it | released after the capture |
+    ///
+    /// "Refused" is [`Invalid::StreamIsCaptured`], and the capture goes on.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_ILLEGAL_STATE` if the stream is captured already.
+    ///
+    /// Since CUDA 10.1.
+    #[doc(alias = "cuStreamBeginCapture")]
+    pub fn begin_capture(&self, mode: CaptureMode) -> Result<Capture> {
+        release::drain();
+        self.entering_capture(|| {
+            OPEN.fetch_add(1, Ordering::SeqCst);
+            let begun = without_current(self.context(), || {
+                // SAFETY: the stream is alive.
+                unsafe { call!(cuStreamBeginCapture_v2(self.as_raw(), mode.raw())) }
+            });
+            if begun.is_err() {
+                OPEN.fetch_sub(1, Ordering::SeqCst);
+            }
+            begun
+        })?;
+        Ok(Capture {
+            stream: self.clone(),
+            not_send: PhantomData,
+        })
+    }
+
+    /// `cuStreamIsCapturing(stream, &status)`: whether work given to the stream is recorded.
+    ///
+    /// Since CUDA 10.0.
+    #[doc(alias = "cuStreamIsCapturing")]
+    pub fn capture_status(&self) -> Result<CaptureStatus> {
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let place = &raw mut status;
+        without_current(self.context(), || {
+            // SAFETY: the stream is alive, and the pointer is to a local.
+            unsafe { call!(cuStreamIsCapturing(self.as_raw(), place)) }
+        })?;
+        Ok(CaptureStatus::from_raw(status))
+    }
+
+    /// `cuStreamGetCaptureInfo(stream, &status, &id, …)`: the number of the capture that the stream
+    /// is part of, which no other capture of this process has or will have; none if work given to
+    /// it is not recorded. Streams of one capture have one number.
+    ///
+    /// The graph under way, which the driver tells as well, is its own until the capture ends.
+    ///
+    /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`).
+    #[doc(alias = "cuStreamGetCaptureInfo")]
+    pub fn capture_id(&self) -> Result<Option<u64>> {
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let mut id = 0;
+        let (place, number) = (&raw mut status, &raw mut id);
+        let (graph, nodes, edges) = (
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        );
+        let (stream, count) = (self.as_raw(), std::ptr::null_mut());
+        without_current(self.context(), || {
+            newest_or(
+                // SAFETY: the stream is alive, two pointers are to locals, and the others are for
+                // what is not asked for.
+                unsafe {
+                    call!(cuStreamGetCaptureInfo_v3(
+                        stream, place, number, graph, nodes, edges, count
+                    ))
+                },
+                || {
+                    // SAFETY: as above.
+                    unsafe {
+                        call!(abi::cuStreamGetCaptureInfo_v2(
+                            stream, place, number, graph, nodes, count
+                        ))
+                    }
+                },
+            )
+        })?;
+        Ok((CaptureStatus::from_raw(status) == CaptureStatus::Active).then_some(id))
+    }
+
+    /// An error if work given to the stream is recorded into a graph.
+    pub(crate) fn refuse_captured(&self) -> Result<()> {
+        match self.capture_status()? {
+            CaptureStatus::None => Ok(()),
+            _ => Err(Invalid::StreamIsCaptured.into()),
+        }
+    }
+}
+
+impl Capture {
+    /// The stream that is captured.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// `cuStreamEndCapture(stream, &graph)`: the end of the capture; what was recorded.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED` if it was broken,
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` if other streams are part of it for which this one does
+    /// not wait. With any error the recording is thrown away, and the stream is as before.
+    ///
+    /// Since CUDA 10.0.
+    #[doc(alias = "cuStreamEndCapture")]
+    pub fn finish(self) -> Result<Graph> {
+        let mut this = std::mem::ManuallyDrop::new(self);
+        let ended = this.end();
+        // SAFETY: `this` is not used any more, so the stream is taken out once.
+        drop(unsafe { std::ptr::read(&raw mut this.stream) });
+        ended
+    }
+
+    fn end(&mut self) -> Result<Graph> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let ended = self.end_once();
+        if ended.as_ref().map_or_else(has_ended, |_| true) {
+            OPEN.fetch_sub(1, Ordering::SeqCst);
+            return ended;
+        }
+        // A recording that is lost is better than a stream that stays captured.
+        match self.end_once() {
+            Err(again) if !has_ended(&again) && !is_gone(&again) => {
+                report(&Report::Capture { error: again });
+            }
+            // If it is a graph, it is dropped here.
+            _ => {
+                OPEN.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        ended
+    }
+
+    fn end_once(&self) -> Result<Graph> {
+        let mut raw = std::ptr::null_mut();
+        without_current(self.stream.context(), || {
+            // SAFETY: the stream is alive, and the pointer is to a local.
+            unsafe { call!(cuStreamEndCapture(self.stream.as_raw(), &raw mut raw)) }
+        })?;
+        Ok(Graph::own(raw, self.stream.inner.home.clone()))
+    }
+}
+
+/// Whether the driver refuses the graph, and not the end of the capture.
+fn has_ended(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        Some(
+            CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                | CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE
+                // Somebody else has ended it.
+                | CUresult::CUDA_ERROR_ILLEGAL_STATE
+        )
+    )
+}
+
+/// Whether the stream is gone with its context, or everything with the process.
+fn is_gone(error: &Error) -> bool {
+    error.is_fatal()
+        || matches!(
+            error.code(),
+            Some(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED | CUresult::CUDA_ERROR_DEINITIALIZED)
+        )
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // What went wrong has been told, or is only that nothing comes of the recording.
+        let _ = self.end();
+    }
+}

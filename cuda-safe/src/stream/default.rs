@@ -1,0 +1,174 @@
+//! The default streams, which are other ones in each context or thread.
+
+use super::host::{self, Panicked};
+use super::{ready, refuse_inside, same_context};
+use crate::call::call;
+use crate::context::{Context, CurrentContext};
+use crate::error::Result;
+use crate::event::Event;
+use crate::invalid::Invalid;
+use crate::release;
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream, CUstreamCaptureStatus as Status};
+use std::fmt;
+
+/// One of the default streams of a context that is current: where code works that names no stream.
+///
+/// Their handles, 1 and 2, mean another stream in each context, or on each thread; so they are no
+/// [`Stream`](crate::Stream), no buffer is bound to them, and this is got from a guard, which it borrows, and stays
+/// on its thread. It is for getting in order with other code: wait for it, have it wait, mark it.
+///
+/// Each call looks whether the guard's context is still the current one (`cuCtxGetCurrent`), and
+/// otherwise, as inside of another guard, makes it current for its own length.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let event = context.event()?;
+/// context.with_current(|current| {
+///     // A C library called here has given work to the default stream.
+///     let theirs = current.legacy_stream();
+///     theirs.record(&event)?;
+///     stream.wait(&event)
+/// })??;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct DefaultStream<'guard> {
+    raw: CUstream,
+    guard: &'guard CurrentContext,
+}
+
+impl CurrentContext {
+    /// The legacy default stream of the context (`CU_STREAM_LEGACY`): what the driver takes for
+    /// stream 0. It and the context's *blocking* streams
+    /// ([`StreamOptions::blocking`](crate::StreamOptions::blocking)) wait for each other.
+    #[doc(alias = "CU_STREAM_LEGACY")]
+    pub fn legacy_stream(&self) -> DefaultStream<'_> {
+        DefaultStream {
+            raw: CU_STREAM_LEGACY,
+            guard: self,
+        }
+    }
+
+    /// This thread's own default stream of the context (`CU_STREAM_PER_THREAD`): a blocking stream.
+    #[doc(alias = "CU_STREAM_PER_THREAD")]
+    pub fn per_thread_stream(&self) -> DefaultStream<'_> {
+        DefaultStream {
+            raw: CU_STREAM_PER_THREAD,
+            guard: self,
+        }
+    }
+}
+
+impl DefaultStream<'_> {
+    /// The handle, 1 or 2: of this stream while its context is current, on this thread.
+    pub fn as_raw(&self) -> CUstream {
+        self.raw
+    }
+
+    /// The context.
+    pub fn context(&self) -> &Context {
+        self.guard.context()
+    }
+
+    /// `cuStreamSynchronize(stream)`: waits until all work given to the stream is done.
+    ///
+    /// # Errors
+    /// As for [`Stream::synchronize`](crate::Stream::synchronize); of host functions those that were
+    /// launched through default streams of the same guard.
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuStreamSynchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        refuse_inside()?;
+        release::drain();
+        {
+            let _current = self.context().enter()?;
+            // SAFETY: the stream of the current context or this thread, which is always there.
+            unsafe { call!(cuStreamSynchronize(self.raw)) }?;
+        }
+        self.panicked().take()
+    }
+
+    /// `cuStreamQuery(stream)`: whether all work given to the stream is done.
+    ///
+    /// # Errors
+    /// Those of the work that is done; [`Error::Forked`](crate::Error::Forked).
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuStreamQuery")]
+    pub fn is_idle(&self) -> Result<bool> {
+        let _current = self.context().enter()?;
+        // SAFETY: as in `synchronize`.
+        ready(unsafe { call!(cuStreamQuery(self.raw)) })
+    }
+
+    /// `cuStreamWaitEvent(stream, event, 0)`: work given to the stream from now on starts after the
+    /// work that the event recorded last. The thread does not wait.
+    ///
+    /// The event may be of another context or device.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` and its kin, for an event recorded in a captured stream.
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuStreamWaitEvent")]
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        let _current = self.context().enter()?;
+        // SAFETY: as in `synchronize`; the event is alive, and the driver keeps what it needs of it.
+        unsafe { call!(cuStreamWaitEvent(self.raw, event.as_raw(), 0)) }
+    }
+
+    /// `cuEventRecord(event, stream)`: has the event mark what the stream has been given up to now.
+    ///
+    /// # Errors
+    /// The event is of another context.
+    ///
+    /// Since CUDA 2.0.
+    #[doc(alias = "cuEventRecord")]
+    pub fn record(&self, event: &Event) -> Result<()> {
+        same_context("the event", event.context(), self.context())?;
+        let _current = self.context().enter()?;
+        // SAFETY: as in `synchronize`; the event is alive.
+        unsafe { call!(cuEventRecord(event.as_raw(), self.raw)) }
+    }
+
+    /// `cuLaunchHostFunc(stream, function, data)`: as
+    /// [`Stream::launch_host_function`](crate::Stream::launch_host_function). A panic in it is the
+    /// error of the next [`synchronize`](Self::synchronize) of a default stream of this guard.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// Since CUDA 10.0.
+    #[doc(alias = "cuLaunchHostFunc")]
+    pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        release::drain();
+        let _current = self.context().enter()?;
+        let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: as in `synchronize`, and the pointer is to a local.
+        unsafe { call!(cuStreamIsCapturing(self.raw, &raw mut status)) }?;
+        if status != Status::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Err(Invalid::StreamIsCaptured.into());
+        }
+        host::launch(function, self.panicked(), |run, data| {
+            // SAFETY: as in `synchronize`; the function takes the box that `data` is, once.
+            unsafe { call!(cuLaunchHostFunc(self.raw, run, data)) }
+        })
+    }
+
+    fn panicked(&self) -> &std::sync::Arc<Panicked> {
+        self.guard.panicked()
+    }
+}
+
+impl fmt::Debug for DefaultStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DefaultStream")
+            .field("raw", &self.raw)
+            .field("context", self.context())
+            .finish()
+    }
+}

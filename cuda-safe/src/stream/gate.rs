@@ -1,0 +1,129 @@
+//! Streams and captures, kept apart where it matters.
+//!
+//! Memory that is allocated in the order of a captured stream is the graph's own, and must not be
+//! touched outside of its launches; a free there is a part of the graph as well. So these look whether
+//! the stream is captured, and no other thread makes it so before their call of the driver is over.
+
+use super::{Stream, refuse_inside};
+use crate::error::{Error, Result};
+use crate::fork;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LockResult, PoisonError, RwLock, RwLockReadGuard, TryLockError, TryLockResult};
+
+/// Captures that were begun here, and of which no end is known.
+pub(super) static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// What keeps streams from becoming part of a capture in the middle of a call that must not: of each
+/// handle one of these, so that all objects of one stream have the same.
+static GATES: [RwLock<()>; 64] = [const { RwLock::new(()) }; 64];
+
+thread_local! {
+    /// Whether this thread has a gate: what it calls then, which may be the report hook, does not wait
+    /// for another one.
+    static AT_A_GATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread has a gate; whether it had one before.
+struct AtAGate(bool);
+
+impl AtAGate {
+    fn new() -> Self {
+        // At the end of a thread there is nothing to keep it in.
+        Self(AT_A_GATE.try_with(|at| at.replace(true)).unwrap_or(true))
+    }
+}
+
+impl Drop for AtAGate {
+    fn drop(&mut self) {
+        let _ = AT_A_GATE.try_with(|at| at.set(self.0));
+    }
+}
+
+/// While it lives, no call of another thread makes a stream part of a capture.
+pub(crate) struct Outside(
+    #[allow(dead_code, reason = "held, not read")] Option<(RwLockReadGuard<'static, ()>, AtAGate)>,
+);
+
+impl Outside {
+    /// For what concerns no stream.
+    pub(crate) const OF_NONE: Self = Self(None);
+}
+
+/// How often a free looks whether the gate is open.
+const PATIENCE: u32 = 64;
+
+impl Stream {
+    /// For allocations in the order of the stream: in a capture they would be of the graph's own
+    /// memory, which must not be touched outside of its launches.
+    ///
+    /// Where there can be no capture, the driver is not asked for one: nobody here has begun any,
+    /// and the stream is nobody else's. (Code that captures a stream of this crate by raw calls
+    /// knows what it does.) No other thread makes the stream part of a capture meanwhile.
+    #[inline]
+    pub(crate) fn outside_captures<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        // The lock may be another thread's, for ever, in a forked child.
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let _here = self.here(RwLock::read, RwLock::try_read)?;
+        if OPEN.load(Ordering::SeqCst) != 0 || !self.inner.hold.is_owned() {
+            self.refuse_captured()?;
+        }
+        call()
+    }
+
+    /// For frees in the order of the stream, without a wait for long: none if the stream is becoming part of a
+    /// capture right now.
+    pub(crate) fn stay_outside(&self) -> Option<Outside> {
+        // What makes it so is one call of the driver, which is over soon, as a rule.
+        for _ in 0..PATIENCE {
+            let here = match self.gate().try_read() {
+                Ok(here) => here,
+                Err(TryLockError::Poisoned(here)) => here.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::yield_now();
+                    continue;
+                }
+            };
+            return Some(Outside(Some((here, AtAGate::new()))));
+        }
+        None
+    }
+
+    /// For calls that may make the stream part of a capture.
+    #[inline]
+    pub(super) fn entering_capture(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let _here = self.here(RwLock::write, RwLock::try_write)?;
+        call()
+    }
+
+    fn gate(&self) -> &'static RwLock<()> {
+        // Handles are addresses of objects.
+        let number = self.as_raw().addr() >> 4;
+        &GATES[(number ^ number >> 6) % GATES.len()]
+    }
+
+    /// The lock of the gate. The call of the driver that is made with it on another thread may wait
+    /// for a host function to end, which so does not wait for the lock.
+    fn here<G>(
+        &self,
+        lock: impl FnOnce(&'static RwLock<()>) -> LockResult<G>,
+        try_lock: impl FnOnce(&'static RwLock<()>) -> TryLockResult<G>,
+    ) -> Result<(G, AtAGate)> {
+        let has_none = !AT_A_GATE.try_with(Cell::get).unwrap_or(true);
+        let here = if has_none && refuse_inside().is_ok() {
+            lock(self.gate()).unwrap_or_else(PoisonError::into_inner)
+        } else {
+            match try_lock(self.gate()) {
+                Ok(here) => here,
+                Err(TryLockError::Poisoned(here)) => here.into_inner(),
+                Err(TryLockError::WouldBlock) => return Err(Error::InHostFunction),
+            }
+        };
+        Ok((here, AtAGate::new()))
+    }
+}

@@ -1,0 +1,361 @@
+//! Memory operations: single words that a stream writes, or waits for.
+
+use super::Stream;
+use crate::call::{call, without_current};
+use crate::error::Result;
+use crate::invalid::Invalid;
+use crate::memory::DeviceSliceMut;
+use cuda_sys::{
+    CUdeviceptr, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
+    CUstreamMemoryBarrier_flags as BarrierFlags, CUstreamWaitValue_flags as WaitFlags,
+    CUstreamWriteValue_flags as WriteFlags,
+};
+
+/// What a stream can do with a word of memory, in its order: of [`Stream::memory_operation`].
+///
+/// Addresses are multiples of the word's size, in memory of the device, or in pinned memory that it
+/// maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the fields say it")]
+pub enum MemoryOperation {
+    /// Writes 4 bytes.
+    Write32 {
+        address: CUdeviceptr,
+        value: u32,
+        order: WriteOrder,
+    },
+    /// Writes 8 bytes. On devices with
+    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    Write64 {
+        address: CUdeviceptr,
+        value: u64,
+        order: WriteOrder,
+    },
+    /// Lets the work behind it wait until 4 bytes are as they should.
+    Wait32 {
+        address: CUdeviceptr,
+        value: u32,
+        condition: WaitCondition,
+        /// Then makes what others wrote before, through PCIe, visible to the work behind it. On
+        /// devices with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
+        flush: bool,
+    },
+    /// Lets the work behind it wait until 8 bytes are as they should: as the two others say.
+    Wait64 {
+        address: CUdeviceptr,
+        value: u64,
+        condition: WaitCondition,
+        flush: bool,
+    },
+    /// As `flush` of a wait, by itself.
+    FlushRemoteWrites,
+    /// A fence: what comes before it is visible before what comes after it.
+    Barrier(BarrierScope),
+}
+
+/// Whether a write comes behind a fence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WriteOrder {
+    /// What the stream wrote before is visible, to the whole system, before the word is.
+    #[default]
+    Fenced,
+    /// The word may become visible first.
+    Unfenced,
+}
+
+/// What a word `w` should be, for a value `v`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WaitCondition {
+    /// `w - v` is at least 0, as a signed number: `w >= v` for counters that may overflow.
+    AtLeast,
+    /// `w == v`.
+    Equal,
+    /// `w & v != 0`: one bit of `v` is set.
+    AnyBit,
+    /// `!(w | v) != 0`: one bit that `v` has not is not set. On devices with
+    /// [`CAN_USE_STREAM_WAIT_VALUE_NOR`](crate::attribute::CAN_USE_STREAM_WAIT_VALUE_NOR).
+    Nor,
+}
+
+/// Whom a fence is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BarrierScope {
+    /// The host and other devices as well.
+    #[default]
+    System,
+    /// The device.
+    Device,
+}
+
+impl WriteOrder {
+    fn flags(self) -> u32 {
+        match self {
+            Self::Fenced => WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT.0,
+            Self::Unfenced => WriteFlags::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.0,
+        }
+    }
+}
+
+impl WaitCondition {
+    fn flags(self, flush: bool) -> u32 {
+        let condition = match self {
+            Self::AtLeast => WaitFlags::CU_STREAM_WAIT_VALUE_GEQ,
+            Self::Equal => WaitFlags::CU_STREAM_WAIT_VALUE_EQ,
+            Self::AnyBit => WaitFlags::CU_STREAM_WAIT_VALUE_AND,
+            Self::Nor => WaitFlags::CU_STREAM_WAIT_VALUE_NOR,
+        };
+        if flush {
+            condition.0 | WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0
+        } else {
+            condition.0
+        }
+    }
+}
+
+/// A batch takes no more, by NVIDIA's text.
+const BATCH: usize = 256;
+
+impl Stream {
+    /// `cuStreamWriteValue32(stream, address, value, flags)` and its kin: one memory operation, in the
+    /// order of the stream.
+    ///
+    /// A wait whose value never comes stops the stream for good, and with it whatever waits for the
+    /// stream: the process too, at its end. (The software driver says so instead.) There is no safe
+    /// wait, as safe code writes no word that another stream reads.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for an address that is no multiple of the size;
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
+    ///
+    /// # Safety
+    /// Until it is done, the word is memory that the stream's device can access, and stays allocated.
+    /// Nobody else writes or reads what is written there at the same time, but through such operations
+    /// or atomically; and the bits are allowed for the type that the memory has.
+    ///
+    /// Since CUDA 11.7.
+    #[doc(alias = "cuStreamWriteValue32")]
+    #[doc(alias = "cuStreamWriteValue64")]
+    #[doc(alias = "cuStreamWaitValue32")]
+    #[doc(alias = "cuStreamWaitValue64")]
+    pub unsafe fn memory_operation(&self, operation: MemoryOperation) -> Result<()> {
+        let stream = self.as_raw();
+        without_current(self.context(), || match operation {
+            MemoryOperation::Write32 {
+                address,
+                value,
+                order,
+            } => {
+                // SAFETY: the stream is alive; for the address the caller's promise.
+                unsafe {
+                    call!(cuStreamWriteValue32_v2(
+                        stream,
+                        address,
+                        value,
+                        order.flags()
+                    ))
+                }
+            }
+            MemoryOperation::Write64 {
+                address,
+                value,
+                order,
+            } => {
+                // SAFETY: as above.
+                unsafe {
+                    call!(cuStreamWriteValue64_v2(
+                        stream,
+                        address,
+                        value,
+                        order.flags()
+                    ))
+                }
+            }
+            MemoryOperation::Wait32 {
+                address,
+                value,
+                condition,
+                flush,
+            } => {
+                let flags = condition.flags(flush);
+                // SAFETY: as above.
+                unsafe { call!(cuStreamWaitValue32_v2(stream, address, value, flags)) }
+            }
+            MemoryOperation::Wait64 {
+                address,
+                value,
+                condition,
+                flush,
+            } => {
+                let flags = condition.flags(flush);
+                // SAFETY: as above.
+                unsafe { call!(cuStreamWaitValue64_v2(stream, address, value, flags)) }
+            }
+            MemoryOperation::FlushRemoteWrites | MemoryOperation::Barrier(_) => {
+                // SAFETY: as above.
+                unsafe { self.memory_operations(&[operation]) }
+            }
+        })
+    }
+
+    /// `cuStreamBatchMemOp(stream, count, operations, 0)`: memory operations one after the other, in
+    /// one call and in the order of the stream.
+    ///
+    /// # Errors
+    /// [`Invalid::TooManyOperations`]; as for [`memory_operation`](Self::memory_operation).
+    ///
+    /// # Safety
+    /// As for [`memory_operation`](Self::memory_operation), of each.
+    ///
+    /// Since CUDA 11.7.
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, DeviceBuffer, MemoryOperation, WaitCondition, WriteOrder};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let (producer, consumer) = (context.stream()?, context.stream()?);
+    /// let flag = DeviceBuffer::<u32>::zeroed(&producer, 1)?;
+    /// producer.synchronize()?;
+    /// let address = flag.as_raw();
+    /// let wait = MemoryOperation::Wait32 {
+    ///     address,
+    ///     value: 1,
+    ///     condition: WaitCondition::AtLeast,
+    ///     flush: false,
+    /// };
+    /// let write = MemoryOperation::Write32 { address, value: 1, order: WriteOrder::Fenced };
+    /// // SAFETY: the flag outlives both, which are all that use it.
+    /// unsafe { consumer.memory_operations(&[wait]) }?;
+    /// // SAFETY: as above.
+    /// unsafe { producer.memory_operations(&[write]) }?;
+    /// consumer.synchronize()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuStreamBatchMemOp")]
+    pub unsafe fn memory_operations(&self, operations: &[MemoryOperation]) -> Result<()> {
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let count = operations.len();
+        let number = u32::try_from(count).ok().filter(|_| count <= BATCH);
+        let Some(number) = number else {
+            return Err(Invalid::TooManyOperations { count, max: BATCH }.into());
+        };
+        let mut raw: Vec<CUstreamBatchMemOpParams> = operations.iter().map(raw).collect();
+        let first = raw.as_mut_ptr();
+        without_current(self.context(), || {
+            // SAFETY: the stream is alive, and there are `number` operations, which the driver copies;
+            // for the addresses the caller's promise.
+            unsafe { call!(cuStreamBatchMemOp_v2(self.as_raw(), number, first, 0)) }
+        })
+    }
+}
+
+/// As C has it. The driver's own field, `alias`, stays 0.
+fn raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
+    let mut raw = CUstreamBatchMemOpParams::default();
+    match *operation {
+        MemoryOperation::Write32 {
+            address,
+            value,
+            order,
+        } => {
+            raw.writeValue.operation = Type::CU_STREAM_MEM_OP_WRITE_VALUE_32;
+            raw.writeValue.address = address;
+            raw.writeValue.__bindgen_anon_1.value = value;
+            raw.writeValue.flags = order.flags();
+        }
+        MemoryOperation::Write64 {
+            address,
+            value,
+            order,
+        } => {
+            raw.writeValue.operation = Type::CU_STREAM_MEM_OP_WRITE_VALUE_64;
+            raw.writeValue.address = address;
+            raw.writeValue.__bindgen_anon_1.value64 = value;
+            raw.writeValue.flags = order.flags();
+        }
+        MemoryOperation::Wait32 {
+            address,
+            value,
+            condition,
+            flush,
+        } => {
+            raw.waitValue.operation = Type::CU_STREAM_MEM_OP_WAIT_VALUE_32;
+            raw.waitValue.address = address;
+            raw.waitValue.__bindgen_anon_1.value = value;
+            raw.waitValue.flags = condition.flags(flush);
+        }
+        MemoryOperation::Wait64 {
+            address,
+            value,
+            condition,
+            flush,
+        } => {
+            raw.waitValue.operation = Type::CU_STREAM_MEM_OP_WAIT_VALUE_64;
+            raw.waitValue.address = address;
+            raw.waitValue.__bindgen_anon_1.value64 = value;
+            raw.waitValue.flags = condition.flags(flush);
+        }
+        MemoryOperation::FlushRemoteWrites => {
+            raw.flushRemoteWrites.operation = Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES;
+        }
+        MemoryOperation::Barrier(scope) => {
+            raw.memoryBarrier.operation = Type::CU_STREAM_MEM_OP_BARRIER;
+            raw.memoryBarrier.flags = match scope {
+                BarrierScope::System => BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS.0,
+                BarrierScope::Device => BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU.0,
+            };
+        }
+    }
+    raw
+}
+
+impl DeviceSliceMut<'_, u32> {
+    /// `cuStreamWriteValue32(stream, address, value, 0)`: writes one element in the order of the
+    /// stream, behind a fence for the whole system.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`]: there is no such element.
+    ///
+    /// Since CUDA 11.7.
+    #[doc(alias = "cuStreamWriteValue32")]
+    pub fn write_value(&mut self, index: usize, value: u32) -> Result<()> {
+        let element = self.reborrow().slice(element(index))?;
+        let write = MemoryOperation::Write32 {
+            address: element.as_raw(),
+            value,
+            order: WriteOrder::Fenced,
+        };
+        // SAFETY: the element is of a buffer that is bound to this stream, and freed in its order or
+        // after a wait; any bits are a u32, and it is aligned (the driver checks).
+        unsafe { self.stream().memory_operation(write) }
+    }
+}
+
+impl DeviceSliceMut<'_, u64> {
+    /// `cuStreamWriteValue64(stream, address, value, 0)`: writes one element in the order of the
+    /// stream, behind a fence for the whole system.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`]: there is no such element; `CUDA_ERROR_NOT_SUPPORTED` on devices without
+    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    ///
+    /// Since CUDA 11.7.
+    #[doc(alias = "cuStreamWriteValue64")]
+    pub fn write_value(&mut self, index: usize, value: u64) -> Result<()> {
+        let element = self.reborrow().slice(element(index))?;
+        let write = MemoryOperation::Write64 {
+            address: element.as_raw(),
+            value,
+            order: WriteOrder::Fenced,
+        };
+        // SAFETY: as for u32.
+        unsafe { self.stream().memory_operation(write) }
+    }
+}
+
+/// The range of one element.
+fn element(index: usize) -> std::ops::Range<usize> {
+    index..index.saturating_add(1)
+}

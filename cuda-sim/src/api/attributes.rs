@@ -1,0 +1,173 @@
+//! What streams are set to, and whose they are. Unverified (from documentation), but for contexts.
+
+use super::Out;
+use super::context::pointer;
+use super::stream::HIGHEST_PRIORITY;
+use crate::objects::ContextKind;
+use crate::world::{Answer, World};
+use core::ffi::c_uint;
+use cuda_sys::{
+    CUaccessProperty, CUcontext, CUgreenCtx, CUlaunchAttributeID as Id, CUlaunchMemSyncDomain,
+    CUlaunchMemSyncDomainMap, CUresult, CUstream, CUstream_flags, CUstreamAttrID,
+    CUstreamAttrValue, CUsynchronizationPolicy, CudaVersion,
+};
+
+/// An H200 has four.
+const DOMAINS: u8 = 4;
+
+/// The value of a stream that was not set to anything.
+fn default_value(id: Id, priority: i32) -> Option<CUstreamAttrValue> {
+    let mut value = CUstreamAttrValue::default();
+    match id {
+        Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => {}
+        Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
+            value.syncPolicy = CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO;
+        }
+        Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => value.priority = priority,
+        Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
+            value.memSyncDomainMap = CUlaunchMemSyncDomainMap {
+                default_: 0,
+                remote: 1,
+            };
+        }
+        _ => return None,
+    }
+    Some(value)
+}
+
+/// Whether the driver has an attribute of streams.
+fn is_known(world: &World, id: Id) -> bool {
+    let needed = match id {
+        Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => CudaVersion::new(11, 8),
+        Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
+            CudaVersion::new(12, 0)
+        }
+        _ => CudaVersion::new(11, 0),
+    };
+    world.profile.driver >= needed
+}
+
+pub(super) fn get(
+    world: &mut World,
+    stream: CUstream,
+    id: CUstreamAttrID,
+    value: &mut Out<CUstreamAttrValue>,
+) -> Answer {
+    value.required()?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let set = its
+        .attributes
+        .get(&id.0)
+        .map(|pad| CUstreamAttrValue { pad: *pad });
+    let known = default_value(id, its.priority).filter(|_| is_known(world, id));
+    let default = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    value.set(set.unwrap_or(default));
+    Ok(())
+}
+
+pub(super) fn set(
+    world: &mut World,
+    stream: CUstream,
+    id: CUstreamAttrID,
+    value: *const CUstreamAttrValue,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    // SAFETY: the caller gives null or a value.
+    let value = unsafe { value.as_ref() };
+    let value = value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if default_value(id, 0).is_none() || !is_known(world, id) || !is_allowed(id, value) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let its = world.streams.get_mut(stream);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    if id == Id::CU_LAUNCH_ATTRIBUTE_PRIORITY {
+        // SAFETY: this field is the attribute's, an integer.
+        its.priority = unsafe { value.priority }.clamp(HIGHEST_PRIORITY, 0);
+        return Ok(());
+    }
+    // SAFETY: the caller gives a whole value; any bytes are bytes.
+    its.attributes.insert(id.0, unsafe { value.pad });
+    Ok(())
+}
+
+fn is_allowed(id: Id, value: &CUstreamAttrValue) -> bool {
+    match id {
+        Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {
+            // SAFETY: this field is the attribute's, of numbers.
+            let window = unsafe { value.accessPolicyWindow };
+            let last = CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING;
+            (0.0..=1.0).contains(&window.hitRatio)
+                && window.hitProp.0 <= last.0
+                && window.missProp.0 < last.0
+        }
+        Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
+            // SAFETY: as above.
+            let policy = unsafe { value.syncPolicy };
+            let last = CUsynchronizationPolicy::CU_SYNC_POLICY_BLOCKING_SYNC;
+            (1..=last.0).contains(&policy.0)
+        }
+        Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => {
+            // SAFETY: as above.
+            let domain = unsafe { value.memSyncDomain };
+            domain.0 <= CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE.0
+        }
+        Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
+            // SAFETY: as above.
+            let map = unsafe { value.memSyncDomainMap };
+            map.default_ < DOMAINS && map.remote < DOMAINS
+        }
+        _ => true,
+    }
+}
+
+pub(super) fn copy(world: &mut World, to: CUstream, from: CUstream) -> Answer {
+    let (to, from) = (world.stream(to.addr())?, world.stream(from.addr())?);
+    let its = world.streams.get(from);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let (attributes, priority, context) = (its.attributes.clone(), its.priority, its.context);
+    match world.streams.get_mut(to) {
+        Some(its) if its.context == context => {
+            its.attributes = attributes;
+            its.priority = priority;
+            Ok(())
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    }
+}
+
+pub(super) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>) -> Answer {
+    flags.required()?;
+    let stream = world.stream(stream.addr())?;
+    let blocking = world.streams.get(stream).is_some_and(|its| its.blocking);
+    flags.set(if blocking {
+        CUstream_flags::CU_STREAM_DEFAULT.0
+    } else {
+        CUstream_flags::CU_STREAM_NON_BLOCKING.0
+    });
+    Ok(())
+}
+
+/// Of a stream of a green context: that one's view (measured).
+pub(super) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUcontext>) -> Answer {
+    context.required()?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let is_its_view = |kind: ContextKind| match (kind, its.green) {
+        (ContextKind::View(green), Some(own)) => green == own,
+        _ => false,
+    };
+    let view = world.contexts.iter().find(|(_, its)| is_its_view(its.kind));
+    context.set(pointer(view.map_or(its.context, |(handle, _)| handle)));
+    Ok(())
+}
+
+pub(super) fn green(world: &mut World, stream: CUstream, green: &mut Out<CUgreenCtx>) -> Answer {
+    green.required()?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream).and_then(|its| its.green);
+    green.set(its.map_or(core::ptr::null_mut(), pointer));
+    Ok(())
+}

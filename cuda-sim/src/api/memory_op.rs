@@ -1,0 +1,159 @@
+//! Memory operations: words that streams write, or wait for. Unverified (from documentation).
+
+use crate::exec::Work;
+use crate::world::{Answer, World};
+use core::ffi::c_uint;
+use cuda_sys::{
+    CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
+    CUstreamWaitValue_flags as Wait, CUstreamWriteValue_flags as Write,
+};
+
+/// A batch takes no more.
+const BATCH: c_uint = 256;
+
+/// The word has to be there when the operation is given.
+fn check(world: &World, address: u64, size: usize) -> Answer {
+    if address % size as u64 != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let host = usize::try_from(address).unwrap_or(0);
+    if world.memory.is_pinned(host, size) {
+        return Ok(());
+    }
+    super::memory::check_given(world, address, size)
+}
+
+fn write(world: &World, address: u64, bytes: Vec<u8>, flags: c_uint) -> Answer<Work> {
+    if flags & !Write::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.0 != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check(world, address, bytes.len())?;
+    Ok(Work::WriteValue { at: address, bytes })
+}
+
+fn wait(world: &World, address: u64, value: u64, size: usize, flags: c_uint) -> Answer<Work> {
+    let condition = flags & !Wait::CU_STREAM_WAIT_VALUE_FLUSH.0;
+    if condition > Wait::CU_STREAM_WAIT_VALUE_NOR.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check(world, address, size)?;
+    Ok(Work::WaitValue {
+        at: address,
+        value,
+        size,
+        condition,
+    })
+}
+
+pub(super) fn write_32(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let work = write(world, address, value.to_ne_bytes().to_vec(), flags)?;
+    world.give_or_capture(stream, work)
+}
+
+pub(super) fn write_64(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let work = write(world, address, value.to_ne_bytes().to_vec(), flags)?;
+    world.give_or_capture(stream, work)
+}
+
+pub(super) fn wait_32(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let work = wait(world, address, value.into(), 4, flags)?;
+    world.give_or_capture(stream, work)
+}
+
+pub(super) fn wait_64(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let work = wait(world, address, value, 8, flags)?;
+    world.give_or_capture(stream, work)
+}
+
+pub(super) fn batch(
+    world: &mut World,
+    stream: CUstream,
+    count: c_uint,
+    operations: *mut CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    if flags != 0 || count > BATCH || operations.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut all = Vec::new();
+    for index in 0..count as usize {
+        // SAFETY: the caller gives `count` operations.
+        let place = unsafe { operations.add(index) };
+        // SAFETY: as above.
+        let operation = unsafe { place.read() };
+        all.push(work(world, &operation)?);
+    }
+    for work in all {
+        world.give_or_capture(stream, work)?;
+    }
+    Ok(())
+}
+
+/// What one operation of a batch does.
+fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answer<Work> {
+    // SAFETY: all operations begin with their kind, an integer.
+    let kind = unsafe { operation.operation };
+    match kind {
+        Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Type::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+            // SAFETY: the kind says that this field is the operation's, of integers.
+            let its = unsafe { operation.writeValue };
+            // SAFETY: the same memory as the smaller value, on a machine whose low bytes come first.
+            let value = unsafe { its.__bindgen_anon_1.value64 };
+            let size = if kind == Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 {
+                4
+            } else {
+                8
+            };
+            let bytes = value.to_le_bytes()[..size].to_vec();
+            write(world, its.address, bytes, its.flags)
+        }
+        Type::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+            // SAFETY: as above.
+            let its = unsafe { operation.waitValue };
+            // SAFETY: as above.
+            let value = unsafe { its.__bindgen_anon_1.value };
+            wait(world, its.address, value.into(), 4, its.flags)
+        }
+        Type::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+            // SAFETY: as above.
+            let its = unsafe { operation.waitValue };
+            // SAFETY: as above.
+            let value = unsafe { its.__bindgen_anon_1.value64 };
+            wait(world, its.address, value, 8, its.flags)
+        }
+        // Everything is visible at once here.
+        Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | Type::CU_STREAM_MEM_OP_BARRIER => {
+            Ok(Work::Nothing)
+        }
+        _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+    }
+}

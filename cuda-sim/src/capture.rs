@@ -1,0 +1,251 @@
+//! Captures: streams that are recorded into graphs, and what breaks that.
+
+use crate::exec::Work;
+use crate::thread;
+use crate::world::{Answer, World};
+use cuda_sys::{CUresult, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
+use std::collections::BTreeSet;
+use std::thread::ThreadId;
+
+/// Work in a graph, and the nodes that it comes after, by their places.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) work: Work,
+    pub(crate) after: Vec<usize>,
+}
+
+/// A recording under way, of one stream or several.
+pub(crate) struct Capture {
+    pub(crate) mode: Mode,
+    pub(crate) thread: ThreadId,
+    pub(crate) status: Status,
+    /// The stream that it began on, and has to end on.
+    pub(crate) origin: usize,
+    pub(crate) nodes: Vec<Node>,
+}
+
+impl Capture {
+    fn invalidate(&mut self) {
+        self.status = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    }
+
+    /// Nodes, and all that come before them.
+    fn up_to(&self, last: &[usize]) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let mut open = last.to_vec();
+        while let Some(node) = open.pop() {
+            if found.insert(node) {
+                open.extend(self.nodes.get(node).iter().flat_map(|its| &its.after));
+            }
+        }
+        found
+    }
+}
+
+/// A place in a recording: of a stream what its next node comes after, of an event what it marks.
+#[derive(Clone, Debug)]
+pub(crate) struct Branch {
+    /// The recording, which may have ended meanwhile.
+    pub(crate) capture: u64,
+    pub(crate) last: Vec<usize>,
+}
+
+impl World {
+    /// The recording that work given to a stream goes into, if any.
+    pub(crate) fn recording(&mut self, stream: usize) -> Answer<Option<u64>> {
+        let branch = self
+            .streams
+            .get(stream)
+            .and_then(|its| its.capture.as_ref());
+        let Some(id) = branch.map(|branch| branch.capture) else {
+            return Ok(None);
+        };
+        if self.capture_status(stream) != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE {
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        }
+        Ok(Some(id))
+    }
+
+    pub(crate) fn capture_status(&self, stream: usize) -> Status {
+        let branch = self
+            .streams
+            .get(stream)
+            .and_then(|its| its.capture.as_ref());
+        branch.map_or(Status::CU_STREAM_CAPTURE_STATUS_NONE, |branch| {
+            let capture = self.captures.get(&branch.capture);
+            capture.map_or(Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED, |its| {
+                its.status
+            })
+        })
+    }
+
+    /// Gives work to a stream, or to the graph that is made of it.
+    pub(crate) fn give_or_capture(&mut self, stream: usize, work: Work) -> Answer {
+        match self.recording(stream)? {
+            Some(id) => self.add_node(id, stream, work),
+            None => {
+                self.give(stream, work, Vec::new());
+            }
+        }
+        Ok(())
+    }
+
+    fn add_node(&mut self, id: u64, stream: usize, work: Work) {
+        let branch = self
+            .streams
+            .get_mut(stream)
+            .and_then(|its| its.capture.as_mut());
+        if let (Some(branch), Some(capture)) = (branch, self.captures.get_mut(&id)) {
+            let after = std::mem::replace(&mut branch.last, vec![capture.nodes.len()]);
+            capture.nodes.push(Node { work, after });
+        }
+    }
+
+    /// A stream's next work comes after that of an event as well; this may make it a part of the
+    /// recording.
+    pub(crate) fn join_capture(&mut self, stream: usize, event: &Branch) -> Answer {
+        let capture = self.captures.get(&event.capture);
+        match capture.map(|capture| capture.status) {
+            // Not confirmed by a real driver.
+            None => return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT),
+            Some(Status::CU_STREAM_CAPTURE_STATUS_ACTIVE) => {}
+            Some(_) => return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+        }
+        if self.contexts.iter().any(|(_, its)| its.legacy == stream) {
+            self.break_capture(event.capture);
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        }
+        let own = self.recording(stream)?;
+        if let Some(other) = own.filter(|own| *own != event.capture) {
+            self.break_capture(other);
+            self.break_capture(event.capture);
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE);
+        }
+        if let Some(its) = self.streams.get_mut(stream) {
+            let branch = its.capture.get_or_insert_with(|| Branch {
+                capture: event.capture,
+                last: Vec::new(),
+            });
+            for node in &event.last {
+                if !branch.last.contains(node) {
+                    branch.last.push(*node);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn break_capture(&mut self, id: u64) {
+        if let Some(capture) = self.captures.get_mut(&id) {
+            capture.invalidate();
+        }
+    }
+
+    /// A call that captures in a stricter mode forbid: it breaks them, and is refused.
+    pub(crate) fn forbidden_in_capture(&mut self) -> Answer {
+        let here = thread::id();
+        self.break_captures(|capture| match capture.mode {
+            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => true,
+            Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => capture.thread == here,
+            _ => false,
+        })
+    }
+
+    /// What waits for a whole context breaks the thread-local captures of all threads, other than
+    /// what [`forbidden_in_capture`](Self::forbidden_in_capture) is for (measured).
+    pub(crate) fn forbidden_in_local_captures(&mut self) -> Answer {
+        self.break_captures(|its| its.mode == Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    }
+
+    fn break_captures(&mut self, concerned: impl Fn(&Capture) -> bool) -> Answer {
+        if thread::mode() == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
+            return Ok(());
+        }
+        let mut answer = Ok(());
+        for capture in self.captures.values_mut() {
+            if concerned(capture) {
+                capture.invalidate();
+                answer = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+            }
+        }
+        answer
+    }
+
+    /// A wait or a question on a stream that is being recorded breaks the recording.
+    pub(crate) fn forbidden_on_capturing(&mut self, stream: usize) -> Answer {
+        let branch = self
+            .streams
+            .get(stream)
+            .and_then(|its| its.capture.as_ref());
+        let Some(id) = branch.map(|branch| branch.capture) else {
+            return Ok(());
+        };
+        self.break_capture(id);
+        Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+    }
+
+    /// A wait for, or a question about, a mark in a recording breaks that.
+    pub(crate) fn forbidden_on_captured(&mut self, event: usize) -> Answer {
+        let Some(branch) = self.event(event)?.captured.clone() else {
+            return Ok(());
+        };
+        self.break_capture(branch.capture);
+        Err(CUresult::CUDA_ERROR_CAPTURED_EVENT)
+    }
+
+    /// The end of the recording that began on a stream: what was recorded.
+    pub(crate) fn end_capture(&mut self, stream: usize) -> Answer<Vec<Node>> {
+        let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
+        let branch = branch.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        let capture = self.captures.get(&branch.capture);
+        let capture = capture.ok_or(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
+        if capture.origin != stream {
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+        }
+        let may_move = capture.mode == Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        if !may_move && capture.thread != thread::id() {
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+        }
+        let joined = capture.up_to(&branch.last);
+        let is_joined = self.streams.iter().all(|(_, its)| {
+            let own = its.capture.as_ref();
+            let own = own.filter(|own| own.capture == branch.capture);
+            own.is_none_or(|own| own.last.iter().all(|node| joined.contains(node)))
+        });
+        let capture = self.forget_capture(branch.capture);
+        let capture = capture.ok_or(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
+        if capture.status != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE {
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        }
+        if !is_joined {
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+        }
+        Ok(capture.nodes)
+    }
+
+    /// Takes a recording off its streams.
+    fn forget_capture(&mut self, id: u64) -> Option<Capture> {
+        for (_, stream) in self.streams.iter_mut() {
+            if stream.capture.as_ref().is_some_and(|its| its.capture == id) {
+                stream.capture = None;
+            }
+        }
+        self.captures.remove(&id)
+    }
+
+    /// A stream goes: a recording that it is a part of has no use, and no end if it began there.
+    pub(crate) fn leave_capture(&mut self, stream: usize) {
+        let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
+        let Some(Branch { capture: id, .. }) = branch else {
+            return;
+        };
+        self.break_capture(id);
+        if self
+            .captures
+            .get(&id)
+            .is_some_and(|its| its.origin == stream)
+        {
+            self.forget_capture(id);
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! Captures and the graphs that come of them. Each test has a process of its own: a wait for the
+//! context breaks the captures of all threads.
+
+use crate::common::{self, child};
+use crate::kernels::{Scale, pinned};
+use crate::need;
+use cuda_safe::{
+    CaptureMode, CaptureStatus, Context, DeviceBuffer, Error, Extent, Invalid, PitchedBuffer,
+    Region, Result, Stream,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs `body` with a stream, in a process of its own.
+#[track_caller]
+fn with_stream(body: impl FnOnce(&Context, &Stream)) {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        body(&context, &stream);
+    });
+}
+
+fn status(stream: &Stream) -> CaptureStatus {
+    stream.capture_status().expect("a query")
+}
+
+fn fail() -> Error {
+    Invalid::NoGroups.into()
+}
+
+#[test]
+fn what_is_captured_is_done_at_each_launch() {
+    with_stream(|context, stream| {
+        let scale = Scale::new(context);
+        let mut x = DeviceBuffer::from_slice(stream, &[1, 2, 3]).expect("memory");
+        let mut y = DeviceBuffer::<i32>::zeroed(stream, 3).expect("memory");
+        let graph = stream.capture(CaptureMode::ThreadLocal, |stream| {
+            assert_eq!(status(stream), CaptureStatus::Active);
+            scale.run(stream, &mut x, 2, 1)?;
+            y.copy_from(&x)
+        });
+        let graph = graph.expect("a graph");
+        assert_eq!(status(stream), CaptureStatus::None);
+        assert_eq!(x.to_vec().expect("a copy"), [1, 2, 3], "nothing was done");
+        let executable = graph.instantiate().expect("it can be launched");
+        assert_eq!(executable.context(), context);
+        drop(graph);
+        for expected in [[3, 5, 7], [7, 11, 15]] {
+            // SAFETY: the buffers and the kernel are alive, and used on this stream only.
+            unsafe { executable.launch(stream) }.expect("a launch");
+            assert_eq!(y.to_vec().expect("a copy"), expected);
+        }
+        drop((executable, scale));
+    });
+}
+
+#[test]
+fn a_capture_ends_with_an_error_and_with_a_panic_too() {
+    with_stream(|_, stream| {
+        let failed = stream.capture(CaptureMode::default(), |_| Err(fail()));
+        assert!(matches!(failed, Err(Error::Invalid(_))), "{failed:?}");
+        assert_eq!(status(stream), CaptureStatus::None);
+        let panics = || stream.capture(CaptureMode::default(), |_| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert_eq!(status(stream), CaptureStatus::None);
+        drop(stream.begin_capture(CaptureMode::Relaxed).expect("begins"));
+        assert_eq!(status(stream), CaptureStatus::None);
+        stream.synchronize().expect("as before");
+    });
+}
+
+#[test]
+fn an_empty_capture_is_an_empty_graph() {
+    with_stream(|_, stream| {
+        let graph = stream.capture(CaptureMode::Global, |_| Ok(()));
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        // SAFETY: there is nothing in it.
+        unsafe { graph.launch(stream) }.expect("a launch");
+        stream.synchronize().expect("a wait");
+    });
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T>) {
+    match result {
+        Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::StreamIsCaptured),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("this should be refused"),
+    }
+}
+
+#[test]
+fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_goes_on() {
+    with_stream(|context, stream| {
+        let mut buffer = DeviceBuffer::<i32>::zeroed(stream, 4).expect("memory");
+        let other = context.stream().expect("a stream");
+        let shared = DeviceBuffer::<i32>::zeroed(&other, 4).expect("memory");
+        let shared = shared.share().expect("an event");
+        let capture = stream
+            .begin_capture(CaptureMode::ThreadLocal)
+            .expect("begins");
+        refused(DeviceBuffer::<i32>::uninit(stream, 4));
+        refused(DeviceBuffer::<i32>::zeroed(stream, 4));
+        refused(DeviceBuffer::from_slice(stream, &[1]));
+        refused(DeviceBuffer::<i32>::plain_zeroed(stream, 4));
+        refused(buffer.copy_from_slice(&[1; 4]));
+        refused(buffer.copy_to_slice(&mut [0; 4]));
+        refused(buffer.to_vec());
+        refused(stream.launch_host_function(|| panic!("never")));
+        refused(stream.done());
+        refused(stream.copy_scope(|_| ()));
+        let (extent, region) = (Extent::plane(2, 2), Region::of(Extent::plane(2, 2)));
+        let mut host = [0; 4];
+        refused(
+            buffer
+                .as_mut_slice()
+                .copy_box_from_slice(extent, region, &host, region),
+        );
+        refused(
+            buffer
+                .as_slice()
+                .copy_box_to_slice(extent, region, &mut host, region),
+        );
+        refused(PitchedBuffer::<i32>::zeroed(stream, 4, 4));
+        refused(shared.on(stream));
+        let rejected = buffer.rebind(&other).expect_err("captured");
+        refused::<()>(Err(rejected.error));
+        let rejected = rejected.value.share().expect_err("captured");
+        refused::<()>(Err(rejected.error));
+        buffer = rejected.value;
+        buffer.fill(7).expect("recorded");
+        assert_eq!(status(stream), CaptureStatus::Active);
+        let graph = capture.finish().expect("not broken");
+        let graph = graph.instantiate().expect("is launched");
+        // SAFETY: the buffer is alive, and used on this stream only.
+        unsafe { graph.launch(stream) }.expect("a launch");
+        assert_eq!(buffer.to_vec().expect("a copy"), [7; 4]);
+
+        let host = pinned(context, &[1, 2, 3, 4]);
+        let capture = stream
+            .begin_capture(CaptureMode::ThreadLocal)
+            .expect("begins");
+        let rejected = buffer.copy_from_pinned(host).expect_err("captured");
+        refused::<()>(Err(rejected.error));
+        let rejected = buffer.copy_to_pinned(rejected.value).expect_err("captured");
+        refused::<()>(Err(rejected.error));
+        assert_eq!(rejected.value[..], [1, 2, 3, 4], "given back");
+        capture.finish().expect("not broken");
+    });
+}
+
+#[test]
+fn what_is_dropped_in_a_capture_is_released_after_it() {
+    with_stream(|_, stream| {
+        let leaked = cuda_safe::leaked();
+        let (ordered, plain) = (
+            DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory"),
+            DeviceBuffer::<u8>::plain_zeroed(stream, 64).expect("memory"),
+        );
+        let graph = stream.capture(CaptureMode::Global, |_| {
+            drop((ordered, plain));
+            Ok(())
+        });
+        drop(graph.expect("not broken"));
+        stream.synchronize().expect("a wait");
+        assert_eq!(cuda_safe::leaked(), leaked);
+    });
+}
+
+#[test]
+fn a_stream_that_waits_for_a_captured_event_is_part_of_the_capture() {
+    with_stream(|context, stream| {
+        let other = context.stream().expect("a stream");
+        let (forks, joins) = (
+            context.event().expect("an event"),
+            context.event().expect("an event"),
+        );
+        let mut a = DeviceBuffer::<u32>::zeroed(stream, 4).expect("memory");
+        let mut b = DeviceBuffer::<u32>::zeroed(&other, 4).expect("memory");
+        context.synchronize().expect("a wait");
+        assert_eq!(stream.capture_id().expect("a query"), None);
+        let graph = stream.capture(CaptureMode::default(), |stream| {
+            forks.record(stream)?;
+            other.wait(&forks)?;
+            assert_eq!(status(&other), CaptureStatus::Active);
+            let id = stream.capture_id()?;
+            assert!(id.is_some());
+            assert_eq!(other.capture_id()?, id);
+            refused(DeviceBuffer::<u8>::uninit(&other, 4));
+            a.fill(1)?;
+            b.fill(2)?;
+            joins.record(&other)?;
+            stream.wait(&joins)
+        });
+        let graph = graph.expect("joined").instantiate().expect("is launched");
+        assert_eq!(status(&other), CaptureStatus::None);
+        // SAFETY: the buffers are alive, and idle on their streams.
+        unsafe { graph.launch(stream) }.expect("a launch");
+        stream.synchronize().expect("a wait");
+        assert_eq!(a.to_vec().expect("a copy"), [1; 4]);
+        assert_eq!(b.to_vec().expect("a copy"), [2; 4]);
+    });
+}
+
+#[test]
+fn a_capture_that_is_forgotten_goes_on_and_does_no_harm() {
+    with_stream(|_, stream| {
+        let leaked = cuda_safe::leaked();
+        let buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
+        std::mem::forget(stream.begin_capture(CaptureMode::Relaxed).expect("begins"));
+        refused(DeviceBuffer::<u8>::zeroed(stream, 64));
+        drop(buffer);
+        assert_eq!(status(stream), CaptureStatus::Active);
+        assert_eq!(cuda_safe::leaked(), leaked, "the buffer waits for the end");
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn in_a_forked_child_a_capture_and_its_graph_are_left_alone() {
+    with_stream(|_, stream| {
+        let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let capture = stream
+            .begin_capture(CaptureMode::default())
+            .expect("begins");
+        let mut all = Some((graph, capture));
+        let clean = common::fork::in_fork(|| {
+            let Some((graph, capture)) = all.take() else {
+                return false;
+            };
+            // SAFETY: nothing is called.
+            let launched = unsafe { graph.launch(stream) };
+            drop(graph);
+            matches!(launched, Err(Error::Forked))
+                && matches!(capture.finish(), Err(Error::Forked))
+                && matches!(
+                    stream.begin_capture(CaptureMode::default()),
+                    Err(Error::Forked)
+                )
+                && matches!(CaptureMode::Relaxed.with(|| ()), Err(Error::Forked))
+        });
+        assert!(clean, "the forked child ended cleanly");
+        let (_graph, capture) = all.expect("the child has a copy");
+        capture.finish().expect("the parent goes on");
+    });
+}
+
+#[test]
+fn external_records_and_waits_are_made_by_each_launch() {
+    with_stream(|context, stream| {
+        let other = context.stream().expect("a stream");
+        let (before, after) = (
+            context.event().expect("an event"),
+            context.event().expect("an event"),
+        );
+        let mut buffer = DeviceBuffer::<u32>::zeroed(stream, 4).expect("memory");
+        let mut copy = DeviceBuffer::<u32>::zeroed(&other, 4).expect("memory");
+        other.synchronize().expect("a wait");
+        let graph = stream.capture(CaptureMode::default(), |stream| {
+            stream.wait_external(&before)?;
+            buffer.fill(7)?;
+            after.record_external(stream)
+        });
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        assert!(after.is_done().expect("a query"), "nothing was recorded");
+        // SAFETY: the buffer and the events are alive, and the buffer is used on this stream only.
+        unsafe { graph.launch(stream) }.expect("a launch");
+        other.wait(&after).expect("a wait");
+        copy.fill(8).expect("a fill");
+        other.synchronize().expect("a wait");
+        assert!(after.is_done().expect("a query"));
+        assert_eq!(buffer.to_vec().expect("a copy"), [7; 4]);
+    });
+}
+
+#[test]
+fn a_threads_capture_mode_is_put_back() {
+    with_stream(|_, _| {
+        let inner = || CaptureMode::ThreadLocal.with(|| 7);
+        let seven = CaptureMode::Relaxed.with(inner).expect("set");
+        assert_eq!(seven.expect("set"), 7);
+        let panics = || CaptureMode::Relaxed.with(|| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert_eq!(raw_mode(), 0, "the mode of a new thread");
+    });
+}
+
+/// The number of this thread's mode.
+fn raw_mode() -> u32 {
+    use cuda_safe::sys::{CUstreamCaptureMode, cuThreadExchangeStreamCaptureMode};
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: the pointer is to a local.
+    let code = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    assert!(code.is_success(), "{code}");
+    mode.0
+}
+
+#[test]
+fn in_the_relaxed_mode_allocations_elsewhere_leave_the_capture_alone() {
+    with_stream(|context, stream| {
+        let other = context.stream().expect("a stream");
+        let mut buffer = None;
+        let graph = stream.capture(CaptureMode::ThreadLocal, |_| {
+            CaptureMode::Relaxed.with(|| {
+                buffer = Some(DeviceBuffer::<u8>::plain_zeroed(&other, 64)?);
+                Ok(())
+            })?
+        });
+        graph.expect("not broken");
+        assert_eq!(buffer.expect("made").to_vec().expect("a copy"), [0; 64]);
+    });
+}
+
+#[test]
+fn graphs_go_out_and_come_back() {
+    with_stream(|context, stream| {
+        use cuda_safe::{ExecutableGraph, Graph};
+        let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+        let (raw, its) = graph.expect("a graph").into_raw();
+        assert_eq!(its, *context);
+        // SAFETY: it was just given out.
+        let graph = unsafe { Graph::from_raw(raw, context) };
+        assert_eq!(graph.as_raw(), raw);
+        let (raw, _) = graph.instantiate().expect("is launched").into_raw();
+        // SAFETY: it was just given out.
+        let executable = unsafe { ExecutableGraph::from_raw(raw, context) };
+        // SAFETY: there is nothing in it.
+        unsafe { executable.launch(stream) }.expect("a launch");
+        stream.synchronize().expect("a wait");
+    });
+}
+
+mod provoked {
+    //! What the driver refuses it reports as an error.
+
+    use super::{status, with_stream};
+    use crate::common;
+    use crate::need;
+    use cuda_safe::{CUresult, CaptureMode, CaptureStatus, Context, ContextFlags, Error, Invalid};
+
+    #[track_caller]
+    fn is<T: std::fmt::Debug>(result: Result<T, Error>, code: CUresult) {
+        let error = result.expect_err("this should be an error");
+        assert_eq!(error.code(), Some(code), "{error}");
+    }
+
+    #[test]
+    fn waiting_for_a_captured_stream_breaks_the_capture() {
+        with_stream(|_, stream| {
+            let capture = stream
+                .begin_capture(CaptureMode::default())
+                .expect("begins");
+            is(
+                stream.synchronize(),
+                CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+            );
+            assert_eq!(status(stream), CaptureStatus::Invalidated);
+            is(
+                capture.finish(),
+                CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+            );
+            assert_eq!(status(stream), CaptureStatus::None);
+            stream.synchronize().expect("as before");
+        });
+    }
+
+    #[test]
+    fn a_stream_that_is_not_joined_makes_no_graph() {
+        with_stream(|context, stream| {
+            let other = context.stream().expect("a stream");
+            let event = context.event().expect("an event");
+            let mut buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&other, 4).expect("memory");
+            let graph = stream.capture(CaptureMode::default(), |stream| {
+                event.record(stream)?;
+                other.wait(&event)?;
+                buffer.fill(1)
+            });
+            is(graph, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+            assert_eq!(status(stream), CaptureStatus::None);
+            assert_eq!(status(&other), CaptureStatus::None);
+            assert_eq!(buffer.to_vec().expect("a copy"), [0; 4]);
+        });
+    }
+
+    #[test]
+    fn a_captured_stream_waits_for_nothing_outside() {
+        with_stream(|context, stream| {
+            let other = context.stream().expect("a stream");
+            let event = context.event().expect("an event");
+            event.record(&other).expect("a record");
+            let graph = stream.capture(CaptureMode::default(), |stream| stream.wait(&event));
+            is(graph, CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+            assert_eq!(status(stream), CaptureStatus::None);
+        });
+    }
+
+    #[test]
+    fn a_captured_event_cannot_be_waited_for() {
+        with_stream(|context, stream| {
+            let event = context.event().expect("an event");
+            let capture = stream
+                .begin_capture(CaptureMode::default())
+                .expect("begins");
+            event.record(stream).expect("a record");
+            is(event.is_done(), CUresult::CUDA_ERROR_CAPTURED_EVENT);
+            drop(capture);
+            event.record(stream).expect("a record");
+            event.synchronize().expect("an event as before");
+        });
+    }
+
+    #[test]
+    fn external_records_and_waits_are_for_captures() {
+        with_stream(|context, stream| {
+            let event = context.event().expect("an event");
+            is(
+                event.record_external(stream),
+                CUresult::CUDA_ERROR_INVALID_VALUE,
+            );
+            is(
+                stream.wait_external(&event),
+                CUresult::CUDA_ERROR_INVALID_VALUE,
+            );
+        });
+    }
+
+    #[test]
+    fn a_stream_is_captured_once_at_a_time() {
+        with_stream(|_, stream| {
+            let capture = stream
+                .begin_capture(CaptureMode::default())
+                .expect("begins");
+            let again = stream.begin_capture(CaptureMode::default());
+            is(again, CUresult::CUDA_ERROR_ILLEGAL_STATE);
+            capture.finish().expect("not broken");
+        });
+    }
+
+    #[test]
+    fn a_graph_is_launched_on_streams_of_its_context() {
+        let device = need!(common::gpu());
+        with_stream(|_, stream| {
+            let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+            let graph = graph.expect("a graph").instantiate().expect("is launched");
+            let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+            let elsewhere = other.stream().expect("a stream");
+            // SAFETY: it is refused.
+            match unsafe { graph.launch(&elsewhere) } {
+                Err(Error::Invalid(invalid)) => {
+                    assert!(matches!(*invalid, Invalid::OtherContext { .. }));
+                }
+                done => panic!("{done:?}"),
+            }
+        });
+    }
+}

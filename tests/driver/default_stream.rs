@@ -1,0 +1,126 @@
+use crate::common::{self, child};
+use crate::kernels::Busy;
+use crate::need;
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, StreamOptions};
+
+#[test]
+fn the_default_streams_wait_mark_and_run_host_functions() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let (theirs, ours) = (
+        context.event().expect("an event"),
+        context.event().expect("an event"),
+    );
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
+    context
+        .with_current(|current| {
+            for default in [current.legacy_stream(), current.per_thread_stream()] {
+                assert_eq!(default.context(), &context);
+                let (sender, ran) = std::sync::mpsc::channel();
+                buffer.fill(7).expect("a fill");
+                ours.record(&stream).expect("a record");
+                default.wait(&ours).expect("a wait");
+                let tell = move || sender.send(()).expect("the test listens");
+                default.launch_host_function(tell).expect("a launch");
+                default.record(&theirs).expect("a record");
+                stream.wait(&theirs).expect("a wait");
+                stream.synchronize().expect("a wait");
+                ran.try_recv().expect("it ran before");
+                default.synchronize().expect("a wait");
+            }
+            assert_eq!(current.legacy_stream().as_raw().addr(), 1);
+            assert_eq!(current.per_thread_stream().as_raw().addr(), 2);
+        })
+        .expect("current");
+}
+
+#[test]
+fn the_legacy_stream_waits_for_blocking_streams() {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let blocking = StreamOptions {
+            blocking: true,
+            ..Default::default()
+        };
+        let blocking = context.stream_with(blocking).expect("a stream");
+        let event = context.event().expect("an event");
+        let current = context.make_current().expect("current");
+        let legacy = current.legacy_stream();
+        assert!(legacy.is_idle().expect("a query"));
+        let work = Busy::new(&context, &blocking);
+        legacy.record(&event).expect("a record");
+        assert!(!event.is_done().expect("a query"), "there is work before");
+        legacy.synchronize().expect("a wait");
+        assert!(blocking.is_idle().expect("a query"));
+        drop(work);
+        current.finish().expect("innermost");
+    });
+}
+
+#[test]
+fn a_default_stream_is_its_guards_whatever_guards_are_inside() {
+    let device = need!(common::gpu());
+    let outer = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let inner = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let (event, other) = (
+        outer.event().expect("an event"),
+        inner.event().expect("an event"),
+    );
+    let guard = outer.make_current().expect("current");
+    let stream = guard.legacy_stream();
+    {
+        let guard = inner.make_current().expect("current");
+        // The driver would refuse the event for a stream of the current context.
+        stream.record(&event).expect("of the outer context");
+        stream.wait(&other).expect("events go everywhere");
+        stream.synchronize().expect("a wait");
+        guard.legacy_stream().record(&other).expect("of the inner");
+        guard.finish().expect("innermost, and the stack as it was");
+    }
+    match stream.record(&other) {
+        Err(Error::Invalid(invalid)) => {
+            assert!(
+                matches!(*invalid, Invalid::OtherContext { .. }),
+                "{invalid}"
+            );
+        }
+        done => panic!("{done:?}"),
+    }
+    guard.finish().expect("innermost");
+}
+
+#[test]
+fn a_panic_in_a_host_function_of_a_default_stream_is_told_by_the_guards_next_wait() {
+    let context = need!(common::context());
+    let current = context.make_current().expect("current");
+    let fails = || panic!("on purpose, in a host function");
+    let launched = current.per_thread_stream().launch_host_function(fails);
+    launched.expect("a launch");
+    match current.per_thread_stream().synchronize() {
+        Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
+        done => panic!("{done:?}"),
+    }
+    current
+        .per_thread_stream()
+        .synchronize()
+        .expect("told once");
+    current.finish().expect("innermost");
+}
+
+#[test]
+fn waits_for_default_streams_are_refused_in_host_functions() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let (sender, refused) = std::sync::mpsc::channel();
+    let its = context.clone();
+    let function = move || {
+        let waited = its.with_current(|current| current.legacy_stream().synchronize());
+        // The driver refuses to tell the current context; or else the wait is refused.
+        let is_refused = !matches!(waited, Ok(Ok(())));
+        sender.send(is_refused).expect("the test listens");
+    };
+    stream.launch_host_function(function).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert!(refused.try_recv().expect("it ran"));
+}

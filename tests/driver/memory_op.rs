@@ -1,0 +1,189 @@
+//! Words that streams write, and wait for.
+
+use crate::common;
+use crate::kernels::pinned;
+use crate::need;
+use cuda_safe::{
+    BarrierScope, Context, DeviceBuffer, Error, Invalid, MemoryOperation, Stream, WaitCondition,
+    WriteOrder, attribute,
+};
+
+fn write(address: u64, value: u32) -> MemoryOperation {
+    MemoryOperation::Write32 {
+        address,
+        value,
+        order: WriteOrder::Fenced,
+    }
+}
+
+fn wait(address: u64, value: u32, condition: WaitCondition) -> MemoryOperation {
+    MemoryOperation::Wait32 {
+        address,
+        value,
+        condition,
+        flush: false,
+    }
+}
+
+/// Memory operations on words of buffers that outlive the streams' work, used by nothing else.
+fn give(stream: &Stream, operations: &[MemoryOperation]) {
+    // SAFETY: as said above.
+    unsafe { stream.memory_operations(operations) }.expect("given");
+}
+
+fn streams(context: &Context) -> (Stream, Stream) {
+    (
+        context.stream().expect("a stream"),
+        context.stream().expect("a stream"),
+    )
+}
+
+#[test]
+fn elements_are_written_in_the_order_of_the_stream() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut words = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
+    words.as_mut_slice().write_value(1, 7).expect("given");
+    words
+        .as_mut_slice()
+        .write_value(3, u32::MAX)
+        .expect("given");
+    assert_eq!(words.to_vec().expect("a copy"), [0, 7, 0, u32::MAX]);
+    for index in [4, usize::MAX] {
+        match words.as_mut_slice().write_value(index, 1) {
+            Err(Error::Invalid(invalid)) => {
+                assert!(matches!(*invalid, Invalid::Range { .. }), "{invalid}");
+            }
+            done => panic!("{done:?}"),
+        }
+    }
+    let wide = context
+        .device()
+        .attribute(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS);
+    if wide.is_ok_and(|wide| wide) {
+        let mut words = DeviceBuffer::<u64>::zeroed(&stream, 2).expect("memory");
+        words.as_mut_slice().write_value(1, 1 << 40).expect("given");
+        assert_eq!(words.to_vec().expect("a copy"), [0, 1 << 40]);
+    }
+}
+
+#[test]
+fn a_stream_waits_for_a_word_that_another_writes() {
+    let context = need!(common::context());
+    let (producer, consumer) = streams(&context);
+    let flags = DeviceBuffer::<u32>::zeroed(&producer, 4).expect("memory");
+    let mut data = DeviceBuffer::<u32>::zeroed(&producer, 4).expect("memory");
+    producer.synchronize().expect("a wait");
+    let at = |index: u64| flags.as_raw() + 4 * index;
+    let result = DeviceBuffer::<u32>::zeroed(&consumer, 4).expect("memory");
+    // SAFETY: the data is written by the producer only, before the flag.
+    let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) };
+    let mut result = result;
+    give(
+        &consumer,
+        &[
+            wait(at(0), 3, WaitCondition::AtLeast),
+            wait(at(1), 5, WaitCondition::Equal),
+            wait(at(2), 2, WaitCondition::AnyBit),
+        ],
+    );
+    result.copy_from(&theirs).expect("a copy");
+    data.fill(9).expect("a fill");
+    give(
+        &producer,
+        &[write(at(0), 4), write(at(1), 5), write(at(2), 6)],
+    );
+    consumer.synchronize().expect("the words came");
+    assert_eq!(result.to_vec().expect("a copy"), [9; 4]);
+    drop(theirs);
+    assert_eq!(flags.to_vec().expect("a copy"), [4, 5, 6, 0]);
+}
+
+#[test]
+fn waits_compare_as_they_say() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let word = DeviceBuffer::from_slice(&stream, &[u32::MAX, 0]).expect("memory");
+    let at = word.as_raw();
+    give(
+        &stream,
+        &[
+            wait(at, u32::MAX, WaitCondition::Equal),
+            wait(at, 1 << 31, WaitCondition::AnyBit),
+            // A counter that has overflowed since.
+            wait(at + 4, u32::MAX, WaitCondition::AtLeast),
+            MemoryOperation::Barrier(BarrierScope::Device),
+            MemoryOperation::Barrier(BarrierScope::System),
+        ],
+    );
+    let nor = context
+        .device()
+        .attribute(attribute::CAN_USE_STREAM_WAIT_VALUE_NOR);
+    if nor.is_ok_and(|nor| nor) {
+        give(&stream, &[wait(at + 4, 1, WaitCondition::Nor)]);
+    }
+    stream.synchronize().expect("all are there");
+}
+
+#[test]
+fn single_operations_and_pinned_words() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let flag = pinned(&context, &[0]);
+    let at = flag.as_ptr().addr() as u64;
+    let order = WriteOrder::Unfenced;
+    let operations = [
+        MemoryOperation::Write32 {
+            address: at,
+            value: 5,
+            order,
+        },
+        wait(at, 5, WaitCondition::Equal),
+        MemoryOperation::Barrier(BarrierScope::System),
+    ];
+    for operation in operations {
+        // SAFETY: the word outlives the wait below, and nothing else uses it.
+        unsafe { stream.memory_operation(operation) }.expect("given");
+    }
+    stream.synchronize().expect("a wait");
+    assert_eq!(flag[0], 5);
+}
+
+#[test]
+fn a_batch_has_an_end() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let word = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
+    give(&stream, &[]);
+    let many = vec![write(word.as_raw(), 1); 257];
+    // SAFETY: it is refused.
+    match unsafe { stream.memory_operations(&many) } {
+        Err(Error::Invalid(invalid)) => {
+            let expected = Invalid::TooManyOperations {
+                count: 257,
+                max: 256,
+            };
+            assert_eq!(*invalid, expected);
+        }
+        done => panic!("{done:?}"),
+    }
+    give(&stream, &many[..256]);
+    assert_eq!(word.to_vec().expect("a copy"), [1]);
+}
+
+#[test]
+fn memory_operations_are_captured() {
+    crate::common::child::in_child(&[], || {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        let mut words = DeviceBuffer::<u32>::zeroed(&stream, 2).expect("memory");
+        let graph = stream.capture(cuda_safe::CaptureMode::default(), |_| {
+            words.as_mut_slice().write_value(1, 7)
+        });
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        assert_eq!(words.to_vec().expect("a copy"), [0, 0]);
+        // SAFETY: the words are alive, and used on this stream only.
+        unsafe { graph.launch(&stream) }.expect("a launch");
+        assert_eq!(words.to_vec().expect("a copy"), [0, 7]);
+    });
+}

@@ -1,0 +1,252 @@
+//! What only the software driver shows of captures and graphs.
+
+use crate::planted::{found, planted, well};
+use crate::{common, on, start};
+use cuda_safe::sys::{
+    self, CUresult, cuGraphExecDestroy, cuMemcpyHtoDAsync_v2, cuStreamEndCapture,
+};
+use cuda_safe::{CaptureMode, CaptureStatus, DeviceBuffer, Error, Invalid, Stream};
+use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
+use std::sync::Mutex;
+
+#[test]
+fn a_buffer_dropped_before_its_graph_is_launched_is_an_illegal_address() {
+    planted(|_, stream| {
+        let mut buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
+        let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        drop(buffer);
+        // SAFETY: it is not: the buffer is gone.
+        unsafe { graph.launch(stream) }.expect("a launch does not wait");
+        let error = stream.synchronize().expect_err("an illegal address");
+        assert!(error.is_fatal(), "{error}");
+        found("are nobody's");
+    });
+}
+
+#[test]
+fn a_captured_copy_reads_its_slice_at_each_launch() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+        let mut source = Box::new([1u8; 4]);
+        let from = source.as_mut_ptr();
+        let graph = stream.capture(CaptureMode::default(), |stream| {
+            let (to, raw) = (buffer.as_raw(), stream.as_raw());
+            // SAFETY: both sides have 4 bytes, and outlive the graph.
+            well(unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), 4, raw) });
+            Ok(())
+        });
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        for value in [2, 3] {
+            // SAFETY: the source is alive, and nobody else uses it now.
+            unsafe { from.write_bytes(value, 4) };
+            // SAFETY: buffer and source are alive, and the stream is waited for.
+            unsafe { graph.launch(&stream) }.expect("a launch");
+            assert_eq!(buffer.to_vec().expect("a copy"), [value; 4]);
+        }
+        drop(source);
+    });
+}
+
+/// A graph whose branches race: each seed has its own order.
+#[test]
+fn branches_of_a_graph_have_no_order_between_them() {
+    on(Profile::h200().with_seed(3), |context| {
+        let (a, b) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let (forks, joins) = (
+            context.event().expect("an event"),
+            context.event().expect("an event"),
+        );
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&a, 1).expect("memory");
+        a.synchronize().expect("a wait");
+        let graph = a.capture(CaptureMode::default(), |a| {
+            forks.record(a)?;
+            b.wait(&forks)?;
+            buffer.fill(1)?;
+            // SAFETY: the byte is there; the race is what is looked at.
+            well(unsafe { sys::cuMemsetD8Async(buffer.as_raw(), 2, 1, b.as_raw()) });
+            joins.record(&b)?;
+            a.wait(&joins)
+        });
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let mut seen = Vec::new();
+        for _ in 0..16 {
+            // SAFETY: as above.
+            unsafe { graph.launch(&a) }.expect("a launch");
+            seen.push(buffer.to_vec().expect("a copy")[0]);
+        }
+        assert!(seen.contains(&1) && seen.contains(&2), "{seen:?}");
+    });
+}
+
+#[test]
+fn an_end_that_the_driver_refuses_is_tried_again_and_the_recording_is_lost() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let capture = stream
+            .begin_capture(CaptureMode::default())
+            .expect("begins");
+        let fault = Fault::of_function("cuStreamEndCapture").inject(Scope::Thread);
+        let error = capture.finish().expect_err("the fault");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
+        drop(fault);
+        let status = stream.capture_status().expect("a query");
+        assert_eq!(status, CaptureStatus::None);
+    });
+}
+
+#[test]
+fn the_legacy_stream_does_not_wait_for_what_is_only_recorded() {
+    on(Profile::h200(), |context| {
+        let blocking = cuda_safe::StreamOptions {
+            blocking: true,
+            ..Default::default()
+        };
+        let blocking = context.stream_with(blocking).expect("a stream");
+        let event = context.event().expect("an event");
+        let current = context.make_current().expect("current");
+        let graph = blocking.capture(CaptureMode::default(), |_| {
+            let refused = current.legacy_stream().record(&event);
+            let code = refused.expect_err("implicitly behind the stream").code();
+            assert_eq!(code, Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+            Ok(())
+        });
+        drop(graph);
+        current.legacy_stream().record(&event).expect("as before");
+        current.finish().expect("innermost");
+    });
+}
+
+/// Two objects of one stream have one gate.
+#[test]
+fn a_capture_through_another_object_does_not_begin_in_the_middle_of_an_allocation() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        // SAFETY: `stream` outlives it.
+        let same = unsafe { Stream::borrow_raw(stream.as_raw(), &context) }.expect("a stream");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let graph = same.capture(CaptureMode::Relaxed, |_| Ok(()));
+                    drop(graph.expect("nothing breaks it"));
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    match DeviceBuffer::<u8>::uninit(&stream, 4) {
+                        Ok(buffer) => drop(buffer),
+                        Err(Error::Invalid(invalid)) => {
+                            assert_eq!(*invalid, Invalid::StreamIsCaptured);
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        });
+        stream.synchronize().expect("a wait");
+    });
+}
+
+/// A stream of somebody else's may be captured by them.
+#[test]
+fn allocations_on_a_stream_that_others_capture_are_refused() {
+    on(Profile::h200(), |context| {
+        let theirs = context.stream().expect("a stream");
+        // SAFETY: `theirs` outlives it.
+        let ours = unsafe { Stream::borrow_raw(theirs.as_raw(), &context) }.expect("a stream");
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive.
+        well(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
+        match DeviceBuffer::<u8>::uninit(&ours, 4) {
+            Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::StreamIsCaptured),
+            other => panic!("{other:?}"),
+        }
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive, and the pointer is to a local.
+        well(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
+        // SAFETY: the graph was just made, and nobody else has it.
+        well(unsafe { sys::cuGraphDestroy(graph) });
+    });
+}
+
+/// One thread allocates on a stream all the time that another one captures and uses: no buffer is
+/// of a graph's memory, which is not there outside of its launches.
+#[test]
+fn a_capture_does_not_begin_in_the_middle_of_an_allocation() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let graph = stream.capture(CaptureMode::Relaxed, |_| Ok(()));
+                    drop(graph.expect("nothing breaks it"));
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    match DeviceBuffer::<u8>::uninit(&stream, 4) {
+                        Ok(buffer) => drop(buffer),
+                        Err(Error::Invalid(invalid)) => {
+                            assert_eq!(*invalid, Invalid::StreamIsCaptured);
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        });
+        stream.synchronize().expect("a wait");
+    });
+}
+
+#[test]
+fn a_double_destroy_of_an_executable_graph_is_named() {
+    planted(|_, stream| {
+        let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+        let (raw, _) = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("is launched")
+            .into_raw();
+        // SAFETY: the first is right.
+        well(unsafe { cuGraphExecDestroy(raw) });
+        // SAFETY: the second is the bug.
+        assert!(!unsafe { cuGraphExecDestroy(raw) }.is_success());
+        found("an executable graph is destroyed twice");
+    });
+}
+
+/// A hook may use the very stream that something is being released on.
+#[test]
+fn the_report_hook_does_not_wait_for_its_own_release() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = crate::context();
+        let stream = context.stream().expect("a stream");
+        let event = context.event().expect("an event");
+        let (sender, heard) = std::sync::mpsc::channel();
+        let (its, sender) = (stream.clone(), Mutex::new(sender));
+        cuda_safe::set_report_hook(move |_| {
+            let waited = its.wait(&event);
+            sender
+                .lock()
+                .expect("no panic")
+                .send(waited)
+                .expect("the test listens");
+        });
+        let buffer = DeviceBuffer::<u8>::plain_zeroed(&stream, 4).expect("memory");
+        {
+            let _refused = Fault::of_function("cuThreadExchangeStreamCaptureMode")
+                .nth(2)
+                .from_then_on()
+                .inject(Scope::Thread);
+            drop(buffer);
+        }
+        let waited = heard.try_recv().expect("a report");
+        assert!(matches!(waited, Err(Error::InHostFunction)), "{waited:?}");
+    });
+}
