@@ -24,16 +24,22 @@
 
 mod claim;
 mod context;
+mod current;
+mod descriptor;
 mod exact;
 mod partition;
 mod pool;
 mod resource;
 mod split;
+mod workqueue;
 
 pub use claim::Overlap;
 pub use context::GreenContext;
+pub use current::CurrentGreenContext;
+pub use descriptor::Descriptor;
 pub use exact::{ExactSplit, GroupFlags, GroupRequest};
 pub use partition::{EqualSplit, Method, Part, Partitioning, Partitions, Plan, PlannedPart, Wish};
 pub use pool::{GreenPool, GreenPoolFigures, GreenPoolOptions, Lease, PooledPartition};
 pub use resource::{Granularity, SmGroup, SmProperties, SmResource};
 pub use split::{Split, SplitByCount, SplitFlags};
+pub use workqueue::{WorkqueueScope, Workqueues};

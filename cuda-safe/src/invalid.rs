@@ -52,6 +52,14 @@ pub enum Invalid {
         sm_count: u32,
         single: Option<cuda_sys::CudaVersion>,
     },
+    /// Work queues for a descriptor that has some.
+    SecondWorkqueues,
+    /// Work queues of another device than the groups of SMs.
+    WorkqueuesOfOtherDevice { its: u32, expected: u32 },
+    /// A green context that is current on another thread.
+    CurrentElsewhere,
+    /// An event of a whole green context of which a stream is recorded into a graph.
+    GreenContextIsCaptured,
     /// Partitions of a pool that are handed out.
     PoolInUse { holder: String, parts: usize },
     /// Groups of different splits or devices in one green context.
@@ -262,6 +270,18 @@ impl fmt::Display for Invalid {
                     ),
                 }
             }
+            Self::SecondWorkqueues => f.write_str("a green context has at most one set of work queues"),
+            Self::WorkqueuesOfOtherDevice { its, expected } => write!(
+                f,
+                "the work queues are of device {its}, and the groups of device {expected}"
+            ),
+            Self::CurrentElsewhere => f.write_str(
+                "the green context is current on another thread: it may be on one at a time",
+            ),
+            Self::GreenContextIsCaptured => f.write_str(
+                "a stream of the green context, or the event, is being recorded into a graph: an event \
+                 of the whole context has broken that",
+            ),
             Self::PoolInUse { holder, parts } => {
                 f.write_str("the pool of partitions")?;
                 if !holder.is_empty() {

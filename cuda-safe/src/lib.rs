@@ -75,7 +75,7 @@
 //! | [`Linker`] | yes | no | changed by `&mut` |
 //! | [`Done`] | yes | yes | its state has a lock |
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
-//! | [`green::SmResource`], [`green::SmGroup`] | yes | yes | plain data |
+//! | [`green::SmResource`], [`green::SmGroup`], [`green::Workqueues`] | yes | yes | plain data |
 //! | [`green::GreenPool`], [`green::Lease`], [`green::PooledPartition`] | yes | yes | they lock inside |
 //! | [`DeviceBuffer`], [`PitchedBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
 //! | [`MappedBuffer`], [`ManagedBuffer`] | as `T` | as `T` | likewise |
@@ -85,7 +85,7 @@
 //! | [`PointerInfo`] | yes | yes | plain data |
 //! | [`Graph`], [`ExecutableGraph`] | yes | no | the driver does not lock them |
 //! | [`Capture`] | no | no | it ends on the thread where it began |
-//! | [`CurrentContext`], [`DefaultStream`] | no | no | what is current is a matter of one thread |
+//! | [`CurrentContext`], [`green::CurrentGreenContext`], [`DefaultStream`] | no | no | what is current is a matter of one thread |
 //! | [`CopyScope`] | no | no | it is borrowed by one thread |
 //!
 //! # What it is not
@@ -163,6 +163,7 @@ const _: () = {
     send_and_sync::<green::GreenContext>();
     send_and_sync::<green::SmResource>();
     send_and_sync::<green::SmGroup>();
+    send_and_sync::<green::Workqueues>();
     send_and_sync::<green::GreenPool>();
     send_and_sync::<green::Lease>();
     send_and_sync::<green::PooledPartition>();
@@ -192,6 +193,11 @@ const _: () = {
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
 /// sync::<cuda_safe::CurrentContext>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<cuda_safe::green::CurrentGreenContext>();
 /// ```
 ///
 /// ```compile_fail,E0277

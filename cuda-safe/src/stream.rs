@@ -405,7 +405,7 @@ impl Parent for Home {
     fn is_borrowed(&self) -> bool {
         match self {
             Self::Context(context) => context.is_borrowed(),
-            Self::Green(green) => green.context().is_borrowed(),
+            Self::Green(green) => green.is_borrowed(),
         }
     }
 }

@@ -30,6 +30,7 @@ pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod stream;
 pub(crate) mod variable;
+pub(crate) mod workqueue;
 
 use crate::call::{Class, call};
 use crate::world::Answer;
@@ -317,6 +318,8 @@ functions! { find_newest newest
     Usual cuGreenCtxDestroy(green: val CUgreenCtx) => green::destroy;
     Usual cuGreenCtxStreamCreate(stream: out CUstream, green: val CUgreenCtx, flags: val c_uint, priority: val c_int) => green::stream;
     Usual cuGreenCtxGetId(green: val CUgreenCtx, id: out c_ulonglong) => green::id;
+    Usual cuGreenCtxRecordEvent(green: val CUgreenCtx, event: val CUevent) => green::record;
+    Usual cuGreenCtxWaitEvent(green: val CUgreenCtx, event: val CUevent) => green::wait;
     Usual cuCtxFromGreenCtx(context: out CUcontext, green: val CUgreenCtx) => green::view;
 }
 

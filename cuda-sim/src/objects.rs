@@ -44,6 +44,7 @@ pub(crate) struct Green {
     pub(crate) sm_count: u32,
     /// The ids of the green contexts that it is a part of.
     pub(crate) wholes: Vec<u64>,
+    pub(crate) queues: crate::api::workqueue::Queues,
     /// The context that stands for it, of `cuCtxFromGreenCtx`.
     pub(crate) view: usize,
 }

@@ -43,7 +43,7 @@ pub(crate) struct World {
     pub(crate) linkers: Handles<Linker>,
     /// How many images were linked.
     pub(crate) linked: u32,
-    pub(crate) descriptors: Handles<Vec<crate::api::green::Group>>,
+    pub(crate) descriptors: Handles<crate::api::green::Descriptor>,
     pub(crate) graphs: Handles<Vec<Node>>,
     pub(crate) executables: Handles<Executable>,
     /// Recordings under way, by their ids.

@@ -18,6 +18,7 @@ mod event;
 mod fatal;
 mod globals;
 mod green;
+mod green_current;
 mod handles;
 mod host_memory;
 mod kernel_attributes;

@@ -1,18 +1,21 @@
 //! Green contexts.
 
-use super::resource::{Part, SmGroup, together};
-use crate::call::{call, newest_or};
+use super::descriptor::Descriptor;
+use super::resource::{Part, SmGroup};
+use crate::call::{call, newest_or, without_current};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
 use crate::fork;
+use crate::hold::Hold;
 use crate::invalid::Invalid;
 use crate::release::{self, Parent, Resource, release};
-use crate::report::{Report, report};
 use crate::stream::{Stream, StreamOptions};
-use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx, CUgreenCtxCreate_flags};
+use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
 /// `CUgreenCtx`: a partition of a device's SMs. Work on its [streams](Self::stream) runs there.
 ///
@@ -25,52 +28,127 @@ pub struct GreenContext {
 
 struct Inner {
     raw: CUgreenCtx,
+    hold: Hold,
+    /// Whether it hangs on something that somebody promised to keep.
+    is_borrowed: bool,
     sm_count: u32,
-    /// Calls that take the handle itself go one at a time: NVIDIA's text asked for it up to 13.4. So
-    /// does the time for which the view is current: on one thread at a time, says the text.
-    calls: Mutex<()>,
+    /// Calls that take the handle itself go one at a time: NVIDIA's text asked for it up to 13.4.
+    calls: Mutex<Calls>,
     needs: Arc<Needs>,
+}
+
+/// What the lock of a green context is for.
+#[derive(Default)]
+pub(super) struct Calls {
+    /// The thread on which the view is current, and how many guards there are: it may be on one
+    /// thread at a time, says NVIDIA's text.
+    pub(super) current: Option<(ThreadId, usize)>,
 }
 
 /// What a green context needs for as long as it is not destroyed.
 struct Needs {
     #[allow(dead_code, reason = "held, not read: the SMs are in use")]
-    groups: Vec<SmGroup>,
+    descriptor: Descriptor,
     primary: Context,
 }
 
-// SAFETY: the handle may be used by any thread; calls on it take the lock, and what makes its view
-// current holds the lock until it is not any more.
+// SAFETY: the handle may be used by any thread; calls on it take the lock, and its view is current on
+// one thread at a time, which is noted under the lock.
 unsafe impl Send for Inner {}
 // SAFETY: as for Send.
 unsafe impl Sync for Inner {}
 
 impl GreenContext {
-    /// `cuDevResourceGenerateDesc(&descriptor, groups, count)` and
-    /// `cuGreenCtxCreate(&context, descriptor, device, DEFAULT_STREAM)`: a partition of all SMs of
-    /// one or several groups of one split. Its remainder counts as a group.
-    ///
-    /// The device's primary context is retained first. A descriptor (half a KiB) stays until the
-    /// process ends: the driver has no call to give it back.
+    /// A partition of all SMs of one or several groups of one split; its remainder counts as a group.
+    /// [`Descriptor`] takes more than groups.
     ///
     /// # Errors
-    /// With the groups given back: [`Invalid::NoGroups`], [`Invalid::GroupsOfDifferentSplits`],
-    /// [`Invalid::SeveralGroupsNeedNewerDriver`]; `CUDA_ERROR_NOT_SUPPORTED`,
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver is older.
+    /// With the groups given back: as for [`Descriptor::create`].
     ///
     /// Since CUDA 12.4; several groups since 12.5.
-    #[doc(alias = "cuDevResourceGenerateDesc")]
-    #[doc(alias = "cuGreenCtxCreate")]
-    #[doc(alias = "cuGreenCtxDestroy")]
     pub fn new(groups: impl IntoIterator<Item = SmGroup>) -> Result<Self, Rejected<Vec<SmGroup>>> {
-        let groups: Vec<SmGroup> = groups.into_iter().collect();
-        let made = together(&groups).and_then(|mut raw| {
-            let device = groups.first().ok_or(Invalid::NoGroups)?.device();
-            create(device, &mut raw)
-        });
-        match made {
-            Ok(made) => Ok(made.with_groups(groups)),
-            Err(error) => Err(Rejected::new(error, groups)),
+        let created = Descriptor::new(groups).create();
+        created.map_err(|rejected| Rejected::new(rejected.error, rejected.value.into_groups()))
+    }
+
+    /// One that was just made, of what `descriptor` describes.
+    pub(super) fn own(raw: CUgreenCtx, primary: Context, descriptor: Descriptor) -> Self {
+        Self::wrap(raw, Hold::Owned, primary, descriptor)
+    }
+
+    /// A green context that somebody else owns (PyTorch, a C library): never destroyed here.
+    ///
+    /// # Safety
+    /// `raw` is a green context on the device of `primary`, which is that device's primary context,
+    /// and stays alive until the last clone of this, and every stream made of it, is gone. It is on
+    /// no thread's stack by then.
+    pub unsafe fn borrow_raw(raw: CUgreenCtx, primary: &Context) -> Self {
+        Self::wrap(raw, Hold::Borrowed, primary.clone(), Descriptor::default())
+    }
+
+    /// A green context that `owner` keeps alive: never destroyed here, and `owner` is dropped after
+    /// the last clone of this and every stream made of it.
+    ///
+    /// # Safety
+    /// `raw` is a green context on the device of `primary`, which is that device's primary context,
+    /// and stays alive as long as `owner` is.
+    pub unsafe fn from_foreign(
+        raw: CUgreenCtx,
+        primary: &Context,
+        owner: impl Any + Send + Sync,
+    ) -> Self {
+        let hold = Hold::Foreign(Box::new(owner));
+        Self::wrap(raw, hold, primary.clone(), Descriptor::default())
+    }
+
+    /// `cuStreamGetGreenCtx(stream, &green)`: the green context that a stream is of; none if it is of
+    /// none. One that was not made here is never destroyed here, and holds the stream.
+    ///
+    /// # Errors
+    /// The driver is older.
+    ///
+    /// Since CUDA 12.4.
+    #[doc(alias = "cuStreamGetGreenCtx")]
+    pub fn of_stream(stream: &Stream) -> Result<Option<Self>> {
+        if let Some(green) = stream.green_context() {
+            return Ok(Some(green.clone()));
+        }
+        let mut raw = std::ptr::null_mut();
+        without_current(stream.context(), || {
+            // SAFETY: the stream is alive, and the pointer is to a local.
+            unsafe { call!(cuStreamGetGreenCtx(stream.as_raw(), &raw mut raw)) }
+        })?;
+        if raw.is_null() {
+            return Ok(None);
+        }
+        // A stream is of no use without its green context, so whoever keeps the one keeps the other.
+        let hold = Hold::Foreign(Box::new(stream.clone()));
+        let primary = stream.context().clone();
+        let mut green = Self::wrap(raw, hold, primary, Descriptor::default());
+        if let Some(inner) = Arc::get_mut(&mut green.inner) {
+            inner.is_borrowed = stream.is_borrowed();
+        }
+        Ok(Some(green))
+    }
+
+    fn wrap(raw: CUgreenCtx, hold: Hold, primary: Context, descriptor: Descriptor) -> Self {
+        let mut inner = Inner {
+            raw,
+            is_borrowed: matches!(hold, Hold::Borrowed) || primary.is_borrowed(),
+            hold,
+            sm_count: descriptor.sm_count(),
+            calls: Mutex::default(),
+            needs: Arc::new(Needs {
+                descriptor,
+                primary,
+            }),
+        };
+        // The driver's own count, which a caller is to see if it should differ.
+        if let Some(count) = inner.query_sm_count() {
+            inner.sm_count = count;
+        }
+        Self {
+            inner: Arc::new(inner),
         }
     }
 
@@ -152,7 +230,7 @@ impl GreenContext {
             unsafe { call!(cuGreenCtxStreamCreate(stream, green, flags, priority)) }
         };
         newest_or(made, || {
-            self.with_view_current(|| {
+            self.under_view(|| {
                 // SAFETY: the pointer is to a local, and the current context is this partition's.
                 unsafe { call!(cuStreamCreateWithPriority(stream, flags, priority)) }
             })
@@ -160,74 +238,19 @@ impl GreenContext {
         Ok(Stream::own_green(raw, self.clone()))
     }
 
-    /// `cuCtxFromGreenCtx(&view, context)`: makes a call with the green context, as a `CUcontext`,
-    /// current; no other thread does meanwhile.
-    fn with_view_current(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
-        let lock = self.inner.lock()?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the green context is alive, and the pointer is to a local.
-        unsafe { call!(cuCtxFromGreenCtx(&raw mut raw, self.as_raw())) }?;
-        // It holds this green context: should the view stay on the stack, so does that.
-        let view = Context::view(raw, self.device(), self.clone());
-        let current = view.make_current()?;
-        let done = call();
-        let left = current.finish();
-        // The hook may want it.
-        drop(lock);
-        if let Err(error) = left {
-            report(&Report::ContextStack { error });
-        }
-        done
+    /// Whether it, or what it hangs on, is only promised to stay.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.inner.is_borrowed
     }
-}
 
-/// A green context whose groups have not been put into it yet.
-struct Made {
-    raw: CUgreenCtx,
-    primary: Context,
-}
-
-fn create(device: Device, groups: &mut [CUdevResource]) -> Result<Made> {
-    let primary = Context::primary(&device)?;
-    let mut descriptor = std::ptr::null_mut();
-    let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
-    let first = groups.as_mut_ptr();
-    // SAFETY: the array holds `count` descriptions of the driver's, at least one (the driver
-    // crashes on none), all of one split and each once; the other pointer is to a local.
-    unsafe { call!(cuDevResourceGenerateDesc(&raw mut descriptor, first, count)) }?;
-    let mut raw = std::ptr::null_mut();
-    // Required up to 13.2, and allowed since.
-    let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
-    let number = device.as_raw();
-    // SAFETY: the descriptor was just made, of resources of this device; the pointer is to a local.
-    unsafe { call!(cuGreenCtxCreate(&raw mut raw, descriptor, number, flags)) }?;
-    Ok(Made { raw, primary })
-}
-
-impl Made {
-    fn with_groups(self, groups: Vec<SmGroup>) -> GreenContext {
-        let given = groups.iter().map(SmGroup::sm_count).sum();
-        let mut inner = Inner {
-            raw: self.raw,
-            sm_count: given,
-            calls: Mutex::new(()),
-            needs: Arc::new(Needs {
-                groups,
-                primary: self.primary,
-            }),
-        };
-        // The driver's own count, which a caller is to see if it should differ.
-        if let Some(count) = inner.query_sm_count() {
-            inner.sm_count = count;
-        }
-        GreenContext {
-            inner: Arc::new(inner),
-        }
+    /// For calls that take the handle, and for what is current.
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, Calls>> {
+        self.inner.lock()
     }
 }
 
 impl Inner {
-    fn lock(&self) -> Result<MutexGuard<'_, ()>> {
+    fn lock(&self) -> Result<MutexGuard<'_, Calls>> {
         // There a thread that is no more may have the lock.
         if fork::in_child() {
             return Err(Error::Forked);
@@ -251,7 +274,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        release(Resource::GreenContext(self.raw), &self.needs);
+        if self.hold.is_owned() {
+            release(Resource::GreenContext(self.raw), &self.needs);
+        }
     }
 }
 
@@ -272,7 +297,8 @@ impl Parent for Arc<Needs> {
 /// Green contexts are equal if they are the same one.
 impl PartialEq for GreenContext {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+        // Both are alive, so one handle is one green context.
+        self.inner.raw == other.inner.raw && self.context() == other.context()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Out;
 use super::context::pointer;
+use super::workqueue::{self, Queues};
 use crate::account::mistake;
 use crate::objects::{ContextKind, Green};
 use crate::sms::{granularity, split_by_count as counts};
@@ -9,8 +10,8 @@ use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
     CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType as Type, CUdevSmResource,
-    CUdevSmResourceSplitByCount_flags as Flags, CUdevice, CUgreenCtx, CUgreenCtxCreate_flags,
-    CUresult, CUstream, CUstream_flags, CudaVersion,
+    CUdevSmResourceSplitByCount_flags as Flags, CUdevice, CUevent, CUgreenCtx,
+    CUgreenCtxCreate_flags, CUresult, CUstream, CUstream_flags, CudaVersion,
 };
 use std::collections::BTreeSet;
 
@@ -26,6 +27,13 @@ pub(crate) struct Group {
     pub(super) within: u32,
     /// A bit for each.
     pub(super) sms: [u32; WORDS],
+}
+
+/// What a green context is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Descriptor {
+    groups: Vec<Group>,
+    queues: Queues,
 }
 
 /// Room for the SMs of any GPU that is played.
@@ -94,12 +102,8 @@ pub(super) fn bits(sms: impl IntoIterator<Item = u32>) -> [u32; WORDS] {
     bits
 }
 
-fn sm_only(kind: Type) -> Answer {
-    if kind == Type::CU_DEV_RESOURCE_TYPE_SM {
-        Ok(())
-    } else {
-        Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)
-    }
+fn is_sm(kind: Type) -> bool {
+    kind == Type::CU_DEV_RESOURCE_TYPE_SM
 }
 
 pub(super) fn device_resource(
@@ -108,9 +112,19 @@ pub(super) fn device_resource(
     resource: &mut Out<CUdevResource>,
     kind: Type,
 ) -> Answer {
-    let device = u32::try_from(world.device(device)?).unwrap_or(0);
+    let number = world.device(device)?;
     resource.required()?;
-    sm_only(kind)?;
+    if !is_sm(kind) {
+        resource.set(workqueue::resource(
+            world,
+            number,
+            Queues::USUAL,
+            None,
+            kind,
+        )?);
+        return Ok(());
+    }
+    let device = u32::try_from(number).unwrap_or(0);
     let all = Group {
         device,
         split: 0,
@@ -133,7 +147,11 @@ pub(super) fn resource(
         .get(green.addr())
         .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     resource.required()?;
-    sm_only(kind)?;
+    if !is_sm(kind) {
+        let its = workqueue::resource(world, green.device, green.queues, Some(green.id), kind)?;
+        resource.set(its);
+        return Ok(());
+    }
     let group = Group {
         device: u32::try_from(green.device).unwrap_or(0),
         split: 0,
@@ -152,7 +170,13 @@ pub(super) fn context_resource(
     kind: Type,
 ) -> Answer {
     let its = world.context(context.addr())?;
-    let (device, view) = (its.device, its.kind);
+    let (device, view, id) = (its.device, its.kind, its.id);
+    if !is_sm(kind) && !matches!(view, ContextKind::View(_)) {
+        resource.required()?;
+        let its = workqueue::resource(world, device, Queues::USUAL, Some(id), kind)?;
+        resource.set(its);
+        return Ok(());
+    }
     match view {
         ContextKind::View(green) => self::resource(world, pointer(green), resource, kind),
         ContextKind::Primary | ContextKind::Created => {
@@ -169,6 +193,9 @@ pub(super) fn stream_resource(
     kind: Type,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    if !is_sm(kind) {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
+    }
     let its = world.streams.get(stream);
     let (context, green) = its.map_or((0, None), |its| (its.context, its.green));
     match green {
@@ -251,11 +278,19 @@ pub(super) fn descriptor(
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let mut groups: Vec<Group> = Vec::new();
+    let mut queues = None;
     for index in 0..count as usize {
         // SAFETY: the caller has `count` resources there.
         let resource = unsafe { resources.add(index) };
         // SAFETY: as above.
-        let group = Group::of(unsafe { &*resource })?;
+        let resource = unsafe { &*resource };
+        if let Some(its) = workqueue::queues(world, resource) {
+            if queues.replace(its?).is_some() {
+                return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+            }
+            continue;
+        }
+        let group = Group::of(resource)?;
         if groups
             .iter()
             .any(|other| other.split != group.split || other.device != group.device)
@@ -267,7 +302,12 @@ pub(super) fn descriptor(
         }
         groups.push(group);
     }
-    descriptor.set(pointer(world.descriptors.insert(groups)));
+    if groups.is_empty() {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    }
+    let queues = queues.unwrap_or(Queues::USUAL);
+    let made = world.descriptors.insert(Descriptor { groups, queues });
+    descriptor.set(pointer(made));
     Ok(())
 }
 
@@ -285,7 +325,7 @@ pub(super) fn create(
     if flags != wanted && !(none_allowed && flags == 0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let groups = world
+    let Descriptor { groups, queues } = world
         .descriptors
         .get(descriptor.addr())
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
@@ -316,6 +356,7 @@ pub(super) fn create(
         sms,
         sm_count,
         wholes,
+        queues,
         view,
     });
     world.make_context(view, number, 0, ContextKind::View(handle));
@@ -381,4 +422,22 @@ pub(super) fn view(world: &mut World, context: &mut Out<CUcontext>, green: CUgre
         its.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.view,
     ));
     Ok(())
+}
+
+/// The context that stands for a green context, which has the same streams.
+fn view_of(world: &World, green: CUgreenCtx) -> Answer<CUcontext> {
+    let its = world.greens.get(green.addr());
+    Ok(pointer(
+        its.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.view,
+    ))
+}
+
+pub(super) fn record(world: &mut World, green: CUgreenCtx, event: CUevent) -> Answer {
+    let view = view_of(world, green)?;
+    super::settings::record(world, view, event)
+}
+
+pub(super) fn wait(world: &mut World, green: CUgreenCtx, event: CUevent) -> Answer {
+    let view = view_of(world, green)?;
+    super::settings::wait(world, view, event)
 }

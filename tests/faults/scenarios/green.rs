@@ -3,11 +3,12 @@
 use super::{SMID, VECTOR, expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::green::{
-    GreenContext, GreenPool, GreenPoolOptions, Overlap, Partitioning, SmResource, SplitByCount,
-    SplitFlags, Wish,
+    Descriptor, GreenContext, GreenPool, GreenPoolOptions, Overlap, Partitioning, SmResource,
+    SplitByCount, SplitFlags, Wish, Workqueues,
 };
 use cuda_safe::{
-    Context, Device, DeviceBuffer, Invalid, LaunchConfig, Module, Result, StreamOptions,
+    CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result,
+    StreamOptions,
 };
 use std::collections::BTreeSet;
 
@@ -178,6 +179,45 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
     let figures = pool.figures()?;
     assert_eq!((figures.leases, figures.made), (4, 2));
     trace.drops(|| drop(pool.trim(1)));
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn current(trace: &mut Trace) -> Result<()> {
+    let resource = SmResource::of_device(&Device::get(0)?)?;
+    let mut groups = resource
+        .split_by_count(SplitByCount::default())?
+        .groups
+        .into_iter();
+    let partition = Descriptor::new(groups.next());
+    let partition = match Workqueues::of_device(&Device::get(0)?) {
+        Ok(queues) => partition
+            .workqueues(queues.with_concurrency_limit(2))?
+            .create()?,
+        // The driver is older, and perhaps did not say how old.
+        Err(Error::Invalid(_)) => partition.create()?,
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE) => {
+            partition.create()?
+        }
+        Err(error) => return Err(error),
+    };
+    trace.drop(groups);
+    let event = partition.context().event()?;
+    partition.record(&event)?;
+    partition.wait(&event)?;
+    let context = partition.context().clone();
+    partition.with_current(|_| context.with_current(|_| ()))??;
+    let plain = context.stream()?;
+    assert_eq!(GreenContext::of_stream(&plain)?, None);
+    let raw = partition.as_raw_context()?;
+    assert_eq!(partition.as_raw_context()?, raw);
+    let (green, owner) = (partition.as_raw(), partition.clone());
+    // SAFETY: the owner keeps the partition alive.
+    let foreign = unsafe { GreenContext::from_foreign(green, &context, owner) };
+    let stream = foreign.stream()?;
+    trace.drop((foreign, plain));
+    stream.synchronize()?;
+    trace.drop(stream);
     trace.drops_from_here();
     Ok(())
 }

@@ -91,6 +91,7 @@ pub(crate) static ALL: &[Scenario] = &[
         since: (12, 5),
         run: green::partitions,
     },
+    scenario("green, current", green::current),
     Scenario {
         name: "pool",
         since: (12, 5),

@@ -192,7 +192,7 @@ fn follow(before: &[Arc<PartSet>], next: &[Arc<PartSet>]) -> Result<()> {
     let mut ends = Vec::new();
     for set in before {
         for Kit { stream, end, .. } in &set.streams().kits {
-            end.record(stream)?;
+            stream.outside_captures(|| end.record(stream))?;
             ends.push(end.clone());
         }
     }

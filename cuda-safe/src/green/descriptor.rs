@@ -1,0 +1,119 @@
+//! What a green context is made of.
+
+use super::GreenContext;
+use super::resource::{SmGroup, together};
+use super::workqueue::Workqueues;
+use crate::call::call;
+use crate::context::Context;
+use crate::error::{Rejected, Result};
+use crate::invalid::Invalid;
+use cuda_sys::CUgreenCtxCreate_flags;
+
+/// `CUdevResourceDesc`: the resources of a green context: groups of SMs, and at most one of work
+/// queues. It makes one green context, which holds it.
+///
+/// ```no_run
+/// use cuda_safe::Device;
+/// use cuda_safe::green::{Descriptor, SmResource, SplitByCount, Workqueues};
+///
+/// let device = Device::get(0)?;
+/// let split = SmResource::of_device(&device)?.split_by_count(SplitByCount::default())?;
+/// let queues = Workqueues::of_device(&device)?.with_concurrency_limit(4);
+/// let partition = Descriptor::new(split.groups.into_iter().take(2))
+///     .workqueues(queues)?
+///     .create()?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Descriptor {
+    groups: Vec<SmGroup>,
+    workqueues: Option<Workqueues>,
+}
+
+impl Descriptor {
+    /// Of groups of SMs.
+    pub fn new(groups: impl IntoIterator<Item = SmGroup>) -> Self {
+        Self {
+            groups: groups.into_iter().collect(),
+            workqueues: None,
+        }
+    }
+
+    /// Adds work queues. Since CUDA 13.1.
+    ///
+    /// # Errors
+    /// [`Invalid::SecondWorkqueues`] if it has some; what was given is given back.
+    pub fn workqueues(self, queues: Workqueues) -> Result<Self, Rejected<(Self, Workqueues)>> {
+        if self.workqueues.is_some() {
+            return Err(Rejected::new(Invalid::SecondWorkqueues, (self, queues)));
+        }
+        Ok(Self {
+            workqueues: Some(queues),
+            ..self
+        })
+    }
+
+    /// SMs of all groups.
+    pub fn sm_count(&self) -> u32 {
+        self.groups.iter().map(SmGroup::sm_count).sum()
+    }
+
+    /// The groups alone.
+    pub fn into_groups(self) -> Vec<SmGroup> {
+        self.groups
+    }
+
+    /// `cuDevResourceGenerateDesc(&descriptor, resources, count)` and
+    /// `cuGreenCtxCreate(&context, descriptor, device, DEFAULT_STREAM)`: a partition of what this
+    /// describes.
+    ///
+    /// The device's primary context is retained first. The driver's descriptor (half a KiB) stays
+    /// until the process ends: there is no call to give it back.
+    ///
+    /// # Errors
+    /// With this given back: [`Invalid::NoGroups`], [`Invalid::GroupsOfDifferentSplits`],
+    /// [`Invalid::SeveralGroupsNeedNewerDriver`], [`Invalid::WorkqueuesOfOtherDevice`];
+    /// `CUDA_ERROR_NOT_SUPPORTED`, `CUDA_ERROR_OUT_OF_MEMORY`; the driver is older.
+    ///
+    /// Since CUDA 12.4; several resources since 12.5.
+    #[doc(alias = "cuDevResourceGenerateDesc")]
+    #[doc(alias = "cuGreenCtxCreate")]
+    #[doc(alias = "cuGreenCtxDestroy")]
+    pub fn create(self) -> Result<GreenContext, Rejected<Self>> {
+        match self.try_create() {
+            Ok((raw, primary)) => Ok(GreenContext::own(raw, primary, self)),
+            Err(error) => Err(Rejected::new(error, self)),
+        }
+    }
+
+    fn try_create(&self) -> Result<(cuda_sys::CUgreenCtx, Context)> {
+        let mut resources = together(&self.groups)?;
+        let device = self.groups.first().ok_or(Invalid::NoGroups)?.device();
+        if let Some(queues) = &self.workqueues {
+            if queues.device() != device {
+                return Err(Invalid::WorkqueuesOfOtherDevice {
+                    its: queues.device().ordinal(),
+                    expected: device.ordinal(),
+                }
+                .into());
+            }
+            resources.push(queues.raw());
+        }
+        let primary = Context::primary(&device)?;
+        let mut descriptor = std::ptr::null_mut();
+        let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
+        let first = resources.as_mut_ptr();
+        // SAFETY: the array holds `count` descriptions of the driver's, at least one (the driver
+        // crashes on none), of one device: groups of one split, each once, and at most one of work
+        // queues; the other pointer is to a local.
+        unsafe { call!(cuDevResourceGenerateDesc(&raw mut descriptor, first, count)) }?;
+        let mut raw = std::ptr::null_mut();
+        // Required up to 13.2, and allowed since.
+        let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
+        let number = device.as_raw();
+        // SAFETY: the descriptor was just made, of resources of this device; the pointer is to a
+        // local.
+        unsafe { call!(cuGreenCtxCreate(&raw mut raw, descriptor, number, flags)) }?;
+        Ok((raw, primary))
+    }
+}

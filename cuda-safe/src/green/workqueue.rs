@@ -1,0 +1,235 @@
+//! Work queues: on how many of the hardware's queues a partition's streams lie.
+
+use super::GreenContext;
+use crate::call::call;
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::error::Result;
+use crate::invalid::Invalid;
+use cuda_sys::{
+    CUdevResource, CUdevResourceType, CUdevWorkqueueConfigResource, CUdevWorkqueueConfigScope,
+    CudaVersion,
+};
+use std::fmt;
+
+/// Work queues for a [`Descriptor`](super::Descriptor): how many streams of the green context are
+/// expected to have work at a time, and with whom the hardware's queues are shared; or the queues of
+/// another context. Since CUDA 13.1.
+///
+/// More work than the limit is allowed, and may then wait for other work.
+#[derive(Clone)]
+pub struct Workqueues {
+    device: Device,
+    raw: Box<CUdevResource>,
+    /// Whose queues they are.
+    #[allow(dead_code, reason = "held, not read")]
+    shared_with: Option<GreenContext>,
+}
+
+// SAFETY: the description is plain data; its pointer, to a further resource, is the driver's and is
+// never followed here.
+unsafe impl Send for Workqueues {}
+// SAFETY: as for Send.
+unsafe impl Sync for Workqueues {}
+
+/// `CUdevWorkqueueConfigScope`: with whom the hardware's queues are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WorkqueueScope {
+    /// All contexts of the device.
+    DeviceContexts,
+    /// As few other green contexts of this scope as possible.
+    GreenContextBalanced,
+    /// What a newer driver answered, by its number.
+    Other(u32),
+}
+
+impl WorkqueueScope {
+    fn raw(self) -> CUdevWorkqueueConfigScope {
+        match self {
+            Self::DeviceContexts => CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX,
+            Self::GreenContextBalanced => {
+                CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED
+            }
+            Self::Other(number) => CUdevWorkqueueConfigScope(number),
+        }
+    }
+
+    fn from_raw(raw: CUdevWorkqueueConfigScope) -> Self {
+        match raw {
+            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX => Self::DeviceContexts,
+            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED => {
+                Self::GreenContextBalanced
+            }
+            CUdevWorkqueueConfigScope(number) => Self::Other(number),
+        }
+    }
+}
+
+const CONFIG: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG;
+const QUEUES: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE;
+
+impl Workqueues {
+    /// `cuDeviceGetDevResource(device, &resource, WORKQUEUE_CONFIG)`: how a device's queues are set.
+    ///
+    /// # Errors
+    /// [`Invalid::NeedsNewerDriver`].
+    ///
+    /// Since CUDA 13.1.
+    #[doc(alias = "cuDeviceGetDevResource")]
+    pub fn of_device(device: &Device) -> Result<Self> {
+        driver::init()?;
+        Self::ask(*device, CONFIG, |place| {
+            // SAFETY: the pointer is to a borrowed resource.
+            unsafe {
+                call!(cuDeviceGetDevResource(
+                    device.as_raw(),
+                    &raw mut *place,
+                    CONFIG
+                ))
+            }
+        })
+    }
+
+    /// `cuCtxGetDevResource(context, &resource, WORKQUEUE_CONFIG)`: how a context's queues are set.
+    /// Of a primary context the limit is the most that there can be, which the environment variable
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` sets.
+    ///
+    /// # Errors
+    /// [`Invalid::NeedsNewerDriver`].
+    ///
+    /// Since CUDA 13.1.
+    #[doc(alias = "cuCtxGetDevResource")]
+    pub fn of_context(context: &Context) -> Result<Self> {
+        Self::ask(context.device(), CONFIG, |place| {
+            // SAFETY: the context is alive, and the pointer is to a borrowed resource.
+            unsafe {
+                call!(cuCtxGetDevResource(
+                    context.as_raw(),
+                    &raw mut *place,
+                    CONFIG
+                ))
+            }
+        })
+    }
+
+    /// `cuGreenCtxGetDevResource(green, &resource, WORKQUEUE_CONFIG)`: how a green context's queues
+    /// are set.
+    ///
+    /// # Errors
+    /// [`Invalid::NeedsNewerDriver`].
+    ///
+    /// Since CUDA 13.1.
+    #[doc(alias = "cuGreenCtxGetDevResource")]
+    pub fn of_green_context(green: &GreenContext) -> Result<Self> {
+        Self::ask(green.device(), CONFIG, |place| {
+            green.get_resource(place, CONFIG)
+        })
+    }
+
+    /// `cuGreenCtxGetDevResource(green, &resource, WORKQUEUE)`: the queues themselves, to be shared
+    /// with another green context, which then keeps this one alive.
+    ///
+    /// # Errors
+    /// [`Invalid::NeedsNewerDriver`].
+    ///
+    /// Since CUDA 13.1.
+    #[doc(alias = "cuGreenCtxGetDevResource")]
+    pub fn shared_with(green: &GreenContext) -> Result<Self> {
+        let queues = Self::ask(green.device(), QUEUES, |place| {
+            green.get_resource(place, QUEUES)
+        })?;
+        Ok(Self {
+            shared_with: Some(green.clone()),
+            ..queues
+        })
+    }
+
+    fn ask(
+        device: Device,
+        kind: CUdevResourceType,
+        get: impl FnOnce(&mut CUdevResource) -> Result<()>,
+    ) -> Result<Self> {
+        const SINCE: CudaVersion = CudaVersion::new(13, 1);
+        let driver = driver::version()?;
+        // An older driver would say that there is no such type.
+        if driver < SINCE {
+            return Err(Invalid::NeedsNewerDriver {
+                what: "a resource of work queues",
+                since: SINCE,
+                driver,
+            }
+            .into());
+        }
+        let mut raw = CUdevResource::default();
+        get(&mut raw)?;
+        if raw.type_ != kind {
+            return Err(super::resource::unexpected("cuDeviceGetDevResource"));
+        }
+        Ok(Self {
+            device,
+            raw: raw.into(),
+            shared_with: None,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    pub(super) fn raw(&self) -> CUdevResource {
+        *self.raw
+    }
+
+    fn config(&self) -> Option<CUdevWorkqueueConfigResource> {
+        if self.raw.type_ != CONFIG {
+            return None;
+        }
+        // SAFETY: the driver has filled it in as a resource of this type; the record is of integers.
+        Some(unsafe { self.raw.__bindgen_anon_1.wqConfig })
+    }
+
+    /// How many streams are expected to have work at a time; none for queues that are
+    /// [shared](Self::shared_with).
+    pub fn concurrency_limit(&self) -> Option<u32> {
+        Some(self.config()?.wqConcurrencyLimit)
+    }
+
+    /// With whom the queues are shared; none for queues that are [shared](Self::shared_with).
+    pub fn scope(&self) -> Option<WorkqueueScope> {
+        Some(WorkqueueScope::from_raw(self.config()?.sharingScope))
+    }
+
+    /// The same for another number of streams; no change for queues that are
+    /// [shared](Self::shared_with).
+    #[must_use]
+    pub fn with_concurrency_limit(self, limit: u32) -> Self {
+        self.with_config(|config| config.wqConcurrencyLimit = limit)
+    }
+
+    /// The same, shared with others; no change for queues that are [shared](Self::shared_with).
+    #[must_use]
+    pub fn with_scope(self, scope: WorkqueueScope) -> Self {
+        self.with_config(|config| config.sharingScope = scope.raw())
+    }
+
+    fn with_config(mut self, change: impl FnOnce(&mut CUdevWorkqueueConfigResource)) -> Self {
+        if let Some(mut config) = self.config() {
+            change(&mut config);
+            self.raw.__bindgen_anon_1.wqConfig = config;
+        }
+        self
+    }
+}
+
+impl fmt::Debug for Workqueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workqueues")
+            .field("device", &self.device)
+            .field("concurrency_limit", &self.concurrency_limit())
+            .field("scope", &self.scope())
+            .finish()
+    }
+}

@@ -1,0 +1,94 @@
+//! Resources of work queues: unverified (from documentation).
+
+use crate::world::{Answer, World};
+use cuda_sys::{
+    CUdevResource, CUdevResourceType as Type, CUdevWorkqueueConfigResource,
+    CUdevWorkqueueConfigScope as Scope, CUdevWorkqueueResource, CUresult, CudaVersion,
+};
+
+/// What `CUDA_DEVICE_MAX_CONNECTIONS` is if nobody sets it.
+const CONNECTIONS: u32 = 8;
+
+/// How a green context's queues are set, or whose they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queues {
+    Own {
+        limit: u32,
+        scope: u32,
+    },
+    /// Those of another green context, by its id.
+    Of(u64),
+}
+
+impl Queues {
+    pub(super) const USUAL: Self = Self::Own {
+        limit: CONNECTIONS,
+        scope: Scope::CU_WORKQUEUE_SCOPE_DEVICE_CTX.0,
+    };
+}
+
+fn known(world: &World, kind: Type) -> bool {
+    let kinds = [
+        Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG,
+        Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE,
+    ];
+    world.profile.driver >= CudaVersion::new(13, 1) && kinds.contains(&kind)
+}
+
+/// The resource of a device, or of a context of it whose id is that of its queues.
+pub(super) fn resource(
+    world: &World,
+    device: usize,
+    queues: Queues,
+    id: Option<u64>,
+    kind: Type,
+) -> Answer<CUdevResource> {
+    if !known(world, kind) {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
+    }
+    let mut resource = CUdevResource {
+        type_: kind,
+        ..CUdevResource::default()
+    };
+    if kind == Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE {
+        // A device has no queues of its own.
+        let id = id.ok_or(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
+        let mut reserved = [0; 40];
+        reserved[..8].copy_from_slice(&id.to_ne_bytes());
+        resource.__bindgen_anon_1.wq = CUdevWorkqueueResource { reserved };
+        return Ok(resource);
+    }
+    let (limit, scope) = match queues {
+        Queues::Own { limit, scope } => (limit, scope),
+        Queues::Of(_) => (CONNECTIONS, Scope::CU_WORKQUEUE_SCOPE_DEVICE_CTX.0),
+    };
+    resource.__bindgen_anon_1.wqConfig = CUdevWorkqueueConfigResource {
+        device: i32::try_from(device).unwrap_or(0),
+        wqConcurrencyLimit: limit,
+        sharingScope: Scope(scope),
+    };
+    Ok(resource)
+}
+
+/// What a resource says, if it is one of queues.
+pub(super) fn queues(world: &World, resource: &CUdevResource) -> Option<Answer<Queues>> {
+    if !known(world, resource.type_) {
+        return None;
+    }
+    if resource.type_ == Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE {
+        // SAFETY: a resource of this type has this record, of bytes.
+        let bytes = unsafe { resource.__bindgen_anon_1.wq }.reserved;
+        let [a, b, c, d, e, f, g, h, ..] = bytes;
+        return Some(Ok(Queues::Of(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))));
+    }
+    // SAFETY: a resource of this type has this record, of integers.
+    let config = unsafe { resource.__bindgen_anon_1.wqConfig };
+    let scope = config.sharingScope;
+    if config.wqConcurrencyLimit == 0 || scope.0 > Scope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED.0 {
+        return Some(Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION));
+    }
+    Some(Ok(Queues::Own {
+        limit: config.wqConcurrencyLimit,
+        scope: scope.0,
+    }))
+}

@@ -1,0 +1,180 @@
+use crate::green::{alone, refusal, resource, smallest};
+use crate::need;
+use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
+use cuda_safe::sys::{CUstream_flags, cuStreamCreate};
+use cuda_safe::{Context, CudaVersion, Invalid, Stream};
+use std::sync::{Arc, Mutex};
+
+/// Two partitions of a group each, of one split.
+fn two() -> Option<[GreenContext; 2]> {
+    let mut groups = smallest(resource()?).groups.into_iter();
+    Some(std::array::from_fn(|_| {
+        let group = groups.next().expect("a group");
+        GreenContext::new([group]).expect("a partition")
+    }))
+}
+
+#[test]
+fn an_event_of_a_whole_partition_comes_after_all_of_its_streams() {
+    let _alone = alone();
+    let [one, other] = need!(two());
+    let event = one.context().event().expect("an event");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let tell = |stream: &Stream, what| {
+        let seen = Arc::clone(&seen);
+        let tell = move || seen.lock().expect("no panic").push(what);
+        stream.launch_host_function(tell).expect("a function");
+    };
+    let before: Vec<Stream> = (0..3).map(|_| one.stream().expect("a stream")).collect();
+    let after: Vec<Stream> = (0..3).map(|_| other.stream().expect("a stream")).collect();
+    before.iter().for_each(|stream| tell(stream, "before"));
+    one.record(&event).expect("a record");
+    other.wait(&event).expect("a wait");
+    after.iter().for_each(|stream| tell(stream, "after"));
+    one.context().synchronize().expect("a wait");
+    let seen = seen.lock().expect("no panic");
+    assert_eq!(seen[..3], ["before"; 3]);
+    assert_eq!(seen[3..], ["after"; 3]);
+}
+
+#[test]
+fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
+    let _alone = alone();
+    let [one, other] = need!(two());
+    let made = one.with_current(|current| {
+        assert_eq!(current.green_context(), &one);
+        // As a C library does it.
+        let mut raw = std::ptr::null_mut();
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
+        // SAFETY: the pointer is to a local.
+        assert!(unsafe { cuStreamCreate(&raw mut raw, flags) }.is_success());
+        // Again on this thread, and another one within.
+        let within = one.with_current(|_| other.with_current(|_| ()));
+        within.expect("a guard").expect("a guard");
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| one.make_current().map(|_| ()).expect_err("it is here"));
+            let why = refusal(there.join().expect("no panic"));
+            assert_eq!(why, Invalid::CurrentElsewhere);
+        });
+        raw
+    });
+    let raw = made.expect("a guard");
+    // SAFETY: the stream was just made, while the partition of this primary context was current, and
+    // nobody else has it; it is dropped before the partition.
+    let stream = unsafe { Stream::borrow_raw(raw, one.context()) }.expect("a stream");
+    let green = GreenContext::of_stream(&stream).expect("an answer");
+    assert_eq!(green.as_ref(), Some(&one));
+    assert_eq!(green.expect("a partition").sm_count(), one.sm_count());
+    // SAFETY: as above; nobody uses it any more.
+    assert!(unsafe { cuda_safe::sys::cuStreamDestroy_v2(raw) }.is_success());
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| one.with_current(|_| ()));
+        there.join().expect("no panic").expect("it is free again");
+    });
+}
+
+#[test]
+fn a_stream_tells_its_partition_or_that_it_has_none() {
+    let _alone = alone();
+    let [one, _] = need!(two());
+    let plain = one.context().stream().expect("a stream");
+    assert_eq!(GreenContext::of_stream(&plain).expect("an answer"), None);
+    let its = one.stream().expect("a stream");
+    let found = GreenContext::of_stream(&its).expect("an answer");
+    assert_eq!(found, Some(one));
+}
+
+#[test]
+fn a_partition_of_others_is_used_and_not_destroyed() {
+    let _alone = alone();
+    let [one, other] = need!(two());
+    let view = one.as_raw_context().expect("a view");
+    assert_eq!(one.as_raw_context().expect("a view"), view, "the same");
+    // SAFETY: the partition outlives this, and the stream made of it.
+    let borrowed = unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) };
+    assert_eq!(borrowed, one);
+    assert_eq!(borrowed.sm_count(), one.sm_count());
+    let stream = borrowed.stream().expect("a stream");
+    stream.synchronize().expect("a wait");
+    drop((borrowed, stream));
+    one.stream().expect("it is alive");
+
+    let raw = other.as_raw();
+    let context = other.context().clone();
+    // SAFETY: the owner keeps it alive.
+    let foreign = unsafe { GreenContext::from_foreign(raw, &context, other) };
+    let stream = foreign.stream().expect("a stream");
+    drop(foreign);
+    stream.synchronize().expect("its owner is alive");
+}
+
+#[test]
+fn work_queues_are_a_resource_or_name_the_version_they_need() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let device = resource.device();
+    let driver = cuda_safe::version().expect("a driver");
+    if driver < CudaVersion::new(13, 1) {
+        let text = Workqueues::of_device(&device)
+            .expect_err("older")
+            .to_string();
+        let expected =
+            format!("a resource of work queues needs CUDA 13.1; this driver offers {driver}");
+        assert_eq!(text, expected);
+        return;
+    }
+    let context = Context::primary(&device).expect("a context");
+    let most = Workqueues::of_context(&context).expect("an answer");
+    assert!(most.concurrency_limit().expect("a number") > 0);
+    let queues = Workqueues::of_device(&device).expect("an answer");
+    let set = queues
+        .with_concurrency_limit(2)
+        .with_scope(WorkqueueScope::GreenContextBalanced);
+    let mut groups = smallest(resource).groups.into_iter();
+    let mut descriptor = || Descriptor::new(groups.next());
+    let first = descriptor().workqueues(set.clone()).expect("the first");
+    let rejected = first.workqueues(set).expect_err("the second");
+    assert_eq!(refusal(rejected.error), Invalid::SecondWorkqueues);
+    let (first, _) = rejected.value;
+    let partition = first.create().expect("a partition");
+    let its = Workqueues::of_green_context(&partition).expect("an answer");
+    assert_eq!(its.concurrency_limit(), Some(2));
+    assert_eq!(its.scope(), Some(WorkqueueScope::GreenContextBalanced));
+    let shared = Workqueues::shared_with(&partition).expect("an answer");
+    assert_eq!(shared.concurrency_limit(), None);
+    let second = descriptor().workqueues(shared).expect("the first");
+    let second = second.create().expect("a partition");
+    drop(partition);
+    second.stream().expect("a stream");
+}
+
+mod provoked {
+    //! An event of a whole partition breaks captures.
+
+    use super::two;
+    use crate::green::{alone, refusal};
+    use crate::need;
+    use cuda_safe::{CaptureMode, Invalid};
+
+    #[test]
+    fn an_event_of_a_partition_that_is_captured_is_an_error_of_its_own() {
+        let _alone = alone();
+        let [one, _] = need!(two());
+        let event = one.context().event().expect("an event");
+        let stream = one.stream().expect("a stream");
+        for wait in [false, true] {
+            let captured = stream.capture(CaptureMode::ThreadLocal, |_| {
+                let refused = if wait {
+                    one.wait(&event)
+                } else {
+                    one.record(&event)
+                };
+                let why = refusal(refused.expect_err("it is captured"));
+                assert_eq!(why, Invalid::GreenContextIsCaptured);
+                Ok(())
+            });
+            captured.expect_err("it is broken");
+        }
+        stream.synchronize().expect("the stream is free");
+    }
+}
