@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod green;
 mod two_devices;
 
 use cuda_safe::{Context, Device};
