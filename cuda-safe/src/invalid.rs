@@ -182,6 +182,8 @@ pub enum Invalid {
     ContextStack { expected: usize, found: usize },
     /// A guard that was ended while guards made after it were open, or had left their push behind.
     GuardOrder { inner: usize },
+    /// A key of an array interface that is missing, or says what cannot be.
+    ArrayInterface { key: &'static str, problem: String },
     /// A raw handle that stands for no object of that kind.
     Handle { what: &'static str, value: usize },
 }
@@ -485,6 +487,9 @@ impl fmt::Display for Invalid {
                 "a guard of the current context ended before {inner} made after it, or these could \
                  not pop: nothing was popped"
             ),
+            Self::ArrayInterface { key, problem } => {
+                write!(f, "array interface, {key}: {problem}")
+            }
             Self::Handle { what, value } => write!(f, "{value:#x} is no {what}"),
         }
     }

@@ -102,6 +102,7 @@ mod fork;
 mod graph;
 pub mod green;
 mod hold;
+pub mod interop;
 mod invalid;
 mod launch;
 mod memory;

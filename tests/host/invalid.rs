@@ -1,6 +1,6 @@
 //! `cuda_safe::Invalid`: every refusal says what was given and what is possible.
 
-use cuda_safe::{Error, Invalid};
+use cuda_safe::{Error, Extent, Invalid, Region};
 use cuda_sys::CudaVersion;
 
 const DRIVER: CudaVersion = CudaVersion::new(12, 4);
@@ -11,7 +11,106 @@ fn refusals() -> Vec<(Invalid, &'static [&'static str])> {
     all.extend(of_modules());
     all.extend(of_memory());
     all.extend(of_options());
+    all.extend(of_partitions());
+    all.extend(of_layouts());
     all
+}
+
+fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
+    vec![
+        (
+            Invalid::GroupRequest {
+                index: 3,
+                sm_count: 10,
+                coscheduled: 4,
+                rule: "a rule",
+            },
+            &["group 3", "10", "4 to a cluster", "a rule"],
+        ),
+        (
+            Invalid::GroupFlagsNeedNewerDriver {
+                since: CudaVersion::new(13, 4),
+                driver: DRIVER,
+            },
+            &["13.4", "12.4"],
+        ),
+        (Invalid::SeveralRests, &["only one"]),
+        (
+            Invalid::NoSuchPartitions {
+                wishes: vec![Some(100), None],
+                sm_count: 132,
+                single: Some(DRIVER),
+            },
+            &["132", "100, the rest", "12.5", "12.4"],
+        ),
+        (Invalid::SecondWorkqueues, &["at most one"]),
+        (
+            Invalid::WorkqueuesOfOtherDevice {
+                its: 1,
+                expected: 0,
+            },
+            &["device 1", "device 0"],
+        ),
+        (Invalid::CurrentElsewhere, &["another thread"]),
+        (Invalid::GreenContextIsCaptured, &["recorded", "broken"]),
+        (
+            Invalid::PoolInUse {
+                holder: "the decoder".to_owned(),
+                parts: 2,
+            },
+            &["\"the decoder\"", "2 parts"],
+        ),
+        (
+            Invalid::GuardOrder { inner: 2 },
+            &["2", "nothing was popped"],
+        ),
+        (Invalid::StreamIsCaptured, &["recorded"]),
+        (Invalid::NotPtx, &[".version"]),
+    ]
+}
+
+fn of_layouts() -> Vec<(Invalid, &'static [&'static str])> {
+    let extent = Extent::volume(5, 6, 7);
+    vec![
+        (
+            Invalid::Range {
+                start: 3,
+                end: 9,
+                len: 8,
+            },
+            &["3..9", "8 elements"],
+        ),
+        (Invalid::ForeignMemory, &["somebody else"]),
+        (
+            Invalid::Region {
+                region: Region::of(extent).at(1, 0, 0),
+                extent,
+                len: 210,
+            },
+            &["5 x 6 x 7", "at 1", "210"],
+        ),
+        (
+            Invalid::PitchSize {
+                size: 3,
+                pitch: None,
+            },
+            &["16 bytes", "3"],
+        ),
+        (
+            Invalid::PitchSize {
+                size: 8,
+                pitch: Some(100),
+            },
+            &["100 bytes", "8 bytes"],
+        ),
+        (
+            Invalid::ArrayInterface {
+                key: "typestr",
+                problem: "\"<x1\": why".to_owned(),
+            },
+            &["typestr", "\"<x1\": why"],
+        ),
+    ]
 }
 
 fn of_devices() -> Vec<(Invalid, &'static [&'static str])> {

@@ -12,6 +12,7 @@ mod fork;
 mod function;
 mod init;
 mod install;
+mod interop;
 mod invalid;
 mod late_log;
 mod load_from;

@@ -1,0 +1,20 @@
+//! Arrays of others: the CUDA Array Interface, with NumPy's types and layouts.
+//!
+//! [`ArrayInterface`] is what an object with `__cuda_array_interface__` says of its array, versions 0
+//! to 3: read with [`RawInterface::check`], which refuses what it cannot mean with an error that names
+//! the key, and written with [`ArrayInterface::to_raw`]. [`Dtype`] and [`TypeString`] are the elements,
+//! [`Layout`] where they lie.
+//!
+//! Nothing here needs a driver or Python.
+
+mod array;
+mod dtype;
+mod layout;
+mod stream;
+mod typestr;
+
+pub use array::{ArrayInterface, RawInterface, ReadOptions};
+pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};
+pub use layout::{ByteRange, Layout};
+pub use stream::ExportedStream;
+pub use typestr::{ByteOrder, DatetimeUnit, Kind, TypeString};

@@ -1,0 +1,50 @@
+//! The stream that an array is exported with.
+
+use crate::invalid::Invalid;
+
+/// The `stream` of an array interface: with what a consumer has to get in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExportedStream {
+    /// 1: the legacy default stream.
+    Legacy,
+    /// 2: the default stream of the thread.
+    PerThread,
+    /// A stream, by its handle.
+    Handle(u64),
+}
+
+impl ExportedStream {
+    /// Of the number in the interface.
+    ///
+    /// # Errors
+    /// [`Invalid::ArrayInterface`] for 0, which may mean no stream or one of two, and for numbers that
+    /// are no handle.
+    pub fn from_number(number: i128) -> Result<Self, Invalid> {
+        let refused = |problem: String| Invalid::ArrayInterface {
+            key: "stream",
+            problem,
+        };
+        match number {
+            0 => Err(refused(
+                "0 is not clear: None is for no work to wait for, 1 for the legacy default stream, 2 \
+                 for the default stream of the thread"
+                    .to_owned(),
+            )),
+            1 => Ok(Self::Legacy),
+            2 => Ok(Self::PerThread),
+            handle => match u64::try_from(handle) {
+                Ok(handle) => Ok(Self::Handle(handle)),
+                Err(_) => Err(refused(format!("{handle} is no handle of a stream"))),
+            },
+        }
+    }
+
+    /// The number for the interface.
+    pub fn number(&self) -> u64 {
+        match *self {
+            Self::Legacy => 1,
+            Self::PerThread => 2,
+            Self::Handle(handle) => handle,
+        }
+    }
+}
