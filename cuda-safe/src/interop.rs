@@ -5,16 +5,21 @@
 //! the key, and written with [`ArrayInterface::to_raw`]. [`Dtype`] and [`TypeString`] are the elements,
 //! [`Layout`] where they lie.
 //!
-//! Nothing here needs a driver or Python.
+//! None of that needs a driver or Python. [`ArrayInterface::import`] makes an array of others into
+//! memory for work here, in order with its producer; [`DeviceBuffer::array_interface`] is the way out.
+//!
+//! [`DeviceBuffer::array_interface`]: crate::DeviceBuffer::array_interface
 
 mod array;
 mod dtype;
+mod import;
 mod layout;
 mod stream;
 mod typestr;
 
 pub use array::{ArrayInterface, RawInterface, ReadOptions};
 pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};
+pub use import::{Element, Handover, ImportedArray};
 pub use layout::{ByteRange, Layout};
 pub use stream::ExportedStream;
 pub use typestr::{ByteOrder, DatetimeUnit, Kind, TypeString};

@@ -21,6 +21,7 @@ mod green;
 mod green_current;
 mod handles;
 mod host_memory;
+mod interop;
 mod kernel_attributes;
 mod kernels;
 mod launch;

@@ -45,9 +45,11 @@ const AROUND_RELEASES: [&str; 8] = [
 const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
 
 /// Memory that is stranded, and how many objects stay with it that are not counted themselves.
-const STRANDED: [(&str, u64); 2] = [
+const STRANDED: [(&str, u64); 3] = [
     // The stream of the copy, and the retain of its context.
     ("pinned memory that a copy may still use", 2),
+    // The stream of the work, two events, and the retain of its context.
+    ("an imported array that work may still use", 4),
     // The streams of both sides, two events, and their contexts.
     ("shared memory that a reader may still use", 6),
 ];

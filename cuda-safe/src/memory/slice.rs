@@ -40,7 +40,7 @@ pub struct DeviceSliceMut<'a, T> {
 
 impl<'a, T> DeviceSlice<'a, T> {
     /// Of memory that is valid for `'a`, used on that stream.
-    pub(super) fn new(address: CUdeviceptr, len: usize, stream: &'a Stream) -> Self {
+    pub(crate) fn new(address: CUdeviceptr, len: usize, stream: &'a Stream) -> Self {
         Self {
             address,
             len,
@@ -121,7 +121,7 @@ impl<'a, T> DeviceSlice<'a, T> {
 
 impl<'a, T> DeviceSliceMut<'a, T> {
     /// Of memory that is valid for `'a`, which nobody else has, used on that stream.
-    pub(super) fn new(address: CUdeviceptr, len: usize, stream: &'a Stream) -> Self {
+    pub(crate) fn new(address: CUdeviceptr, len: usize, stream: &'a Stream) -> Self {
         Self {
             whole: DeviceSlice::new(address, len, stream),
             elements: PhantomData,

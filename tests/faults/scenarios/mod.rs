@@ -10,6 +10,7 @@ mod examples;
 mod foreign;
 mod graph;
 mod green;
+mod interop;
 mod kernel;
 mod kinds;
 mod launch;
@@ -97,6 +98,7 @@ pub(crate) static ALL: &[Scenario] = &[
         since: (12, 5),
         run: green::pool,
     },
+    scenario("imported arrays", interop::run),
     scenario("drops", drops::in_other_orders),
     scenario("threads", drops::on_other_threads),
     scenario("capture", capture::drops_while_capturing),

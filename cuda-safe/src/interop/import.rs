@@ -1,0 +1,391 @@
+//! Arrays of others as memory here, in order with their producer; and buffers for others.
+
+use super::array::ArrayInterface;
+use super::dtype::Dtype;
+use super::layout::Layout;
+use super::stream::ExportedStream;
+use super::typestr::{Kind, TypeString};
+use crate::call::{call, without_current};
+use crate::context::Context;
+use crate::error::{Rejected, Result};
+use crate::event::Event;
+use crate::invalid::Invalid;
+use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use crate::release::{Parent, Resource, release};
+use crate::report::{Report, report};
+use crate::stream::{Outside, Stream};
+use bytemuck::{AnyBitPattern, NoUninit};
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUresult, CUstream};
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A type of elements that NumPy has as well. Sealed.
+///
+/// | here | NumPy |
+/// |---|---|
+/// | `u8` … `u64`, `i8` … `i64` | `u1` … `u8`, `i1` … `i8` |
+/// | `f32`, `f64` | `f4`, `f8` |
+/// | `[f32; 2]`, `[f64; 2]` | `c8`, `c16` |
+pub trait Element: AnyBitPattern + NoUninit + sealed::Sealed {
+    #[doc(hidden)]
+    const KIND: Kind;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($ty:ty: $kind:ident,)*) => {$(
+        impl sealed::Sealed for $ty {}
+        impl Element for $ty {
+            const KIND: Kind = Kind::$kind;
+        }
+    )*};
+}
+
+elements! {
+    u8: Uint, u16: Uint, u32: Uint, u64: Uint,
+    i8: Int, i16: Int, i32: Int, i64: Int,
+    f32: Float, f64: Float,
+    [f32; 2]: Complex, [f64; 2]: Complex,
+}
+
+fn type_of<T: Element>() -> Result<TypeString> {
+    Ok(TypeString::native(T::KIND, size_of::<T>())?)
+}
+
+/// How work on an imported array is put in order with that of its producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Handover {
+    /// The host waits for the producer's stream at the import, and for one's own at the end.
+    Synchronize,
+    /// One's own stream waits for the producer's at the import, and that for one's own at the end, by
+    /// events. (At the end the host waits where the producer names no stream or a default one.)
+    WaitByEvent,
+    /// Nothing is put in order: whoever says so does it by other means.
+    Ignore,
+}
+
+/// An array of somebody else's, in order on a stream of one's own; of [`ArrayInterface::import`].
+///
+/// At its end the producer may go on: see [`Handover`].
+#[must_use = "the producer goes on when this is dropped"]
+pub struct ImportedArray<T> {
+    address: u64,
+    len: usize,
+    read_only: bool,
+    lent: Lent,
+    elements: PhantomData<T>,
+}
+
+/// What is used, and until when.
+#[derive(Clone)]
+struct Lent {
+    stream: Stream,
+    end: End,
+    #[allow(dead_code, reason = "held, not read")]
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+/// What the producer has to come behind.
+#[derive(Clone)]
+enum End {
+    Nothing,
+    /// The host waits.
+    Wait,
+    /// The producer's stream waits for an event.
+    Event(Event, Producers),
+}
+
+/// The producer's stream.
+#[derive(Clone, Copy)]
+struct Producers(CUstream);
+
+// SAFETY: the driver lets any thread use a stream, and this one is only named here.
+unsafe impl Send for Producers {}
+// SAFETY: as for Send.
+unsafe impl Sync for Producers {}
+
+/// What the driver says of an address that it did not allocate.
+const UNKNOWN: [CUresult; 2] = [
+    CUresult::CUDA_ERROR_NOT_FOUND,
+    CUresult::CUDA_ERROR_INVALID_VALUE,
+];
+
+fn refused(key: &'static str, problem: impl Into<String>) -> Invalid {
+    Invalid::ArrayInterface {
+        key,
+        problem: problem.into(),
+    }
+}
+
+impl ArrayInterface {
+    /// The array as memory for work on `stream`, which `handover` puts in order with the producer's.
+    ///
+    /// The address is that by which the stream's context reaches the memory
+    /// (`CU_POINTER_ATTRIBUTE_DEVICE_POINTER`), and the end of the allocation is looked at, where the
+    /// driver knows them.
+    ///
+    /// # Errors
+    /// With the owner given back: elements of another type than `T`, an array that is not
+    /// C-contiguous, has a mask or goes beyond its allocation; [`Invalid::StreamIsCaptured`]; those of
+    /// the driver.
+    ///
+    /// # Safety
+    /// `owner` keeps alive what the interface says: the memory, readable and, unless it is said to be
+    /// read-only, writable by the stream's device, with bits allowed for `T`; and the stream that it
+    /// names, which is of the same context. All work on the memory up to now is in that stream (or done,
+    /// if none is named), and nobody else works on it until this is dropped, but in that stream's
+    /// order afterwards. With [`Handover::Ignore`] the caller sees to all of the order.
+    #[doc(alias = "__cuda_array_interface__")]
+    pub unsafe fn import<T: Element, O: Any + Send + Sync>(
+        &self,
+        stream: &Stream,
+        handover: Handover,
+        owner: O,
+    ) -> Result<ImportedArray<T>, Rejected<O>> {
+        let prepared = self
+            .check_for::<T>(stream.context())
+            .and_then(|(address, len)| Ok((address, len, self.take_over(stream, handover)?)));
+        match prepared {
+            Ok((address, len, end)) => Ok(ImportedArray {
+                address,
+                len,
+                read_only: self.is_read_only(),
+                lent: Lent {
+                    stream: stream.clone(),
+                    end,
+                    owner: Arc::new(owner),
+                },
+                elements: PhantomData,
+            }),
+            Err(error) => Err(Rejected::new(error, owner)),
+        }
+    }
+
+    /// Where the elements are for a context, and how many.
+    fn check_for<T: Element>(&self, context: &Context) -> Result<(u64, usize)> {
+        let expected = type_of::<T>()?;
+        if *self.dtype() != Dtype::Plain(expected) {
+            let problem = format!("{} where {expected} is expected", self.dtype());
+            return Err(refused("typestr", problem).into());
+        }
+        if self.mask().is_some() {
+            return Err(refused("mask", "memory has none").into());
+        }
+        let layout = self.layout();
+        let len = match layout.len() {
+            Some(len) if layout.is_c_contiguous() => len,
+            _ => {
+                let problem = format!("{:?} are not C-contiguous", layout.strides());
+                return Err(refused("strides", problem).into());
+            }
+        };
+        if len == 0 {
+            return Ok((0, 0));
+        }
+        let known = context.pointer_info(self.address())?;
+        let address = known
+            .and_then(|info| info.device_address)
+            .unwrap_or(self.address());
+        if address % align_of::<T>() as u64 != 0 {
+            let problem = format!("{address:#x} is not aligned for {expected}");
+            return Err(refused("data", problem).into());
+        }
+        let range = match context.address_range(address) {
+            // Of memory that the driver does not know there is nothing to look at.
+            Err(error) if error.code().is_some_and(|code| UNKNOWN.contains(&code)) => None,
+            range => Some(range?),
+        };
+        if let Some(range) = range {
+            let bytes = (len * size_of::<T>()) as u64;
+            if address.checked_add(bytes).is_none_or(|end| end > range.end) {
+                let problem = format!(
+                    "{bytes} bytes at {address:#x} go beyond the allocation {:#x}..{:#x}",
+                    range.start, range.end
+                );
+                return Err(refused("data", problem).into());
+            }
+        }
+        Ok((address, len))
+    }
+
+    /// Puts what `stream` is given from now on behind the producer's work.
+    fn take_over(&self, stream: &Stream, handover: Handover) -> Result<End> {
+        stream.refuse_captured()?;
+        if handover == Handover::Ignore {
+            return Ok(End::Nothing);
+        }
+        let Some(exported) = self.stream() else {
+            // The producer is done; but there is no stream of its to come behind at the end.
+            return Ok(End::Wait);
+        };
+        let context = stream.context();
+        let (raw, is_default) = match exported {
+            ExportedStream::Legacy => (CU_STREAM_LEGACY, true),
+            ExportedStream::PerThread => (CU_STREAM_PER_THREAD, true),
+            ExportedStream::Handle(handle) => {
+                let handle = usize::try_from(handle)
+                    .map_err(|_| refused("stream", format!("{handle} is no handle")))?;
+                (std::ptr::with_exposed_provenance_mut(handle), false)
+            }
+        };
+        if raw == stream.as_raw() {
+            return Ok(End::Nothing);
+        }
+        if handover == Handover::Synchronize {
+            let wait = || {
+                // SAFETY: the stream is alive, as the caller of `import` promised, or a default one
+                // of the current context.
+                unsafe { call!(cuStreamSynchronize(raw)) }
+            };
+            in_context(context, is_default, wait)?;
+            return Ok(End::Wait);
+        }
+        let (begin, end) = (context.event()?, context.event()?);
+        in_context(context, is_default, || {
+            // SAFETY: as above; the event is alive.
+            unsafe { call!(cuEventRecord(begin.as_raw(), raw)) }
+        })?;
+        stream.wait(&begin)?;
+        Ok(match is_default {
+            true => End::Wait,
+            false => End::Event(end, Producers(raw)),
+        })
+    }
+}
+
+/// Makes a call with the context current, if it is of a default stream, which is another one in each.
+fn in_context(
+    context: &Context,
+    is_default: bool,
+    mut call: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    if is_default {
+        let _current = context.enter()?;
+        return call();
+    }
+    without_current(context, call)
+}
+
+impl<T> ImportedArray<T> {
+    /// The memory, to read.
+    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+        DeviceSlice::new(self.address, self.len, &self.lent.stream)
+    }
+
+    /// The memory, to read and write.
+    ///
+    /// # Errors
+    /// [`Invalid::ArrayInterface`] if the producer says that it is read-only.
+    pub fn as_mut_slice(&mut self) -> Result<DeviceSliceMut<'_, T>> {
+        if self.read_only {
+            return Err(refused("data", "the array is read-only").into());
+        }
+        Ok(DeviceSliceMut::new(
+            self.address,
+            self.len,
+            &self.lent.stream,
+        ))
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it must not be written.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The stream that work on it runs on.
+    pub fn stream(&self) -> &Stream {
+        &self.lent.stream
+    }
+}
+
+impl<T: Element> DeviceBuffer<T> {
+    /// The buffer for others, as an array of one dimension: with its stream, which all work on it is in.
+    ///
+    /// Whoever takes it has to be done, or in order behind that stream, before the buffer is used
+    /// again or dropped here; the interface keeps neither alive.
+    ///
+    /// # Errors
+    /// The length is more than can be addressed.
+    #[doc(alias = "__cuda_array_interface__")]
+    pub fn array_interface(&self) -> Result<ArrayInterface> {
+        let layout = Layout::c_contiguous(&[self.len()], size_of::<T>())?;
+        let stream = self.stream().as_raw().expose_provenance() as u64;
+        let array = ArrayInterface::new(type_of::<T>()?, layout, self.as_raw())?;
+        Ok(array.with_stream(Some(ExportedStream::Handle(stream))))
+    }
+}
+
+impl<'a, T> From<&'a ImportedArray<T>> for DeviceSlice<'a, T> {
+    fn from(array: &'a ImportedArray<T>) -> Self {
+        array.as_slice()
+    }
+}
+
+impl<T> Drop for ImportedArray<T> {
+    fn drop(&mut self) {
+        let stream = &self.lent.stream;
+        match &self.lent.end {
+            End::Nothing => {}
+            End::Event(end, Producers(home)) => {
+                let reads = Resource::Reads {
+                    end: end.as_raw(),
+                    stream: stream.as_raw(),
+                    home: *home,
+                };
+                release(reads, &self.lent);
+            }
+            End::Wait => {
+                if let Err(error) = stream.wait_for_work() {
+                    // Nobody knows when the producer may go on: it keeps what it lent for ever.
+                    std::mem::forget(self.lent.clone());
+                    report(&Report::Leaked {
+                        what: "an imported array that work may still use",
+                        error,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Parent for Lent {
+    fn context(&self) -> Option<&Context> {
+        Some(self.stream.context())
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.stream.is_borrowed()
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        self.stream.stay_outside()
+    }
+}
+
+impl<T> fmt::Debug for ImportedArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImportedArray")
+            .field("slice", &self.as_slice())
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+use crate::common;
+use crate::kernels::Scale;
+use crate::need;
+use cuda_safe::interop::{ArrayInterface, ExportedStream, Handover, Kind, Layout, TypeString};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Stream};
+
+/// A buffer of a producer, with work on it under way, and its interface.
+fn produced(context: &Context) -> (DeviceBuffer<i32>, ArrayInterface) {
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1 << 12).expect("memory");
+    Scale::new(context)
+        .run(&stream, &mut buffer, 1, 5)
+        .expect("a launch");
+    let array = buffer.array_interface().expect("an interface");
+    (buffer, array)
+}
+
+fn refusal<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static str {
+    match done.map_err(Into::into) {
+        Err(Error::Invalid(invalid)) => match *invalid {
+            Invalid::ArrayInterface { key, .. } => key,
+            other => panic!("{other}"),
+        },
+        done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn an_array_goes_to_another_stream_and_back_in_order() {
+    let context = need!(common::context());
+    let scale = Scale::new(&context);
+    for handover in [Handover::WaitByEvent, Handover::Synchronize] {
+        let (mut buffer, array) = produced(&context);
+        let stream = context.stream().expect("a stream");
+        // SAFETY: the buffer, which has the memory and the stream, is used when this is dropped.
+        let imported = unsafe { array.import::<i32, _>(&stream, handover, ()) };
+        let mut imported = imported.map_err(Error::from).expect("an import");
+        assert_eq!((imported.len(), imported.stream()), (1 << 12, &stream));
+        let slice = imported.as_mut_slice().expect("it may be written");
+        scale.run(&stream, slice, 10, 0).expect("a launch");
+        let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
+        copy.copy_from(&imported).expect("a copy");
+        drop(imported);
+        // The producer goes on, behind what was done.
+        let home = buffer.stream().clone();
+        scale.run(&home, &mut buffer, 1, 1).expect("a launch");
+        assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+        assert_eq!(copy.to_vec().expect("a copy"), [50; 1 << 12]);
+    }
+}
+
+#[test]
+fn an_array_on_a_default_stream_is_put_in_order_too() {
+    let context = need!(common::context());
+    for exported in [ExportedStream::Legacy, ExportedStream::PerThread] {
+        for handover in [Handover::WaitByEvent, Handover::Synchronize] {
+            let (buffer, array) = produced(&context);
+            buffer.stream().synchronize().expect("a wait");
+            let array = array.with_stream(Some(exported));
+            let stream = context.stream().expect("a stream");
+            // SAFETY: the buffer outlives this, and nobody works on it meanwhile.
+            let imported = unsafe { array.import::<i32, _>(&stream, handover, ()) };
+            let imported = imported.map_err(Error::from).expect("an import");
+            assert_eq!(imported.as_slice().to_vec().expect("a copy")[0], 5);
+        }
+    }
+}
+
+#[test]
+fn an_array_on_ones_own_stream_is_in_order_already() {
+    let context = need!(common::context());
+    let (mut buffer, array) = produced(&context);
+    let stream = buffer.stream().clone();
+    // SAFETY: the buffer is used when this is dropped.
+    let imported = unsafe { array.import::<i32, _>(&stream, Handover::WaitByEvent, ()) };
+    let mut imported = imported.map_err(Error::from).expect("an import");
+    let scale = Scale::new(&context);
+    let slice = imported.as_mut_slice().expect("it may be written");
+    scale.run(&stream, slice, 10, 0).expect("a launch");
+    drop(imported);
+    scale.run(&stream, &mut buffer, 1, 1).expect("a launch");
+    assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+}
+
+#[test]
+fn an_array_of_no_stream_is_given_back_when_the_work_on_it_is_done() {
+    let context = need!(common::context());
+    for handover in [Handover::WaitByEvent, Handover::Synchronize] {
+        let (buffer, array) = produced(&context);
+        buffer.stream().synchronize().expect("a wait");
+        let stream = context.stream().expect("a stream");
+        let array = array.with_stream(None);
+        // SAFETY: the work on the buffer is done; it outlives this.
+        let imported = unsafe { array.import::<i32, _>(&stream, handover, ()) };
+        let mut imported = imported.map_err(Error::from).expect("an import");
+        let slice = imported.as_mut_slice().expect("it may be written");
+        let scale = Scale::new(&context);
+        scale.run(&stream, slice, 10, 0).expect("a launch");
+        drop(imported);
+        assert!(stream.is_idle().expect("an answer"));
+        assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
+    }
+}
+
+#[test]
+fn an_array_whose_order_is_the_callers_is_not_waited_for() {
+    let context = need!(common::context());
+    let (buffer, array) = produced(&context);
+    buffer.stream().synchronize().expect("a wait");
+    let other = context.stream().expect("a stream");
+    // SAFETY: the work on the buffer is done; it outlives this.
+    let imported = unsafe { array.import::<i32, _>(&other, Handover::Ignore, ()) };
+    let imported = imported.map_err(Error::from).expect("an import");
+    assert_eq!(imported.as_slice().to_vec().expect("a copy")[7], 5);
+}
+
+#[test]
+fn an_array_that_is_not_what_it_is_taken_for_is_refused_and_its_owner_given_back() {
+    let context = need!(common::context());
+    let (_buffer, array) = produced(&context);
+    let stream = context.stream().expect("a stream");
+    // SAFETY: it is refused.
+    let other = unsafe { array.import::<f32, _>(&stream, Handover::Ignore, "owner") };
+    let rejected = other.expect_err("i4");
+    assert_eq!(rejected.value, "owner");
+    assert_eq!(refusal::<()>(Err(rejected)), "typestr");
+
+    let ty = TypeString::native(Kind::Int, 4).expect("i4");
+    let of =
+        |layout: Layout, address| ArrayInterface::new(ty, layout, address).expect("an interface");
+    let (base, all) = (array.address(), 1 << 12);
+    let contiguous = |len: usize| Layout::c_contiguous(&[len], 4).expect("a layout");
+    let cases = [
+        (
+            of(Layout::strided(&[8], &[8], 4).expect("a layout"), base),
+            "strides",
+        ),
+        (of(contiguous(all + 1), base), "data"),
+        (of(contiguous(8), base + 2), "data"),
+        (of(contiguous(8), base + 4 * (all as u64 - 4)), "data"),
+        (
+            of(contiguous(8), base).with_mask(Some(of(contiguous(8), base))),
+            "mask",
+        ),
+    ];
+    for (array, key) in cases {
+        // SAFETY: it is refused.
+        let refused = unsafe { array.import::<i32, _>(&stream, Handover::Ignore, ()) };
+        assert_eq!(refusal(refused), key);
+    }
+    let read_only = of(contiguous(8), base).read_only();
+    // SAFETY: the buffer outlives this, and nobody works on it meanwhile.
+    let imported = unsafe { read_only.import::<i32, _>(&stream, Handover::Ignore, ()) };
+    let mut imported = imported.map_err(Error::from).expect("an import");
+    assert!(imported.is_read_only());
+    assert_eq!(refusal(imported.as_mut_slice().map(|_| ())), "data");
+}
+
+#[test]
+fn an_empty_array_is_an_array() {
+    let context = need!(common::context());
+    let stream: Stream = context.stream().expect("a stream");
+    let empty = DeviceBuffer::<f64>::zeroed(&stream, 0).expect("no memory");
+    let array = empty.array_interface().expect("an interface");
+    assert_eq!(array.to_raw().data, Some((0, false)));
+    let other = context.stream().expect("a stream");
+    // SAFETY: there is nothing.
+    let imported = unsafe { array.import::<f64, _>(&other, Handover::WaitByEvent, empty) };
+    let imported = imported.map_err(Error::from).expect("an import");
+    assert!(imported.is_empty());
+    assert!(imported.as_slice().to_vec().expect("no copy").is_empty());
+}
