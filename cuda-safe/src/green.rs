@@ -14,7 +14,7 @@
 //! Disjoint partitions need not make progress independently: caches, memory bandwidth and the
 //! queues to the hardware are shared. Two cases give a partition *more* SMs than it was given: MPS
 //! with an active-thread percentage, and, on compute capability 9.x, modules that launch kernels
-//! from kernels (two SMs more, shared by all partitions).
+//! from kernels (two SMs more, shared by all partitions). An [`SmProbe`] shows where work runs.
 //!
 //! **Destroying a green context does not give all of its memory back** on driver 580: 4 MiB of
 //! device memory and 1.7 MiB of host memory stay each time (the device's part until the primary
@@ -29,6 +29,7 @@ mod descriptor;
 mod exact;
 mod partition;
 mod pool;
+mod probe;
 mod resource;
 mod split;
 mod workqueue;
@@ -40,6 +41,7 @@ pub use descriptor::Descriptor;
 pub use exact::{ExactSplit, GroupFlags, GroupRequest};
 pub use partition::{EqualSplit, Method, Part, Partitioning, Partitions, Plan, PlannedPart, Wish};
 pub use pool::{GreenPool, GreenPoolFigures, GreenPoolOptions, Lease, PooledPartition};
+pub use probe::{AddedSms, SmOverlap, SmOverlapCause, SmProbe, SmProbing, SmTrace};
 pub use resource::{Granularity, SmGroup, SmProperties, SmResource};
 pub use split::{Split, SplitByCount, SplitFlags};
 pub use workqueue::{WorkqueueScope, Workqueues};

@@ -77,6 +77,7 @@
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
 //! | [`green::SmResource`], [`green::SmGroup`], [`green::Workqueues`] | yes | yes | plain data |
 //! | [`green::GreenPool`], [`green::Lease`], [`green::PooledPartition`] | yes | yes | they lock inside |
+//! | [`green::SmProbe`], [`green::SmProbing`] | yes | yes | a kernel, and a buffer |
 //! | [`DeviceBuffer`], [`PitchedBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their memory |
 //! | [`MappedBuffer`], [`ManagedBuffer`] | as `T` | as `T` | likewise |
 //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
@@ -168,6 +169,8 @@ const _: () = {
     send_and_sync::<green::GreenPool>();
     send_and_sync::<green::Lease>();
     send_and_sync::<green::PooledPartition>();
+    send_and_sync::<green::SmProbe>();
+    send_and_sync::<green::SmProbing>();
     send_and_sync::<DeviceBuffer<f32>>();
     send_and_sync::<SharedBuffer<f32>>();
     send_and_sync::<SharedReader<f32>>();

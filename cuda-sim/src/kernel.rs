@@ -14,6 +14,9 @@
 //!     launch.update::<i32>(0, n as usize, |_, x| x.wrapping_mul(factor).wrapping_add(offset))
 //! });
 //! ```
+//!
+//! One is there without being registered: `cuda_safe_record_sm(u32 *sms, u32 cycles)`, with which
+//! `cuda_safe::green::SmProbe` finds out where blocks run. Registering that name replaces it.
 
 use crate::exec::Call;
 use crate::memory::Memory;
@@ -149,11 +152,19 @@ pub(crate) fn find_image(mut byte: impl FnMut(usize) -> u8) -> Option<Contents> 
 }
 
 pub(crate) fn find(name: &str) -> Option<KernelFn> {
-    KERNELS
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .get(name)
-        .cloned()
+    let kernels = KERNELS.read().unwrap_or_else(PoisonError::into_inner);
+    let registered = kernels.get(name).cloned();
+    registered.or_else(|| match name {
+        "cuda_safe_record_sm" => Some(Arc::new(record_sm)),
+        _ => None,
+    })
+}
+
+/// The kernel of `cuda-safe`'s own: which SM each block runs on.
+fn record_sm(launch: &mut Launch<'_>) -> Result<(), String> {
+    let blocks = launch.blocks();
+    let sms: Vec<u32> = (0..blocks).map(|block| launch.sm_of_block(block)).collect();
+    launch.update::<u32>(0, blocks, |block, _| sms[block])
 }
 
 /// A number that has the same bytes on host and device.

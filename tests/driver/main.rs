@@ -38,6 +38,7 @@ mod pointers;
 mod pool;
 mod pools;
 mod probes;
+mod proof;
 mod recorded;
 mod scope;
 mod settings;

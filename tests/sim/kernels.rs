@@ -125,3 +125,16 @@ fn a_kernel_that_nobody_launched_is_dropped_when_it_is_replaced() {
         assert!(code.is_success());
     });
 }
+
+#[test]
+fn the_kernel_of_the_probe_of_sms_is_there_until_one_of_its_name_is_registered() {
+    on(Profile::h200(), |context| {
+        let probe = cuda_safe::green::SmProbe::new(&context).expect("a probe");
+        let stream = context.stream().expect("a stream");
+        assert_eq!(probe.sms(&stream).expect("a trace").len(), 132);
+        register("cuda_safe_record_sm", |launch| {
+            launch.update::<u32>(0, launch.blocks(), |_, _| 1000)
+        });
+        assert_eq!(probe.sms(&stream).expect("a trace"), [1000].into());
+    });
+}

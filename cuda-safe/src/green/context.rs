@@ -9,6 +9,8 @@ use crate::error::{Error, Rejected, Result};
 use crate::fork;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
+use crate::launch::{LaunchAttributes, LaunchConfig};
+use crate::module::Kernel;
 use crate::release::{self, Parent, Resource, release};
 use crate::stream::{Stream, StreamOptions};
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
@@ -236,6 +238,36 @@ impl GreenContext {
             })
         })?;
         Ok(Stream::own_green(raw, self.clone()))
+    }
+
+    /// `cuOccupancyMaxPotentialClusterSize(&blocks, kernel, &config)` for a stream of this partition:
+    /// the most blocks that a cluster of such a launch may have here. ([`SplitFlags`] decide it: groups
+    /// that ignore co-scheduling have no large clusters.)
+    ///
+    /// Makes a [`stream`](Self::stream) for the question and destroys it;
+    /// [`Kernel::max_cluster_size_on`] asks for a stream that there is already, with attributes. More
+    /// than every device allows only if the kernel is
+    /// [set to it](crate::kernel_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED).
+    ///
+    /// # Errors
+    /// As for [`Kernel::max_cluster_size`] and [`stream_with`](Self::stream_with); a kernel of another
+    /// context than [`context`](Self::context).
+    ///
+    /// Since CUDA 12.4.
+    ///
+    /// [`SplitFlags`]: super::SplitFlags
+    ///
+    /// ```no_run
+    /// use cuda_safe::LaunchConfig;
+    ///
+    /// # fn f(green: cuda_safe::green::GreenContext, kernel: cuda_safe::Kernel) -> cuda_safe::Result<()> {
+    /// let blocks = green.max_cluster_size(&kernel, LaunchConfig::linear(16, 128))?;
+    /// println!("clusters of {blocks} blocks at most");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_cluster_size(&self, kernel: &Kernel, config: LaunchConfig) -> Result<u32> {
+        kernel.max_cluster_size_on(&self.stream()?, config, &LaunchAttributes::default())
     }
 
     /// Whether it, or what it hangs on, is only promised to stay.

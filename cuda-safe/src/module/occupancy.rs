@@ -5,6 +5,7 @@ use crate::call::call;
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::launch::{LaunchAttributes, LaunchConfig, List};
+use crate::stream::{Stream, same_context};
 use cuda_sys::{CUlaunchConfig, CUoccupancy_flags};
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -208,11 +209,38 @@ impl Kernel {
         config: LaunchConfig,
         attributes: &LaunchAttributes<'_>,
     ) -> Result<u32> {
+        self.potential_cluster(None, config, attributes)
+    }
+
+    /// As [`max_cluster_size`](Self::max_cluster_size), for launches on a stream: one of a green
+    /// context may have room for less, as it has fewer SMs, and perhaps not together. See
+    /// [`GreenContext::max_cluster_size`](crate::green::GreenContext::max_cluster_size).
+    ///
+    /// # Errors
+    /// As for [`max_cluster_size`](Self::max_cluster_size); a stream of another context.
+    ///
+    /// Since CUDA 11.7.
+    pub fn max_cluster_size_on(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        attributes: &LaunchAttributes<'_>,
+    ) -> Result<u32> {
+        same_context("the kernel", self.context(), stream.context())?;
+        self.potential_cluster(Some(stream), config, attributes)
+    }
+
+    fn potential_cluster(
+        &self,
+        stream: Option<&Stream>,
+        config: LaunchConfig,
+        attributes: &LaunchAttributes<'_>,
+    ) -> Result<u32> {
         let mut size = 0;
         let (place, function) = (&raw mut size, self.as_raw());
-        self.with_config(config, attributes, |config| {
-            // SAFETY: the function is alive and of the current context, the configuration has the
-            // attributes that it counts, and the pointer is to a local.
+        self.with_config(stream, config, attributes, |config| {
+            // SAFETY: the function is alive and of the current context, as is the stream, if there is
+            // one; the configuration has the attributes that it counts, and the pointer is to a local.
             unsafe { call!(cuOccupancyMaxPotentialClusterSize(place, function, config)) }
         })?;
         Ok(unsigned(size))
@@ -234,7 +262,7 @@ impl Kernel {
     ) -> Result<u32> {
         let mut clusters = 0;
         let (place, function) = (&raw mut clusters, self.as_raw());
-        self.with_config(config, attributes, |config| {
+        self.with_config(None, config, attributes, |config| {
             // SAFETY: as above.
             unsafe { call!(cuOccupancyMaxActiveClusters(place, function, config)) }
         })?;
@@ -243,6 +271,7 @@ impl Kernel {
 
     fn with_config(
         &self,
+        stream: Option<&Stream>,
         config: LaunchConfig,
         attributes: &LaunchAttributes<'_>,
         ask: impl FnOnce(*const CUlaunchConfig) -> Result<()>,
@@ -250,7 +279,7 @@ impl Kernel {
         config.check()?;
         let mut list = List::new();
         attributes.fill(&mut list, self.context())?;
-        let config = list.config(config, std::ptr::null_mut());
+        let config = list.config(config, stream.map_or(std::ptr::null_mut(), Stream::as_raw));
         let _current = self.context().enter()?;
         ask(&raw const config)
     }

@@ -11,7 +11,7 @@ use crate::profile::Gpu;
 use crate::thread;
 use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint};
-use cuda_sys::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult};
+use cuda_sys::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult, CUstream};
 
 /// What a launch may ask of a cluster, at most: on every device, and on those of today.
 const PORTABLE_CLUSTER: u32 = 8;
@@ -53,6 +53,22 @@ impl World {
         self.current()?;
         let limits = self.kernel_info(function.addr())?.limits;
         Ok((limits, self.function(function.addr())?.settings))
+    }
+}
+
+impl World {
+    /// How many SMs a stream has that a configuration names; none is the default stream.
+    ///
+    /// Unverified (from documentation): in a green context, a cluster has a block for each SM at most.
+    fn sms_of_stream(&mut self, stream: CUstream) -> Answer<u32> {
+        let all = self.profile.gpu.sms;
+        if stream.is_null() {
+            return Ok(all);
+        }
+        let stream = self.stream(stream.addr())?;
+        let green = self.streams.get(stream).and_then(|its| its.green);
+        let green = green.and_then(|green| self.greens.get(green));
+        Ok(green.map_or(all, |green| u32::try_from(green.sms.len()).unwrap_or(all)))
     }
 }
 
@@ -160,7 +176,12 @@ pub(super) fn potential_cluster(
     }
     let required = required_cluster(&limits, &settings).map(|its| its.iter().product());
     let most = Limits::largest_cluster(&settings, shape.non_portable);
-    size.set(int(required.unwrap_or(most)));
+    // SAFETY: it was not null.
+    let stream = unsafe { &raw const (*config).hStream };
+    // SAFETY: as above.
+    let stream = unsafe { stream.read() };
+    let room = world.sms_of_stream(stream)?;
+    size.set(int(required.unwrap_or(most.min(room))));
     Ok(())
 }
 

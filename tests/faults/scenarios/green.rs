@@ -3,8 +3,8 @@
 use super::{SMID, VECTOR, expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::green::{
-    Descriptor, GreenContext, GreenPool, GreenPoolOptions, Overlap, Partitioning, SmResource,
-    SplitByCount, SplitFlags, Wish, Workqueues,
+    Descriptor, GreenContext, GreenPool, GreenPoolOptions, Overlap, Partitioning, SmOverlapCause,
+    SmProbe, SmProbing, SmResource, SplitByCount, SplitFlags, Wish, Workqueues,
 };
 use cuda_safe::{
     CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result,
@@ -218,6 +218,49 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
     trace.drop((foreign, plain));
     stream.synchronize()?;
     trace.drop(stream);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Where two partitions run, at once; and clusters on one of them.
+pub(super) fn proof(trace: &mut Trace) -> Result<()> {
+    let context = super::primary()?;
+    let probe = SmProbe::new(&context)?;
+    let split = SmResource::of_device(&context.device())?.split_by_count(SplitByCount {
+        max_groups: Some(2),
+        ..Default::default()
+    })?;
+    let mut greens = Vec::new();
+    let mut streams = Vec::new();
+    for group in split.groups {
+        let green = GreenContext::new([group])?;
+        streams.push(green.stream()?);
+        greens.push(green);
+    }
+    let finish = |trace: &mut Trace, probing: SmProbing| {
+        trace.drops_after("cuMemcpyDtoH_v2", || probing.finish())
+    };
+    let probing = (probe.start(&streams[0])?, probe.start(&streams[1])?);
+    let (first, second) = (finish(trace, probing.0)?, finish(trace, probing.1)?);
+    let overlap = first.compare(&second);
+    assert_eq!((overlap.first.given, overlap.cause), (Some(8), None));
+    let same = trace.drops_after("cuMemcpyDtoH_v2", || {
+        probe.compare(&streams[0], &streams[0])
+    })?;
+    assert_eq!(same.cause, Some(SmOverlapCause::OnePartition));
+    let plain = probe.start(&context.stream()?)?;
+    assert_eq!(finish(trace, plain)?.given, None);
+    let probing = probe.start(&streams[1])?;
+    let kernel = Module::from_ptx(&context, super::HOPPER)?.kernel("cluster_ranks")?;
+    let config = LaunchConfig::linear(8, 32);
+    let largest = trace.drops_after("cuOccupancyMaxPotentialClusterSize", || {
+        greens[0].max_cluster_size(&kernel, config)
+    });
+    assert_eq!(largest?, 8);
+    trace.drop((probe, kernel));
+    trace.drop(greens);
+    trace.drop(streams);
+    assert_eq!(finish(trace, probing)?.sms.len(), 8);
     trace.drops_from_here();
     Ok(())
 }

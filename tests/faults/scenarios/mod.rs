@@ -99,6 +99,7 @@ pub(crate) static ALL: &[Scenario] = &[
         run: green::pool,
     },
     scenario("imported arrays", interop::run),
+    scenario("proof", green::proof),
     scenario("drops", drops::in_other_orders),
     scenario("threads", drops::on_other_threads),
     scenario("capture", capture::drops_while_capturing),
