@@ -16,7 +16,7 @@ usage: partition [options]
   --by-count MIN        groups of at least MIN SMs, as many as there can be
   --max-groups N        ... but at most N
   --ignore-coscheduling ... finer groups, without large clusters
-  --max-cluster         ... groups for the largest clusters
+  --max-cluster         ... groups for the largest clusters, and how large those are
   --groups A,B,...      groups of at least A, B, ... SMs
   --json                print one JSON object
   --svg FILE            draw the partitions into FILE
@@ -47,6 +47,16 @@ pub(crate) enum Ask {
         flags: SplitFlags,
     },
     Groups(Vec<u32>),
+}
+
+impl Ask {
+    /// Whether it is the clusters that matter.
+    pub(crate) fn is_for_clusters(&self) -> bool {
+        match self {
+            Self::ByCount { flags, .. } => flags.contains(SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE),
+            Self::Halves | Self::Groups(_) => false,
+        }
+    }
 }
 
 pub(crate) fn parse() -> Result<Command, Error> {

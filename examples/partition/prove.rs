@@ -1,42 +1,56 @@
-//! Where work really runs: a kernel on each partition that records `%smid`.
+//! Where work really runs: the library's probe on each partition, on all of them at once.
 
 use crate::Error;
 use crate::plan::Part;
 use crate::show::Group;
-use cuda_safe::green::GreenContext;
-use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module};
-use std::collections::BTreeSet;
+use cuda_safe::green::{GreenContext, SmProbe};
+use cuda_safe::{Context, Device, Kernel, LaunchConfig, Module, attribute, kernel_attribute};
 
-/// More blocks than the SMs hold at once, each long enough to make the others move on.
-const BLOCKS_PER_SM: u32 = 128;
-const CYCLES: u32 = 100_000;
-
-/// Makes the partitions, runs the kernel on all of them at once, and reads where it ran.
-pub(crate) fn run(device: &Device, parts: Vec<Part>) -> Result<Vec<Group>, Error> {
+/// Makes the partitions, and sees where they run; asks for their largest clusters if that is wanted.
+pub(crate) fn run(device: &Device, parts: Vec<Part>, clusters: bool) -> Result<Vec<Group>, Error> {
     let context = Context::primary(device)?;
-    let module = Module::from_ptx(&context, include_str!("../../tests/kernels/smid.ptx"))?;
-    let record = module.kernel("record_smid")?.typed::<(&mut [u32], u32)>()?;
+    let probe = SmProbe::new(&context)?;
+    let kernel = match clusters {
+        true => cluster_kernel(&context)?,
+        false => None,
+    };
 
     let mut running = Vec::new();
     for part in parts {
         let green = GreenContext::new(part.groups)?;
-        let stream = green.stream()?;
-        let blocks = BLOCKS_PER_SM * green.sm_count();
-        let mut smids = DeviceBuffer::<u32>::zeroed(&stream, blocks as usize)?;
-        let config = LaunchConfig::linear(blocks, 32);
-        // SAFETY: the kernel writes one element for each of its blocks, and there are as many.
-        unsafe { record.launch(&stream, config, (&mut smids, CYCLES)) }?;
-        running.push((part.asked, green.sm_count(), smids));
+        let probing = probe.start(&green.stream()?)?;
+        running.push((part.asked, green, probing));
     }
 
     let mut groups = Vec::new();
-    for (asked, given, smids) in running {
-        let sm_ids: BTreeSet<u32> = smids.to_vec()?.into_iter().collect();
+    for (asked, green, probing) in running {
+        let trace = probing.finish()?;
+        let largest = kernel.as_ref().map(|kernel| {
+            // As many blocks as the largest cluster of any device, so that it divides the grid.
+            green.max_cluster_size(kernel, LaunchConfig::linear(16, 32))
+        });
+        let known = trace
+            .added
+            .filter(|added| added.by_mps || added.by_dynamic_parallelism);
         groups.push(Group {
             asked,
-            given,
-            sm_ids,
+            given: green.sm_count(),
+            sm_ids: trace.sms,
+            added: trace.added.map(|added| added.to_string()),
+            explained: known.map_or(0, |added| added.count),
+            max_cluster: largest.transpose()?,
         });
     }
     Ok(groups)
+}
+
+/// A small kernel that may have clusters of any size; none where the device has no clusters.
+fn cluster_kernel(context: &Context) -> Result<Option<Kernel>, Error> {
+    if !context.device().attribute(attribute::CLUSTER_LAUNCH)? {
+        return Ok(None);
+    }
+    let module = Module::from_ptx(context, include_str!("../../tests/kernels/hopper.ptx"))?;
+    let kernel = module.kernel("cluster_ranks")?;
+    kernel.set_attribute(kernel_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, true)?;
+    Ok(Some(kernel))
 }

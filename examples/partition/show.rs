@@ -10,6 +10,15 @@ pub(crate) struct Group {
     pub(crate) given: u32,
     /// The SMs that its work ran on.
     pub(crate) sm_ids: BTreeSet<u32>,
+    /// More SMs than were given, and why that may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) added: Option<String>,
+    /// How many of these have a known reason.
+    #[serde(skip)]
+    pub(crate) explained: u32,
+    /// Blocks of the largest cluster, where that was asked for and there are clusters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_cluster: Option<u32>,
 }
 
 pub(crate) struct Report {
@@ -54,6 +63,15 @@ impl Report {
             .all(|id| seen.insert(*id))
     }
 
+    /// Whether what two partitions share is no more than what the hardware is known to add.
+    pub(crate) fn is_by_hardware(&self) -> bool {
+        let ran: usize = self.groups.iter().map(|group| group.sm_ids.len()).sum();
+        let ids = self.groups.iter().flat_map(|group| &group.sm_ids);
+        let distinct = ids.collect::<BTreeSet<_>>().len();
+        let explained: u32 = self.groups.iter().map(|group| group.explained).sum();
+        ran - distinct <= explained as usize
+    }
+
     pub(crate) fn json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(&Json {
             driver: &self.driver,
@@ -73,17 +91,16 @@ impl Report {
             self.device, self.sms, self.driver
         );
         let _ = writeln!(text, "asked for {asked}; {} SMs remain\n", self.remaining);
-        let _ = writeln!(text, "      asked  given  ran on");
+        let clusters = self.groups.iter().any(|group| group.max_cluster.is_some());
+        let head = if clusters { "  cluster" } else { "" };
+        let _ = writeln!(text, "      asked  given{head}  ran on");
         for (index, group) in self.groups.iter().enumerate() {
-            let _ = writeln!(
-                text,
-                "  {}  {:6} {:6} {:6}  {}",
-                mark(index),
-                group.asked,
-                group.given,
-                group.sm_ids.len(),
-                ranges(&group.sm_ids)
-            );
+            let (mark, ids) = (mark(index), ranges(&group.sm_ids));
+            let _ = write!(text, "  {mark}  {:6} {:6}", group.asked, group.given);
+            if let Some(blocks) = group.max_cluster {
+                let _ = write!(text, " {blocks:8}");
+            }
+            let _ = writeln!(text, " {:7}  {ids}", group.sm_ids.len());
         }
         let _ = write!(text, "\n{}\n{}", self.map(), self.verdict());
         text
@@ -120,19 +137,15 @@ impl Report {
         let mut text = String::new();
         if self.disjoint() {
             text.push_str("disjoint: no SM ran work of two partitions\n");
+        } else if self.is_by_hardware() {
+            text.push_str("given disjoint; the hardware has added SMs that several share\n");
         } else {
             text.push_str("NOT disjoint: an SM ran work of two partitions\n");
         }
-        if self
-            .groups
-            .iter()
-            .any(|group| group.sm_ids.len() > group.given as usize)
-        {
-            text.push_str(
-                "a partition ran on more SMs than it was given, as it may under MPS with an \
-                 active-thread percentage and, on compute capability 9.x, beside modules that \
-                 launch kernels from kernels\n",
-            );
+        for (index, group) in self.groups.iter().enumerate() {
+            if let Some(added) = &group.added {
+                let _ = writeln!(text, "{} ran on {added}", mark(index));
+            }
         }
         text
     }

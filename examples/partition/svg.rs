@@ -1,6 +1,7 @@
 //! The partitions as a picture: a square for each SM, in the colour of its partition.
 
 use crate::show::Report;
+use crate::support::svg::{COLOURS, begin, text};
 use std::fmt::Write;
 
 const SQUARE: u32 = 26;
@@ -10,10 +11,6 @@ const MARGIN: u32 = 20;
 const HEAD: u32 = 56;
 const LEGEND_ROW: u32 = 22;
 
-/// Colours that people with colour-blindness tell apart (after Okabe and Ito); they repeat.
-const COLOURS: [&str; 7] = [
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442",
-];
 const UNUSED: &str = "#d9d9d9";
 
 pub(crate) fn draw(report: &Report) -> String {
@@ -26,11 +23,7 @@ pub(crate) fn draw(report: &Report) -> String {
         legend + (partitions + 1) * LEGEND_ROW + MARGIN,
     );
 
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
+    let mut svg = begin(width, height);
     let title = format!(
         "{}: {} SMs, CUDA {}",
         report.device, report.sms, report.driver
@@ -76,12 +69,4 @@ fn legend_line(svg: &mut String, y: u32, colour: &str, line: &str) {
         "<rect x=\"{MARGIN}\" y=\"{y}\" width=\"14\" height=\"14\" rx=\"3\" fill=\"{colour}\"/>"
     );
     text(svg, MARGIN + 24, y + 12, 13, line);
-}
-
-fn text(svg: &mut String, x: u32, y: u32, size: u32, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    let _ = writeln!(
-        svg,
-        "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\">{words}</text>"
-    );
 }

@@ -1,9 +1,12 @@
-//! On which driver an example runs: the GPU's, or the software driver's.
+//! What examples share: on which driver they run, the GPU's or the software driver's; and numbers and
+//! pictures.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
 #[path = "../../tests/common/sim.rs"]
 mod kernels;
+pub(crate) mod stats;
+pub(crate) mod svg;
 
 use cuda_safe::{Device, Error};
 use cuda_sim::Profile;

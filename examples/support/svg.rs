@@ -1,0 +1,38 @@
+//! What the pictures share.
+
+use std::fmt::Write;
+
+/// Colours that people with colour-blindness tell apart (after Okabe and Ito).
+pub(crate) const COLOURS: [&str; 7] = [
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442",
+];
+
+/// The beginning of a picture: white, of that size.
+pub(crate) fn begin(width: u32, height: u32) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    )
+}
+
+pub(crate) fn text(svg: &mut String, x: u32, y: u32, size: u32, words: &str) {
+    anchored(svg, x, y, size, "start", words);
+}
+
+/// Text whose place is its start, middle or end.
+pub(crate) fn anchored(svg: &mut String, x: u32, y: u32, size: u32, anchor: &str, words: &str) {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;");
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"{anchor}\">{words}</text>"
+    );
+}
+
+pub(crate) fn line(svg: &mut String, from: (u32, u32), to: (u32, u32), colour: &str, width: u32) {
+    let _ = writeln!(
+        svg,
+        "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"{colour}\" stroke-width=\"{width}\"/>",
+        from.0, from.1, to.0, to.1
+    );
+}
