@@ -21,6 +21,7 @@ mod no_driver;
 mod no_gpu;
 mod not_a_driver;
 mod old_driver;
+mod percentiles;
 mod result;
 mod rows;
 mod software;

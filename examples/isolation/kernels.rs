@@ -1,0 +1,41 @@
+//! The kernels: typed, and for the software driver.
+
+use cuda_safe::{Context, Module, Result, TypedKernel};
+use cuda_sim::kernel::register;
+
+pub(crate) struct Kernels {
+    /// `(data, out, steps)`
+    pub(crate) respond: TypedKernel<(&'static [f32], &'static mut [f32], u32)>,
+    /// `(out, cycles)`
+    pub(crate) compute: TypedKernel<(&'static mut [f32], u32)>,
+    /// `(data, words of 16 bytes a block)`
+    pub(crate) sweep: TypedKernel<(&'static mut [u32], u32)>,
+}
+
+impl Kernels {
+    pub(crate) fn load(context: &Context) -> Result<Self> {
+        let module = Module::from_ptx(context, include_str!("kernels.ptx"))?;
+        Ok(Self {
+            respond: module.kernel("respond")?.typed()?,
+            compute: module.kernel("compute")?.typed()?,
+            sweep: module.kernel("sweep")?.typed()?,
+        })
+    }
+}
+
+/// They touch the memory that they have, and compute nothing: there the time they take says nothing.
+pub(crate) fn register_kernels() {
+    register("respond", |launch| {
+        launch.read::<f32>(0, 1)?;
+        let threads = launch.blocks() * launch.block()[0] as usize;
+        launch.update::<f32>(1, threads, |_, x| x)
+    });
+    register("compute", |launch| {
+        let threads = launch.blocks() * launch.block()[0] as usize;
+        launch.update::<f32>(0, threads, |_, x| x)
+    });
+    register("sweep", |launch| {
+        let words = 4 * launch.blocks() * launch.value::<u32>(1)? as usize;
+        launch.update::<u32>(0, words, |_, x| x.wrapping_add(1))
+    });
+}

@@ -1,0 +1,67 @@
+//! What does a neighbour do to the latency of a short kernel, and what do green contexts change?
+//!
+//! A short kernel is launched and waited for again and again: alone; beside a neighbour that keeps the
+//! GPU's arithmetic busy; and beside one that keeps its memory busy. With a neighbour, once with a
+//! higher stream priority alone, and once with the GPU's multiprocessors (SMs) in two partitions.
+//! Rounds of all of these follow each other, so that what changes with time changes all alike.
+//!
+//! `cargo run --release --example isolation -- --help`
+
+mod ask;
+mod kernels;
+mod measure;
+mod neighbour;
+mod show;
+#[path = "../support/mod.rs"]
+mod support;
+mod svg;
+
+use ask::{Command, Options};
+use cuda_safe::Device;
+use show::Report;
+use std::process::ExitCode;
+
+type Error = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let done = ask::parse().and_then(|command| match command {
+        Command::Help => {
+            print!("{}", ask::USAGE);
+            Ok(())
+        }
+        Command::Measure(options) => isolation(&options),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("isolation: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn isolation(options: &Options) -> Result<(), Error> {
+    let line = support::choose(options.sim.as_deref())?;
+    if let Some(line) = &line {
+        kernels::register_kernels();
+        // JSON is to be all that is on the standard output.
+        eprintln!("{line}");
+    }
+    let device = Device::get(options.device)?;
+    let report = Report {
+        driver: cuda_safe::version()?.to_string(),
+        device: device.name()?,
+        simulated: line.is_some(),
+        measured: measure::run(&device, options, line.is_some())?,
+    };
+    if options.json {
+        println!("{}", report.json()?);
+    } else {
+        print!("{}", report.text());
+    }
+    if let Some(path) = &options.svg {
+        std::fs::write(path, svg::draw(&report))
+            .map_err(|error| format!("writing {}: {error}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The neighbours: work that never ends, given ahead in batches.
+
+use crate::kernels::Kernels;
+use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Result, Stream, attribute};
+use std::collections::VecDeque;
+
+const THREADS: u32 = 256;
+/// So many blocks of these threads fill an SM.
+const BLOCKS_PER_SM: u32 = 8;
+
+/// Compute: blocks of so many milliseconds, so many times more of them than fit.
+const BLOCK_MILLISECONDS: u32 = 5;
+const WAVES: u32 = 8;
+
+/// Bandwidth: what a block reads and writes, and launches in a batch.
+const CHUNK_BYTES: u32 = 1 << 20;
+const SWEEPS: u32 = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Compute,
+    Bandwidth,
+}
+
+/// How much the neighbours do.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    /// Blocks of one batch, or chunks of memory, for a device of so many SMs.
+    blocks: u32,
+    chunk_bytes: u32,
+    cycles: u32,
+    waves: u32,
+    sweeps: u32,
+}
+
+impl Load {
+    pub(crate) fn of(context: &Context, simulated: bool) -> Result<Self> {
+        let device = context.device();
+        let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)?;
+        if simulated {
+            return Ok(Self {
+                blocks: 8,
+                chunk_bytes: 1 << 10,
+                cycles: 1000,
+                waves: 1,
+                sweeps: 2,
+            });
+        }
+        let kilohertz = device.attribute(attribute::CLOCK_RATE)?;
+        Ok(Self {
+            blocks: sms * BLOCKS_PER_SM,
+            chunk_bytes: CHUNK_BYTES,
+            cycles: kilohertz.saturating_mul(BLOCK_MILLISECONDS),
+            waves: WAVES,
+            sweeps: SWEEPS,
+        })
+    }
+}
+
+/// Work on a stream. Two batches are always given, so that the device goes on while one is added.
+pub(crate) struct Neighbour<'a> {
+    kind: Kind,
+    kernels: &'a Kernels,
+    stream: Stream,
+    load: Load,
+    out: DeviceBuffer<f32>,
+    data: DeviceBuffer<u32>,
+    given: VecDeque<Event>,
+    idle: Vec<Event>,
+}
+
+impl<'a> Neighbour<'a> {
+    pub(crate) fn new(
+        kind: Kind,
+        kernels: &'a Kernels,
+        stream: &Stream,
+        load: Load,
+    ) -> Result<Self> {
+        let (threads, chunks) = match kind {
+            Kind::Compute => ((load.blocks * load.waves * THREADS) as usize, 0),
+            Kind::Bandwidth => (0, load.blocks as usize),
+        };
+        let context = stream.context();
+        Ok(Self {
+            kind,
+            kernels,
+            stream: stream.clone(),
+            load,
+            out: DeviceBuffer::zeroed(stream, threads)?,
+            data: DeviceBuffer::zeroed(stream, chunks * load.chunk_bytes as usize / 4)?,
+            given: VecDeque::new(),
+            idle: vec![context.event()?, context.event()?],
+        })
+    }
+
+    /// Gives what is missing to two batches; waits for nothing.
+    pub(crate) fn keep_going(&mut self) -> Result<()> {
+        while let Some(first) = self.given.front() {
+            if !first.is_done()? {
+                break;
+            }
+            self.idle.extend(self.given.pop_front());
+        }
+        while let Some(event) = self.idle.pop() {
+            self.give()?;
+            event.record(&self.stream)?;
+            self.given.push_back(event);
+        }
+        Ok(())
+    }
+
+    fn give(&mut self) -> Result<()> {
+        let load = self.load;
+        match self.kind {
+            Kind::Compute => {
+                let config = LaunchConfig::linear(load.blocks * load.waves, THREADS);
+                let arguments = (&mut self.out, load.cycles);
+                // SAFETY: it writes an element for each of its threads, and there are as many.
+                unsafe { self.kernels.compute.launch(&self.stream, config, arguments) }
+            }
+            Kind::Bandwidth => {
+                let config = LaunchConfig::linear(load.blocks, THREADS);
+                for _ in 0..load.sweeps {
+                    let arguments = (&mut self.data, load.chunk_bytes / 16);
+                    // SAFETY: each block has a chunk of these words of 16 bytes for itself.
+                    unsafe { self.kernels.sweep.launch(&self.stream, config, arguments) }?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for all that was given.
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.given.clear();
+        self.stream.synchronize()
+    }
+}
