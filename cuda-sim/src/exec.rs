@@ -359,7 +359,9 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         Work::WriteValue { at, bytes } => write_value(memory, at, &bytes),
         Work::WaitValue { at, size, .. } => match memory.word(at, size) {
             Some(_) => Ok(()),
-            None => Err(format!("a wait for a value at {at:#x}, which was freed")),
+            None => Err(format!(
+                "a wait for a value at {at:#x}, which is not allocated then"
+            )),
         },
         Work::Allocate(address) => {
             if let Some(allocation) = memory.starts_at(address) {

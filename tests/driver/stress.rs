@@ -5,15 +5,28 @@
 //! the threads get in each other's way does not.
 
 mod actions;
+mod boxes;
+mod buffers;
+mod code;
+mod contexts;
+mod events;
+mod graphs;
+mod green;
+mod host;
+mod items;
+mod shared;
+mod streams;
 mod worker;
 
 use crate::common::{self, child};
-use crate::kernels::Scale;
+use crate::kernels::{Scale, nothing};
 use crate::need;
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::{Context, ContextFlags, Device, Stream};
+use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, SmResource, SplitByCount};
+use cuda_safe::{
+    Context, ContextFlags, Device, MemoryPool, MemoryPoolOptions, Stream, TypedKernel,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 use worker::{Item, Worker};
 
@@ -24,40 +37,76 @@ const STEPS: usize = 400;
 
 /// What the threads share.
 struct Arena {
-    /// The primary context and one of its own, each with a kernel.
-    contexts: Vec<(Context, Scale)>,
+    /// The primary context and one of its own.
+    homes: Vec<Home>,
     greens: Vec<GreenContext>,
+    /// Instead of green contexts: who splits a device has all of it. And the SMs of a small
+    /// partition.
+    pool: Option<(GreenPool, u32)>,
     streams: Mutex<Vec<Stream>>,
     /// What a thread leaves for another, which may well drop it.
     mailbox: Mutex<Vec<Item>>,
+    /// Held to read by whoever captures, and to write by what would break captures.
+    captures: RwLock<()>,
     /// Host functions that were given to streams, and those that ran.
     given: AtomicU64,
     ran: Arc<AtomicU64>,
 }
 
+/// A context, and what is there for all work in it.
+struct Home {
+    context: Context,
+    scale: Scale,
+    nothing: TypedKernel<()>,
+    pool: MemoryPool,
+}
+
+impl Home {
+    fn new(context: Context) -> Self {
+        let pool = MemoryPool::new(&context, MemoryPoolOptions::default());
+        Self {
+            scale: Scale::new(&context),
+            nothing: nothing(&context),
+            pool: pool.expect("a memory pool"),
+            context,
+        }
+    }
+}
+
 impl Arena {
-    fn new() -> Self {
+    fn new(seed: u64) -> Self {
         let device = Device::get(0).expect("a device");
         let primary = Context::primary(&device).expect("a context");
         let own = Context::create(&device, ContextFlags::empty()).expect("a context");
-        let contexts = [primary, own].map(|context| {
-            let scale = Scale::new(&context);
-            (context, scale)
-        });
+        let has_pool = seed % 2 == 0 && common::offers(12, 5);
         Self {
-            contexts: contexts.into(),
-            greens: partitions(&device),
+            homes: [primary, own].map(Home::new).into(),
+            pool: has_pool.then(|| pool(&device)).flatten(),
+            greens: if has_pool {
+                Vec::new()
+            } else {
+                partitions(&device)
+            },
             streams: Mutex::default(),
             mailbox: Mutex::default(),
+            captures: RwLock::default(),
             given: AtomicU64::new(0),
             ran: Arc::default(),
         }
     }
 
-    fn scale(&self, context: &Context) -> &Scale {
-        let its = self.contexts.iter().find(|(its, _)| its == context);
-        &its.expect("there is no third").1
+    fn home(&self, context: &Context) -> &Home {
+        let its = self.homes.iter().find(|home| home.context == *context);
+        its.expect("there is no third")
     }
+}
+
+/// A pool of green contexts, if the driver has them.
+fn pool(device: &Device) -> Option<(GreenPool, u32)> {
+    let resource = SmResource::of_device(device).ok()?;
+    let unit = resource.granularity().expect("known").min;
+    let pool = GreenPool::new(device, GreenPoolOptions::default());
+    Some((pool.expect("nobody has the device"), unit))
 }
 
 /// Green contexts of the device, if the driver has them.
@@ -87,7 +136,7 @@ fn sixteen_threads_do_everything_at_random() {
         let seed = number("CUDA_STRESS_SEED").unwrap_or(1);
         let until =
             number("CUDA_STRESS_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));
-        let arena = Arena::new();
+        let arena = Arena::new(seed);
         let steps: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
@@ -97,7 +146,7 @@ fn sixteen_threads_do_everything_at_random() {
                         let more = |step| until.map_or(step < STEPS, |end| Instant::now() < end);
                         let mut step = 0;
                         while more(step) {
-                            let action = worker.choose(&actions::ALL);
+                            let action = worker.choose(actions::ALL);
                             if let Err(error) = (action.run)(&mut worker) {
                                 let name = action.name;
                                 panic!(
@@ -120,8 +169,8 @@ fn sixteen_threads_do_everything_at_random() {
 
 /// All work is done, and nothing is left.
 fn end(arena: Arena) {
-    for (context, _) in &arena.contexts {
-        context.synchronize().expect("all work is right");
+    for home in &arena.homes {
+        home.context.synchronize().expect("all work is right");
     }
     let (given, ran) = (arena.given.load(Ordering::SeqCst), arena.ran.clone());
     assert_eq!(ran.load(Ordering::SeqCst), given, "host functions");

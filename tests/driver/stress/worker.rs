@@ -2,7 +2,9 @@
 
 use super::Arena;
 use super::actions::Action;
-use cuda_safe::{DeviceBuffer, Event, Pending, Result, SharedBuffer, SharedReader, Stream};
+use super::graphs::Recorded;
+use cuda_safe::{DeviceBuffer, Event, ManagedBuffer, MappedBuffer, Pending};
+use cuda_safe::{Result, SharedBuffer, SharedReader, Stream};
 
 /// Something with what is known of it.
 pub(super) enum Item {
@@ -12,6 +14,9 @@ pub(super) enum Item {
     /// A copy under way, and what its memory will hold then.
     Pending(Pending<i32>, Vec<i32>),
     Event(Event),
+    Mapped(MappedBuffer<i32>, Vec<i32>),
+    Managed(ManagedBuffer<i32>, Vec<i32>),
+    Graph(Box<Recorded>),
 }
 
 /// A buffer, and what is in it.
@@ -60,7 +65,7 @@ impl<'a> Worker<'a> {
         let number = self.below(1 << 20);
         let streams = self.arena.streams.lock().expect("no thread panicked");
         match streams.len() {
-            0 => self.arena.contexts[0].0.stream(),
+            0 => self.arena.homes[0].context.stream(),
             len => Ok(streams[number % len].clone()),
         }
     }

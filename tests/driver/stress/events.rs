@@ -1,0 +1,70 @@
+//! Events.
+
+use super::worker::{Item, Worker};
+use cuda_safe::{Event, EventOptions, Result};
+
+pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
+    let which = worker.below(2);
+    let options = EventOptions {
+        timing: worker.below(2) == 0,
+        blocking_sync: worker.below(2) == 0,
+        ..EventOptions::default()
+    };
+    let event = worker.arena.homes[which].context.event_with(options)?;
+    worker.keep(Item::Event(event));
+    Ok(())
+}
+
+/// An event of this thread, which stays.
+fn event(worker: &mut Worker<'_>) -> Option<Event> {
+    let event = worker.take(|item| match item {
+        Item::Event(event) => Ok(event),
+        other => Err(other),
+    })?;
+    worker.keep(Item::Event(event.clone()));
+    Some(event)
+}
+
+pub(super) fn record(worker: &mut Worker<'_>) -> Result<()> {
+    let stream = worker.stream()?;
+    match event(worker) {
+        Some(event) if event.context() == stream.context() => event.record(&stream),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn wait(worker: &mut Worker<'_>) -> Result<()> {
+    let stream = worker.stream()?;
+    match event(worker) {
+        Some(event) => stream.wait(&event),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn ask(worker: &mut Worker<'_>) -> Result<()> {
+    let Some(event) = event(worker) else {
+        return Ok(());
+    };
+    if worker.below(2) == 0 {
+        event.is_done().map(|_| ())
+    } else {
+        event.synchronize()
+    }
+}
+
+/// The time between two points of a stream.
+pub(super) fn measure(worker: &mut Worker<'_>) -> Result<()> {
+    let stream = worker.stream()?;
+    let options = EventOptions {
+        timing: true,
+        ..EventOptions::default()
+    };
+    let start = stream.context().event_with(options)?;
+    let end = stream.context().event_with(options)?;
+    start.record(&stream)?;
+    end.record(&stream)?;
+    end.synchronize()?;
+    end.elapsed_since(&start)?;
+    worker.keep(Item::Event(start));
+    Ok(())
+}
