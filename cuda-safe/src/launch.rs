@@ -277,7 +277,10 @@ impl<P: Params> TypedKernel<P> {
     /// ```no_run
     /// use cuda_safe::{LaunchAttributes, LaunchConfig, TypedKernel};
     ///
-    /// # fn f(sum: TypedKernel<()>, stream: cuda_safe::Stream) -> cuda_safe::Result<()> {
+    /// # let context = cuda_safe::Context::primary(&cuda_safe::Device::get(0)?)?;
+    /// # let stream = context.stream()?;
+    /// # let module = cuda_safe::Module::from_ptx(&context, "")?;
+    /// # let sum: TypedKernel<()> = module.kernel("nothing")?.typed()?;
     /// // As many blocks as run at once, which wait for each other.
     /// let fit = sum.kernel().max_active_blocks(256, Default::default())?;
     /// let cooperative = LaunchAttributes {
@@ -286,8 +289,7 @@ impl<P: Params> TypedKernel<P> {
     /// };
     /// // SAFETY: the kernel touches nothing.
     /// unsafe { sum.launch_with(&stream, LaunchConfig::linear(fit, 256), &cooperative, ()) }?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuLaunchKernelEx")]
     #[inline]
@@ -314,7 +316,7 @@ impl<P: Params> TypedKernel<P> {
     ) -> Result<()> {
         // For both: the pointers are to values of the types of `P`, as many as the kernel has
         // parameters and of their sizes (checked when it was typed).
-        arguments.with_pointers(stream, |pointers| match attributes {
+        arguments.with_pointers(stream, params::sealed::Here, |pointers| match attributes {
             // SAFETY: the caller's promise, and as said above.
             None => unsafe { self.kernel.launch_raw(stream, config, pointers) },
             Some(attributes) => {

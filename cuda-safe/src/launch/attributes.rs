@@ -23,7 +23,10 @@ use std::mem::MaybeUninit;
 /// ```no_run
 /// use cuda_safe::{LaunchAttributes, LaunchConfig, TypedKernel};
 ///
-/// # fn f(reduce: TypedKernel<()>, stream: cuda_safe::Stream) -> cuda_safe::Result<()> {
+/// # let context = cuda_safe::Context::primary(&cuda_safe::Device::get(0)?)?;
+/// # let stream = context.stream()?;
+/// # let module = cuda_safe::Module::from_ptx(&context, "")?;
+/// # let reduce: TypedKernel<()> = module.kernel("nothing")?.typed()?;
 /// // Blocks in clusters of two; the kernel may begin while the one before it ends.
 /// let attributes = LaunchAttributes {
 ///     cluster: Some([2, 1, 1]),
@@ -33,8 +36,7 @@ use std::mem::MaybeUninit;
 /// let config = LaunchConfig::linear(128, 256);
 /// // SAFETY: it has no arguments, and waits (`griddepcontrol.wait`) before it touches anything.
 /// unsafe { reduce.launch_with(&stream, config, &attributes, ()) }?;
-/// # Ok(())
-/// # }
+/// # Ok::<_, cuda_safe::Error>(())
 /// ```
 ///
 /// # What is not here

@@ -23,7 +23,8 @@ pub trait Param: sealed::Sealed {
     type Bytes: Copy;
 }
 
-/// What can be given for a parameter of type `P` at a launch. Sealed, by [`Param`].
+/// What can be given for a parameter of type `P` at a launch. Sealed: what it gives to a kernel is
+/// trusted.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no argument for a kernel parameter of type `{P}`",
     label = "not an argument of type `{P}`"
@@ -31,7 +32,7 @@ pub trait Param: sealed::Sealed {
 pub trait Argument<P: Param> {
     /// The bytes of the argument, if it may be used on the stream.
     #[doc(hidden)]
-    fn bytes(self, index: usize, stream: &Stream) -> Result<P::Bytes>;
+    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<P::Bytes>;
 }
 
 /// The types of all parameters of a kernel: a tuple of up to 16 [`Param`]s. Sealed.
@@ -41,8 +42,7 @@ pub trait Params: sealed::Sealed {
     fn sizes() -> &'static [usize];
 }
 
-/// What can be given for the parameters `P` at a launch: a tuple of as many [`Argument`]s. Sealed,
-/// by [`Params`].
+/// What can be given for the parameters `P` at a launch: a tuple of as many [`Argument`]s. Sealed.
 #[diagnostic::on_unimplemented(
     message = "the arguments `{Self}` are not those of a kernel with parameters `{P}`",
     label = "not the arguments of `{P}`"
@@ -53,12 +53,17 @@ pub trait Arguments<P: Params> {
     fn with_pointers(
         self,
         stream: &Stream,
+        _: sealed::Here,
         launch: impl FnOnce(&mut [*mut c_void]) -> Result<()>,
     ) -> Result<()>;
 }
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
+
+    /// Nobody else can name it, and so write a method that takes it.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Here;
 }
 
 /// A plain value that has no type of its own in the list of [`Param`]: a `repr(C)` struct without
@@ -72,7 +77,7 @@ impl<T: NoUninit> Param for Value<T> {
 }
 impl<T: NoUninit> Argument<Self> for Value<T> {
     #[inline]
-    fn bytes(self, _: usize, _: &Stream) -> Result<T> {
+    fn bytes(self, _: usize, _: &Stream, _: sealed::Here) -> Result<T> {
         Ok(self.0)
     }
 }
@@ -85,7 +90,7 @@ macro_rules! by_value {
         }
         impl Argument<Self> for $ty {
             #[inline]
-            fn bytes(self, _: usize, _: &Stream) -> Result<Self> {
+            fn bytes(self, _: usize, _: &Stream, _: sealed::Here) -> Result<Self> {
                 Ok(self)
             }
         }
@@ -100,7 +105,7 @@ impl<T: 'static> Param for &[T] {
 }
 impl<'a, T: 'static, S: Into<DeviceSlice<'a, T>>> Argument<&[T]> for S {
     #[inline]
-    fn bytes(self, index: usize, stream: &Stream) -> Result<CUdeviceptr> {
+    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<CUdeviceptr> {
         let slice = self.into();
         slice.check_stream(|| argument(index), stream)?;
         Ok(slice.as_raw())
@@ -113,7 +118,7 @@ impl<T: 'static> Param for &mut [T] {
 }
 impl<'a, T: 'static, S: Into<DeviceSliceMut<'a, T>>> Argument<&mut [T]> for S {
     #[inline]
-    fn bytes(self, index: usize, stream: &Stream) -> Result<CUdeviceptr> {
+    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<CUdeviceptr> {
         let slice = self.into();
         slice.as_slice().check_stream(|| argument(index), stream)?;
         Ok(slice.as_raw())
@@ -138,9 +143,10 @@ macro_rules! tuples {
             fn with_pointers(
                 self,
                 stream: &Stream,
+                here: sealed::Here,
                 launch: impl FnOnce(&mut [*mut c_void]) -> Result<()>,
             ) -> Result<()> {
-                $(let $value = self.$index.bytes($index, stream)?;)*
+                $(let $value = self.$index.bytes($index, stream, here)?;)*
                 launch(&mut [$((&raw const $value).cast_mut().cast()),*])
             }
         }
