@@ -1,6 +1,9 @@
-//! Binds the cuda.h of this machine for `tests/abi.rs`, with the feature `header-check`; without
-//! it, does nothing. The build never asks for a GPU or a driver: where it builds is not where it
-//! runs.
+//! Collects the examples of the documentation for `tests/documentation`; and, with the feature
+//! `header-check`, binds the cuda.h of this machine for `tests/abi.rs`. The build never asks for a
+//! GPU or a driver: where it builds is not where it runs.
+
+#[path = "tests/documentation/extract.rs"]
+mod examples;
 
 // Included by path, so that this check and the generator cannot read a header in two ways.
 #[cfg(feature = "header-check")]
@@ -11,12 +14,14 @@ mod api;
 mod clang;
 
 #[cfg(not(feature = "header-check"))]
-fn main() {
+fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
+    examples::write()
 }
 
 #[cfg(feature = "header-check")]
 fn main() -> anyhow::Result<()> {
+    examples::write()?;
     header::write()
 }
 

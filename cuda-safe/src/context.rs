@@ -205,14 +205,18 @@ impl Context {
         }
     }
 
-    /// The device that the context is on.
+    /// The device that the context is on (`cuCtxGetDevice`, asked once).
+    ///
+    /// Since CUDA 2.0.
     #[doc(alias = "cuCtxGetDevice")]
     pub fn device(&self) -> Device {
         self.inner.device
     }
 
     /// `cuCtxGetId(context, &id)`: a number that no other context of this process has or will
-    /// have; none on drivers before CUDA 12.0.
+    /// have; none on drivers before it.
+    ///
+    /// Since CUDA 12.0.
     #[doc(alias = "cuCtxGetId")]
     pub fn id(&self) -> Option<u64> {
         self.inner.id

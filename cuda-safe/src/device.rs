@@ -1,4 +1,15 @@
-//! Devices: which there are, and what they can do.
+//! Devices: which there are, and what they can do, alone and with each other.
+//!
+//! ```no_run
+//! use cuda_safe::Device;
+//!
+//! for device in Device::all()? {
+//!     for peer in Device::all()? {
+//!         println!("{device:?} {peer:?} {}", device.can_access_peer(&peer)?);
+//!     }
+//! }
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
 
 pub mod attribute;
 mod peer;

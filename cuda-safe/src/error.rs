@@ -10,6 +10,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why something did not happen.
 ///
 /// The texts need no driver. Small, `Send`, `Sync` and `'static`: it goes through any error type.
+///
+/// Whatever calls the driver may fail with [`Load`](Self::Load), [`Missing`](Self::Missing),
+/// [`Forked`](Self::Forked), and with the fatal codes of earlier work. Under "Errors" the functions
+/// of this crate name what comes in addition.
+///
+/// ```no_run
+/// use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// match DeviceBuffer::<u8>::zeroed(&stream, 1 << 45) {
+///     Ok(buffer) => println!("{} bytes", buffer.len()),
+///     Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
+///         println!("less will do");
+///     }
+///     Err(Error::Missing(function)) => println!("a newer driver would do: {function}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<_, Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {

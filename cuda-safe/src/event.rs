@@ -21,6 +21,24 @@ use std::time::Duration;
 ///
 /// Clones share the event; it holds its context. Destroying waits for nothing, and streams that
 /// wait for it go on waiting.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, EventOptions};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let (first, second) = (context.stream()?, context.stream()?);
+/// let options = EventOptions { timing: true, ..Default::default() };
+/// let (start, end) = (context.event_with(options)?, context.event_with(options)?);
+/// let mut buffer = DeviceBuffer::<u8>::uninit(&first, 1 << 20)?;
+/// start.record(&first)?;
+/// buffer.fill(1)?;
+/// end.record(&first)?;
+/// // What the second stream is given from now on comes after the fill. Nobody waits here.
+/// second.wait(&end)?;
+/// end.synchronize()?;
+/// println!("the fill took {:?}", end.elapsed_since(&start)?);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Event {
     inner: Arc<Inner>,

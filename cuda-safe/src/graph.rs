@@ -29,6 +29,20 @@ pub struct Graph {
 /// `CUgraphExec`: a graph that streams run, of [`Graph::instantiate`].
 ///
 /// Destroying it waits for *all* running work of the context. Not `Sync`, as for [`Graph`].
+///
+/// ```no_run
+/// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 1000)?;
+/// let graph = stream.capture(CaptureMode::ThreadLocal, |_| buffer.fill(7))?.instantiate()?;
+/// for _ in 0..10 {
+///     // SAFETY: the buffer is alive until the work is done, and used on this stream only.
+///     unsafe { graph.launch(&stream) }?;
+/// }
+/// stream.synchronize()?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 pub struct ExecutableGraph {
     raw: CUgraphExec,
     home: Home,

@@ -21,6 +21,24 @@
 //! context goes). Make few, and keep them: a [`GreenPool`] does.
 //!
 //! Since CUDA 12.4.
+//!
+//! ```no_run
+//! use cuda_safe::Device;
+//! use cuda_safe::green::{Partitioning, SmResource, Wish};
+//!
+//! // On any driver that has green contexts: at least 16 SMs for what is urgent, and the rest.
+//! let device = Device::get(0)?;
+//! let partitions = SmResource::of_device(&device)?.partition(&Partitioning {
+//!     wishes: vec![Wish::Sms(16), Wish::Rest],
+//!     label: "the server".to_owned(),
+//!     ..Default::default()
+//! })?;
+//! for part in partitions.parts {
+//!     let partition = part.create()?;
+//!     println!("{} SMs: {:?}", partition.sm_count(), partition.stream()?);
+//! }
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
 
 mod claim;
 mod context;

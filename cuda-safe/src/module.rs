@@ -38,6 +38,18 @@ use std::sync::Arc;
 ///
 /// Clones share it; kernels hold it. Loading and unloading wait for *all* running work of the
 /// context. [`Library`] is the newer way, which loads into every context that uses it.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, Module};
+///
+/// # let ptx = "";
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let module = Module::from_ptx(&context, ptx)?;
+/// for name in module.kernel_names()? {
+///     println!("{name}: {:?}", module.kernel(&name)?.parameters()?);
+/// }
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Module {
     inner: Arc<Inner>,
@@ -86,7 +98,8 @@ impl Module {
         Self::from_ptx_with(context, ptx, &JitOptions::default())
     }
 
-    /// As [`from_ptx`](Self::from_ptx), with options for the compiler.
+    /// `cuModuleLoadDataEx(&module, text, count, options, values)`: as [`from_ptx`](Self::from_ptx), with
+    /// options for the compiler.
     ///
     /// # Errors
     /// As for [`from_ptx`](Self::from_ptx); [`Invalid::JitOption`];
@@ -121,7 +134,8 @@ impl Module {
         unsafe { Self::from_image_with(context, image, &JitOptions::default()) }
     }
 
-    /// As [`from_image`](Self::from_image), with options for the PTX in a fatbin, and for which of
+    /// `cuModuleLoadDataEx(&module, image, count, options, values)`: as
+    /// [`from_image`](Self::from_image), with options for the PTX in a fatbin, and for which of
     /// its images is taken.
     ///
     /// # Errors

@@ -60,11 +60,13 @@ impl Context {
         })
     }
 
-    /// Runs `f` with the context current on this thread, and restores what was current before, a
-    /// panic in `f` included.
+    /// `cuCtxPushCurrent` and `cuCtxPopCurrent`, if another is current: runs `f` with the context
+    /// current on this thread, and restores what was current before, a panic in `f` included.
     ///
     /// # Errors
     /// As for [`make_current`](Self::make_current); then `f` is not called.
+    ///
+    /// Since CUDA 4.0.
     ///
     /// ```no_run
     /// # use cuda_safe::{Context, Device};

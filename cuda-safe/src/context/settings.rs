@@ -123,6 +123,16 @@ impl Context {
     /// it is too late, or too much.
     ///
     /// Since CUDA 3.1.
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, Limit};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// // Kernels print more than usual.
+    /// context.set_limit(Limit::PrintfFifoSize, 16 << 20)?;
+    /// assert!(context.limit(Limit::PrintfFifoSize)? >= 16 << 20);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
     #[doc(alias = "cuCtxSetLimit")]
     pub fn set_limit(&self, limit: Limit, value: usize) -> Result<()> {
         let _current = self.enter()?;

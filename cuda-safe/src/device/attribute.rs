@@ -1,5 +1,18 @@
 //! What a device can be asked, each with its type.
 //!
+//! ```no_run
+//! use cuda_safe::{Device, attribute};
+//!
+//! let device = Device::get(0)?;
+//! if device.attribute(attribute::COOPERATIVE_LAUNCH)? {
+//!     println!("kernels can wait for all of their blocks");
+//! }
+//! for (name, value) in attribute::all(&device)? {
+//!     println!("{name}: {value}");
+//! }
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
+//!
 //! `cargo xtask regen-bindings` writes the rows from the headers' `CUdevice_attribute`.
 
 use crate::driver;

@@ -47,20 +47,32 @@ impl PeerAttribute {
 /// `CUatomicOperation`: a kind of atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum AtomicOperation {
+    /// Of integers: adds.
     IntegerAdd = 0,
+    /// Of integers: the smaller one.
     IntegerMin = 1,
+    /// Of integers: the larger one.
     IntegerMax = 2,
+    /// Of integers: adds 1, and wraps at a limit.
     IntegerIncrement = 3,
+    /// Of integers: takes 1 away, and wraps at a limit.
     IntegerDecrement = 4,
+    /// Of bits: both.
     And = 5,
+    /// Of bits: any.
     Or = 6,
+    /// Of bits: one of the two.
     Xor = 7,
+    /// Puts a new value in the place of the old one.
     Exchange = 8,
+    /// As the exchange, if the old value is as expected.
     CompareAndSwap = 9,
+    /// Of floating-point numbers: adds.
     FloatAdd = 10,
+    /// Of floating-point numbers: the smaller one.
     FloatMin = 11,
+    /// Of floating-point numbers: the larger one.
     FloatMax = 12,
 }
 

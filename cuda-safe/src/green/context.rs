@@ -23,6 +23,24 @@ use std::thread::ThreadId;
 ///
 /// Clones share it; its streams hold it, and it holds its groups and the device's primary context.
 /// Destroying it waits for *all* running work.
+///
+/// ```no_run
+/// use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+/// use cuda_safe::{Device, DeviceBuffer};
+///
+/// let split = SmResource::of_device(&Device::get(0)?)?.split_by_count(SplitByCount {
+///     min: 16,
+///     max_groups: Some(1),
+///     label: "decoding".to_owned(),
+///     ..Default::default()
+/// })?;
+/// let partition = GreenContext::new(split.groups)?;
+/// let stream = partition.stream()?;
+/// // Memory and kernels are those of the device's primary context.
+/// let buffer = DeviceBuffer::<f32>::zeroed(&stream, 1000)?;
+/// assert_eq!(stream.context(), partition.context());
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct GreenContext {
     inner: Arc<Inner>,
@@ -170,6 +188,8 @@ impl GreenContext {
     }
 
     /// How many SMs the partition has, as the driver counts (`cuGreenCtxGetDevResource`).
+    ///
+    /// Since CUDA 12.4.
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn sm_count(&self) -> u32 {
         self.inner.sm_count
@@ -260,11 +280,13 @@ impl GreenContext {
     /// ```no_run
     /// use cuda_safe::LaunchConfig;
     ///
-    /// # fn f(green: cuda_safe::green::GreenContext, kernel: cuda_safe::Kernel) -> cuda_safe::Result<()> {
+    /// # use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+    /// # let resource = SmResource::of_device(&cuda_safe::Device::get(0)?)?;
+    /// # let green = GreenContext::new(resource.split_by_count(SplitByCount::default())?.groups)?;
+    /// # let kernel = cuda_safe::Module::from_ptx(green.context(), "")?.kernel("nothing")?;
     /// let blocks = green.max_cluster_size(&kernel, LaunchConfig::linear(16, 128))?;
     /// println!("clusters of {blocks} blocks at most");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     pub fn max_cluster_size(&self, kernel: &Kernel, config: LaunchConfig) -> Result<u32> {
         kernel.max_cluster_size_on(&self.stream()?, config, &LaunchAttributes::default())

@@ -45,8 +45,8 @@ impl GreenContext {
         Ok(view)
     }
 
-    /// Makes the green context current on this thread until the guard is dropped
-    /// ([`Context::make_current`] of its view): foreign code that works in the current context then
+    /// `cuCtxFromGreenCtx`, and [`Context::make_current`] of that: makes the green context current on
+    /// this thread until the guard is dropped: foreign code that works in the current context then
     /// works on its SMs. Streams need none of this.
     ///
     /// # Errors
@@ -93,11 +93,13 @@ impl GreenContext {
         done
     }
 
-    /// Runs `f` with the green context current on this thread, and restores what was current before,
-    /// a panic in `f` included.
+    /// `cuCtxFromGreenCtx`, and [`Context::with_current`] of that: runs `f` with the green context
+    /// current on this thread, and restores what was current before, a panic in `f` included.
     ///
     /// # Errors
     /// As for [`make_current`](Self::make_current); then `f` is not called.
+    ///
+    /// Since CUDA 12.4.
     #[doc(alias = "cuCtxFromGreenCtx")]
     pub fn with_current<R>(&self, f: impl FnOnce(&CurrentGreenContext) -> R) -> Result<R> {
         let current = self.make_current()?;

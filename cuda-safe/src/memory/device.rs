@@ -247,6 +247,8 @@ impl<T> DeviceBuffer<T> {
     /// With the buffer given back, as it was: a stream of another context;
     /// [`Invalid::ForeignMemory`], as those who keep it think of the stream that they gave;
     /// [`Invalid::StreamIsCaptured`]; those of the driver.
+    ///
+    /// Since CUDA 3.2.
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn rebind(mut self, stream: &Stream) -> Result<Self, Rejected<Self>> {
         if self.stream() == stream {

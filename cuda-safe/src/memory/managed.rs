@@ -75,11 +75,13 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         Ok(buffer)
     }
 
-    /// Managed memory with a copy of `slice`, which the host writes: nothing is given to the
+    /// `cuMemAllocManaged(&address, bytes, flags)`, with a copy of `slice`, which the host writes: nothing is given to the
     /// stream.
     ///
     /// # Errors
     /// As for [`zeroed`](Self::zeroed).
+    ///
+    /// Since CUDA 6.0.
     #[doc(alias = "cuMemAllocManaged")]
     pub fn from_slice(stream: &Stream, slice: &[T]) -> Result<Self> {
         let buffer = Self::allocate(stream, slice.len())?;
@@ -183,10 +185,13 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         }
     }
 
-    /// The elements, for the host: waits for the stream.
+    /// The elements, for the host: waits for the stream (and `cuStreamAttachMemAsync`, where the
+    /// device then has to keep away).
     ///
     /// # Errors
     /// Those of the work given to the stream.
+    ///
+    /// Since CUDA 6.0.
     #[doc(alias = "cuStreamAttachMemAsync")]
     pub fn host(&mut self) -> Result<&mut [T]> {
         release::drain();
@@ -212,10 +217,13 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
 }
 
 impl<T> ManagedBuffer<T> {
-    /// All of it as device memory, to read.
+    /// All of it as device memory, to read (with `cuStreamAttachMemAsync`, where the host had it
+    /// alone).
     ///
     /// # Errors
     /// Those of attaching it to the stream, where that has to be; elsewhere none.
+    ///
+    /// Since CUDA 6.0.
     #[doc(alias = "cuStreamAttachMemAsync")]
     pub fn device(&self) -> Result<DeviceSlice<'_, T>> {
         self.give_to_stream()?;

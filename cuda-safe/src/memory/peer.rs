@@ -32,6 +32,8 @@ impl<T> SharedBuffer<T> {
     ///
     /// # Errors
     /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of the driver.
+    ///
+    /// Since CUDA 3.2.
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn on_peer(&self, stream: &Stream) -> Result<PeerReader<T>> {
         self.reader(stream).map(PeerReader)

@@ -15,6 +15,19 @@ use std::mem::ManuallyDrop;
 /// [`wait`](Self::wait) gives the memory back. Dropping it waits as well; forgetting it leaks the
 /// memory, and nothing else. Should the wait fail, nobody knows whether the device is done with the
 /// memory: it is *stranded*, that is, leaked with its stream and context, and reported.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let buffer = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3])?;
+/// let pending = buffer.copy_to_pinned(PinnedBuffer::zeroed(&context, 3)?)?;
+/// // ... other work of the host, and then:
+/// let host = pending.wait()?;
+/// assert_eq!(*host, [1, 2, 3]);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 #[must_use = "dropping it waits for the copy"]
 pub struct Pending<T> {
     buffer: ManuallyDrop<PinnedBuffer<T>>,

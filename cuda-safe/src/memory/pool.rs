@@ -1,4 +1,5 @@
-//! Memory pools: what stream-ordered memory comes from.
+//! Memory pools: what stream-ordered memory comes from. [`MemoryPool`] has the tour, and
+//! [`attribute`] what pools are asked and told.
 
 mod access;
 pub mod attribute;

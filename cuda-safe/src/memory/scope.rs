@@ -50,6 +50,8 @@ impl Stream {
     /// assert_eq!(*back, *host);
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    ///
+    /// Since CUDA 2.0.
     #[doc(alias = "cuStreamSynchronize")]
     pub fn copy_scope<'env, R>(
         &'env self,

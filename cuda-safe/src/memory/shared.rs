@@ -109,6 +109,8 @@ impl<T> SharedBuffer<T> {
     ///
     /// # Errors
     /// A stream of another context; [`Invalid::StreamIsCaptured`]; those of the driver.
+    ///
+    /// Since CUDA 3.2.
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn on(&self, stream: &Stream) -> Result<SharedReader<T>> {
         same_context("the stream", stream.context(), self.stream().context())?;

@@ -12,6 +12,20 @@ use std::sync::Arc;
 /// `CUfunction`: a kernel in one context.
 ///
 /// It holds its module or library. Clones share it. [`typed`](Self::typed) makes it callable.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, LaunchConfig, Module};
+///
+/// # let ptx = "";
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let nothing = Module::from_ptx(&context, ptx)?.kernel("nothing")?;
+/// // The types are compared with the kernel's own list once, here.
+/// let nothing = nothing.typed::<()>()?;
+/// // SAFETY: the kernel touches nothing.
+/// unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 32), ()) }?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Kernel {
     inner: Arc<Inner>,

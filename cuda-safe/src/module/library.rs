@@ -20,6 +20,18 @@ use std::sync::Arc;
 /// Clones share it; kernels hold it. Unloading waits for *all* running work.
 ///
 /// Since CUDA 12.0; [`Module`](super::Module) is there on every driver.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, Library};
+///
+/// # let ptx = "";
+/// let library = Library::from_ptx(ptx)?;
+/// for device in Device::all()? {
+///     let kernel = library.kernel(&Context::primary(&device)?, "gemm")?;
+///     println!("{} is loaded in {:?}", kernel.name(), kernel.context());
+/// }
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Library {
     inner: Arc<Inner>,
@@ -61,7 +73,7 @@ impl Library {
         Self::from_ptx_with(ptx, &JitOptions::default())
     }
 
-    /// As [`from_ptx`](Self::from_ptx), with options for the compiler. (Its
+    /// `cuLibraryLoadData(&library, text, options, …)`: as [`from_ptx`](Self::from_ptx), with options for the compiler. (Its
     /// [log](JitOptions::info_log) is not kept: it is written when a context needs the code.)
     ///
     /// # Errors
@@ -97,7 +109,7 @@ impl Library {
         unsafe { Self::from_image_with(image, &JitOptions::default()) }
     }
 
-    /// As [`from_image`](Self::from_image), with options for the PTX in a fatbin, and for which of
+    /// `cuLibraryLoadData(&library, image, options, …)`: as [`from_image`](Self::from_image), with options for the PTX in a fatbin, and for which of
     /// its images is taken.
     ///
     /// # Errors

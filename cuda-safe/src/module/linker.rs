@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// ```no_run
 /// use cuda_safe::{Context, Device, Linker, Module};
 ///
-/// # let (kernels, functions) = ("", "");
+/// # let (kernels, functions) = ("", ".version 6.0\n.target sm_52\n.address_size 64\n");
 /// let context = Context::primary(&Device::get(0)?)?;
 /// let mut linker = Linker::new(&context)?;
 /// linker.add_ptx("kernels", kernels)?;

@@ -90,11 +90,11 @@ impl Kernel {
     /// ```no_run
     /// use cuda_safe::LaunchConfig;
     ///
-    /// # fn f(kernel: cuda_safe::Kernel) -> cuda_safe::Result<()> {
+    /// # let context = cuda_safe::Context::primary(&cuda_safe::Device::get(0)?)?;
+    /// # let kernel = cuda_safe::Module::from_ptx(&context, "")?.kernel("nothing")?;
     /// let block = kernel.suggested_block(Default::default())?.threads;
     /// let config = LaunchConfig::for_elements(1 << 20, block)?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuOccupancyMaxPotentialBlockSize")]
     #[doc(alias = "cuOccupancyMaxPotentialBlockSizeWithFlags")]

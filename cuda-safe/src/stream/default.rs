@@ -44,6 +44,8 @@ impl CurrentContext {
     /// The legacy default stream of the context (`CU_STREAM_LEGACY`): what the driver takes for
     /// stream 0. It and the context's *blocking* streams
     /// ([`StreamOptions::blocking`](crate::StreamOptions::blocking)) wait for each other.
+    ///
+    /// Since CUDA 7.0.
     #[doc(alias = "CU_STREAM_LEGACY")]
     pub fn legacy_stream(&self) -> DefaultStream<'_> {
         DefaultStream {
@@ -53,6 +55,8 @@ impl CurrentContext {
     }
 
     /// This thread's own default stream of the context (`CU_STREAM_PER_THREAD`): a blocking stream.
+    ///
+    /// Since CUDA 7.0.
     #[doc(alias = "CU_STREAM_PER_THREAD")]
     pub fn per_thread_stream(&self) -> DefaultStream<'_> {
         DefaultStream {

@@ -17,25 +17,33 @@ use cuda_sys::{
 /// maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the fields say it")]
 pub enum MemoryOperation {
     /// Writes 4 bytes.
     Write32 {
+        /// Where.
         address: CUdeviceptr,
+        /// What is written, or compared with.
         value: u32,
+        /// Whether it comes behind a fence.
         order: WriteOrder,
     },
     /// Writes 8 bytes. On devices with
     /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     Write64 {
+        /// Where.
         address: CUdeviceptr,
+        /// What is written, or compared with.
         value: u64,
+        /// Whether it comes behind a fence.
         order: WriteOrder,
     },
     /// Lets the work behind it wait until 4 bytes are as they should.
     Wait32 {
+        /// Where.
         address: CUdeviceptr,
+        /// What is written, or compared with.
         value: u32,
+        /// How the word is to compare with the value.
         condition: WaitCondition,
         /// Then makes what others wrote before, through PCIe, visible to the work behind it. On
         /// devices with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
@@ -43,9 +51,13 @@ pub enum MemoryOperation {
     },
     /// Lets the work behind it wait until 8 bytes are as they should: as the two others say.
     Wait64 {
+        /// Where.
         address: CUdeviceptr,
+        /// What is written, or compared with.
         value: u64,
+        /// How the word is to compare with the value.
         condition: WaitCondition,
+        /// As for 4 bytes.
         flush: bool,
     },
     /// As `flush` of a wait, by itself.

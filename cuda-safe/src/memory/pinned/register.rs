@@ -66,7 +66,7 @@ impl<T: Copy> PinnedBuffer<T> {
         Self::register_with(context, vector, RegisterOptions::default())
     }
 
-    /// [`register`](Self::register) with options.
+    /// `cuMemHostRegister(start, bytes, flags)`: as [`register`](Self::register), with options.
     ///
     /// # Errors
     /// With the vector given back: `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if a part of it is

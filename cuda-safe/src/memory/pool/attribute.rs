@@ -1,4 +1,16 @@
 //! What a memory pool can be asked, and what it can be told.
+//!
+//! ```no_run
+//! use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, RESERVED_CURRENT, USED_HIGH};
+//! use cuda_safe::{Context, Device, MemoryPool};
+//!
+//! let context = Context::primary(&Device::get(0)?)?;
+//! let pool = MemoryPool::default_of(&context)?;
+//! pool.set_attribute(RELEASE_THRESHOLD, 1 << 30)?;
+//! println!("{} bytes, for {} at most", pool.attribute(RESERVED_CURRENT)?, pool.attribute(USED_HIGH)?);
+//! pool.reset_high(USED_HIGH)?;
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
 
 use crate::driver;
 use crate::error::Error;

@@ -1,0 +1,76 @@
+//! Finds the examples in the documentation, and writes them as a table of functions. A part of
+//! build.rs.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+/// Where examples are.
+const SOURCES: [&str; 2] = ["README.md", "cuda-safe/src"];
+
+/// Writes `$OUT_DIR/examples.rs`: an expression, a list of names and closures.
+pub(super) fn write() -> io::Result<()> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?);
+    let out = PathBuf::from(env::var("OUT_DIR").map_err(io::Error::other)?);
+    let mut files = Vec::new();
+    for source in SOURCES {
+        println!("cargo::rerun-if-changed={source}");
+        list(&root.join(source), &mut files)?;
+    }
+    files.sort();
+    let mut table = String::from("&[\n");
+    for file in files {
+        let name = file.strip_prefix(&root).unwrap_or(&file).display();
+        for (line, code) in examples(&fs::read_to_string(&file)?) {
+            // An example is the body of a function, or has a `main`, or a future to wait for.
+            let end = match code.as_str() {
+                code if code.contains("fn main()") => "main()",
+                code if code.contains("async fn compute()") => "crate::block_on(compute())",
+                _ => "",
+            };
+            // What it has no text for is what the documentation does not show.
+            let code = code.replace("\"\"", "crate::KERNELS");
+            let _ = writeln!(table, "(\"{name}:{line}\", || {{\n{code}{end}\n}}),");
+        }
+    }
+    table.push(']');
+    fs::write(out.join("examples.rs"), table)
+}
+
+fn list(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    if path.is_file() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        list(&entry?.path(), files)?;
+    }
+    Ok(())
+}
+
+/// The examples of a file that would run on a GPU, each with its line.
+fn examples(text: &str) -> Vec<(usize, String)> {
+    let mut examples = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        let line = line
+            .strip_prefix("///")
+            .or(line.strip_prefix("//!"))
+            .unwrap_or(line);
+        let line = line.strip_prefix(' ').unwrap_or(line);
+        match &mut open {
+            Some(_) if line.starts_with("```") => examples.extend(open.take()),
+            Some((_, code)) => {
+                // Lines that the documentation hides begin with `# `.
+                let line = line.strip_prefix("# ").unwrap_or(line);
+                let _ = writeln!(code, "{line}");
+            }
+            None if line.starts_with("```") && line.contains("no_run") => {
+                open = Some((number, String::new()));
+            }
+            None => {}
+        }
+    }
+    examples
+}
