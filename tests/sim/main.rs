@@ -24,6 +24,7 @@ mod modules;
 mod planted;
 mod releases;
 mod streams;
+mod waits;
 
 use cuda_safe::Context;
 use cuda_sim::Profile;

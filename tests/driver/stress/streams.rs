@@ -31,7 +31,9 @@ pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
     };
     let mut streams = arena.streams.lock().expect("no thread panicked");
     streams.push(stream);
-    Ok(())
+    let has_many = streams.len() > 64;
+    drop(streams);
+    if has_many { end(worker) } else { Ok(()) }
 }
 
 pub(super) fn end(worker: &mut Worker<'_>) -> Result<()> {
@@ -73,11 +75,14 @@ pub(super) fn drop_in_host_function(worker: &mut Worker<'_>) -> Result<()> {
 
 pub(super) fn set(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
+    if stream.green_context().is_some() {
+        return Ok(());
+    }
     match worker.below(4) {
         0 => stream.set_synchronization_policy(SynchronizationPolicy::Yield),
         1 => stream.set_priority(worker.below(3) as i32 - 2),
         2 => {
-            let other = worker.stream_beside(&stream)?;
+            let other = stream.context().stream()?;
             stream.copy_attributes_from(&other)
         }
         _ => stream

@@ -87,19 +87,20 @@ impl<'a> Worker<'a> {
         (start..).take(len).collect()
     }
 
-    /// Takes an item that `is_right` out of those of this thread.
+    /// Takes an item that `is_right` out of those of this thread, if there is one.
     pub(super) fn take<T>(&mut self, is_right: impl Fn(Item) -> Result<T, Item>) -> Option<T> {
-        if self.items.is_empty() {
+        let count = self.items.len();
+        if count == 0 {
             return None;
         }
-        let at = self.below(self.items.len());
-        match is_right(self.items.swap_remove(at)) {
-            Ok(found) => Some(found),
-            Err(other) => {
-                self.items.push(other);
-                None
+        let start = self.below(count);
+        for at in (0..count).map(|step| (start + step) % count) {
+            match is_right(self.items.remove(at)) {
+                Ok(found) => return Some(found),
+                Err(other) => self.items.insert(at, other),
             }
         }
+        None
     }
 
     pub(super) fn take_buffer(&mut self) -> Option<Known> {
