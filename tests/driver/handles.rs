@@ -5,8 +5,8 @@ use crate::kernels::vector;
 use crate::need;
 use cuda_safe::sys::{cuEventDestroy_v2, cuModuleUnload, cuStreamDestroy_v2};
 use cuda_safe::{
-    Context, ContextFlags, DeviceBuffer, Event, Library, MappedBuffer, MemoryLocation, MemoryPool,
-    Module, PinnedBuffer, Stream, attribute,
+    Context, ContextFlags, CopyBatch, DeviceBuffer, Event, Library, ManagedBuffer, MappedBuffer,
+    MemoryLocation, MemoryPool, Module, PinnedBuffer, PitchedBuffer, Stream, attribute,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -201,5 +201,46 @@ fn objects_print_what_they_are() {
     }
     if let Ok(library) = Library::from_ptx(crate::kernels::VECTOR) {
         assert!(format!("{library:?}").contains("Library"));
+    }
+}
+
+#[test]
+fn memory_and_work_under_way_print_what_they_are() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8; 64]).expect("memory");
+    let host = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+    let pending = buffer.copy_to_pinned(host).expect("a copy");
+    let done = stream.done().expect("a future");
+    let plane = PitchedBuffer::<u8>::zeroed(&stream, 4, 4).expect("memory");
+    let shared = DeviceBuffer::from_slice(&stream, &[1u8; 64])
+        .and_then(|buffer| Ok(buffer.share()?))
+        .expect("shared memory");
+    let peer = shared.on_peer(&stream).expect("a reader");
+    assert_eq!(
+        (shared.len(), shared.is_empty(), peer.is_empty()),
+        (64, false, false)
+    );
+    let mut texts = vec![
+        (format!("{pending:?}"), "Pending"),
+        (format!("{done:?}"), "Done"),
+        (format!("{plane:?}"), "PitchedBuffer"),
+        (format!("{shared:?}"), "SharedBuffer"),
+        (format!("{peer:?}"), "PeerReader"),
+        (format!("{:?}", CopyBatch::new(&stream)), "CopyBatch"),
+        (format!("{:?}", buffer.as_slice()), "DeviceSlice"),
+        (format!("{:?}", buffer.as_mut_slice()), "DeviceSliceMut"),
+    ];
+    stream
+        .copy_scope(|scope| texts.push((format!("{scope:?}"), "CopyScope")))
+        .expect("a wait");
+    context
+        .with_current(|current| texts.push((format!("{:?}", current.legacy_stream()), "Default")))
+        .expect("current");
+    if let Ok(managed) = ManagedBuffer::<u8>::zeroed(&stream, 4) {
+        texts.push((format!("{managed:?}"), "ManagedBuffer"));
+    }
+    for (text, part) in texts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
     }
 }

@@ -150,6 +150,36 @@ fn single_operations_and_pinned_words() {
 }
 
 #[test]
+fn words_of_8_bytes_are_written_and_waited_for() {
+    let context = need!(common::context());
+    let wide = attribute::CAN_USE_64_BIT_STREAM_MEM_OPS;
+    if !context.device().attribute(wide).is_ok_and(|wide| wide) {
+        common::skip("the device has no operations of 8 bytes");
+        return;
+    }
+    let (producer, consumer) = streams(&context);
+    let words = DeviceBuffer::<u64>::zeroed(&producer, 2).expect("memory");
+    producer.synchronize().expect("a wait");
+    let address = words.as_raw() + 8;
+    let value = 1 << 40;
+    let write = MemoryOperation::Write64 {
+        address,
+        value,
+        order: WriteOrder::Fenced,
+    };
+    let wait = MemoryOperation::Wait64 {
+        address,
+        value,
+        condition: WaitCondition::AtLeast,
+        flush: false,
+    };
+    give(&consumer, &[wait]);
+    give(&producer, &[write]);
+    consumer.synchronize().expect("the word came");
+    assert_eq!(words.to_vec().expect("a copy"), [0, value]);
+}
+
+#[test]
 fn a_batch_has_an_end() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");

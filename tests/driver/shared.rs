@@ -72,6 +72,18 @@ fn readers_outlive_what_they_read_and_the_stream_that_wrote() {
 }
 
 #[test]
+fn memory_of_others_is_not_shared() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let memory = DeviceBuffer::from_slice(&stream, &[1u32; 4]).expect("memory");
+    // SAFETY: the owner is the memory itself.
+    let foreign = unsafe { DeviceBuffer::<u32>::from_foreign(memory.as_raw(), 4, &stream, memory) };
+    let rejected = foreign.share().expect_err("its owner frees it");
+    assert!(matches!(&rejected.error, Error::Invalid(why) if **why == Invalid::ForeignMemory));
+    assert_eq!(rejected.value.to_vec().expect("a copy"), [1; 4]);
+}
+
+#[test]
 fn memory_of_one_stream_is_not_read_on_another_by_its_reader() {
     let context = need!(common::context());
     let streams: Vec<_> = (0..3)

@@ -259,3 +259,17 @@ fn a_stream_alone_keeps_its_partition() {
         assert!(order.is_sorted(), "{log:?}");
     });
 }
+
+#[test]
+fn a_primary_context_that_is_reset_is_as_new() {
+    on(Profile::h200(), |context| {
+        let device = context.device();
+        drop(context);
+        // SAFETY: nobody in this process has anything of the device.
+        unsafe { device.reset_primary() }.expect("a reset");
+        assert!(!device.primary_state().expect("an answer").active);
+        let again = Context::primary(&device).expect("a context");
+        let stream = again.stream().expect("a stream");
+        stream.synchronize().expect("a wait");
+    });
+}

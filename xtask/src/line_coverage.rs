@@ -22,11 +22,13 @@ use crate::{debian, root};
 const TARPAULIN: &str = "0.37.5";
 
 /// The test binaries to run, and what the software driver plays for them: what it plays by itself,
-/// and a driver so old that the older functions are called.
+/// a driver so old that the older functions are called, and the newest.
 const RUNS: &[(&str, &[&str])] = &[
     // `faults` brings profiles of its own.
     ("h200", &["host", "driver", "sim", "faults"]),
     ("p40@11.8", &["driver"]),
+    // The newest has what a recorded one has not yet.
+    ("h100@13.5", &["driver"]),
 ];
 
 const SOURCES: &str = "cuda-safe/src";

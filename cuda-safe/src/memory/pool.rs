@@ -1,5 +1,17 @@
 //! Memory pools: what stream-ordered memory comes from. [`MemoryPool`] has the tour, and
 //! [`attribute`] what pools are asked and told.
+//!
+//! ```no_run
+//! use cuda_safe::pool::attribute::USED_CURRENT;
+//! use cuda_safe::{Context, Device, DeviceBuffer, MemoryPool};
+//!
+//! // What `DeviceBuffer::zeroed` allocates comes from the device's own pool.
+//! let context = Context::primary(&Device::get(0)?)?;
+//! let pool = MemoryPool::default_of(&context)?;
+//! let buffer = DeviceBuffer::<u8>::zeroed(&context.stream()?, 1 << 20)?;
+//! assert!(pool.attribute(USED_CURRENT)? >= 1 << 20);
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
 
 mod access;
 pub mod attribute;
