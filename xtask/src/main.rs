@@ -2,6 +2,8 @@
 
 mod asan;
 mod bind;
+mod build_cost;
+mod cost;
 mod coverage;
 mod debian;
 mod drivers;
@@ -29,8 +31,11 @@ usage: cargo xtask COMMAND
   asan                                     run the tests that need no GPU under AddressSanitizer
   line-coverage [--missing]                line coverage of cuda-safe by the tests that need no GPU;
                                            --missing: also which lines they do not reach
+  cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);
+                                           --check: fail if one has become dearer
+  build-cost [ROUNDS]                      build time and size of the crates beside cudarc's
   msrv                                     check that the oldest supported compiler builds the crates
-  pack DIR                                 build tests and examples for a GPU machine without Rust
+  pack DIR                                 build tests, examples and benchmark for a GPU machine without Rust
 ";
 
 fn main() -> ExitCode {
@@ -44,6 +49,8 @@ fn main() -> ExitCode {
         Some("drivers") => drivers::run(rest),
         Some("asan") => asan::run(rest),
         Some("line-coverage") => line_coverage::run(rest),
+        Some("cost") => cost::run(rest),
+        Some("build-cost") => build_cost::run(rest),
         Some("msrv") => toolchain::msrv(rest),
         Some("pack") => pack::run(rest),
         _ => {

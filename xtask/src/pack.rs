@@ -1,8 +1,8 @@
-//! `cargo xtask pack`: a folder with the tests and examples, for GPU machines without Rust.
+//! `cargo xtask pack`: a folder with the tests, the examples and the benchmark, for GPU machines without Rust.
 //!
 //! The binaries need a C library at least as new as the one of the machine that builds them.
 
-use crate::root;
+use crate::{cost, root};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     };
     let folder = Path::new(folder);
     clear(folder)?;
-    let binaries = build()?;
+    let mut binaries = build()?;
+    binaries.insert("bench/cuda-bench".to_owned(), cost::binary(true)?);
     let mut size = RUN.len() as u64;
     for (place, binary) in &binaries {
         let to = folder.join(place);
@@ -60,7 +61,7 @@ fn clear(folder: &Path) -> Result<()> {
         "{} is neither empty nor a pack",
         folder.display()
     );
-    for part in ["tests", "examples"] {
+    for part in ["tests", "examples", "bench"] {
         let part = folder.join(part);
         if part.exists() {
             fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
@@ -148,6 +149,7 @@ fn write_script(path: &Path) -> Result<()> {
 /// `run.sh`. Its second line tells a pack from other folders.
 const RUN: &str = r#"#!/bin/sh
 # Made by `cargo xtask pack`: runs the tests and examples that lie beside it. Needs no Rust.
+# (What calls cost is measured by bench/cuda-bench, by itself.)
 #
 # usage: run.sh [--sanitize] [ARGUMENT ...]
 #

@@ -1,0 +1,107 @@
+//! What the driver API costs through plain C, `cuda-sys`, `cuda-safe` and cudarc, in one run: see
+//! the README of this folder.
+
+mod count;
+mod driver;
+mod operations;
+mod plain;
+mod plot;
+mod raw;
+mod report;
+mod safe;
+mod theirs;
+mod time;
+mod work;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cuda-bench [--null] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
+
+  --null       measure on the driver that does nothing, although there is a real one
+  --rounds N   rounds of each operation (default 101)
+  --only TEXT  operations with TEXT in their names
+  --json FILE  write all medians and spreads
+  --svg FILE   draw them
+
+  --count      (for `cargo xtask cost`, under callgrind) each operation once on the driver that does
+               nothing, and what was counted on standard output
+";
+
+struct Options {
+    null: bool,
+    count: bool,
+    rounds: usize,
+    only: String,
+    json: Option<String>,
+    svg: Option<String>,
+}
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprint!("cuda-bench: {error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cuda-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options() -> Fallible<Option<Options>> {
+    let mut options = Options {
+        null: false,
+        count: false,
+        rounds: 101,
+        only: String::new(),
+        json: None,
+        svg: None,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--null" => options.null = true,
+            "--count" => options.count = true,
+            "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
+            "--only" => options.only = value()?,
+            "--json" => options.json = Some(value()?),
+            "--svg" => options.svg = Some(value()?),
+            "-h" | "--help" => return Ok(None),
+            other => return Err(format!("unknown argument {other}").into()),
+        }
+    }
+    Ok(Some(options))
+}
+
+fn run(options: &Options) -> Fallible<()> {
+    let driver = driver::open(options.null || options.count)?;
+    let mut operations = operations::all(&driver)?;
+    operations.retain(|operation| operation.name.contains(&options.only));
+    if options.count {
+        count::run(&mut operations);
+        return Ok(());
+    }
+    println!("{}\n", driver.name);
+    let measured = time::run(&mut operations, options.rounds);
+    print!("{}", report::table(&measured));
+    if let Some(path) = &options.json {
+        std::fs::write(path, report::json(&driver.name, options.rounds, &measured))?;
+    }
+    if let Some(path) = &options.svg {
+        std::fs::write(path, plot::svg(&driver.name, &measured))?;
+    }
+    Ok(())
+}

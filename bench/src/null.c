@@ -1,0 +1,126 @@
+/* A driver that does nothing: every function returns success at once, and writes only the outputs
+ * that its callers could not go on without. One context is current or none. */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+typedef void *handle;
+
+static char context, stream, event, module, green, description;
+static handle current;
+
+#define SUCCEEDS(name) EXPORT int name(void) { return 0; }
+SUCCEEDS(cuInit)
+SUCCEEDS(cuDevicePrimaryCtxRelease_v2)
+SUCCEEDS(cuCtxSynchronize)
+SUCCEEDS(cuCtxSynchronize_v2)
+SUCCEEDS(cuStreamDestroy_v2)
+SUCCEEDS(cuStreamSynchronize)
+SUCCEEDS(cuStreamWaitEvent)
+SUCCEEDS(cuStreamQuery)
+SUCCEEDS(cuEventDestroy_v2)
+SUCCEEDS(cuEventRecord)
+SUCCEEDS(cuEventQuery)
+SUCCEEDS(cuEventSynchronize)
+SUCCEEDS(cuMemFree_v2)
+SUCCEEDS(cuMemFreeAsync)
+SUCCEEDS(cuMemcpyHtoDAsync_v2)
+SUCCEEDS(cuMemcpyDtoHAsync_v2)
+SUCCEEDS(cuMemsetD8Async)
+SUCCEEDS(cuModuleUnload)
+SUCCEEDS(cuLaunchKernel)
+SUCCEEDS(cuLaunchKernelEx)
+SUCCEEDS(cuGreenCtxDestroy)
+SUCCEEDS(cuThreadExchangeStreamCaptureMode)
+
+EXPORT int cuDriverGetVersion(int *version) { *version = 13050; return 0; }
+EXPORT int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+EXPORT int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    (void)attribute;
+    (void)device;
+    *value = 1;
+    return 0;
+}
+
+#define GIVES(name, what, ...) EXPORT int name(handle *out, ##__VA_ARGS__) { *out = what; return 0; }
+GIVES(cuDevicePrimaryCtxRetain, &context)
+GIVES(cuCtxGetCurrent, current)
+GIVES(cuStreamCreateWithPriority, &stream)
+GIVES(cuStreamCreate, &stream)
+GIVES(cuGreenCtxStreamCreate, &stream)
+GIVES(cuEventCreate, &event)
+GIVES(cuModuleLoadData, &module)
+GIVES(cuModuleLoadDataEx, &module)
+GIVES(cuMemAlloc_v2, (handle)0x7f0000000000)
+GIVES(cuMemAllocAsync, (handle)0x7f0000000000)
+GIVES(cuDevResourceGenerateDesc, &description)
+GIVES(cuGreenCtxCreate, &green)
+
+EXPORT int cuCtxGetId(handle which, uint64_t *id) { (void)which; *id = 1; return 0; }
+EXPORT int cuCtxGetDevice_v2(int *device, handle which) { (void)which; *device = 0; return 0; }
+EXPORT int cuCtxGetDevice(int *device) { *device = 0; return 0; }
+EXPORT int cuCtxSetCurrent(handle which) { current = which; return 0; }
+EXPORT int cuCtxPushCurrent_v2(handle which) { current = which; return 0; }
+EXPORT int cuCtxPopCurrent_v2(handle *which) { *which = current; current = NULL; return 0; }
+
+EXPORT int cuStreamIsCapturing(handle which, int *status) { (void)which; *status = 0; return 0; }
+
+EXPORT int cuMemHostAlloc(void **start, size_t bytes, unsigned flags) {
+    (void)flags;
+    *start = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    return *start ? 0 : 2;
+}
+EXPORT int cuMemFreeHost(void *start) { free(start); return 0; }
+
+/* Kernels are called none, three and sixteen; a handle is the number of parameters. */
+EXPORT int cuModuleGetFunction(handle *function, handle which, const char *name) {
+    (void)which;
+    *function = (handle)(uintptr_t)(name[0] == 't' ? 3 : name[0] == 's' ? 16 : 0x100);
+    return 0;
+}
+EXPORT int cuFuncGetParamCount(handle function, size_t *count) {
+    *count = (uintptr_t)function & 0xff;
+    return 0;
+}
+EXPORT int cuFuncGetParamInfo(handle function, size_t index, size_t *offset, size_t *size) {
+    *offset = 0;
+    *size = index < ((uintptr_t)function == 3 ? 2 : 8) ? 8 : 4;
+    return 0;
+}
+
+/* A resource: its kind at the start, the number of SMs at byte 96, 144 bytes in all. */
+static void sms(void *resource, unsigned count) {
+    ((unsigned *)resource)[0] = 1;
+    ((unsigned *)resource)[24] = count;
+}
+EXPORT int cuDeviceGetDevResource(int device, void *resource, int kind) {
+    (void)device;
+    (void)kind;
+    sms(resource, 132);
+    return 0;
+}
+EXPORT int cuGreenCtxGetDevResource(handle which, void *resource, int kind) {
+    (void)which;
+    (void)kind;
+    sms(resource, 16);
+    return 0;
+}
+EXPORT int cuDevSmResourceSplitByCount(char *groups, unsigned *count, const void *whole, void *rest,
+                                       unsigned flags, unsigned least) {
+    (void)whole;
+    (void)flags;
+    (void)least;
+    if (groups == NULL) {
+        *count = 8;
+        return 0;
+    }
+    for (unsigned group = 0; group < *count; ++group)
+        sms(groups + 144 * group, 16);
+    if (rest)
+        sms(rest, 4);
+    return 0;
+}

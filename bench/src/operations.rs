@@ -1,0 +1,99 @@
+//! The list of operations.
+
+use crate::driver::Driver;
+use crate::work::{Layer, Operation, Works};
+use crate::{Fallible, plain, raw, safe, theirs};
+
+/// Kernels that do nothing.
+pub(crate) const PTX: &str = include_str!("kernels.ptx");
+
+/// How many copies are under way at most: each has pinned memory of its own.
+pub(crate) const HOSTS: usize = 64;
+
+const USUAL: Row = Row {
+    name: "",
+    calls: "",
+    batch: 256,
+    rounds: usize::MAX,
+    bare: false,
+};
+
+struct Row {
+    name: &'static str,
+    calls: &'static str,
+    batch: usize,
+    rounds: usize,
+    bare: bool,
+}
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    Row { name: "make current, current already", calls: "look", batch: 2048, ..USUAL },
+    Row { name: "make current and back", calls: "look, push, look, pop", batch: 1024, bare: true, ..USUAL },
+    Row { name: "event record", calls: "record", ..USUAL },
+    Row { name: "event query", calls: "query", batch: 1024, ..USUAL },
+    Row { name: "event create, destroy", calls: "create, destroy", ..USUAL },
+    Row { name: "stream create, destroy", calls: "create, destroy", batch: 32, ..USUAL },
+    Row { name: "launch, no argument", calls: "launch", ..USUAL },
+    Row { name: "launch, 3 arguments", calls: "launch", ..USUAL },
+    Row { name: "launch, 16 arguments", calls: "launch", ..USUAL },
+    Row { name: "launch, 2 attributes", calls: "launch", ..USUAL },
+    Row { name: "allocate, free 1 MiB in stream order", calls: "allocate, free", ..USUAL },
+    Row { name: "copy 4 KiB to the device", calls: "copy", batch: HOSTS, ..USUAL },
+    Row { name: "copy 4 KiB from the device", calls: "copy", batch: HOSTS, ..USUAL },
+    Row { name: "copy to the device, 4 streams", calls: "copy", batch: HOSTS, ..USUAL },
+    Row { name: "copy from the device, 4 streams", calls: "copy", batch: HOSTS, ..USUAL },
+    Row { name: "memset 4 KiB", calls: "memset", ..USUAL },
+    Row { name: "green: split", calls: "get, count, split", batch: 32, ..USUAL },
+    // The driver never gives all of a green context's memory back: few of them.
+    Row { name: "green: create, destroy", calls: "describe, create, destroy", batch: 2, rounds: 9, ..USUAL },
+    Row { name: "green: stream create, destroy", calls: "create, destroy", batch: 32, ..USUAL },
+];
+
+/// The operations, with all layers set up for them.
+pub(crate) fn all(driver: &Driver) -> Fallible<Vec<Operation>> {
+    let (plain, again) = plain::works(driver);
+    let (safe, objects) = safe::works()?;
+    let raw = raw::works(objects);
+    let (default_stream, streams) = theirs::works()?;
+    let mut layers: Vec<(Layer, Works)> = vec![
+        (Layer::C, plain),
+        (Layer::CAgain, again),
+        (Layer::Sys, raw),
+        (Layer::Safe, safe),
+        (Layer::Cudarc, default_stream),
+        (Layer::CudarcStreams, streams),
+    ];
+    let mut operations = Vec::new();
+    for row in ROWS {
+        let mut works = Vec::new();
+        for (layer, has) in &mut layers {
+            if let Some(place) = has.iter().position(|(name, _)| *name == row.name) {
+                works.push((*layer, has.swap_remove(place).1));
+            }
+        }
+        let &Row {
+            name,
+            calls,
+            batch,
+            rounds,
+            bare,
+        } = row;
+        if works.first().is_some_and(|(layer, _)| *layer == Layer::C) {
+            operations.push(Operation {
+                name,
+                calls,
+                batch,
+                rounds,
+                bare,
+                works,
+            });
+        }
+    }
+    for (layer, rest) in layers {
+        if let Some((name, _)) = rest.first() {
+            return Err(format!("{}: no operation is called {name}", layer.name()).into());
+        }
+    }
+    Ok(operations)
+}

@@ -1,0 +1,272 @@
+/* The same work as a C program does it: functions found by dlsym, called through pointers, every
+ * answer looked at. The prototypes are written for this; NVIDIA's header is not needed. */
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef void *handle;
+typedef uint64_t address;
+
+struct attribute {
+    int id;
+    char pad[4];
+    union {
+        int number;
+        char room[64];
+    } value;
+};
+
+struct launch {
+    unsigned grid[3], block[3], shared;
+    handle stream;
+    struct attribute *attributes;
+    unsigned count;
+};
+
+struct resource {
+    unsigned kind;
+    char room[92];
+    unsigned sms;
+    char more[44];
+};
+_Static_assert(sizeof(struct attribute) == 72, "as the driver has it");
+_Static_assert(sizeof(struct launch) == 56, "as the driver has it");
+_Static_assert(sizeof(struct resource) == 144, "as the driver has it");
+
+#define FUNCTIONS(X) \
+    X(cuInit, (unsigned)) \
+    X(cuDevicePrimaryCtxRetain, (handle *, int)) \
+    X(cuCtxGetCurrent, (handle *)) \
+    X(cuCtxSetCurrent, (handle)) \
+    X(cuCtxPushCurrent_v2, (handle)) \
+    X(cuCtxPopCurrent_v2, (handle *)) \
+    X(cuCtxSynchronize, (void)) \
+    X(cuStreamCreateWithPriority, (handle *, unsigned, int)) \
+    X(cuStreamDestroy_v2, (handle)) \
+    X(cuEventCreate, (handle *, unsigned)) \
+    X(cuEventDestroy_v2, (handle)) \
+    X(cuEventRecord, (handle, handle)) \
+    X(cuEventQuery, (handle)) \
+    X(cuMemAllocAsync, (address *, size_t, handle)) \
+    X(cuMemFreeAsync, (address, handle)) \
+    X(cuMemHostAlloc, (void **, size_t, unsigned)) \
+    X(cuMemcpyHtoDAsync_v2, (address, const void *, size_t, handle)) \
+    X(cuMemcpyDtoHAsync_v2, (void *, address, size_t, handle)) \
+    X(cuMemsetD8Async, (address, unsigned char, size_t, handle)) \
+    X(cuModuleLoadData, (handle *, const void *)) \
+    X(cuModuleGetFunction, (handle *, handle, const char *)) \
+    X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+                       handle, void **, void **)) \
+    X(cuLaunchKernelEx, (const struct launch *, handle, void **, void **)) \
+    X(cuDeviceGetDevResource, (int, struct resource *, int)) \
+    X(cuDevSmResourceSplitByCount, (struct resource *, unsigned *, const struct resource *, \
+                                    struct resource *, unsigned, unsigned)) \
+    X(cuDevResourceGenerateDesc, (handle *, struct resource *, unsigned)) \
+    X(cuGreenCtxCreate, (handle *, handle, int, unsigned)) \
+    X(cuGreenCtxDestroy, (handle)) \
+    X(cuGreenCtxStreamCreate, (handle *, handle, unsigned, int))
+
+#define POINTER(name, parameters) int (*name) parameters;
+static struct { FUNCTIONS(POINTER) } driver;
+
+enum { STREAMS = 4, KIB4 = 4096, MIB = 1 << 20, HOSTS = 64 };
+
+static handle context, streams[STREAMS], event, none, three, sixteen, green;
+static address buffers[STREAMS];
+static void *hosts[HOSTS];
+static struct resource group;
+
+static __attribute__((cold, noreturn)) void fail(int code, const char *call) {
+    fprintf(stderr, "plain C: %s answers %d\n", call, code);
+    exit(3);
+}
+
+#define CALL(name, ...) \
+    do { \
+        int code_ = driver.name(__VA_ARGS__); \
+        if (__builtin_expect(code_ != 0, 0)) \
+            fail(code_, #name); \
+    } while (0)
+
+/* Green contexts apart: older drivers have none. Whether there are. */
+int plain_setup(void *library, const char *ptx) {
+#define FIND(name, parameters) *(void **)&driver.name = dlsym(library, #name);
+    FUNCTIONS(FIND)
+    CALL(cuInit, 0);
+    CALL(cuDevicePrimaryCtxRetain, &context, 0);
+    CALL(cuCtxSetCurrent, context);
+    for (int i = 0; i < STREAMS; ++i) {
+        CALL(cuStreamCreateWithPriority, &streams[i], 1, 0);
+        CALL(cuMemAllocAsync, &buffers[i], KIB4, streams[i]);
+    }
+    for (int i = 0; i < HOSTS; ++i)
+        CALL(cuMemHostAlloc, &hosts[i], KIB4, 1);
+    CALL(cuEventCreate, &event, 2);
+    handle module;
+    CALL(cuModuleLoadData, &module, ptx);
+    CALL(cuModuleGetFunction, &none, module, "none");
+    CALL(cuModuleGetFunction, &three, module, "three");
+    CALL(cuModuleGetFunction, &sixteen, module, "sixteen");
+    CALL(cuCtxSynchronize);
+    if (!driver.cuGreenCtxStreamCreate)
+        return 0;
+    struct resource whole, groups[1], rest;
+    unsigned count = 1;
+    CALL(cuDeviceGetDevResource, 0, &whole, 1);
+    CALL(cuDevSmResourceSplitByCount, groups, &count, &whole, &rest, 0, 16);
+    group = groups[0];
+    handle description;
+    CALL(cuDevResourceGenerateDesc, &description, &group, 1);
+    CALL(cuGreenCtxCreate, &green, description, 0, 1);
+    return 1;
+}
+
+/* For all of them, between batches. */
+void plain_wait(void) { CALL(cuCtxSynchronize); }
+void plain_make_current(int yes) { CALL(cuCtxSetCurrent, yes ? context : NULL); }
+
+#define WORK(name) void plain_##name(size_t n)
+#define TIMES for (size_t i = 0; i < n; ++i)
+
+WORK(current) {
+    TIMES {
+        handle now;
+        CALL(cuCtxGetCurrent, &now);
+        if (now != context)
+            CALL(cuCtxSetCurrent, context);
+    }
+}
+
+/* What is current is looked at, restored, and seen to have been restored. */
+WORK(guard) {
+    TIMES {
+        handle now;
+        CALL(cuCtxGetCurrent, &now);
+        if (now == context)
+            continue;
+        CALL(cuCtxPushCurrent_v2, context);
+        CALL(cuCtxGetCurrent, &now);
+        if (now != context)
+            fail(-1, "a look at the stack");
+        CALL(cuCtxPopCurrent_v2, &now);
+    }
+}
+
+WORK(event_record) { TIMES CALL(cuEventRecord, event, streams[0]); }
+
+WORK(event_query) {
+    TIMES {
+        int code = driver.cuEventQuery(event);
+        if (__builtin_expect(code != 0 && code != 600, 0))
+            fail(code, "cuEventQuery");
+    }
+}
+
+WORK(event_create) {
+    TIMES {
+        handle made;
+        CALL(cuEventCreate, &made, 2);
+        CALL(cuEventDestroy_v2, made);
+    }
+}
+
+WORK(stream_create) {
+    TIMES {
+        handle made;
+        CALL(cuStreamCreateWithPriority, &made, 1, 0);
+        CALL(cuStreamDestroy_v2, made);
+    }
+}
+
+WORK(launch_none) {
+    TIMES CALL(cuLaunchKernel, none, 1, 1, 1, 32, 1, 1, 0, streams[0], NULL, NULL);
+}
+
+WORK(launch_three) {
+    TIMES {
+        address a = buffers[0], b = buffers[1];
+        unsigned c = 8;
+        void *arguments[] = {&a, &b, &c};
+        CALL(cuLaunchKernel, three, 1, 1, 1, 32, 1, 1, 0, streams[0], arguments, NULL);
+    }
+}
+
+WORK(launch_sixteen) {
+    TIMES {
+        address a = buffers[0], b = buffers[0], c = buffers[0], d = buffers[0];
+        address e = buffers[0], f = buffers[0], g = buffers[0], h = buffers[0];
+        unsigned j = 1, k = 2, l = 3, m = 4, o = 5, p = 6, q = 7, r = 8;
+        void *arguments[] = {&a, &b, &c, &d, &e, &f, &g, &h, &j, &k, &l, &m, &o, &p, &q, &r};
+        CALL(cuLaunchKernel, sixteen, 1, 1, 1, 32, 1, 1, 0, streams[0], arguments, NULL);
+    }
+}
+
+WORK(launch_attributes) {
+    TIMES {
+        struct attribute attributes[2];
+        attributes[0].id = 6;
+        attributes[0].value.number = 1;
+        attributes[1].id = 8;
+        attributes[1].value.number = 0;
+        struct launch launch = {{1, 1, 1}, {32, 1, 1}, 0, streams[0], attributes, 2};
+        CALL(cuLaunchKernelEx, &launch, none, NULL, NULL);
+    }
+}
+
+WORK(allocate) {
+    TIMES {
+        address made;
+        CALL(cuMemAllocAsync, &made, MIB, streams[0]);
+        CALL(cuMemFreeAsync, made, streams[0]);
+    }
+}
+
+WORK(to_device) {
+    TIMES CALL(cuMemcpyHtoDAsync_v2, buffers[0], hosts[i % HOSTS], KIB4, streams[0]);
+}
+
+WORK(from_device) {
+    TIMES CALL(cuMemcpyDtoHAsync_v2, hosts[i % HOSTS], buffers[0], KIB4, streams[0]);
+}
+
+WORK(to_device_several) {
+    TIMES CALL(cuMemcpyHtoDAsync_v2, buffers[i % STREAMS], hosts[i % HOSTS], KIB4, streams[i % STREAMS]);
+}
+
+WORK(from_device_several) {
+    TIMES CALL(cuMemcpyDtoHAsync_v2, hosts[i % HOSTS], buffers[i % STREAMS], KIB4, streams[i % STREAMS]);
+}
+
+WORK(memset) { TIMES CALL(cuMemsetD8Async, buffers[0], 0, KIB4, streams[0]); }
+
+WORK(green_split) {
+    TIMES {
+        struct resource whole, groups[2], rest;
+        unsigned possible = 0, count = 2;
+        CALL(cuDeviceGetDevResource, 0, &whole, 1);
+        CALL(cuDevSmResourceSplitByCount, NULL, &possible, &whole, NULL, 0, 16);
+        if (possible < count)
+            count = possible;
+        CALL(cuDevSmResourceSplitByCount, groups, &count, &whole, &rest, 0, 16);
+    }
+}
+
+WORK(green_create) {
+    TIMES {
+        handle description, made;
+        CALL(cuDevResourceGenerateDesc, &description, &group, 1);
+        CALL(cuGreenCtxCreate, &made, description, 0, 1);
+        CALL(cuGreenCtxDestroy, made);
+    }
+}
+
+WORK(green_stream) {
+    TIMES {
+        handle made;
+        CALL(cuGreenCtxStreamCreate, &made, green, 1, 0);
+        CALL(cuStreamDestroy_v2, made);
+    }
+}

@@ -1,0 +1,70 @@
+//! The works of `plain.c`.
+
+use crate::driver::Driver;
+use crate::operations::PTX;
+use crate::work::{Work, Works};
+use std::ffi::{CString, c_char, c_int, c_void};
+
+macro_rules! plain {
+    ($($function:ident $name:literal,)*) => {
+        unsafe extern "C" {
+            $(safe fn $function(n: usize);)*
+        }
+        /// After the setup, each may be called at any time.
+        const WORKS: &[(&str, extern "C" fn(usize))] = &[$(($name, $function)),*];
+    };
+}
+
+plain! {
+    plain_current "make current, current already",
+    plain_guard "make current and back",
+    plain_event_record "event record",
+    plain_event_query "event query",
+    plain_event_create "event create, destroy",
+    plain_stream_create "stream create, destroy",
+    plain_launch_none "launch, no argument",
+    plain_launch_three "launch, 3 arguments",
+    plain_launch_sixteen "launch, 16 arguments",
+    plain_launch_attributes "launch, 2 attributes",
+    plain_allocate "allocate, free 1 MiB in stream order",
+    plain_to_device "copy 4 KiB to the device",
+    plain_from_device "copy 4 KiB from the device",
+    plain_to_device_several "copy to the device, 4 streams",
+    plain_from_device_several "copy from the device, 4 streams",
+    plain_memset "memset 4 KiB",
+    plain_green_split "green: split",
+    plain_green_create "green: create, destroy",
+    plain_green_stream "green: stream create, destroy",
+}
+
+unsafe extern "C" {
+    fn plain_setup(library: *mut c_void, ptx: *const c_char) -> c_int;
+    safe fn plain_wait();
+    safe fn plain_make_current(yes: c_int);
+}
+
+/// Waits for the device.
+pub(crate) fn wait() {
+    plain_wait();
+}
+
+/// Makes the primary context current on this thread, or none.
+pub(crate) fn make_current(yes: bool) {
+    plain_make_current(yes.into());
+}
+
+/// The same twice.
+pub(crate) fn works(driver: &Driver) -> (Works, Works) {
+    let ptx = CString::new(PTX).unwrap_or_default();
+    // SAFETY: the handle is of an open driver, and the text ends with a NUL.
+    let green = unsafe { plain_setup(driver.handle, ptx.as_ptr()) } != 0;
+    let works = || {
+        let there = WORKS
+            .iter()
+            .filter(|(name, _)| green || !name.starts_with("green"));
+        there
+            .map(|&(name, function)| (name, Work::batch(move |n| function(n))))
+            .collect()
+    };
+    (works(), works())
+}

@@ -1,0 +1,336 @@
+//! The works of `plain.c` through `cuda-sys`, line by line.
+
+use crate::operations::HOSTS;
+use crate::work::{Work, Works, fail};
+use cuda_sys::{
+    CUcontext, CUdevResource, CUdevResourceType, CUdeviceptr, CUevent, CUfunction, CUgreenCtx,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig, CUresult, CUstream,
+};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+/// Objects that the safe layer has made, and keeps.
+#[derive(Clone, Copy)]
+pub(crate) struct Objects {
+    pub(crate) context: CUcontext,
+    pub(crate) streams: [CUstream; 4],
+    pub(crate) event: CUevent,
+    pub(crate) buffers: [CUdeviceptr; 4],
+    pub(crate) hosts: [*mut c_void; HOSTS],
+    pub(crate) none: CUfunction,
+    pub(crate) three: CUfunction,
+    pub(crate) sixteen: CUfunction,
+    pub(crate) green: Option<(CUgreenCtx, CUdevResource)>,
+}
+
+#[cold]
+#[inline(never)]
+fn refused(call: &str, code: CUresult) -> ! {
+    fail(&format_args!("{call} answers {code}"))
+}
+
+macro_rules! call {
+    ($function:ident($($argument:expr),* $(,)?)) => {{
+        // SAFETY: the handles are of objects that live as long as the process, the pointers are to
+        // locals or to as much memory as the call is told.
+        let code = unsafe { cuda_sys::$function($($argument),*) };
+        if !code.is_success() {
+            refused(stringify!($function), code);
+        }
+    }};
+}
+
+const KIB4: usize = 4096;
+const NON_BLOCKING: u32 = 1;
+const NO_TIMING: u32 = 2;
+
+pub(crate) fn works(o: Objects) -> Works {
+    let stream = o.streams[0];
+    let mut works: Works = vec![
+        (
+            "make current, current already",
+            Work::each(move || {
+                let mut now = null_mut();
+                call!(cuCtxGetCurrent(&raw mut now));
+                if now != o.context {
+                    call!(cuCtxSetCurrent(o.context));
+                }
+            }),
+        ),
+        (
+            "make current and back",
+            Work::each(move || {
+                let mut now = null_mut();
+                call!(cuCtxGetCurrent(&raw mut now));
+                if now == o.context {
+                    return;
+                }
+                call!(cuCtxPushCurrent_v2(o.context));
+                call!(cuCtxGetCurrent(&raw mut now));
+                if now != o.context {
+                    fail(&"a look at the stack");
+                }
+                call!(cuCtxPopCurrent_v2(&raw mut now));
+            }),
+        ),
+        (
+            "event record",
+            Work::each(move || call!(cuEventRecord(o.event, stream))),
+        ),
+        (
+            "event query",
+            Work::each(move || {
+                // SAFETY: the event lives as long as the process.
+                let code = unsafe { cuda_sys::cuEventQuery(o.event) };
+                if !code.is_success() && code != CUresult::CUDA_ERROR_NOT_READY {
+                    refused("cuEventQuery", code);
+                }
+            }),
+        ),
+        (
+            "event create, destroy",
+            Work::each(|| {
+                let mut made = null_mut();
+                call!(cuEventCreate(&raw mut made, NO_TIMING));
+                call!(cuEventDestroy_v2(made));
+            }),
+        ),
+        (
+            "stream create, destroy",
+            Work::each(|| {
+                let mut made = null_mut();
+                call!(cuStreamCreateWithPriority(&raw mut made, NON_BLOCKING, 0));
+                call!(cuStreamDestroy_v2(made));
+            }),
+        ),
+        (
+            "launch, no argument",
+            Work::each(move || {
+                call!(cuLaunchKernel(
+                    o.none,
+                    1,
+                    1,
+                    1,
+                    32,
+                    1,
+                    1,
+                    0,
+                    stream,
+                    null_mut(),
+                    null_mut()
+                ));
+            }),
+        ),
+        (
+            "launch, 3 arguments",
+            Work::each(move || {
+                let (a, b, c) = (o.buffers[0], o.buffers[1], 8u32);
+                let mut all = [pointer(&a), pointer(&b), pointer(&c)];
+                let all = all.as_mut_ptr();
+                call!(cuLaunchKernel(
+                    o.three,
+                    1,
+                    1,
+                    1,
+                    32,
+                    1,
+                    1,
+                    0,
+                    stream,
+                    all,
+                    null_mut()
+                ));
+            }),
+        ),
+        (
+            "launch, 16 arguments",
+            Work::each(move || {
+                let [a, b, c, d, e, f, g, h] = [o.buffers[0]; 8];
+                let [i, j, k, l, m, n, p, q] = [1u32, 2, 3, 4, 5, 6, 7, 8];
+                let mut all = [
+                    pointer(&a),
+                    pointer(&b),
+                    pointer(&c),
+                    pointer(&d),
+                    pointer(&e),
+                    pointer(&f),
+                    pointer(&g),
+                    pointer(&h),
+                    pointer(&i),
+                    pointer(&j),
+                    pointer(&k),
+                    pointer(&l),
+                    pointer(&m),
+                    pointer(&n),
+                    pointer(&p),
+                    pointer(&q),
+                ];
+                let all = all.as_mut_ptr();
+                call!(cuLaunchKernel(
+                    o.sixteen,
+                    1,
+                    1,
+                    1,
+                    32,
+                    1,
+                    1,
+                    0,
+                    stream,
+                    all,
+                    null_mut()
+                ));
+            }),
+        ),
+        (
+            "launch, 2 attributes",
+            Work::each(move || {
+                type Id = CUlaunchAttributeID;
+                let mut attributes = [CUlaunchAttribute::default(); 2];
+                attributes[0].id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+                attributes[0].value.programmaticStreamSerializationAllowed = 1;
+                attributes[1].id = Id::CU_LAUNCH_ATTRIBUTE_PRIORITY;
+                attributes[1].value.priority = 0;
+                let launch = CUlaunchConfig {
+                    gridDimX: 1,
+                    gridDimY: 1,
+                    gridDimZ: 1,
+                    blockDimX: 32,
+                    blockDimY: 1,
+                    blockDimZ: 1,
+                    sharedMemBytes: 0,
+                    hStream: stream,
+                    attrs: attributes.as_mut_ptr(),
+                    numAttrs: 2,
+                };
+                call!(cuLaunchKernelEx(
+                    &raw const launch,
+                    o.none,
+                    null_mut(),
+                    null_mut()
+                ));
+            }),
+        ),
+        (
+            "allocate, free 1 MiB in stream order",
+            Work::each(move || {
+                let mut made = 0;
+                call!(cuMemAllocAsync(&raw mut made, 1 << 20, stream));
+                call!(cuMemFreeAsync(made, stream));
+            }),
+        ),
+        (
+            "copy 4 KiB to the device",
+            Work::batch(move |n| {
+                for i in 0..n {
+                    call!(cuMemcpyHtoDAsync_v2(
+                        o.buffers[0],
+                        o.hosts[i % HOSTS],
+                        KIB4,
+                        stream
+                    ));
+                }
+            }),
+        ),
+        (
+            "copy 4 KiB from the device",
+            Work::batch(move |n| {
+                for i in 0..n {
+                    call!(cuMemcpyDtoHAsync_v2(
+                        o.hosts[i % HOSTS],
+                        o.buffers[0],
+                        KIB4,
+                        stream
+                    ));
+                }
+            }),
+        ),
+        (
+            "copy to the device, 4 streams",
+            Work::batch(move |n| {
+                for i in 0..n {
+                    let (to, on) = (o.buffers[i % 4], o.streams[i % 4]);
+                    call!(cuMemcpyHtoDAsync_v2(to, o.hosts[i % HOSTS], KIB4, on));
+                }
+            }),
+        ),
+        (
+            "copy from the device, 4 streams",
+            Work::batch(move |n| {
+                for i in 0..n {
+                    let (from, on) = (o.buffers[i % 4], o.streams[i % 4]);
+                    call!(cuMemcpyDtoHAsync_v2(o.hosts[i % HOSTS], from, KIB4, on));
+                }
+            }),
+        ),
+        (
+            "memset 4 KiB",
+            Work::each(move || {
+                call!(cuMemsetD8Async(o.buffers[0], 0, KIB4, stream));
+            }),
+        ),
+    ];
+    let Some((green, mut group)) = o.green else {
+        return works;
+    };
+    let none = null_mut();
+    const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+    works.push((
+        "green: split",
+        Work::each(move || {
+            let mut whole = CUdevResource::default();
+            let mut groups = [CUdevResource::default(); 2];
+            let mut rest = CUdevResource::default();
+            let (mut possible, mut count) = (0, 2);
+            let (input, first) = (&raw const whole, groups.as_mut_ptr());
+            call!(cuDeviceGetDevResource(0, &raw mut whole, SM));
+            call!(cuDevSmResourceSplitByCount(
+                none,
+                &raw mut possible,
+                input,
+                none,
+                0,
+                16
+            ));
+            count = possible.min(count);
+            call!(cuDevSmResourceSplitByCount(
+                first,
+                &raw mut count,
+                input,
+                &raw mut rest,
+                0,
+                16
+            ));
+        }),
+    ));
+    works.push((
+        "green: create, destroy",
+        Work::each(move || {
+            let (mut description, mut made) = (null_mut(), null_mut());
+            call!(cuDevResourceGenerateDesc(
+                &raw mut description,
+                &raw mut group,
+                1
+            ));
+            call!(cuGreenCtxCreate(&raw mut made, description, 0, 1));
+            call!(cuGreenCtxDestroy(made));
+        }),
+    ));
+    works.push((
+        "green: stream create, destroy",
+        Work::each(move || {
+            let mut made = null_mut();
+            call!(cuGreenCtxStreamCreate(
+                &raw mut made,
+                green,
+                NON_BLOCKING,
+                0
+            ));
+            call!(cuStreamDestroy_v2(made));
+        }),
+    ));
+    works
+}
+
+fn pointer<T>(value: &T) -> *mut c_void {
+    (&raw const *value).cast_mut().cast()
+}

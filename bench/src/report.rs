@@ -1,0 +1,106 @@
+//! What was measured, as a table and as JSON.
+
+use crate::time::{Measured, Spread, Times};
+use crate::work::Layer;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+pub(crate) fn table(measured: &[Measured]) -> String {
+    let mut rows = vec![head()];
+    rows.extend(measured.iter().map(row));
+    let widths: Vec<usize> = (0..rows[0].len())
+        .map(|column| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(text, "| {cell:width$} ");
+        }
+        text.push_str("|\n");
+        if number == 0 {
+            for width in &widths {
+                let _ = write!(text, "|{:-<1$}", "", width + 2);
+            }
+            text.push_str("|\n");
+        }
+    }
+    text.push_str(
+        "\nC: nanoseconds for one. The others: times that of C, the median of the rounds (5 % .. 95 % \
+         of them).\n= level with C: within the spread of C against itself, 3 %, or 5 ns.\n",
+    );
+    text
+}
+
+fn head() -> Vec<String> {
+    let names = Layer::ALL.map(|layer| match layer {
+        Layer::C => "C, ns".to_owned(),
+        layer => layer.name().to_owned(),
+    });
+    std::iter::once("operation".to_owned())
+        .chain(names)
+        .collect()
+}
+
+fn row(measured: &Measured) -> Vec<String> {
+    let cells = Layer::ALL.map(|layer| match (layer, measured.of(layer)) {
+        (_, None) => "-".to_owned(),
+        (Layer::C, Some(times)) => format!("{:.1}", times.each.median),
+        (layer, Some(times)) => {
+            let Spread { low, median, high } = times.ratio;
+            let level = layer != Layer::CAgain && measured.is_level(times);
+            let mark = if level { " =" } else { "" };
+            format!("{median:.2} ({low:.2} .. {high:.2}){mark}")
+        }
+    });
+    std::iter::once(measured.name.to_owned())
+        .chain(cells)
+        .collect()
+}
+
+impl Measured {
+    pub(crate) fn of(&self, layer: Layer) -> Option<&Times> {
+        let mut layers = self.layers.iter();
+        layers
+            .find(|(its, _)| *its == layer)
+            .map(|(_, times)| times)
+    }
+
+    /// Whether a layer is as fast as C, as far as can be told, or as anybody cares.
+    fn is_level(&self, times: &Times) -> bool {
+        let within = self.of(Layer::CAgain).map_or(1.0, |again| again.ratio.high);
+        let slower = self
+            .of(Layer::C)
+            .map_or(0.0, |c| times.each.median - c.each.median);
+        times.ratio.median <= within.max(1.03) || slower <= 5.0
+    }
+}
+
+pub(crate) fn json(driver: &str, rounds: usize, measured: &[Measured]) -> String {
+    let spread =
+        |spread: &Spread| json!({ "median": spread.median, "p5": spread.low, "p95": spread.high });
+    let operations: Vec<Value> = measured
+        .iter()
+        .map(|measured| {
+            let layers: serde_json::Map<String, Value> = measured
+                .layers
+                .iter()
+                .map(|(layer, times)| {
+                    let value = json!({
+                        "ns": spread(&times.each),
+                        "ratio_to_c": spread(&times.ratio),
+                        "level_with_c": measured.is_level(times),
+                    });
+                    (layer.name().to_owned(), value)
+                })
+                .collect();
+            json!({ "operation": measured.name, "c_calls": measured.calls, "layers": layers })
+        })
+        .collect();
+    let all = json!({ "driver": driver, "rounds": rounds, "operations": operations });
+    format!("{all:#}\n")
+}

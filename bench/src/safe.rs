@@ -1,0 +1,284 @@
+//! The works through `cuda-safe`.
+
+use crate::Fallible;
+use crate::operations::{HOSTS, PTX};
+use crate::raw::Objects;
+use crate::work::{Work, Works, ok};
+use cuda_safe::green::{GreenContext, Overlap, SmGroup, SmResource, SplitByCount};
+use cuda_safe::sys::{self, CUdevResource, CUdevResourceType, Function};
+use cuda_safe::{
+    Context, Device, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, Pending, PinnedBuffer,
+    Stream, TypedKernel,
+};
+use std::hint::black_box;
+
+const KIB4: usize = 4096;
+const CONFIG: LaunchConfig = LaunchConfig::linear(1, 32);
+
+type In = &'static [f32];
+type Three = (In, &'static mut [f32], u32);
+#[rustfmt::skip]
+type Sixteen = (In, In, In, In, In, In, In, In, u32, u32, u32, u32, u32, u32, u32, u32);
+
+/// The works, and raw handles of objects that live as long as the process.
+pub(crate) fn works() -> Fallible<(Works, Objects)> {
+    let device = Device::get(0)?;
+    let context = Context::primary(&device)?;
+    let streams = [
+        context.stream()?,
+        context.stream()?,
+        context.stream()?,
+        context.stream()?,
+    ];
+    let module = Module::from_ptx(&context, PTX)?;
+    let kernels = Kernels {
+        none: module.kernel("none")?.typed()?,
+        three: module.kernel("three")?.typed()?,
+        sixteen: module.kernel("sixteen")?.typed()?,
+    };
+    let green = Function::find("cuGreenCtxStreamCreate").is_some_and(Function::is_available);
+
+    let mut objects = Objects {
+        context: context.clone().leak(),
+        streams: streams.each_ref().map(|stream| stream.clone().leak()),
+        event: context.event()?.leak(),
+        buffers: [0; 4],
+        hosts: [std::ptr::null_mut(); HOSTS],
+        none: kernels.none.kernel().as_raw(),
+        three: kernels.three.kernel().as_raw(),
+        sixteen: kernels.sixteen.kernel().as_raw(),
+        green: None,
+    };
+    for (place, stream) in objects.buffers.iter_mut().zip(&streams) {
+        let buffer = DeviceBuffer::<u8>::zeroed(stream, KIB4)?;
+        *place = buffer.into_raw().0;
+    }
+    for place in &mut objects.hosts {
+        let mut host = PinnedBuffer::<u8>::zeroed(&context, KIB4)?;
+        *place = host.as_mut_ptr().cast();
+        std::mem::forget(host);
+    }
+
+    let mut works = around(&context, &streams[0])?;
+    works.extend(launches(&streams[0], kernels)?);
+    works.extend(memory(&streams)?);
+    if green {
+        let whole = GreenContext::new(groups(&device, 1)?)?;
+        objects.green = Some((whole.as_raw(), group_of(&whole)?));
+        works.extend(partitions(device, whole)?);
+    }
+    Ok((works, objects))
+}
+
+fn around(context: &Context, stream: &Stream) -> Fallible<Works> {
+    let event = context.event()?;
+    let (record, query) = ((event.clone(), stream.clone()), event);
+    record.0.record(&record.1)?;
+    let current = context.clone();
+    let (guard, events, streams) = (context.clone(), context.clone(), context.clone());
+    Ok(vec![
+        (
+            "make current, current already",
+            Work::each(move || ok(current.with_current(|_| ()))),
+        ),
+        (
+            "make current and back",
+            Work::each(move || ok(guard.with_current(|_| ()))),
+        ),
+        (
+            "event record",
+            Work::each(move || ok(record.0.record(&record.1))),
+        ),
+        (
+            "event query",
+            Work::each(move || {
+                black_box(ok(query.is_done()));
+            }),
+        ),
+        (
+            "event create, destroy",
+            Work::each(move || drop(ok(events.event()))),
+        ),
+        (
+            "stream create, destroy",
+            Work::each(move || drop(ok(streams.stream()))),
+        ),
+    ])
+}
+
+struct Kernels {
+    none: TypedKernel<()>,
+    three: TypedKernel<Three>,
+    sixteen: TypedKernel<Sixteen>,
+}
+
+fn launches(stream: &Stream, kernels: Kernels) -> Fallible<Works> {
+    let Kernels {
+        none,
+        three,
+        sixteen,
+    } = kernels;
+    let (none_too, s) = (none.clone(), stream.clone());
+    let on = || stream.clone();
+    let (one, two, four) = (on(), on(), on());
+    let a = DeviceBuffer::<f32>::zeroed(stream, 1024)?;
+    let mut b = DeviceBuffer::<f32>::zeroed(stream, 1024)?;
+    let c = DeviceBuffer::<f32>::zeroed(stream, 1024)?;
+    let attributes = LaunchAttributes {
+        programmatic_serialization: true,
+        priority: Some(0),
+        ..Default::default()
+    };
+    Ok(vec![
+        (
+            "launch, no argument",
+            Work::each(move || {
+                // SAFETY: the kernel does nothing.
+                ok(unsafe { none.launch(&s, CONFIG, ()) });
+            }),
+        ),
+        (
+            "launch, 3 arguments",
+            Work::each(move || {
+                // SAFETY: the kernel does nothing.
+                ok(unsafe { three.launch(&one, CONFIG, (&a, &mut b, 8)) });
+            }),
+        ),
+        (
+            "launch, 16 arguments",
+            Work::each(move || {
+                let arguments = (&c, &c, &c, &c, &c, &c, &c, &c, 1, 2, 3, 4, 5, 6, 7, 8);
+                // SAFETY: the kernel does nothing.
+                ok(unsafe { sixteen.launch(&two, CONFIG, arguments) });
+            }),
+        ),
+        (
+            "launch, 2 attributes",
+            Work::each(move || {
+                // SAFETY: the kernel does nothing.
+                ok(unsafe { none_too.launch_with(&four, CONFIG, &attributes, ()) });
+            }),
+        ),
+    ])
+}
+
+/// Copies own their host memory until they are done.
+struct Copies {
+    buffers: Vec<DeviceBuffer<u8>>,
+    idle: Vec<PinnedBuffer<u8>>,
+    under_way: Vec<Pending<u8>>,
+}
+
+impl Copies {
+    fn new(streams: &[Stream]) -> Fallible<Self> {
+        let context = streams[0].context();
+        let buffer = |stream| DeviceBuffer::zeroed(stream, KIB4);
+        let host = |_| PinnedBuffer::zeroed(context, KIB4);
+        Ok(Self {
+            buffers: streams.iter().map(buffer).collect::<Result<_, _>>()?,
+            idle: (0..HOSTS).map(host).collect::<Result<_, _>>()?,
+            under_way: Vec::with_capacity(HOSTS),
+        })
+    }
+
+    fn give(&mut self, n: usize) {
+        for i in 0..n.min(HOSTS) {
+            let Some(host) = self.idle.pop() else { return };
+            let place = i % self.buffers.len();
+            self.under_way
+                .push(ok(self.buffers[place].copy_from_pinned(host)));
+        }
+    }
+
+    fn take(&mut self, n: usize) {
+        for i in 0..n.min(HOSTS) {
+            let Some(host) = self.idle.pop() else { return };
+            let place = i % self.buffers.len();
+            self.under_way
+                .push(ok(self.buffers[place].copy_to_pinned(host)));
+        }
+    }
+
+    fn settle(&mut self) {
+        self.idle
+            .extend(self.under_way.drain(..).map(|copy| ok(copy.wait())));
+    }
+}
+
+fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
+    let stream = streams[0].clone();
+    let mut set = DeviceBuffer::<u8>::zeroed(&stream, KIB4)?;
+    let one = &streams[..1];
+    let copies =
+        |streams, run| Fallible::Ok(Work::with_rest(Copies::new(streams)?, run, Copies::settle));
+    Ok(vec![
+        (
+            "allocate, free 1 MiB in stream order",
+            Work::each(move || {
+                drop(ok(DeviceBuffer::<u8>::uninit(&stream, 1 << 20)));
+            }),
+        ),
+        ("memset 4 KiB", Work::each(move || ok(set.zero()))),
+        (
+            "copy 4 KiB to the device",
+            copies(one, Copies::give as fn(&mut Copies, usize))?,
+        ),
+        ("copy 4 KiB from the device", copies(one, Copies::take)?),
+        (
+            "copy to the device, 4 streams",
+            copies(streams, Copies::give)?,
+        ),
+        (
+            "copy from the device, 4 streams",
+            copies(streams, Copies::take)?,
+        ),
+    ])
+}
+
+/// Groups of 16 SMs, which may be in use elsewhere.
+fn groups(device: &Device, count: u32) -> cuda_safe::Result<Vec<SmGroup>> {
+    let split = SplitByCount {
+        min: 16,
+        max_groups: Some(count),
+        overlap: Overlap::Allow,
+        ..Default::default()
+    };
+    Ok(SmResource::of_device(device)?.split_by_count(split)?.groups)
+}
+
+/// The partition's SMs, as the driver describes them.
+fn group_of(green: &GreenContext) -> Fallible<CUdevResource> {
+    let mut resource = CUdevResource::default();
+    let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+    // SAFETY: the green context is alive, and the pointer is to a local.
+    let code = unsafe { sys::cuGreenCtxGetDevResource(green.as_raw(), &raw mut resource, kind) };
+    if code.is_success() {
+        return Ok(resource);
+    }
+    Err(format!("cuGreenCtxGetDevResource answers {code}").into())
+}
+
+fn partitions(device: Device, whole: GreenContext) -> Fallible<Works> {
+    const BATCH: u32 = 2;
+    let prepared = groups(&device, BATCH)?;
+    let create = |groups: &mut Vec<SmGroup>, n: usize| {
+        for group in groups.drain(..n) {
+            drop(ok(GreenContext::new([group])));
+        }
+    };
+    let again = move |left: &mut Vec<SmGroup>| *left = ok(groups(&device, BATCH));
+    Ok(vec![
+        (
+            "green: split",
+            Work::each(move || drop(ok(groups(&device, 2)))),
+        ),
+        (
+            "green: create, destroy",
+            Work::with_rest(prepared, create, again),
+        ),
+        (
+            "green: stream create, destroy",
+            Work::each(move || drop(ok(whole.stream()))),
+        ),
+    ])
+}

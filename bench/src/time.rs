@@ -1,0 +1,107 @@
+//! Measuring time: layer by layer within each round, so that what the machine does meanwhile hits
+//! all of them.
+
+use crate::plain;
+use crate::work::{Layer, Operation, Work};
+use std::time::Instant;
+
+/// The middle of many, and where 5 and 95 percent of them are below.
+#[derive(Clone, Copy)]
+pub(crate) struct Spread {
+    pub(crate) low: f64,
+    pub(crate) median: f64,
+    pub(crate) high: f64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let last = values.len().saturating_sub(1) as f64;
+        let at = |part: f64| values.get((part * last).round() as usize).copied();
+        let at = |part| at(part).unwrap_or(f64::NAN);
+        Self {
+            low: at(0.05),
+            median: at(0.5),
+            high: at(0.95),
+        }
+    }
+}
+
+pub(crate) struct Measured {
+    pub(crate) name: &'static str,
+    pub(crate) calls: &'static str,
+    pub(crate) layers: Vec<(Layer, Times)>,
+}
+
+pub(crate) struct Times {
+    /// Nanoseconds for one.
+    pub(crate) each: Spread,
+    /// To plain C in the same round.
+    pub(crate) ratio: Spread,
+}
+
+/// Rounds before those that count.
+const WARM: usize = 3;
+
+pub(crate) fn run(operations: &mut [Operation], rounds: usize) -> Vec<Measured> {
+    operations
+        .iter_mut()
+        .map(|operation| measure(operation, rounds))
+        .collect()
+}
+
+fn measure(operation: &mut Operation, rounds: usize) -> Measured {
+    let rounds = rounds.min(operation.rounds);
+    let warm = if operation.rounds == usize::MAX {
+        WARM
+    } else {
+        1
+    };
+    let count = operation.works.len();
+    let mut times = vec![Vec::with_capacity(rounds); count];
+    for round in 0..warm + rounds {
+        // Whoever comes first in one round comes last in another.
+        for turn in 0..count {
+            let place = (round + turn) % count;
+            let work = &mut operation.works[place].1;
+            let time = batch(work, operation.batch, operation.bare);
+            if round >= warm {
+                times[place].push(time);
+            }
+        }
+    }
+    // C is the first of the layers.
+    let base = times[0].clone();
+    let layers = operation
+        .works
+        .iter()
+        .zip(times)
+        .map(|((layer, _), times)| {
+            let ratios = times
+                .iter()
+                .zip(&base)
+                .map(|(time, base)| time / base)
+                .collect();
+            let times = Times {
+                ratio: Spread::of(ratios),
+                each: Spread::of(times),
+            };
+            (*layer, times)
+        });
+    Measured {
+        name: operation.name,
+        calls: operation.calls,
+        layers: layers.collect(),
+    }
+}
+
+fn batch(work: &mut Work, batch: usize, bare: bool) -> f64 {
+    plain::make_current(!bare);
+    let start = Instant::now();
+    (work.run)(batch);
+    let time = start.elapsed();
+    plain::make_current(true);
+    plain::wait();
+    (work.after)();
+    time.as_nanos() as f64 / batch as f64
+}

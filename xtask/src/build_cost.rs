@@ -1,0 +1,205 @@
+//! `cargo xtask build-cost`: how long `cuda-sys`, `cuda-safe` and cudarc take to build from nothing,
+//! in turns, and how large a small program with each of them is.
+
+use crate::root;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const CUDARC: &str = r#"cudarc = { version = "=0.19.10", default-features = false, features = ["std", "driver", "dynamic-loading", "cuda-13040"] }"#;
+
+/// A program that counts the GPUs.
+struct Program {
+    name: &'static str,
+    dependency: String,
+    main: &'static str,
+    /// Debug and release builds, as often as there were rounds.
+    debug: Vec<Duration>,
+    release: Vec<Duration>,
+}
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let rounds: u32 = match args {
+        [] => 3,
+        [rounds] => rounds.parse().context("the number of rounds")?,
+        _ => bail!("build-cost takes a number of rounds, or nothing"),
+    };
+    ensure!(rounds != 0, "no rounds");
+    let mut programs = programs();
+    for program in &programs {
+        program.write()?;
+        program.cargo(&["fetch", "--quiet"])?;
+    }
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
+        for program in &mut programs {
+            let debug = program.build(&[])?;
+            program.debug.push(debug);
+            let release = program.build(&["--release"])?;
+            program.release.push(release);
+        }
+    }
+    print(&mut programs)
+}
+
+fn programs() -> Vec<Program> {
+    let path = |name: &str| format!("{name} = {{ path = {:?} }}", root().join(name));
+    let program = |name, dependency, main| Program {
+        name,
+        dependency,
+        main,
+        debug: Vec::new(),
+        release: Vec::new(),
+    };
+    vec![
+        program(
+            "cuda-sys",
+            path("cuda-sys"),
+            "fn main() {
+                let mut count = 0;
+                // SAFETY: cuInit takes no pointer; the other's is to a local.
+                let code = unsafe { (cuda_sys::cuInit(0), cuda_sys::cuDeviceGetCount(&mut count)) };
+                println!(\"{code:?}: {count} GPUs\");
+            }",
+        ),
+        program(
+            "cuda-safe",
+            path("cuda-safe"),
+            "fn main() {
+                println!(\"{:?} GPUs\", cuda_safe::Device::count());
+            }",
+        ),
+        program(
+            "cudarc",
+            CUDARC.to_owned(),
+            "fn main() {
+                println!(\"{:?} GPUs\", cudarc::driver::CudaContext::device_count());
+            }",
+        ),
+    ]
+}
+
+impl Program {
+    fn folder(&self) -> PathBuf {
+        root().join("target/build-cost").join(self.name)
+    }
+
+    fn write(&self) -> Result<()> {
+        let folder = self.folder();
+        fs::create_dir_all(folder.join("src")).context("making the folder of a program")?;
+        let manifest = format!(
+            "[package]\nname = \"hello\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n{}\n",
+            self.dependency
+        );
+        fs::write(folder.join("Cargo.toml"), manifest).context("writing a manifest")?;
+        fs::write(folder.join("src/main.rs"), self.main).context("writing a program")?;
+        // The versions that the workspace has.
+        fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock"))
+            .context("copying Cargo.lock")?;
+        Ok(())
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(env!("CARGO"))
+            .current_dir(self.folder())
+            .args(arguments)
+            .env("CARGO_TARGET_DIR", "target")
+            .env_remove("RUSTFLAGS")
+            .output()
+            .context("running cargo")?;
+        ensure!(
+            output.status.success(),
+            "{}: cargo {}:\n{}",
+            self.name,
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Builds it with nothing there yet.
+    fn build(&self, how: &[&str]) -> Result<Duration> {
+        let _ = fs::remove_dir_all(self.folder().join("target"));
+        let start = Instant::now();
+        self.cargo(&[&["build", "--quiet", "--offline"], how].concat())?;
+        Ok(start.elapsed())
+    }
+
+    /// The bytes of the release build, without symbols.
+    fn size(&self) -> Result<u64> {
+        let binary = self.folder().join("target/release/hello");
+        let stripped = self.folder().join("target/stripped");
+        let done = Command::new("strip")
+            .arg("-o")
+            .args([&stripped, &binary])
+            .status();
+        let small = done.is_ok_and(|status| status.success());
+        let path = if small { stripped } else { binary };
+        Ok(fs::metadata(&path).context("looking at a binary")?.len())
+    }
+
+    /// Crates that it needs beside itself.
+    fn crates(&self) -> Result<usize> {
+        let tree = self.cargo(&["tree", "--offline", "-e", "normal", "--prefix", "none"])?;
+        let names = tree.lines().filter_map(|line| line.split(' ').next());
+        Ok(names.collect::<BTreeSet<_>>().len().saturating_sub(1))
+    }
+
+    /// Lines of its bindings, which are generated.
+    fn lines(&self) -> Result<usize> {
+        if self.name != "cudarc" {
+            return lines_in(&root().join("cuda-sys/src/bindings"));
+        }
+        let metadata = self.cargo(&["metadata", "--offline", "--format-version", "1"])?;
+        let metadata: serde_json::Value =
+            serde_json::from_str(&metadata).context("cargo's metadata")?;
+        let packages = metadata["packages"].as_array();
+        let manifest = packages
+            .and_then(|all| all.iter().find(|package| package["name"] == "cudarc"))
+            .and_then(|package| package["manifest_path"].as_str())
+            .context("cargo does not know cudarc")?;
+        let folder = Path::new(manifest)
+            .parent()
+            .context("a manifest without a folder")?;
+        lines_in(&folder.join("src/driver/sys"))
+    }
+}
+
+fn lines_in(folder: &Path) -> Result<usize> {
+    let mut lines = 0;
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry.context("reading a folder")?.path();
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        lines += text.lines().count();
+    }
+    Ok(lines)
+}
+
+fn print(programs: &mut [Program]) -> Result<()> {
+    println!("| | release, s | debug, s | crates | generated lines | hello world, stripped |");
+    println!("|---|--:|--:|--:|--:|--:|");
+    for program in programs {
+        let (release, debug) = (median(&mut program.release), median(&mut program.debug));
+        println!(
+            "| {} | {release:.1} | {debug:.1} | {} | {} | {} KiB |",
+            program.name,
+            program.crates()?,
+            program.lines()?,
+            program.size()? / 1024,
+        );
+    }
+    println!("\nMedians of clean builds, in turns; what is built is in target/build-cost.");
+    Ok(())
+}
+
+/// In seconds.
+fn median(times: &mut [Duration]) -> f64 {
+    times.sort();
+    times
+        .get(times.len() / 2)
+        .map_or(f64::NAN, Duration::as_secs_f64)
+}

@@ -1,0 +1,256 @@
+//! `cargo xtask cost`: instructions for each operation, counted by callgrind with a driver that does
+//! nothing, and so the same on every run: bench/COST.md.
+
+use crate::generated::{Generated, settle};
+use crate::root;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What an operation may have more than in the file: other compilers and C libraries, of other
+/// versions or for other processors, need a few instructions more or less.
+const TOLERANCE: f64 = 4.0;
+const TOLERANCE_PART: f64 = 0.03;
+
+/// The layers that are checked, which are ours.
+const CHECKED: [&str; 2] = ["cuda-sys", "cuda-safe"];
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let check = match args {
+        [] => false,
+        [flag] if flag == "--check" => true,
+        _ => bail!("cost takes --check, or nothing"),
+    };
+    ensure!(
+        cfg!(all(target_os = "linux", target_arch = "x86_64")),
+        "the file is of x86-64 Linux"
+    );
+    let counted = count(&binary(false)?)?;
+    let path = root().join("bench/COST.md");
+    if check {
+        let before = fs::read_to_string(&path).context("reading bench/COST.md")?;
+        return compare(&parse(&before), &counted);
+    }
+    let text = render(&counted);
+    settle(&[Generated { path, text }], false, "cost")
+}
+
+/// The instructions of each layer for one operation.
+struct Row {
+    operation: String,
+    calls: String,
+    layers: BTreeMap<String, f64>,
+}
+
+/// A line of cargo's JSON, as far as it matters here.
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+}
+
+/// Builds the benchmark; without its symbols, if it is to travel.
+pub(crate) fn binary(stripped: bool) -> Result<PathBuf> {
+    let mut cargo = Command::new(env!("CARGO"));
+    if stripped {
+        cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    }
+    let output = cargo
+        .current_dir(root())
+        .args(["build", "--release", "--quiet", "-p", "cuda-bench"])
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running cargo build")?;
+    ensure!(output.status.success(), "the benchmark does not build");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let mut messages = messages.lines().map(serde_json::from_str::<Message>);
+    messages
+        .find_map(|message| message.ok()?.executable)
+        .context("cargo names no executable")
+}
+
+/// Runs the benchmark under callgrind, which writes a file each time the counted function returns.
+fn count(binary: &Path) -> Result<Vec<Row>> {
+    let folder = root().join("target/cost");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).context("making target/cost")?;
+    let output = Command::new("valgrind")
+        .current_dir(&folder)
+        .args(["--quiet", "--tool=callgrind", "--callgrind-out-file=counts"])
+        .args([
+            "--toggle-collect=cuda_bench_counted",
+            "--dump-after=cuda_bench_counted",
+        ])
+        .arg(binary)
+        .arg("--count")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("there is no valgrind here (Debian, Ubuntu: apt-get install valgrind)")?;
+    ensure!(
+        output.status.success(),
+        "the benchmark failed under callgrind"
+    );
+
+    let mut rows: Vec<Row> = Vec::new();
+    let mut empty = 0.0;
+    for (number, line) in String::from_utf8_lossy(&output.stdout).lines().enumerate() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [operation, calls, layer, n] = fields[..] else {
+            bail!("the benchmark says {line}");
+        };
+        let total = total(&folder.join(format!("counts.{}", number + 1)))?;
+        let n: f64 = n.parse().with_context(|| format!("in {line}"))?;
+        // Each is done not at all first, which is what does not belong to it.
+        if n == 0.0 {
+            empty = total;
+            continue;
+        }
+        if rows.last().is_none_or(|row| row.operation != operation) {
+            rows.push(Row {
+                operation: operation.to_owned(),
+                calls: calls.to_owned(),
+                layers: BTreeMap::new(),
+            });
+        }
+        if let Some(row) = rows.last_mut() {
+            let each = ((total - empty) / n).round();
+            row.layers.insert(layer.to_owned(), each);
+        }
+    }
+    Ok(rows)
+}
+
+/// The instructions that a file of callgrind's has in all.
+fn total(path: &Path) -> Result<f64> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
+    let total = total.context("no total in a file of callgrind's")?;
+    total
+        .trim()
+        .parse()
+        .with_context(|| format!("the total {total}"))
+}
+
+/// The columns, in order; how many instructions more than C stands behind ours.
+const COLUMNS: [&str; 5] = [
+    "C",
+    "cuda-sys",
+    "cuda-safe",
+    "cudarc",
+    "cudarc, with streams",
+];
+
+const HEAD: &str = "\
+<!-- @generated by `cargo xtask cost`. Do not edit. -->
+# Instructions for one operation
+
+Counted by callgrind on x86-64, with a driver whose functions return at once, so these are the layers' own
+(with the three or so instructions of each function of that driver). In brackets: more than plain C through
+`dlsym` pointers. What an operation is, and what plain C calls for it: [README](README.md).
+
+`cargo xtask cost` writes this file, `cargo xtask cost --check` fails if `cuda-sys` or `cuda-safe` need more
+than 4 instructions and 3 % above what is here; so much may come of another compiler or C library.
+
+";
+
+fn render(rows: &[Row]) -> String {
+    let mut text = HEAD.to_owned();
+    let _ = writeln!(text, "| operation | C calls | {} |", COLUMNS.join(" | "));
+    let _ = writeln!(text, "|---|---|{}", "--:|".repeat(COLUMNS.len()));
+    for row in rows {
+        let _ = write!(text, "| {} | {} |", row.operation, row.calls);
+        let c = row.layers.get("C").copied().unwrap_or(f64::NAN);
+        for column in COLUMNS {
+            let _ = match row.layers.get(column) {
+                None => write!(text, " - |"),
+                Some(n) if CHECKED.contains(&column) => write!(text, " {n} ({:+}) |", n - c),
+                Some(n) => write!(text, " {n} |"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// What a file says: operation and layer → instructions.
+fn parse(text: &str) -> BTreeMap<(String, String), f64> {
+    let mut all = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let Some((operation, cells)) = cells.split_first() else {
+            continue;
+        };
+        for (column, cell) in COLUMNS.iter().zip(cells.iter().skip(1)) {
+            let number = cell.split(' ').next().unwrap_or_default();
+            if let Ok(number) = number.parse() {
+                all.insert(((*operation).to_owned(), (*column).to_owned()), number);
+            }
+        }
+    }
+    all
+}
+
+fn compare(before: &BTreeMap<(String, String), f64>, rows: &[Row]) -> Result<()> {
+    let (mut dearer, mut cheaper) = (Vec::new(), 0);
+    for row in rows {
+        for layer in CHECKED {
+            let Some(&now) = row.layers.get(layer) else {
+                continue;
+            };
+            let operation = &row.operation;
+            let Some(&then) = before.get(&(operation.clone(), layer.to_owned())) else {
+                dearer.push(format!(
+                    "{operation}, {layer}: {now}, and it is not in the file"
+                ));
+                continue;
+            };
+            let tolerance = TOLERANCE.max(then * TOLERANCE_PART);
+            if now > then + tolerance {
+                dearer.push(format!(
+                    "{operation}, {layer}: {now} instructions, {then} before"
+                ));
+            }
+            cheaper += usize::from(now < then - tolerance);
+        }
+    }
+    if cheaper != 0 {
+        println!(
+            "{cheaper} operations need fewer instructions: `cargo xtask cost` writes them down"
+        );
+    }
+    ensure!(
+        dearer.is_empty(),
+        "dearer than bench/COST.md says (if that has to be: `cargo xtask cost` writes it anew):\n  {}",
+        dearer.join("\n  ")
+    );
+    println!("{} operations cost what bench/COST.md says", rows.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Row, compare, parse, render};
+    use std::collections::BTreeMap;
+
+    fn rows(safe: f64) -> Vec<Row> {
+        let layers = [("C", 10.0), ("cuda-sys", 12.0), ("cuda-safe", safe)];
+        vec![Row {
+            operation: "event record".to_owned(),
+            calls: "record".to_owned(),
+            layers: BTreeMap::from(layers.map(|(layer, n)| (layer.to_owned(), n))),
+        }]
+    }
+
+    #[test]
+    fn what_is_dearer_than_the_file_says_fails() {
+        let before = parse(&render(&rows(20.0)));
+        assert!(compare(&before, &rows(20.0)).is_ok());
+        assert!(compare(&before, &rows(24.0)).is_ok());
+        assert!(compare(&before, &rows(25.0)).is_err());
+        assert!(compare(&BTreeMap::new(), &rows(20.0)).is_err());
+    }
+}
