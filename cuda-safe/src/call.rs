@@ -70,16 +70,22 @@ pub(crate) fn without_current(
     mut call: impl FnMut() -> Result<()>,
 ) -> Result<()> {
     match call() {
-        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) => {
-            under_current(context, call)
-        }
-        done => done,
+        Ok(()) => Ok(()),
+        Err(error) => under_current(error, context, call),
     }
 }
 
+/// All of the rare half, so that nothing of it is in the way of the other.
 #[cold]
 #[inline(never)]
-fn under_current(context: &Context, mut call: impl FnMut() -> Result<()>) -> Result<()> {
+fn under_current(
+    error: Error,
+    context: &Context,
+    mut call: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    if error.code() != Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) {
+        return Err(error);
+    }
     let _current = context.enter()?;
     call()
 }

@@ -224,6 +224,7 @@ impl Context {
 
     /// The driver's handle. It stays this object's: do not destroy it. Made current by raw calls, it
     /// is to be off every thread's stack before the last clone is gone.
+    #[inline]
     pub fn as_raw(&self) -> CUcontext {
         self.inner.raw
     }
@@ -321,7 +322,16 @@ pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
 }
 
 impl PartialEq for Context {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
+        // Clones, as a rule.
+        Arc::ptr_eq(&self.inner, &other.inner) || self.is_same(other)
+    }
+}
+
+impl Context {
+    #[inline(never)]
+    fn is_same(&self, other: &Self) -> bool {
         let same_id = match (self.inner.id, other.inner.id) {
             (Some(its), Some(others)) => its == others,
             // One that could not be asked for tells nothing.

@@ -169,11 +169,13 @@ impl Event {
     }
 
     /// The driver's handle. It stays this object's: do not destroy it.
+    #[inline]
     pub fn as_raw(&self) -> CUevent {
         self.inner.raw
     }
 
     /// The context that the event was made in.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
@@ -186,11 +188,13 @@ impl Event {
     ///
     /// Since CUDA 2.0.
     #[doc(alias = "cuEventRecord")]
+    #[inline]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         same_context("the event", self.context(), stream.context())?;
-        without_current(self.context(), || {
+        let (event, stream) = (self.as_raw(), stream.as_raw());
+        without_current(self.context(), move || {
             // SAFETY: the event and the stream are alive.
-            unsafe { call!(cuEventRecord(self.as_raw(), stream.as_raw())) }
+            unsafe { call!(cuEventRecord(event, stream)) }
         })
     }
 
@@ -244,6 +248,7 @@ impl Event {
     ///
     /// Since CUDA 2.0.
     #[doc(alias = "cuEventQuery")]
+    #[inline]
     pub fn is_done(&self) -> Result<bool> {
         // SAFETY: the event is alive.
         ready(without_current(self.context(), || unsafe {

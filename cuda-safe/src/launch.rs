@@ -8,7 +8,7 @@ pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, Prog
 pub use params::{Argument, Arguments, Param, Params, Value};
 
 use crate::call::{call, without_current};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::module::Kernel;
 use crate::stream::{Stream, same_context};
@@ -67,16 +67,28 @@ impl LaunchConfig {
     }
 
     /// The limits of the device are the driver's to check; a shape without extent is nothing.
+    #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        let threads = self.block.iter().try_fold(1u32, |n, x| n.checked_mul(*x));
-        if self.grid.contains(&0) || threads.is_none_or(|threads| threads == 0) {
-            return Err(Invalid::LaunchConfig {
-                grid: self.grid,
-                block: self.block,
-            }
-            .into());
+        let [x, y, z] = self.block.map(u64::from);
+        // Neither product is beyond 64 bits if the first is a number of threads.
+        let row = x * y;
+        let threads = row.min(u64::from(u32::MAX) + 1) * z;
+        let [a, b, c] = self.grid;
+        let is_empty = threads == 0 || a == 0 || b == 0 || c == 0;
+        if is_empty || threads > u64::from(u32::MAX) {
+            return Err(self.refused());
         }
         Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused(&self) -> Error {
+        Invalid::LaunchConfig {
+            grid: self.grid,
+            block: self.block,
+        }
+        .into()
     }
 }
 
@@ -93,6 +105,7 @@ impl Kernel {
     ///
     /// Since CUDA 4.0.
     #[doc(alias = "cuLaunchKernel")]
+    #[inline(always)]
     pub unsafe fn launch_raw(
         &self,
         stream: &Stream,
@@ -103,21 +116,24 @@ impl Kernel {
         same_context("the kernel", self.context(), stream.context())?;
         let [grid_x, grid_y, grid_z] = config.grid;
         let [block_x, block_y, block_z] = config.block;
-        without_current(stream.context(), || {
+        let (function, raw) = (self.as_raw(), stream.as_raw());
+        let (shared, arguments) = (config.shared_bytes, arguments.as_mut_ptr());
+        // By value: so they stay in registers.
+        without_current(stream.context(), move || {
             // SAFETY: the kernel and the stream are alive and of one context; the rest is the
             // caller's promise. The driver copies the arguments before it returns.
             unsafe {
                 call!(cuLaunchKernel(
-                    self.as_raw(),
+                    function,
                     grid_x,
                     grid_y,
                     grid_z,
                     block_x,
                     block_y,
                     block_z,
-                    config.shared_bytes,
-                    stream.as_raw(),
-                    arguments.as_mut_ptr(),
+                    shared,
+                    raw,
+                    arguments,
                     std::ptr::null_mut()
                 ))
             }
@@ -136,6 +152,7 @@ impl Kernel {
     ///
     /// Since CUDA 11.6.
     #[doc(alias = "cuLaunchKernelEx")]
+    #[inline]
     pub unsafe fn launch_raw_with(
         &self,
         stream: &Stream,
@@ -251,8 +268,11 @@ impl<P: Params> TypedKernel<P> {
         config: LaunchConfig,
         arguments: impl Arguments<P>,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.launch_either(stream, config, None, arguments) }
+        arguments.with_pointers(stream, params::sealed::Here, |pointers| {
+            // SAFETY: the caller's promise; and the pointers are to values of the types of `P`, as
+            // many as the kernel has parameters and of their sizes (checked when it was typed).
+            unsafe { self.kernel.launch_raw(stream, config, pointers) }
+        })
     }
 
     /// `cuLaunchKernelEx(&config, kernel, …)`: as [`launch`](Self::launch), with attributes; one
@@ -300,31 +320,11 @@ impl<P: Params> TypedKernel<P> {
         attributes: &LaunchAttributes<'_>,
         arguments: impl Arguments<P>,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.launch_either(stream, config, Some(attributes), arguments) }
-    }
-
-    /// # Safety
-    /// As for [`launch`](Self::launch) or [`launch_with`](Self::launch_with).
-    #[inline]
-    unsafe fn launch_either(
-        &self,
-        stream: &Stream,
-        config: LaunchConfig,
-        attributes: Option<&LaunchAttributes<'_>>,
-        arguments: impl Arguments<P>,
-    ) -> Result<()> {
-        // For both: the pointers are to values of the types of `P`, as many as the kernel has
-        // parameters and of their sizes (checked when it was typed).
-        arguments.with_pointers(stream, params::sealed::Here, |pointers| match attributes {
-            // SAFETY: the caller's promise, and as said above.
-            None => unsafe { self.kernel.launch_raw(stream, config, pointers) },
-            Some(attributes) => {
-                // SAFETY: the caller's promise, and as said above.
-                unsafe {
-                    self.kernel
-                        .launch_raw_with(stream, config, attributes, pointers)
-                }
+        arguments.with_pointers(stream, params::sealed::Here, |pointers| {
+            // SAFETY: as for `launch`.
+            unsafe {
+                self.kernel
+                    .launch_raw_with(stream, config, attributes, pointers)
             }
         })
     }

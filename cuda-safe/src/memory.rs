@@ -55,6 +55,7 @@ fn bytes_of<T>(len: usize) -> Result<usize> {
         })
 }
 
+#[inline]
 fn same_length(source: usize, target: usize) -> Result<()> {
     if source == target {
         Ok(())

@@ -239,6 +239,7 @@ impl Module {
     }
 
     /// The context that the module is loaded into.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.inner.context
     }

@@ -144,11 +144,14 @@ impl Parent for Root {
 }
 
 /// Releases a resource now, or as soon as that is possible.
+// Inline all the way: who drops something knows what it is, and so nothing has to be asked here.
+#[inline(always)]
 pub(crate) fn release(resource: Resource, parent: &(impl Parent + ?Sized)) {
     release_again(resource, parent, 0);
 }
 
 /// As [`release`], put off `before` times for want of an answer.
+#[inline(always)]
 fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
     if fork::in_child() {
         count_leak();
@@ -157,16 +160,26 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
     let Some(_outside) = parent.stay_outside_captures() else {
         return put_off(resource, parent, before, Answer::Later);
     };
-    let mut answer = match resource.obstacle(parent) {
+    let answer = match resource.obstacle(parent) {
         Some(answer) => answer,
         None => resource.call(),
     };
+    if let Answer::Said(CUresult::CUDA_SUCCESS, _) = answer {
+        return resource.has_gone();
+    }
+    not_yet(resource, parent, before, answer);
+}
+
+/// What becomes of a release that has not succeeded at once.
+#[cold]
+#[inline(never)]
+fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, mut answer: Answer) {
     if let Answer::Said(CUresult::CUDA_ERROR_INVALID_CONTEXT, _)
     | Answer::Unknown(CUresult::CUDA_ERROR_INVALID_CONTEXT, _) = answer
     {
         // Never seen, but drivers differ: once more with the context current.
         match parent.context().map(Context::enter) {
-            Some(Ok(_current)) => answer = resource.call(),
+            Some(Ok(_current)) => answer = resource.call_again(),
             Some(Err(Error::Driver(error))) if is_for_now(error.code) => answer = Answer::Later,
             _ => {}
         }
@@ -260,6 +273,7 @@ impl Resource {
     }
 
     /// Why this is no moment for the release: see the head of this file.
+    #[inline(always)]
     fn obstacle(&self, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
         if refuse_inside().is_err() {
             return Some(Answer::Later);
@@ -279,6 +293,7 @@ impl Resource {
     }
 
     /// The stream on which memory was used that is not freed in its order.
+    #[inline(always)]
     fn used_on(&self) -> Option<CUstream> {
         match *self {
             Self::Memory(_, stream) => Some(stream),
@@ -288,6 +303,7 @@ impl Resource {
     }
 
     /// What is left to do once the driver has let go of it.
+    #[inline]
     fn has_gone(self) {
         if let Self::Registered(vector, _) = self {
             vector.free();
@@ -295,6 +311,7 @@ impl Resource {
     }
 
     /// Makes the call, in the capture mode that breaks nobody's capture.
+    #[inline(always)]
     fn call(&self) -> Answer {
         // These disturb no capture (measured), so they go without the exchange.
         if matches!(self, Self::Stream(_) | Self::Event(_) | Self::Reads { .. }) {
@@ -325,6 +342,12 @@ impl Resource {
         answer
     }
 
+    /// The same where it is not known what the resource is.
+    #[inline(never)]
+    fn call_again(&self) -> Answer {
+        self.call()
+    }
+
     /// Plain memory may be in use on its stream until that is idle. The free waits for all work
     /// anyway; this says so for green streams as well. A code, if the wait fails.
     fn wait_for_uses(&self) -> Option<CUresult> {
@@ -334,6 +357,7 @@ impl Resource {
         (!code.is_success()).then_some(code)
     }
 
+    #[inline(always)]
     fn call_in_this_mode(&self) -> Answer {
         // For all of these: the handle is of a resource that the driver made, its owner is being
         // dropped and has given it here, once, and nothing else of this crate uses it any more.
@@ -433,6 +457,7 @@ fn dequeue() -> Option<Waiting> {
 }
 
 /// Whether work given to a stream is being recorded into a graph: then the release has to wait.
+#[inline]
 fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the buffer kept its stream alive, and the pointer is to a local.
@@ -452,12 +477,14 @@ fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> 
 }
 
 /// Sets the thread's capture mode; `mode` is then the one before.
+#[inline]
 fn exchange_mode(mode: &mut CUstreamCaptureMode) -> CUresult {
     // SAFETY: the pointer is to a borrowed value.
     unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(mode) }
 }
 
 /// Puts the thread's capture mode back; once more, should the driver refuse.
+#[inline]
 pub(crate) fn restore_mode(before: CUstreamCaptureMode) {
     let (mut first, mut second) = (before, before);
     let code = exchange_mode(&mut first);

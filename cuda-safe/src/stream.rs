@@ -72,6 +72,8 @@ struct Inner {
     raw: CUstream,
     hold: Hold,
     home: Home,
+    /// Of its home, within reach: every call looks at it.
+    context: Context,
     panicked: Arc<Panicked>,
 }
 
@@ -150,6 +152,7 @@ impl Stream {
             inner: Arc::new(Inner {
                 raw,
                 hold,
+                context: home.context().clone(),
                 home,
                 panicked: Arc::default(),
             }),
@@ -224,6 +227,7 @@ impl Stream {
     }
 
     /// The driver's handle. It stays this object's: do not destroy it.
+    #[inline]
     pub fn as_raw(&self) -> CUstream {
         self.inner.raw
     }
@@ -237,8 +241,9 @@ impl Stream {
 
     /// The context that the stream's memory and kernels belong to: for a stream of a green
     /// context, the device's primary context.
+    #[inline]
     pub fn context(&self) -> &Context {
-        self.inner.home.context()
+        &self.inner.context
     }
 
     /// The green context that the stream was made in, if it was.
@@ -264,6 +269,7 @@ impl Stream {
     }
 
     /// The driver's answer and nothing else: that the work is done, or why that is not known.
+    #[inline]
     pub(crate) fn wait_for_work(&self) -> Result<()> {
         refuse_inside()?;
         // SAFETY: the stream is alive.
@@ -279,6 +285,7 @@ impl Stream {
     ///
     /// Since CUDA 2.0.
     #[doc(alias = "cuStreamQuery")]
+    #[inline]
     pub fn is_idle(&self) -> Result<bool> {
         // SAFETY: the stream is alive.
         ready(without_current(self.context(), || unsafe {
@@ -368,6 +375,7 @@ fn refuse_default(raw: CUstream) -> Result<()> {
 }
 
 /// The answer of a query: done, not yet, or an error.
+#[inline]
 pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
     match answer {
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_READY) => Ok(false),
@@ -385,6 +393,7 @@ impl Drop for Inner {
 
 impl Home {
     /// That of memory and kernels.
+    #[inline]
     pub(crate) fn context(&self) -> &Context {
         match self {
             Self::Context(context) => context,
@@ -430,13 +439,22 @@ impl Parent for Stream {
 
 /// Streams are equal if they are the same one.
 impl PartialEq for Stream {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
-        // Both are alive, so one handle is one stream; handles of two contexts differ.
-        self.inner.raw == other.inner.raw && self.context() == other.context()
+        // Clones, as a rule.
+        Arc::ptr_eq(&self.inner, &other.inner) || self.is_same(other)
     }
 }
 
 impl Eq for Stream {}
+
+impl Stream {
+    #[inline(never)]
+    fn is_same(&self, other: &Self) -> bool {
+        // Both are alive, so one handle is one stream; handles of two contexts differ.
+        self.inner.raw == other.inner.raw && self.context() == other.context()
+    }
+}
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -456,11 +474,18 @@ impl fmt::Display for Stream {
 }
 
 /// The error for things of two contexts in one operation.
+#[inline]
 pub(crate) fn same_context(what: &'static str, its: &Context, expected: &Context) -> Result<()> {
     if its == expected {
         return Ok(());
     }
-    Err(other_context(what, its.to_string(), expected))
+    Err(another_context(what, its, expected))
+}
+
+#[cold]
+#[inline(never)]
+fn another_context(what: &'static str, its: &Context, expected: &Context) -> Error {
+    other_context(what, its.to_string(), expected)
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::call::call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::report::{Report, count_leak, report};
 use crate::stream::Panicked;
@@ -48,6 +48,7 @@ impl Context {
     #[doc(alias = "cuCtxPushCurrent")]
     #[doc(alias = "cuCtxPopCurrent")]
     #[doc(alias = "cuCtxGetCurrent")]
+    #[inline]
     pub fn make_current(&self) -> Result<CurrentContext> {
         let pushed =
             enter(self.as_raw())?.then(|| DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1);
@@ -78,12 +79,14 @@ impl Context {
     /// ```
     #[doc(alias = "cuCtxPushCurrent")]
     #[doc(alias = "cuCtxPopCurrent")]
+    #[inline]
     pub fn with_current<R>(&self, f: impl FnOnce(&CurrentContext) -> R) -> Result<R> {
         let current = self.make_current()?;
         Ok(f(&current))
     }
 
     /// For the length of one call of this crate.
+    #[inline]
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
         Ok(Entered {
             context: self,
@@ -115,6 +118,7 @@ impl CurrentContext {
         self.leave()
     }
 
+    #[inline]
     fn leave(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.open) {
             return Ok(());
@@ -126,6 +130,7 @@ impl CurrentContext {
         left
     }
 
+    #[inline]
     fn pop_own_push(&self) -> Result<()> {
         let Some(place) = self.pushed else {
             return expect_current(self.context.as_raw());
@@ -146,6 +151,7 @@ impl CurrentContext {
 }
 
 impl Drop for CurrentContext {
+    #[inline]
     fn drop(&mut self) {
         if let Err(error) = self.leave() {
             report(&Report::ContextStack { error });
@@ -162,6 +168,7 @@ pub(crate) struct Entered<'context> {
 }
 
 impl Drop for Entered<'_> {
+    #[inline]
     fn drop(&mut self) {
         if !self.pushed {
             return;
@@ -181,6 +188,7 @@ pub(super) fn leak_on_stack(context: &Context) {
 }
 
 /// The current context of this thread; null if there is none.
+#[inline]
 fn current() -> Result<CUcontext> {
     let mut current = std::ptr::null_mut();
     // SAFETY: the pointer is to a local.
@@ -189,6 +197,7 @@ fn current() -> Result<CUcontext> {
 }
 
 /// Makes a context current; whether that took a push.
+#[inline]
 fn enter(raw: CUcontext) -> Result<bool> {
     if current()? == raw {
         return Ok(false);
@@ -209,6 +218,7 @@ pub(super) fn with_raw_current<T>(raw: CUcontext, f: impl FnOnce() -> Result<T>)
 }
 
 /// Pops `raw` off this thread's stack if it is on top; else pops nothing and says so.
+#[inline]
 pub(super) fn pop(raw: CUcontext) -> Result<()> {
     expect_current(raw)?;
     let mut popped = std::ptr::null_mut();
@@ -216,14 +226,21 @@ pub(super) fn pop(raw: CUcontext) -> Result<()> {
     unsafe { call!(cuCtxPopCurrent_v2(&raw mut popped)) }
 }
 
+#[inline]
 fn expect_current(raw: CUcontext) -> Result<()> {
     let found = current()?;
     if found == raw {
         return Ok(());
     }
-    Err(Invalid::ContextStack {
+    Err(other_current(raw, found))
+}
+
+#[cold]
+#[inline(never)]
+fn other_current(raw: CUcontext, found: CUcontext) -> Error {
+    Invalid::ContextStack {
         expected: raw.addr(),
         found: found.addr(),
     }
-    .into())
+    .into()
 }

@@ -183,6 +183,7 @@ impl GreenContext {
     }
 
     /// The device's primary context, which the memory and the kernels of this partition belong to.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.inner.needs.primary
     }

@@ -138,7 +138,7 @@ macro_rules! tuples {
             }
         }
         impl<$($param: Param, $given: Argument<$param>),*> Arguments<($($param,)*)> for ($($given,)*) {
-            #[inline]
+            #[inline(always)]
             #[allow(unused_variables, reason = "a kernel may have no parameters")]
             fn with_pointers(
                 self,

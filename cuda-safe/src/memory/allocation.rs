@@ -28,6 +28,7 @@ pub(super) enum Release {
 }
 
 impl Allocation {
+    #[inline]
     pub(super) fn new(address: CUdeviceptr, stream: &Stream, release: Release) -> Self {
         Self {
             address,
@@ -36,10 +37,12 @@ impl Allocation {
         }
     }
 
+    #[inline]
     pub(super) fn address(&self) -> CUdeviceptr {
         self.address
     }
 
+    #[inline]
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }

@@ -34,7 +34,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         self.stream().refuse_captured()?;
         let (target, source) = (self.as_raw(), slice.as_ptr().cast());
         let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
-        let copied = without_current(self.stream().context(), || {
+        let copied = without_current(self.stream().context(), move || {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and the slice has no
             // uninitialised byte. It is borrowed until the wait below is over. Should that fail,
             // the device is at most still *reading* the slice's memory, which harms nobody but
@@ -149,7 +149,7 @@ impl<T> DeviceSliceMut<'_, T> {
         }
         let (from, to) = (source.as_raw(), self.as_raw());
         let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
-        without_current(self.stream().context(), || {
+        without_current(self.stream().context(), move || {
             // SAFETY: both hold `bytes`, are bound to this stream, and are freed in its order or
             // after a wait; they do not overlap, as this one is borrowed mutably.
             unsafe { call!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream)) }
@@ -160,12 +160,13 @@ impl<T> DeviceSliceMut<'_, T> {
     /// stream.
     ///
     /// Since CUDA 3.2.
+    #[inline]
     pub fn zero(&mut self) -> Result<()> {
         let (target, bytes, stream) = (self.as_raw(), self.size_bytes(), self.stream().as_raw());
         if bytes == 0 {
             return Ok(());
         }
-        without_current(self.stream().context(), || {
+        without_current(self.stream().context(), move || {
             // SAFETY: the memory holds `bytes`.
             unsafe { call!(cuMemsetD8Async(target, 0, bytes, stream)) }
         })
@@ -233,6 +234,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As there.
+    #[inline]
     pub fn zero(&mut self) -> Result<()> {
         self.as_mut_slice().zero()
     }

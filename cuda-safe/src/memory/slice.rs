@@ -97,6 +97,7 @@ impl<'a, T> DeviceSlice<'a, T> {
     }
 
     /// An error that names both streams, unless the memory is bound to `stream`.
+    #[inline]
     pub(crate) fn check_stream(
         &self,
         what: impl FnOnce() -> String,
@@ -105,13 +106,14 @@ impl<'a, T> DeviceSlice<'a, T> {
         if *self.stream == *stream {
             return Ok(());
         }
-        Err(self.other_stream(what(), stream))
+        Err(self.other_stream(what, stream))
     }
 
     #[cold]
-    fn other_stream(&self, what: String, expected: &Stream) -> Error {
+    #[inline(never)]
+    fn other_stream(&self, what: impl FnOnce() -> String, expected: &Stream) -> Error {
         Invalid::OtherStream {
-            what,
+            what: what(),
             its: self.stream.to_string(),
             expected: expected.to_string(),
         }

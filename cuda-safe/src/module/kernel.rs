@@ -94,6 +94,7 @@ impl Kernel {
     }
 
     /// The driver's handle, alive as long as this is.
+    #[inline]
     pub fn as_raw(&self) -> CUfunction {
         self.inner.raw
     }
@@ -105,6 +106,7 @@ impl Kernel {
 
     /// The context that it runs in: on its streams, and on those of its green contexts if it is a
     /// primary one.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.inner.context
     }

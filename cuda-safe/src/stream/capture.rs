@@ -183,6 +183,7 @@ impl Stream {
     ///
     /// Since CUDA 10.0.
     #[doc(alias = "cuStreamIsCapturing")]
+    #[inline]
     pub fn capture_status(&self) -> Result<CaptureStatus> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let place = &raw mut status;
@@ -234,6 +235,7 @@ impl Stream {
     }
 
     /// An error if work given to the stream is recorded into a graph.
+    #[inline]
     pub(crate) fn refuse_captured(&self) -> Result<()> {
         match self.capture_status()? {
             CaptureStatus::None => Ok(()),

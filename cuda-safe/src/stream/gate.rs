@@ -28,6 +28,7 @@ thread_local! {
 struct AtAGate(bool);
 
 impl AtAGate {
+    #[inline]
     fn new() -> Self {
         // At the end of a thread there is nothing to keep it in.
         Self(AT_A_GATE.try_with(|at| at.replace(true)).unwrap_or(true))
@@ -35,6 +36,7 @@ impl AtAGate {
 }
 
 impl Drop for AtAGate {
+    #[inline]
     fn drop(&mut self) {
         let _ = AT_A_GATE.try_with(|at| at.set(self.0));
     }
@@ -75,6 +77,7 @@ impl Stream {
 
     /// For frees in the order of the stream, without a wait for long: none if the stream is becoming part of a
     /// capture right now.
+    #[inline]
     pub(crate) fn stay_outside(&self) -> Option<Outside> {
         // What makes it so is one call of the driver, which is over soon, as a rule.
         for _ in 0..PATIENCE {
@@ -101,6 +104,7 @@ impl Stream {
         call()
     }
 
+    #[inline]
     fn gate(&self) -> &'static RwLock<()> {
         // Handles are addresses of objects.
         let number = self.as_raw().addr() >> 4;
@@ -109,6 +113,7 @@ impl Stream {
 
     /// The lock of the gate. The call of the driver that is made with it on another thread may wait
     /// for a host function to end, which so does not wait for the lock.
+    #[inline]
     fn here<G>(
         &self,
         lock: impl FnOnce(&'static RwLock<()>) -> LockResult<G>,

@@ -49,6 +49,7 @@ thread_local! {
 }
 
 /// Waits are refused inside of a host function: one for its own stream would never end.
+#[inline]
 pub(crate) fn refuse_inside() -> Result<()> {
     // At the end of a thread there is no host function.
     if INSIDE.try_with(Cell::get).unwrap_or(false) {
