@@ -10,23 +10,39 @@ use std::path::Path;
 static NULL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcuda-null.so"));
 
 pub(crate) struct Driver {
-    /// For people.
-    pub(crate) name: String,
+    /// What it is, for people; none of the one that does nothing.
+    real: Option<String>,
     /// For `dlsym`.
     pub(crate) handle: *mut c_void,
 }
 
-/// Opens the machine's driver, unless there is none, or it has no GPU, or `null` is asked for.
+impl Driver {
+    pub(crate) fn name(&self) -> &str {
+        let null = "no GPU: a driver that does nothing, so that only the layers themselves cost";
+        self.real.as_deref().unwrap_or(null)
+    }
+}
+
+/// Opens the machine's driver, unless there is none, or `null` is asked for.
 pub(crate) fn open(null: bool) -> Fallible<Driver> {
+    let mut driver = open_unseen(null)?;
+    if let Some(real) = &mut driver.real {
+        let version = cuda_sys::driver_version()?;
+        let name = Device::get(0)?.name()?;
+        *real = format!("{name}, driver for CUDA {version}");
+    }
+    Ok(driver)
+}
+
+/// The same without a look at what it has.
+pub(crate) fn open_unseen(null: bool) -> Fallible<Driver> {
     // SAFETY: this is the driver's library.
     let real = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
     if let (Ok(library), false) = (real, null) {
         // SAFETY: opened by the system's name of the driver.
         unsafe { cuda_sys::load_from("libcuda.so.1") }?;
-        let version = cuda_sys::driver_version()?;
-        let device = Device::get(0)?;
         return Ok(Driver {
-            name: format!("{}, driver for CUDA {version}", device.name()?),
+            real: Some(String::new()),
             handle: library.into_raw(),
         });
     }
@@ -36,7 +52,7 @@ pub(crate) fn open(null: bool) -> Fallible<Driver> {
     // It stays open.
     std::fs::remove_file(&path)?;
     Ok(Driver {
-        name: "no GPU: a driver that does nothing, so that only the layers themselves cost".into(),
+        real: None,
         handle: opened?,
     })
 }

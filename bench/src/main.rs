@@ -3,6 +3,7 @@
 
 mod count;
 mod driver;
+mod first;
 mod operations;
 mod plain;
 mod plot;
@@ -16,11 +17,12 @@ mod work;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cuda-bench [--null] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
+usage: cuda-bench [--null] [--first] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 
   --null       measure on the driver that does nothing, although there is a real one
   --rounds N   rounds of each operation (default 101)
   --only TEXT  operations with TEXT in their names
+  --first      instead: processes with one launch, from their start to their end
   --json FILE  write all medians and spreads
   --svg FILE   draw them
 
@@ -31,6 +33,8 @@ usage: cuda-bench [--null] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 struct Options {
     null: bool,
     count: bool,
+    first: bool,
+    first_of: Option<String>,
     rounds: usize,
     only: String,
     json: Option<String>,
@@ -64,6 +68,8 @@ fn options() -> Fallible<Option<Options>> {
     let mut options = Options {
         null: false,
         count: false,
+        first: false,
+        first_of: None,
         rounds: 101,
         only: String::new(),
         json: None,
@@ -74,6 +80,8 @@ fn options() -> Fallible<Option<Options>> {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
         match argument.as_str() {
             "--null" => options.null = true,
+            "--first" => options.first = true,
+            "--first-of" => options.first_of = Some(value()?),
             "--count" => options.count = true,
             "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
             "--only" => options.only = value()?,
@@ -87,6 +95,12 @@ fn options() -> Fallible<Option<Options>> {
 }
 
 fn run(options: &Options) -> Fallible<()> {
+    if options.first {
+        return first::run(options.rounds.min(21), options.null);
+    }
+    if let Some(layer) = &options.first_of {
+        return first::one(layer, &driver::open_unseen(options.null)?);
+    }
     let driver = driver::open(options.null || options.count)?;
     let mut operations = operations::all(&driver)?;
     operations.retain(|operation| operation.name.contains(&options.only));
@@ -94,14 +108,14 @@ fn run(options: &Options) -> Fallible<()> {
         count::run(&mut operations);
         return Ok(());
     }
-    println!("{}\n", driver.name);
+    println!("{}\n", driver.name());
     let measured = time::run(&mut operations, options.rounds);
     print!("{}", report::table(&measured));
     if let Some(path) = &options.json {
-        std::fs::write(path, report::json(&driver.name, options.rounds, &measured))?;
+        std::fs::write(path, report::json(driver.name(), options.rounds, &measured))?;
     }
     if let Some(path) = &options.svg {
-        std::fs::write(path, plot::svg(&driver.name, &measured))?;
+        std::fs::write(path, plot::svg(driver.name(), &measured))?;
     }
     Ok(())
 }

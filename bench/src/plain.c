@@ -91,9 +91,23 @@ static __attribute__((cold, noreturn)) void fail(int code, const char *call) {
             fail(code_, #name); \
     } while (0)
 
+#define FIND(name, parameters) *(void **)&driver.name = dlsym(library, #name);
+
+void plain_first(void *library, const char *ptx) {
+    FUNCTIONS(FIND)
+    handle module;
+    CALL(cuInit, 0);
+    CALL(cuDevicePrimaryCtxRetain, &context, 0);
+    CALL(cuCtxSetCurrent, context);
+    CALL(cuStreamCreateWithPriority, &streams[0], 1, 0);
+    CALL(cuModuleLoadData, &module, ptx);
+    CALL(cuModuleGetFunction, &none, module, "none");
+    CALL(cuLaunchKernel, none, 1, 1, 1, 32, 1, 1, 0, streams[0], NULL, NULL);
+    CALL(cuCtxSynchronize);
+}
+
 /* Green contexts apart: older drivers have none. Whether there are. */
 int plain_setup(void *library, const char *ptx) {
-#define FIND(name, parameters) *(void **)&driver.name = dlsym(library, #name);
     FUNCTIONS(FIND)
     CALL(cuInit, 0);
     CALL(cuDevicePrimaryCtxRetain, &context, 0);

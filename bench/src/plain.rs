@@ -39,6 +39,7 @@ plain! {
 
 unsafe extern "C" {
     fn plain_setup(library: *mut c_void, ptx: *const c_char) -> c_int;
+    fn plain_first(library: *mut c_void, ptx: *const c_char);
     safe fn plain_wait();
     safe fn plain_make_current(yes: c_int);
 }
@@ -51,6 +52,13 @@ pub(crate) fn wait() {
 /// Makes the primary context current on this thread, or none.
 pub(crate) fn make_current(yes: bool) {
     plain_make_current(yes.into());
+}
+
+/// One launch, and what it takes.
+pub(crate) fn first(driver: &Driver) {
+    let ptx = CString::new(PTX).unwrap_or_default();
+    // SAFETY: as for the setup.
+    unsafe { plain_first(driver.handle, ptx.as_ptr()) };
 }
 
 /// The same twice.

@@ -14,7 +14,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Self {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let last = values.len().saturating_sub(1) as f64;
         let at = |part: f64| values.get((part * last).round() as usize).copied();
