@@ -1,5 +1,6 @@
 //! Array interfaces: what is understood, what is refused, and that NumPy says the same.
 
+mod corpus;
 mod numpy;
 
 use cuda_safe::Invalid;
@@ -364,4 +365,6 @@ fn layouts_tell_what_they_are() {
     // Broadcasting makes more elements than numbers, and they are still right there.
     let huge = layout(&[usize::MAX / 2, 4], &[0, 8]);
     assert_eq!((huge.len(), huge.byte_range().end), (None, 32));
+    // Found by fuzzing: it was read with strides, and refused as it was written, without them.
+    Layout::strided(&[0, 1 << 40, 1 << 40], &[1, 1, 1], 1).expect_err("as NumPy");
 }

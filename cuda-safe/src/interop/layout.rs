@@ -40,7 +40,7 @@ impl Layout {
         let mut next = isize::try_from(item_size).map_err(|_| too_large())?;
         for (stride, extent) in strides.iter_mut().zip(shape).rev() {
             *stride = next;
-            // As NumPy: an array without an element has the strides that it would have with one.
+            // An array without an element has the strides that it would have with one.
             let extent = isize::try_from((*extent).max(1)).map_err(|_| too_large())?;
             next = next.checked_mul(extent).ok_or_else(too_large)?;
         }
@@ -54,7 +54,8 @@ impl Layout {
     /// An array with strides.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`]: another number of strides than dimensions; elements too far away.
+    /// [`Invalid::ArrayInterface`]: another number of strides than dimensions; elements too far
+    /// away; none, but other extents that could not be addressed.
     pub fn strided(shape: &[usize], strides: &[isize], item_size: usize) -> Result<Self, Invalid> {
         if shape.len() != strides.len() {
             return Err(refused(
@@ -75,6 +76,10 @@ impl Layout {
             let far =
                 format!("{strides:?} of the shape {shape:?} go further than can be addressed");
             return Err(refused("strides", far));
+        }
+        if layout.is_empty() {
+            // It is written without strides, so it has to be one that is read without them.
+            Self::c_contiguous(shape, item_size)?;
         }
         Ok(layout)
     }

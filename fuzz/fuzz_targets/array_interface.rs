@@ -1,0 +1,8 @@
+//! Whole interfaces: `cargo fuzz run array_interface`.
+
+#![no_main]
+
+#[path = "../checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::array_interface(data));

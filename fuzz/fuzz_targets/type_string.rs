@@ -1,0 +1,8 @@
+//! Type strings: `cargo fuzz run type_string`.
+
+#![no_main]
+
+#[path = "../checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::type_string(data));
