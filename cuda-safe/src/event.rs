@@ -174,6 +174,11 @@ impl Event {
         self.inner.raw
     }
 
+    /// Whether it lives for as long only as somebody promised.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        matches!(self.inner.hold, Hold::Borrowed) || self.context().hangs_on_borrowed()
+    }
+
     /// The context that the event was made in.
     #[inline]
     pub fn context(&self) -> &Context {
@@ -201,7 +206,7 @@ impl Event {
     /// `cuEventRecordWithFlags(event, stream, EXTERNAL)`: makes the record itself a part of what a
     /// captured stream records. It is made by each launch of the graph, and who waits for the event
     /// outside of the graph waits for that; [`record`](Self::record) in a capture is an order within
-    /// the graph only.
+    /// the graph only. The graph holds the event. (A second call asks which capture it is.)
     ///
     /// # Errors
     /// The stream is of another context; `CUDA_ERROR_INVALID_VALUE` if it is not captured.
@@ -212,8 +217,7 @@ impl Event {
         same_context("the event", self.context(), stream.context())?;
         let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
         without_current(self.context(), || {
-            // SAFETY: the event and the stream are alive; whoever launches the graph promises that
-            // the event is so then.
+            // SAFETY: the event and the stream are alive; the graph keeps the event.
             unsafe {
                 call!(cuEventRecordWithFlags(
                     self.as_raw(),
@@ -221,7 +225,9 @@ impl Event {
                     flags
                 ))
             }
-        })
+        })?;
+        stream.may_need_event(self);
+        Ok(())
     }
 
     /// `cuEventSynchronize(event)`: waits until the work that was recorded last is done. An event

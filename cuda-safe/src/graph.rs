@@ -4,26 +4,31 @@
 //! [`ExecutableGraph`], which a stream runs as one piece of work. Its nodes, and changing them, have
 //! no safe form yet; with [`Graph::as_raw`] the functions in [`sys`](crate::sys) can do that.
 //!
-//! A graph holds its context, and not the buffers, modules and events that it uses: launching one is
+//! A graph holds where its work runs, and not the buffers and modules that it uses: launching one is
 //! `unsafe`.
 
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
-use crate::release::{self, Resource, release};
-use crate::stream::{Home, Stream, same_context};
+use crate::release::{self, Parent, Resource, release};
+use crate::stream::{Home, Need, Stream, same_context};
 use cuda_sys::{CUgraph, CUgraphExec};
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 /// `CUgraph`: recorded work, of [`Stream::capture`]. It cannot run itself:
 /// [`instantiate`](Self::instantiate) makes it into what can.
+///
+/// It, and what is made of it, holds the contexts and green contexts of all streams that took part in
+/// the capture (streams that others keep, and those of a [pool](crate::green::GreenPool), themselves),
+/// and the events of [external](crate::Event::record_external) records and waits.
 ///
 /// Destroying it (`cuGraphDestroy`) waits for nothing. Not `Sync`: the driver does not lock graphs.
 #[doc(alias = "cuGraphDestroy")]
 pub struct Graph {
     raw: CUgraph,
-    home: Home,
+    needs: Needs,
 }
 
 /// `CUgraphExec`: a graph that streams run, of [`Graph::instantiate`].
@@ -45,7 +50,7 @@ pub struct Graph {
 /// ```
 pub struct ExecutableGraph {
     raw: CUgraphExec,
-    home: Home,
+    needs: Needs,
 }
 
 // SAFETY: the driver lets any thread use a graph, one at a time.
@@ -54,18 +59,26 @@ unsafe impl Send for Graph {}
 unsafe impl Send for ExecutableGraph {}
 
 impl Graph {
-    /// A graph just made.
-    pub(crate) fn own(raw: CUgraph, home: Home) -> Self {
-        Self { raw, home }
+    /// A graph just made, of work on a stream that has this need.
+    pub(crate) fn own(raw: CUgraph, own: Need) -> Self {
+        let needs = Needs::of(own);
+        Self { raw, needs }
+    }
+
+    /// It needs these as well.
+    pub(crate) fn with_needs(mut self, others: Vec<Need>) -> Self {
+        self.needs.others = others.into();
+        self
     }
 
     /// Takes over a graph: it is destroyed with this.
     ///
     /// # Safety
     /// `raw` is a graph that is alive, is no child of another, and nobody else destroys or uses it;
-    /// its work is of `context`, or of contexts that outlive this.
+    /// its work is of `context`, or of contexts and green contexts that outlive this and what is made
+    /// of it, as do the events and modules that it uses.
     pub unsafe fn from_raw(raw: CUgraph, context: &Context) -> Self {
-        Self::own(raw, Home::Context(context.clone()))
+        Self::own(raw, Need::Home(Home::Context(context.clone())))
     }
 
     /// The driver's handle. It stays this object's: do not destroy it.
@@ -73,17 +86,18 @@ impl Graph {
         self.raw
     }
 
-    /// Gives the graph out: destroying it is now the caller's, while the context is alive.
+    /// Gives the graph out: destroying it is now the caller's, while the context is alive, and what
+    /// else it [held](Graph).
     pub fn into_raw(self) -> (CUgraph, Context) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not used any more, so the home is taken out once.
-        let home = unsafe { std::ptr::read(&raw mut this.home) };
-        (this.raw, home.context().clone())
+        // SAFETY: `this` is not used any more, so this is taken out once.
+        let needs = unsafe { std::ptr::read(&raw mut this.needs) };
+        (this.raw, needs.own.context().clone())
     }
 
     /// The context that it was recorded in.
     pub fn context(&self) -> &Context {
-        self.home.context()
+        self.needs.own.context()
     }
 
     /// `cuGraphInstantiate(&executable, graph, 0)`: a copy of the graph that can be launched; this
@@ -103,7 +117,7 @@ impl Graph {
         unsafe { call!(cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0)) }?;
         Ok(ExecutableGraph {
             raw,
-            home: self.home.clone(),
+            needs: self.needs.clone(),
         })
     }
 }
@@ -113,11 +127,12 @@ impl ExecutableGraph {
     ///
     /// # Safety
     /// `raw` is an executable graph that is alive, and nobody else destroys or uses it; its work is
-    /// of `context`, or of contexts that outlive this.
+    /// of `context`, or of contexts and green contexts that outlive this, as do the events and modules
+    /// that it uses.
     pub unsafe fn from_raw(raw: CUgraphExec, context: &Context) -> Self {
         Self {
             raw,
-            home: Home::Context(context.clone()),
+            needs: Needs::of(Need::Home(Home::Context(context.clone()))),
         }
     }
 
@@ -126,17 +141,18 @@ impl ExecutableGraph {
         self.raw
     }
 
-    /// Gives the graph out: destroying it is now the caller's, while the context is alive.
+    /// Gives the graph out: destroying it is now the caller's, while the context is alive, and what
+    /// else it [held](Graph).
     pub fn into_raw(self) -> (CUgraphExec, Context) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not used any more, so the home is taken out once.
-        let home = unsafe { std::ptr::read(&raw mut this.home) };
-        (this.raw, home.context().clone())
+        // SAFETY: `this` is not used any more, so this is taken out once.
+        let needs = unsafe { std::ptr::read(&raw mut this.needs) };
+        (this.raw, needs.own.context().clone())
     }
 
     /// The context that its work was recorded in.
     pub fn context(&self) -> &Context {
-        self.home.context()
+        self.needs.own.context()
     }
 
     /// `cuGraphLaunch(executable, stream)`: gives all of the graph's work to the stream, as one
@@ -149,7 +165,7 @@ impl ExecutableGraph {
     /// # Safety
     /// It is as if all that was recorded were given to `stream` now, with the very addresses, values
     /// and handles of then. So until the launch is done,
-    /// - the buffers, the modules of the kernels, and the events that it uses are alive,
+    /// - the buffers and the modules of the kernels are alive,
     /// - no other work, nor the host, uses these buffers in a way that races with it: buffers are
     ///   bound to `stream`, or whoever launches sees to an order,
     /// - what the kernels' launches promised is true of each run, the bits that they leave in
@@ -172,15 +188,44 @@ impl ExecutableGraph {
     }
 }
 
+/// What has to outlive a graph, and what is made of it.
+#[derive(Clone)]
+struct Needs {
+    /// Of the stream that was captured.
+    own: Need,
+    others: Arc<[Need]>,
+}
+
+impl Needs {
+    fn of(own: Need) -> Self {
+        let others = Arc::default();
+        Self { own, others }
+    }
+}
+
+impl Parent for Needs {
+    fn context(&self) -> Option<&Context> {
+        Some(self.own.context())
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.own.is_borrowed() || self.others.iter().any(Need::is_borrowed)
+    }
+}
+
 impl Drop for Graph {
     fn drop(&mut self) {
-        release(Resource::Graph(self.raw), &self.home);
+        release(Resource::Graph(self.raw), &self.needs);
     }
 }
 
 impl Drop for ExecutableGraph {
     fn drop(&mut self) {
-        release(Resource::ExecutableGraph(self.raw), &self.home);
+        release(Resource::ExecutableGraph(self.raw), &self.needs);
     }
 }
 

@@ -257,7 +257,8 @@ impl<P: Params> TypedKernel<P> {
     /// - leaves bits in the buffers that are allowed for their element types.
     ///
     /// If the stream is being captured, the graph has the addresses: the same is then true of each of
-    /// its launches, and the buffers and the module are alive until that is done.
+    /// its launches, and the buffers are alive until that is done. It has the kernel too: the module
+    /// stays loaded for as long as the graph, and what is made of it, is there.
     ///
     /// Since CUDA 4.0.
     #[doc(alias = "cuLaunchKernel")]
@@ -291,6 +292,8 @@ impl<P: Params> TypedKernel<P> {
     /// - every block waits for that (PTX `griddepcontrol.wait`, `cudaGridDependencySynchronize`)
     ///   before it uses memory that work given to the stream before uses, other than both reading
     ///   it, and in any case before it ends, so that what comes after it comes after both.
+    ///
+    /// In a capture the events of the attributes outlive the graph, and what is made of it, as well.
     ///
     /// Since CUDA 11.6 (officially 11.8); each attribute says when it came.
     ///

@@ -8,6 +8,7 @@ mod done;
 mod gate;
 mod host;
 mod memory_op;
+mod needs;
 
 pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
@@ -18,6 +19,7 @@ pub use done::Done;
 pub(crate) use gate::Outside;
 pub(crate) use host::{Panicked, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition, WriteOrder};
+pub(crate) use needs::Need;
 
 use crate::call::{call, without_current};
 use crate::context::Context;
@@ -193,7 +195,8 @@ impl Stream {
     /// # Safety
     /// `raw` is a stream of `context`, or of a green context on its device if it is a primary one,
     /// that stays alive until the last clone of this, and everything that holds one (buffers bound
-    /// to it, readers, copies under way), is gone. (What this crate has leaked is not used any more.)
+    /// to it, readers, copies under way, graphs of its work), is gone. (What this crate has leaked is
+    /// not used any more.)
     pub unsafe fn borrow_raw(raw: CUstream, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Hold::Borrowed)
     }
@@ -298,7 +301,8 @@ impl Stream {
     /// recorded makes nothing wait.
     ///
     /// The event may be of another context or device. One that was recorded in a captured stream
-    /// makes this one part of the [capture](Self::begin_capture).
+    /// makes this one part of the [capture](Self::begin_capture). So while a capture is under way that
+    /// was begun here, a second call (`cuStreamGetCaptureInfo`) asks whether that is so.
     ///
     /// # Errors
     /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and its kin: in a capture the stream cannot wait for
@@ -313,12 +317,15 @@ impl Stream {
                 // event, which may be recorded anew or destroyed while the stream waits.
                 unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.as_raw(), 0)) }
             })
-        })
+        })?;
+        self.may_need(|| self.need());
+        Ok(())
     }
 
     /// `cuStreamWaitEvent(stream, event, EXTERNAL)`: makes the wait itself a part of what a captured
     /// stream records. Each launch of the graph waits for what the event has recorded by then;
-    /// [`wait`](Self::wait) in a capture is an order within the graph only.
+    /// [`wait`](Self::wait) in a capture is an order within the graph only. The graph holds the event.
+    /// (A second call asks which capture it is.)
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` if the stream is not captured.
@@ -328,10 +335,16 @@ impl Stream {
     pub fn wait_external(&self, event: &Event) -> Result<()> {
         let flags = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
         without_current(self.context(), || {
-            // SAFETY: the stream and the event are alive; whoever launches the graph promises that
-            // the event is so then.
+            // SAFETY: the stream and the event are alive; the graph keeps the event.
             unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.as_raw(), flags)) }
-        })
+        })?;
+        self.may_need_event(event);
+        Ok(())
+    }
+
+    /// After a record of the event, or a wait for it, that is a part of what a captured stream records.
+    pub(crate) fn may_need_event(&self, event: &Event) {
+        self.may_need(|| Need::Event(event.clone()));
     }
 
     /// `cuStreamGetPriority(stream, &priority)`: the priority that the stream really has.

@@ -55,7 +55,9 @@ const STRANDED: [(&str, u64); 3] = [
 ];
 
 /// Questions whose answer is good to have.
-const OPTIONAL: [&str; 3] = [
+const OPTIONAL: [&str; 4] = [
+    // Which capture needs something; without it, each that is open.
+    "cuStreamGetCaptureInfo_v3",
     // Drivers before 12.0 have no ids.
     "cuCtxGetId",
     // The driver's own count of SMs; without it, that of the groups.

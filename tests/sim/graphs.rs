@@ -2,10 +2,13 @@
 
 use crate::planted::{found, planted, well};
 use crate::{common, on, start};
+use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Partitioning};
+use cuda_safe::green::{SmResource, SplitByCount, Wish};
 use cuda_safe::sys::{
     self, CUresult, cuGraphExecDestroy, cuMemcpyHtoDAsync_v2, cuStreamEndCapture,
 };
-use cuda_safe::{CaptureMode, CaptureStatus, DeviceBuffer, Error, Invalid, Stream};
+use cuda_safe::{CaptureMode, CaptureStatus, Context, ContextFlags, DeviceBuffer};
+use cuda_safe::{Error, Invalid, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 use std::sync::Mutex;
@@ -248,5 +251,131 @@ fn the_report_hook_does_not_wait_for_its_own_release() {
         }
         let waited = heard.try_recv().expect("a report");
         assert!(matches!(waited, Err(Error::InHostFunction)), "{waited:?}");
+    });
+}
+
+/// The number of green contexts, contexts and events that are alive.
+fn alive() -> (usize, usize, usize) {
+    let alive = cuda_sim::alive();
+    (alive.green_contexts, alive.contexts, alive.events)
+}
+
+/// Its nodes have their handles, and `instantiate` is no `unsafe` function.
+#[test]
+fn a_graph_keeps_the_contexts_of_all_streams_that_took_part() {
+    on(Profile::h200(), |context| {
+        let device = context.device();
+        let stream = context.stream().expect("a stream");
+        let own = Context::create(&device, ContextFlags::default()).expect("a context");
+        let groups = SmResource::of_device(&device).expect("has them");
+        let split = groups.split_by_count(SplitByCount::default());
+        let group = split.expect("a split").groups.pop().expect("a group");
+        let green = GreenContext::new([group]).expect("a green context");
+        let others = [own.stream(), green.stream()].map(|stream| stream.expect("a stream"));
+        let graph = stream.capture(CaptureMode::default(), |stream| {
+            let begins = context.event()?;
+            begins.record(stream)?;
+            for other in &others {
+                other.wait(&begins)?;
+                let ends = other.context().event()?;
+                ends.record(other)?;
+                stream.wait(&ends)?;
+            }
+            Ok(())
+        });
+        let graph = graph.expect("a graph");
+        drop((own, green, others));
+        assert_eq!(alive(), (1, 1, 0));
+        let executable = graph.instantiate().expect("its contexts are alive");
+        drop(graph);
+        assert_eq!(alive(), (1, 1, 0));
+        drop(executable);
+        assert_eq!(alive(), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_graph_of_a_thread_s_default_stream_keeps_its_context() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let own = Context::create(&context.device(), ContextFlags::default()).expect("a context");
+        let graph = stream.capture(CaptureMode::default(), |stream| {
+            let (begins, ends) = (context.event()?, own.event()?);
+            begins.record(stream)?;
+            own.with_current(|current| {
+                let per_thread = current.per_thread_stream();
+                per_thread.wait(&begins)?;
+                per_thread.record(&ends)
+            })??;
+            stream.wait(&ends)
+        });
+        let graph = graph.expect("a graph");
+        drop(own);
+        assert_eq!(alive(), (0, 1, 0));
+        drop(graph);
+    });
+}
+
+#[test]
+fn a_graph_keeps_the_events_of_its_external_records_and_waits() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let graph = stream.capture(CaptureMode::default(), |stream| {
+            stream.wait_external(&context.event()?)?;
+            context.event()?.record_external(stream)
+        });
+        let graph = graph.expect("a graph");
+        assert_eq!(alive(), (0, 0, 2));
+        let executable = graph.instantiate().expect("its events are alive");
+        drop(graph);
+        // SAFETY: it uses no memory.
+        unsafe { executable.launch(&stream) }.expect("a launch");
+        stream.synchronize().expect("a wait");
+        drop(executable);
+        assert_eq!(alive(), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_graph_of_a_pool_s_stream_keeps_its_partition_out() {
+    on(Profile::h200(), |context| {
+        let options = GreenPoolOptions::default();
+        let pool = GreenPool::new(&context.device(), options).expect("a pool");
+        let wish = Partitioning {
+            wishes: vec![Wish::Sms(16)],
+            ..Default::default()
+        };
+        let stream = pool.lease(&wish).expect("a lease")[0].stream();
+        let stream = stream.expect("a stream");
+        let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+        let graph = graph.expect("a graph");
+        drop(stream);
+        pool.try_lease(&wish)
+            .expect_err("the graph has its green context");
+        drop(graph);
+        pool.try_lease(&wish).expect("it is back");
+    });
+}
+
+#[test]
+fn what_a_capture_needs_goes_with_it_if_no_graph_comes_of_it() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let own = Context::create(&context.device(), ContextFlags::default()).expect("a context");
+        let capture = stream
+            .begin_capture(CaptureMode::default())
+            .expect("begins");
+        let begins = context.event().expect("an event");
+        begins.record(&stream).expect("recorded");
+        let other = own.stream().expect("a stream");
+        other.wait(&begins).expect("a part of it");
+        let event = context.event().expect("an event");
+        event.record_external(&stream).expect("recorded");
+        drop((own, begins, event));
+        assert_eq!(alive().1, 1, "it is part of a capture");
+        stream.is_idle().expect_err("breaks the capture");
+        capture.finish().expect_err("it is broken");
+        drop(other);
+        assert_eq!(alive(), (0, 0, 0));
     });
 }

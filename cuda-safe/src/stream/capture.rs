@@ -2,6 +2,7 @@
 
 use super::Stream;
 use super::gate::OPEN;
+use super::needs;
 use crate::call::{call, newest_or, without_current};
 use crate::error::{Error, Result};
 use crate::fork;
@@ -9,7 +10,7 @@ use crate::graph::Graph;
 use crate::invalid::Invalid;
 use crate::release;
 use crate::report::{Report, report};
-use cuda_sys::{CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuda_sys::{CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
@@ -103,6 +104,8 @@ impl CaptureStatus {
 #[derive(Debug)]
 pub struct Capture {
     stream: Stream,
+    /// The driver's number for it.
+    id: Option<u64>,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -158,6 +161,8 @@ impl Stream {
     /// # Errors
     /// `CUDA_ERROR_ILLEGAL_STATE` if the stream is captured already.
     ///
+    /// A second call (`cuStreamGetCaptureInfo`) asks for the number of the capture.
+    ///
     /// Since CUDA 10.1.
     #[doc(alias = "cuStreamBeginCapture")]
     pub fn begin_capture(&self, mode: CaptureMode) -> Result<Capture> {
@@ -173,10 +178,14 @@ impl Stream {
             }
             begun
         })?;
-        Ok(Capture {
+        let mut capture = Capture {
             stream: self.clone(),
+            id: None,
             not_send: PhantomData,
-        })
+        };
+        // Should this fail, it ends here.
+        capture.id = self.capture_id()?;
+        Ok(capture)
     }
 
     /// `cuStreamIsCapturing(stream, &status)`: whether work given to the stream is recorded.
@@ -203,35 +212,13 @@ impl Stream {
     /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`).
     #[doc(alias = "cuStreamGetCaptureInfo")]
     pub fn capture_id(&self) -> Result<Option<u64>> {
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let mut id = 0;
-        let (place, number) = (&raw mut status, &raw mut id);
-        let (graph, nodes, edges) = (
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-        );
-        let (stream, count) = (self.as_raw(), std::ptr::null_mut());
+        let mut id = None;
         without_current(self.context(), || {
-            newest_or(
-                // SAFETY: the stream is alive, two pointers are to locals, and the others are for
-                // what is not asked for.
-                unsafe {
-                    call!(cuStreamGetCaptureInfo_v3(
-                        stream, place, number, graph, nodes, edges, count
-                    ))
-                },
-                || {
-                    // SAFETY: as above.
-                    unsafe {
-                        call!(abi::cuStreamGetCaptureInfo_v2(
-                            stream, place, number, graph, nodes, count
-                        ))
-                    }
-                },
-            )
+            // SAFETY: the stream is alive.
+            id = unsafe { capture_id(self.as_raw()) }?;
+            Ok(())
         })?;
-        Ok((CaptureStatus::from_raw(status) == CaptureStatus::Active).then_some(id))
+        Ok(id)
     }
 
     /// An error if work given to the stream is recorded into a graph.
@@ -273,8 +260,7 @@ impl Capture {
         }
         let ended = self.end_once();
         if ended.as_ref().map_or_else(has_ended, |_| true) {
-            OPEN.fetch_sub(1, Ordering::SeqCst);
-            return ended;
+            return self.close(ended);
         }
         // A recording that is lost is better than a stream that stays captured.
         match self.end_once() {
@@ -282,11 +268,16 @@ impl Capture {
                 report(&Report::Capture { error: again });
             }
             // If it is a graph, it is dropped here.
-            _ => {
-                OPEN.fetch_sub(1, Ordering::SeqCst);
-            }
+            again => drop(self.close(again)),
         }
         ended
+    }
+
+    /// At its end: what the capture needed is the graph's from now on, if there is one.
+    fn close(&self, ended: Result<Graph>) -> Result<Graph> {
+        OPEN.fetch_sub(1, Ordering::SeqCst);
+        let needs = needs::take(self.id);
+        ended.map(|graph| graph.with_needs(needs))
     }
 
     fn end_once(&self) -> Result<Graph> {
@@ -295,8 +286,42 @@ impl Capture {
             // SAFETY: the stream is alive, and the pointer is to a local.
             unsafe { call!(cuStreamEndCapture(self.stream.as_raw(), &raw mut raw)) }
         })?;
-        Ok(Graph::own(raw, self.stream.inner.home.clone()))
+        Ok(Graph::own(raw, self.stream.need()))
     }
+}
+
+/// The number of the capture that a stream is part of.
+///
+/// # Safety
+/// The stream is alive, or a default stream of the current context.
+pub(super) unsafe fn capture_id(stream: CUstream) -> Result<Option<u64>> {
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let mut id = 0;
+    let (place, number) = (&raw mut status, &raw mut id);
+    let (graph, nodes, edges, count) = (
+        std::ptr::null_mut(),
+        std::ptr::null_mut(),
+        std::ptr::null_mut(),
+        std::ptr::null_mut(),
+    );
+    newest_or(
+        // SAFETY: the caller's promise; two pointers are to locals, and the others are for what is
+        // not asked for.
+        unsafe {
+            call!(cuStreamGetCaptureInfo_v3(
+                stream, place, number, graph, nodes, edges, count
+            ))
+        },
+        || {
+            // SAFETY: as above.
+            unsafe {
+                call!(abi::cuStreamGetCaptureInfo_v2(
+                    stream, place, number, graph, nodes, count
+                ))
+            }
+        },
+    )?;
+    Ok((CaptureStatus::from_raw(status) == CaptureStatus::Active).then_some(id))
 }
 
 /// Whether the driver refuses the graph, and not the end of the capture.

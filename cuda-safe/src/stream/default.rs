@@ -1,7 +1,10 @@
 //! The default streams, which are other ones in each context or thread.
 
+use super::capture::capture_id;
+use super::gate::OPEN;
 use super::host::{self, Panicked};
-use super::{ready, refuse_inside, same_context};
+use super::needs::{self, Need};
+use super::{Home, ready, refuse_inside, same_context};
 use crate::call::call;
 use crate::context::{Context, CurrentContext};
 use crate::error::Result;
@@ -10,6 +13,7 @@ use crate::invalid::Invalid;
 use crate::release;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream, CUstreamCaptureStatus as Status};
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 /// One of the default streams of a context that is current: where code works that names no stream.
 ///
@@ -115,14 +119,22 @@ impl DefaultStream<'_> {
     /// The event may be of another context or device.
     ///
     /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` and its kin, for an event recorded in a captured stream.
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` and its kin, for an event recorded in a captured stream:
+    /// of the legacy stream. The thread's own one becomes part of the capture.
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _current = self.context().enter()?;
         // SAFETY: as in `synchronize`; the event is alive, and the driver keeps what it needs of it.
-        unsafe { call!(cuStreamWaitEvent(self.raw, event.as_raw(), 0)) }
+        unsafe { call!(cuStreamWaitEvent(self.raw, event.as_raw(), 0)) }?;
+        // The thread's own one may be part of a capture now.
+        if self.raw == CU_STREAM_PER_THREAD && OPEN.load(Ordering::SeqCst) != 0 {
+            let home = Home::Context(self.context().clone());
+            // SAFETY: as in `synchronize`.
+            needs::note(unsafe { capture_id(self.raw) }, Need::Home(home));
+        }
+        Ok(())
     }
 
     /// `cuEventRecord(event, stream)`: has the event mark what the stream has been given up to now.
