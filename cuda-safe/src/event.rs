@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
 use crate::release::{self, Resource, release};
-use crate::stream::{Stream, ready, refuse_inside, same_context};
+use crate::stream::{Stream, others_may_capture, ready, refuse_inside, same_context};
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
 use std::fmt;
@@ -137,6 +137,7 @@ impl Event {
     /// # Safety
     /// `raw` is an event of `context` that is alive, and nobody else destroys it.
     pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Self {
+        others_may_capture();
         Self::own(raw, context, Hold::Owned)
     }
 
@@ -145,6 +146,7 @@ impl Event {
     /// # Safety
     /// `raw` is an event of `context` that stays alive until the last clone of this is gone.
     pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Self {
+        others_may_capture();
         Self::own(raw, context, Hold::Borrowed)
     }
 
@@ -158,6 +160,7 @@ impl Event {
         context: &Context,
         owner: impl Any + Send + Sync,
     ) -> Self {
+        others_may_capture();
         Self::own(raw, context, Hold::Foreign(Box::new(owner)))
     }
 

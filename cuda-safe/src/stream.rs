@@ -16,7 +16,7 @@ pub use attributes::{
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use default::DefaultStream;
 pub use done::Done;
-pub(crate) use gate::Outside;
+pub(crate) use gate::{Outside, others_may_capture};
 pub(crate) use host::{Panicked, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition, WriteOrder};
 pub(crate) use needs::Need;
@@ -217,6 +217,7 @@ impl Stream {
     ) -> Result<Self, Rejected<O>> {
         match refuse_default(raw) {
             Ok(()) => {
+                others_may_capture();
                 let hold = Hold::Foreign(Box::new(owner));
                 Ok(Self::own(raw, Home::Context(context.clone()), hold))
             }
@@ -226,6 +227,7 @@ impl Stream {
 
     fn wrap(raw: CUstream, context: &Context, hold: Hold) -> Result<Self> {
         refuse_default(raw)?;
+        others_may_capture();
         Ok(Self::own(raw, Home::Context(context.clone()), hold))
     }
 

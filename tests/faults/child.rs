@@ -24,6 +24,8 @@ pub(crate) fn work(job: &Job) {
         first_call(job);
     }
     cuda_safe::init().expect("no call fails now");
+    // Once before: that there are streams and events of other code, the process knows from then on.
+    sound_run(job, "before any other");
     let sound = sound_run(job, "before any fault");
     println!("calls\t{}", sound.len());
     // Twice: with the primary context going at the end, which takes along what is in it; and with

@@ -177,6 +177,32 @@ fn allocations_on_a_stream_that_others_capture_are_refused() {
     });
 }
 
+/// Nobody here has begun a capture, and the stream is nobody else's.
+#[test]
+fn allocations_on_a_stream_that_waits_for_what_others_capture_are_refused() {
+    on(Profile::h200(), |context| {
+        let (theirs, stream) = (context.stream(), context.stream());
+        let (theirs, stream) = (theirs.expect("a stream"), stream.expect("a stream"));
+        let event = context.event().expect("an event");
+        // SAFETY: `theirs` outlives it.
+        let same = unsafe { Stream::borrow_raw(theirs.as_raw(), &context) }.expect("a stream");
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive.
+        well(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
+        event.record(&same).expect("recorded");
+        stream.wait(&event).expect("a part of the capture");
+        match DeviceBuffer::<u8>::uninit(&stream, 4) {
+            Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::StreamIsCaptured),
+            other => panic!("{other:?}"),
+        }
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is alive, and the pointer is to a local.
+        well(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
+        // SAFETY: the graph was just made, and nobody else has it.
+        well(unsafe { sys::cuGraphDestroy(graph) });
+    });
+}
+
 /// One thread allocates on a stream all the time that another one captures and uses: no buffer is
 /// of a graph's memory, which is not there outside of its launches.
 #[test]

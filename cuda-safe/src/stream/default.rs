@@ -4,7 +4,7 @@ use super::capture::capture_id;
 use super::gate::OPEN;
 use super::host::{self, Panicked};
 use super::needs::{self, Need};
-use super::{Home, ready, refuse_inside, same_context};
+use super::{Home, others_may_capture, ready, refuse_inside, same_context};
 use crate::call::call;
 use crate::context::{Context, CurrentContext};
 use crate::error::Result;
@@ -146,6 +146,8 @@ impl DefaultStream<'_> {
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
+        // The thread's own stream is other code's as well.
+        others_may_capture();
         let _current = self.context().enter()?;
         // SAFETY: as in `synchronize`; the event is alive.
         unsafe { call!(cuEventRecord(event.as_raw(), self.raw)) }

@@ -8,11 +8,20 @@ use super::{Stream, refuse_inside};
 use crate::error::{Error, Result};
 use crate::fork;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{LockResult, PoisonError, RwLock, RwLockReadGuard, TryLockError, TryLockResult};
 
 /// Captures that were begun here, and of which no end is known.
 pub(super) static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether other code may have begun one, of which streams of this crate can become a part: by way
+/// of its streams and events.
+static OF_OTHERS: AtomicBool = AtomicBool::new(false);
+
+/// From now on it may: this crate was given a stream or an event of other code.
+pub(crate) fn others_may_capture() {
+    OF_OTHERS.store(true, Ordering::SeqCst);
+}
 
 /// What keeps streams from becoming part of a capture in the middle of a call that must not: of each
 /// handle one of these, so that all objects of one stream have the same.
@@ -60,8 +69,9 @@ impl Stream {
     /// memory, which must not be touched outside of its launches.
     ///
     /// Where there can be no capture, the driver is not asked for one: nobody here has begun any,
-    /// and the stream is nobody else's. (Code that captures a stream of this crate by raw calls
-    /// knows what it does.) No other thread makes the stream part of a capture meanwhile.
+    /// and no stream or event is anybody else's. (Code that captures a stream of this crate by raw
+    /// calls, or has an event of it recorded in a capture, knows what it does.) No other thread makes
+    /// the stream part of a capture meanwhile.
     #[inline]
     pub(crate) fn outside_captures<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
         // The lock may be another thread's, for ever, in a forked child.
@@ -69,7 +79,7 @@ impl Stream {
             return Err(Error::Forked);
         }
         let _here = self.here(RwLock::read, RwLock::try_read)?;
-        if OPEN.load(Ordering::SeqCst) != 0 || !self.inner.hold.is_owned() {
+        if OPEN.load(Ordering::SeqCst) != 0 || OF_OTHERS.load(Ordering::SeqCst) {
             self.refuse_captured()?;
         }
         call()
