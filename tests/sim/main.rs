@@ -12,6 +12,7 @@ mod fault;
 mod forks;
 mod graphs;
 mod green;
+mod green_pool;
 mod guards;
 mod holes;
 mod hooks;

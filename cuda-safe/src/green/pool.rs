@@ -350,12 +350,11 @@ impl PooledPartition {
     /// # Errors
     /// As for [`GreenContext::stream_with`](super::GreenContext::stream_with).
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
-        let mut taken = self
-            .lease
-            .taken
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let stream = self.lease.set.stream(options, &mut taken)?;
+        // There a thread that is no more may have a lock.
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let stream = self.lease.set.stream(options, &self.lease.taken)?;
         Ok(Stream::leased(&stream, Arc::clone(&self.lease)))
     }
 }

@@ -162,27 +162,42 @@ impl PartSet {
     }
 
     /// A stream that is not taken, or a new one; it is taken then.
-    pub(super) fn stream(&self, options: StreamOptions, taken: &mut Vec<bool>) -> Result<Stream> {
-        let mut streams = self.streams();
-        let Streams { kits, behind } = &mut *streams;
-        taken.resize(kits.len(), false);
-        let free = |at: &usize| !taken[*at] && kits[*at].options == options;
-        if let Some(at) = (0..kits.len()).find(free) {
-            taken[at] = true;
-            return Ok(kits[at].stream.clone());
+    pub(super) fn stream(
+        &self,
+        options: StreamOptions,
+        taken: &Mutex<Vec<bool>>,
+    ) -> Result<Stream> {
+        if let Some(stream) = self.free_stream(options, taken) {
+            return Ok(stream);
         }
+        // Without a lock: what waited for its release may be released here, and its owner ask for a
+        // stream as well. What to come behind stays the same while a part is out.
+        let behind = self.streams().behind.clone();
         let kit = Kit {
             stream: self.green.stream_with(options)?,
             options,
             end: self.green.context().event()?,
         };
-        for event in behind.iter() {
+        for event in &behind {
             kit.stream.wait(event)?;
         }
         let stream = kit.stream.clone();
-        kits.push(kit);
+        let mut streams = self.streams();
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.resize(streams.kits.len(), false);
+        streams.kits.push(kit);
         taken.push(true);
         Ok(stream)
+    }
+
+    fn free_stream(&self, options: StreamOptions, taken: &Mutex<Vec<bool>>) -> Option<Stream> {
+        let streams = self.streams();
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.resize(streams.kits.len(), false);
+        let mut kits = streams.kits.iter().zip(taken.iter_mut());
+        let (kit, taken) = kits.find(|(kit, taken)| !**taken && kit.options == options)?;
+        *taken = true;
+        Some(kit.stream.clone())
     }
 }
 
@@ -195,6 +210,10 @@ fn follow(before: &[Arc<PartSet>], next: &[Arc<PartSet>]) -> Result<()> {
             stream.outside_captures(|| end.record(stream))?;
             ends.push(end.clone());
         }
+    }
+    if let (true, Some(set)) = (ends.is_empty(), before.first()) {
+        // One without a stream passes on what it had to come behind itself.
+        ends.clone_from(&set.streams().behind);
     }
     for set in next {
         let mut streams = set.streams();

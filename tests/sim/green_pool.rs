@@ -1,0 +1,73 @@
+//! Partitionings that are kept: what only the software driver shows of them.
+
+use crate::on;
+use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, PooledPartition, Wish};
+use cuda_safe::{Context, PinnedBuffer, Stream};
+use cuda_sim::Profile;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+
+fn pool(context: &Context) -> GreenPool {
+    GreenPool::new(&context.device(), GreenPoolOptions::default()).expect("nobody has it")
+}
+
+fn of(size: u32) -> Partitioning {
+    Partitioning {
+        wishes: vec![Wish::Sms(size)],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_partitioning_that_made_no_stream_passes_on_what_it_is_behind() {
+    on(Profile::h200(), |context| {
+        let pool = pool(&context);
+        let ran = Arc::new(AtomicBool::new(false));
+        let runs = Arc::clone(&ran);
+        let stream = pool.try_lease(&of(16)).expect("a lease")[0].stream();
+        let work = move || runs.store(true, Ordering::SeqCst);
+        let stream = stream.expect("a stream");
+        stream.launch_host_function(work).expect("launched");
+        drop(stream);
+        pool.try_lease(&of(32)).expect("the work is not waited for");
+        let stream = pool.try_lease(&of(64)).expect("a lease")[0].stream();
+        stream.expect("a stream").synchronize().expect("a wait");
+        assert!(ran.load(Ordering::SeqCst), "behind the work of 16");
+    });
+}
+
+/// Asks for a stream when it is dropped, and gives it out.
+#[derive(Debug)]
+struct Owner(Arc<PooledPartition>, Sender<Stream>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let stream = self.0.stream().expect("a stream");
+        self.1.send(stream).expect("is received");
+    }
+}
+
+#[test]
+fn a_partition_has_no_lock_while_what_waited_is_released() {
+    on(Profile::h200(), |context| {
+        let pool = pool(&context);
+        let partitions = pool.try_lease(&of(16)).expect("a lease").into_partitions();
+        let partition = Arc::new(partitions.into_iter().next().expect("one"));
+        let (sender, streams) = channel();
+        let owner = Owner(Arc::clone(&partition), sender);
+        // SAFETY: the context outlives it.
+        let theirs = unsafe { Context::from_foreign(context.as_raw(), owner) };
+        let theirs = theirs.expect("a context");
+        let pinned = PinnedBuffer::<u8>::zeroed(&theirs, 64).expect("memory");
+        let helper = context.stream().expect("a stream");
+        let launched = helper.launch_host_function(move || {
+            drop((pinned, theirs));
+        });
+        launched.expect("launched");
+        helper.synchronize().expect("a wait");
+        let stream = partition.stream().expect("a stream");
+        let other = streams.recv().expect("made by the owner");
+        assert!(stream != other);
+    });
+}
