@@ -107,12 +107,12 @@ impl<T> MappedBuffer<T> {
 
     /// The number of elements.
     pub fn len(&self) -> usize {
-        self.host.len()
+        self.host.count()
     }
 
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
-        self.host.is_empty()
+        self.len() == 0
     }
 
     /// The stream that all work on the memory runs on.

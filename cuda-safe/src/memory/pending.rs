@@ -208,7 +208,7 @@ impl<T> Drop for Pending<T> {
 impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending")
-            .field("len", &self.buffer.len())
+            .field("len", &self.buffer.count())
             .field("stream", &self.stream)
             .finish()
     }

@@ -10,7 +10,7 @@ use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{self, Parent, Resource, release};
-use crate::stream::Stream;
+use crate::stream::{Outside, Stream};
 use bitflags::bitflags;
 use bytemuck::AnyBitPattern;
 use core::ffi::c_void;
@@ -203,6 +203,12 @@ impl<T> PinnedBuffer<T> {
         Ok(PinnedFlags::from_bits_retain(flags))
     }
 
+    /// The number of elements, without a look at them as a slice, which nobody may have while the
+    /// device writes them.
+    pub(super) fn count(&self) -> usize {
+        self.len
+    }
+
     /// Whether there is a byte, which the driver then knows.
     pub(super) fn has_memory(&self) -> bool {
         self.len * size_of::<T>() != 0
@@ -241,6 +247,10 @@ impl<T> PinnedBuffer<T> {
 impl Parent for (Stream, Context) {
     fn context(&self) -> Option<&Context> {
         Some(self.0.context())
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        Parent::stay_outside_captures(&self.0)
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {
