@@ -157,12 +157,10 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         count_leak();
         return;
     }
-    let Some(_outside) = parent.stay_outside_captures() else {
-        return put_off(resource, parent, before, Answer::Later);
-    };
-    let answer = match resource.obstacle(parent) {
-        Some(answer) => answer,
-        None => resource.call(),
+    // Only this is kept out of captures: what is told of it, and to whom, is nothing to wait for.
+    let answer = match parent.stay_outside_captures() {
+        Some(_outside) => resource.release_once(parent),
+        None => Answer::Later,
     };
     if let Answer::Said(CUresult::CUDA_SUCCESS, _) = answer {
         return resource.has_gone();
@@ -170,20 +168,10 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
     not_yet(resource, parent, before, answer);
 }
 
-/// What becomes of a release that has not succeeded at once.
+/// What becomes of a release that has not succeeded.
 #[cold]
 #[inline(never)]
-fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, mut answer: Answer) {
-    if let Answer::Said(CUresult::CUDA_ERROR_INVALID_CONTEXT, _)
-    | Answer::Unknown(CUresult::CUDA_ERROR_INVALID_CONTEXT, _) = answer
-    {
-        // Never seen, but drivers differ: once more with the context current.
-        match parent.context().map(Context::enter) {
-            Some(Ok(_current)) => answer = resource.call_again(),
-            Some(Err(Error::Driver(error))) if is_for_now(error.code) => answer = Answer::Later,
-            _ => {}
-        }
-    }
+fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, answer: Answer) {
     let (code, function) = match answer {
         Answer::Said(code, _) if is_for_now(code) => {
             return put_off(resource, parent, before, answer);
@@ -194,9 +182,6 @@ fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, mut
         }
         Answer::Said(code, function) | Answer::Unknown(code, function) => (code, function),
     };
-    if code.is_success() {
-        return resource.has_gone();
-    }
     let leaked = || {
         report(&Report::Leaked {
             what: resource.name(),
@@ -269,6 +254,33 @@ impl Resource {
     fn keep_what_is_used(&self, parent: &(impl Parent + ?Sized)) {
         if matches!(self, Self::Reads { .. } | Self::Library(_)) {
             std::mem::forget(parent.keep());
+        }
+    }
+
+    /// Releases it, if this is the moment.
+    #[inline(always)]
+    fn release_once(&self, parent: &(impl Parent + ?Sized)) -> Answer {
+        let answer = match self.obstacle(parent) {
+            Some(answer) => answer,
+            None => self.call(),
+        };
+        match answer {
+            Answer::Said(CUresult::CUDA_ERROR_INVALID_CONTEXT, _)
+            | Answer::Unknown(CUresult::CUDA_ERROR_INVALID_CONTEXT, _) => {
+                self.release_under_current(parent, answer)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Never seen, but drivers differ: once more with the context current.
+    #[cold]
+    #[inline(never)]
+    fn release_under_current(&self, parent: &(impl Parent + ?Sized), answer: Answer) -> Answer {
+        match parent.context().map(Context::enter) {
+            Some(Ok(_current)) => self.call_again(),
+            Some(Err(Error::Driver(error))) if is_for_now(error.code) => Answer::Later,
+            _ => answer,
         }
     }
 

@@ -1,8 +1,8 @@
 //! The report hook, where it does what it should not.
 
-use crate::{common, context, start};
+use crate::{common, context, on, start};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, set_report_hook};
+use cuda_safe::{CaptureMode, Context, DeviceBuffer, set_report_hook};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Injected, Scope};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,5 +65,30 @@ fn a_hook_that_panics_when_it_is_dropped_does_not_do_so_in_another_drop() {
         let _fails = no_event_is_destroyed();
         let dropped = catch_unwind(AssertUnwindSafe(move || drop(event)));
         assert!(dropped.is_ok(), "a drop never panics");
+    });
+}
+
+/// The hook has another thread make the stream part of a capture, for which no release is in the way.
+#[test]
+fn the_hook_is_told_of_a_release_when_captures_may_begin_again() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+        let (address, inside) = (buffer.as_raw(), stream.clone());
+        set_report_hook(move |_| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let graph = inside.capture(CaptureMode::Relaxed, |_| Ok(()));
+                    drop(graph.expect("begins and ends"));
+                });
+            });
+        });
+        let fault = Fault::of_function("cuMemFreeAsync").inject(Scope::Thread);
+        drop(buffer);
+        drop(fault);
+        assert_eq!(cuda_safe::leaked(), 1);
+        set_report_hook(|_| {});
+        // SAFETY: the fault kept it, and nobody else frees it.
+        drop(unsafe { DeviceBuffer::<u8>::from_raw(address, 4, &stream) });
     });
 }
