@@ -188,3 +188,21 @@ fn kernels_of_partitions_that_share_sms_are_a_mistake_if_they_run_at_a_time() {
         assert!(mistakes[0].contains("share SMs"), "{mistakes:?}");
     });
 }
+
+/// The driver's description of them is of a green context that is alive.
+#[test]
+fn the_sms_of_a_green_context_hold_it() {
+    on(Profile::h200(), |context| {
+        let whole = green(&context);
+        let resource = SmResource::of_green_context(&whole).expect("its SMs");
+        drop(whole);
+        assert_eq!(cuda_sim::alive().green_contexts, 1);
+        let split = resource.split_by_count(SplitByCount {
+            overlap: Overlap::Allow,
+            ..Default::default()
+        });
+        assert_eq!(cuda_sim::alive().green_contexts, 1);
+        drop(split);
+        assert_eq!(cuda_sim::alive().green_contexts, 0);
+    });
+}

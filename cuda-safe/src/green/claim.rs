@@ -7,6 +7,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::invalid::Invalid;
+use std::any::Any;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What happens when a device is split while parts of an earlier split are in use.
@@ -20,30 +22,50 @@ pub enum Overlap {
 }
 
 /// One split of a device. Its groups, and the green contexts made of them, hold it.
-#[derive(Debug)]
 pub(super) struct Claim {
+    #[allow(dead_code, reason = "held, not read")]
+    holder: Option<Arc<Holder>>,
+    /// Whose SMs these are.
+    #[allow(dead_code, reason = "held, not read")]
+    whole: Option<Whole>,
+}
+
+/// What the driver described SMs of that are not the whole device's: the descriptions are the
+/// driver's own, and nobody says that they are of use without it.
+pub(super) type Whole = Arc<dyn Any + Send + Sync>;
+
+/// Who has split a device.
+#[derive(Debug)]
+struct Holder {
     device: Device,
     label: String,
-    /// Of a split of a group: the green context whose SMs these are.
-    #[allow(dead_code, reason = "held, not read")]
-    whole: Option<GreenContext>,
 }
 
 impl Claim {
     /// For a split of the SMs of a green context, which the device's claim is for already.
-    pub(super) fn within(whole: GreenContext, label: &str) -> Arc<Self> {
+    pub(super) fn within(whole: GreenContext) -> Arc<Self> {
         Arc::new(Self {
-            device: whole.device(),
-            label: label.to_owned(),
-            whole: Some(whole),
+            holder: None,
+            whole: Some(Arc::new(whole)),
         })
     }
 }
 
-static CLAIMS: Mutex<Vec<Weak<Claim>>> = Mutex::new(Vec::new());
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claim").field(&self.holder).finish()
+    }
+}
 
-/// Claims a device for a split.
-pub(super) fn claim(device: Device, label: &str, overlap: Overlap) -> Result<Arc<Claim>> {
+static CLAIMS: Mutex<Vec<Weak<Holder>>> = Mutex::new(Vec::new());
+
+/// Claims a device for a split of all of its SMs, or of those of `whole`.
+pub(super) fn claim(
+    device: Device,
+    label: &str,
+    overlap: Overlap,
+    whole: Option<&Whole>,
+) -> Result<Arc<Claim>> {
     // There a thread that is no more may have the lock.
     if fork::in_child() {
         return Err(Error::Forked);
@@ -63,13 +85,15 @@ pub(super) fn claim(device: Device, label: &str, overlap: Overlap) -> Result<Arc
             .into());
         }
     }
-    let claim = Arc::new(Claim {
+    let holder = Arc::new(Holder {
         device,
         label: label.to_owned(),
-        whole: None,
     });
-    claims.push(Arc::downgrade(&claim));
-    Ok(claim)
+    claims.push(Arc::downgrade(&holder));
+    Ok(Arc::new(Claim {
+        holder: Some(holder),
+        whole: whole.cloned(),
+    }))
 }
 
 #[cfg(test)]
@@ -81,8 +105,8 @@ mod tests {
     #[test]
     fn a_second_claim_is_refused_with_the_label_of_the_first_while_it_lives() {
         let device = Device::unchecked(1000);
-        let first = claim(device, "first", Overlap::Refuse).expect("nobody has it");
-        match claim(device, "second", Overlap::Refuse) {
+        let first = claim(device, "first", Overlap::Refuse, None).expect("nobody has it");
+        match claim(device, "second", Overlap::Refuse, None) {
             Err(Error::Invalid(invalid)) => assert_eq!(
                 *invalid,
                 Invalid::SplitInUse {
@@ -92,19 +116,25 @@ mod tests {
             ),
             other => panic!("not refused: {other:?}"),
         }
-        claim(Device::unchecked(1001), "other device", Overlap::Refuse).expect("another device");
+        claim(
+            Device::unchecked(1001),
+            "other device",
+            Overlap::Refuse,
+            None,
+        )
+        .expect("another device");
         drop(first);
-        claim(device, "third", Overlap::Refuse).expect("given back");
+        claim(device, "third", Overlap::Refuse, None).expect("given back");
     }
 
     #[test]
     fn overlap_is_possible_by_name() {
         let device = Device::unchecked(1002);
-        let first = claim(device, "first", Overlap::Refuse).expect("nobody has it");
-        let second = claim(device, "second", Overlap::Allow).expect("asked for");
+        let first = claim(device, "first", Overlap::Refuse, None).expect("nobody has it");
+        let second = claim(device, "second", Overlap::Allow, None).expect("asked for");
         drop(first);
-        assert!(claim(device, "third", Overlap::Refuse).is_err());
+        assert!(claim(device, "third", Overlap::Refuse, None).is_err());
         drop(second);
-        assert!(claim(device, "third", Overlap::Refuse).is_ok());
+        assert!(claim(device, "third", Overlap::Refuse, None).is_ok());
     }
 }

@@ -153,7 +153,12 @@ impl SmResource {
         let mut params = self.check(&split.groups)?;
         // A green context that waits for its release has these SMs as well.
         release::drain();
-        let claim = claim(self.device, &split.label, split.overlap)?;
+        let claim = claim(
+            self.device,
+            &split.label,
+            split.overlap,
+            self.whole.as_ref(),
+        )?;
         let mut groups = vec![CUdevResource::default(); params.len()];
         let mut remainder = CUdevResource::default();
         let count = u32::try_from(params.len()).unwrap_or(u32::MAX);

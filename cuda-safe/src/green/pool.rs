@@ -134,7 +134,7 @@ impl GreenPool {
             _non_exhaustive: (),
         } = options;
         release::drain();
-        let claim = claim(*device, &label, Overlap::Refuse)?;
+        let claim = claim(*device, &label, Overlap::Refuse, None)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 device: *device,

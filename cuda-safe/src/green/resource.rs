@@ -1,7 +1,7 @@
 //! Multiprocessors as a resource: what there is, and what is known of it.
 
 use super::GreenContext;
-use super::claim::Claim;
+use super::claim::{Claim, Whole};
 use super::exact::GroupFlags;
 use crate::call::{call, without_current};
 use crate::context::Context;
@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub struct SmResource {
     pub(super) device: Device,
     pub(super) part: Part,
+    /// What these are the SMs of, if not the device.
+    pub(super) whole: Option<Whole>,
 }
 
 /// Some of a device's SMs, out of a [split](SmResource::split_by_count); for one
@@ -108,7 +110,7 @@ impl SmResource {
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
         driver::init()?;
-        Self::ask(*device, "cuDeviceGetDevResource", |place, kind| {
+        Self::ask(*device, None, "cuDeviceGetDevResource", |place, kind| {
             // SAFETY: the pointer is to a borrowed resource.
             unsafe {
                 call!(cuDeviceGetDevResource(
@@ -129,14 +131,21 @@ impl SmResource {
     /// Since CUDA 12.4.
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn of_context(context: &Context) -> Result<Self> {
-        Self::ask(context.device(), "cuCtxGetDevResource", |place, kind| {
-            // SAFETY: the context is alive, and the pointer is to a borrowed resource.
-            unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *place, kind)) }
-        })
+        let whole: Whole = Arc::new(context.clone());
+        Self::ask(
+            context.device(),
+            Some(whole),
+            "cuCtxGetDevResource",
+            |place, kind| {
+                // SAFETY: the context is alive, and the pointer is to a borrowed resource.
+                unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *place, kind)) }
+            },
+        )
     }
 
     /// `cuGreenCtxGetDevResource(green, &resource, SM)`: the SMs of a partition. (To split them,
-    /// [`SmGroup::split_by_count`] takes the group before it becomes a partition.)
+    /// [`SmGroup::split_by_count`] takes the group before it becomes a partition.) It, and what it is
+    /// split into, holds the green context; so it is for contexts and streams.
     ///
     /// # Errors
     /// The driver is older.
@@ -144,9 +153,13 @@ impl SmResource {
     /// Since CUDA 12.4.
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
-        Self::ask(green.device(), "cuGreenCtxGetDevResource", |place, kind| {
-            green.get_resource(place, kind)
-        })
+        let whole: Whole = Arc::new(green.clone());
+        Self::ask(
+            green.device(),
+            Some(whole),
+            "cuGreenCtxGetDevResource",
+            |place, kind| green.get_resource(place, kind),
+        )
     }
 
     /// `cuStreamGetDevResource(stream, &resource, SM)`: the SMs that work of a stream may use.
@@ -158,29 +171,40 @@ impl SmResource {
     #[doc(alias = "cuStreamGetDevResource")]
     pub fn of_stream(stream: &Stream) -> Result<Self> {
         let device = stream.context().device();
-        Self::ask(device, "cuStreamGetDevResource", |place, kind| {
-            without_current(stream.context(), || {
-                // SAFETY: the stream is alive, and the pointer is to a borrowed resource.
-                unsafe {
-                    call!(cuStreamGetDevResource(
-                        stream.as_raw(),
-                        &raw mut *place,
-                        kind
-                    ))
-                }
-            })
-        })
+        let whole: Whole = Arc::new(stream.clone());
+        Self::ask(
+            device,
+            Some(whole),
+            "cuStreamGetDevResource",
+            |place, kind| {
+                without_current(stream.context(), || {
+                    // SAFETY: the stream is alive, and the pointer is to a borrowed resource.
+                    unsafe {
+                        call!(cuStreamGetDevResource(
+                            stream.as_raw(),
+                            &raw mut *place,
+                            kind
+                        ))
+                    }
+                })
+            },
+        )
     }
 
     fn ask(
         device: Device,
+        whole: Option<Whole>,
         function: &'static str,
         get: impl FnOnce(&mut CUdevResource, CUdevResourceType) -> Result<()>,
     ) -> Result<Self> {
         let mut raw = CUdevResource::default();
         get(&mut raw, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
         match Part::new(raw) {
-            Some(part) => Ok(Self { device, part }),
+            Some(part) => Ok(Self {
+                device,
+                part,
+                whole,
+            }),
             None => Err(unexpected(function)),
         }
     }

@@ -81,7 +81,12 @@ impl SmResource {
         let done = Pieces::by_count(&self.part, &split).and_then(|pieces| {
             // A green context that waits for its release has these SMs as well.
             release::drain();
-            let claim = claim(self.device, &split.label, split.overlap)?;
+            let claim = claim(
+                self.device,
+                &split.label,
+                split.overlap,
+                self.whole.as_ref(),
+            )?;
             pieces.take(&self, &claim)
         });
         done.map_err(|error| Rejected::new(error, self))
@@ -105,7 +110,7 @@ impl SmGroup {
             .and_then(|whole| {
                 let resource = SmResource::of_green_context(&whole)?;
                 let pieces = Pieces::by_count(&resource.part, &split)?;
-                pieces.take(&resource, &Claim::within(whole, &split.label))
+                pieces.take(&resource, &Claim::within(whole))
             });
         done.map_err(|error| {
             let claim = first;
