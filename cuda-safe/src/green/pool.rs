@@ -345,7 +345,8 @@ impl PooledPartition {
     }
 
     /// A stream of this partition: one that is kept and not taken in this lease, or a new one. It is
-    /// the pool's, and goes back to it with the lease; it does not tell its green context.
+    /// the pool's, and goes back to it with the lease, with what it was set to
+    /// ([`Stream::set_priority`] and its kin); it does not tell its green context.
     ///
     /// # Errors
     /// As for [`GreenContext::stream_with`](super::GreenContext::stream_with).
