@@ -1,4 +1,4 @@
-//! NVIDIA's headers and libclang, from PyPI into `target/`.
+//! NVIDIA's headers and assembler, and libclang, from PyPI into `target/`.
 
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -11,6 +11,7 @@ use std::process::Command;
 struct Pins {
     headers: Vec<HeaderSet>,
     libclang: Package,
+    ptxas: Package,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +74,15 @@ pub(crate) fn provide_libclang() -> Result<()> {
     // SAFETY: xtask has one thread, so nothing reads the environment while it changes.
     unsafe { std::env::set_var(VARIABLE, native) };
     Ok(())
+}
+
+/// The assembler of PTX, fetched if it is not here yet. It is a program of x86-64 Linux.
+pub(crate) fn provide_ptxas() -> Result<PathBuf> {
+    let folder = root().join("target/ptxas");
+    install(&[pins()?.ptxas], &folder, None)?;
+    let found = find(&folder, "ptxas")?;
+    let found = found.with_context(|| format!("no ptxas in {}", folder.display()))?;
+    Ok(found.join("ptxas"))
 }
 
 /// Installs packages into a folder of their own with pip, once: a marker says what is there.

@@ -12,6 +12,7 @@ mod header_check;
 mod headers;
 mod line_coverage;
 mod pack;
+mod ptx;
 mod regen;
 mod symbols;
 mod toolchain;
@@ -35,6 +36,7 @@ usage: cargo xtask COMMAND
                                            --check: fail if one has become dearer
   build-cost [ROUNDS]                      build time and size of the crates beside cudarc's
   msrv                                     check that the oldest supported compiler builds the crates
+  ptx                                      hold the kernels' PTX against NVIDIA's assembler, without a GPU
   pack DIR                                 build tests, examples and benchmark for a GPU machine without Rust
 ";
 
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Some("cost") => cost::run(rest),
         Some("build-cost") => build_cost::run(rest),
         Some("msrv") => toolchain::msrv(rest),
+        Some("ptx") => ptx::run(rest),
         Some("pack") => pack::run(rest),
         _ => {
             eprint!("{USAGE}");
