@@ -1,7 +1,7 @@
 //! Many copies in one call.
 
 use super::{DeviceSlice, DeviceSliceMut, same_length};
-use crate::call::{call, newest_or, without_current};
+use crate::call::{call, newest_or};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder};
@@ -93,14 +93,13 @@ impl<'a> CopyBatch<'a> {
         if self.is_empty() {
             return Ok(());
         }
-        let context = self.stream.context();
-        without_current(context, || {
-            let batch = newest_or(self.give_newest(), || self.give_older());
-            match batch {
-                Err(Error::Missing(_)) => self.give_each(),
-                done => done,
-            }
-        })
+        // Without a current context a real driver (580) says INVALID_VALUE here, which tells nothing.
+        let _current = self.stream.context().enter()?;
+        let batch = newest_or(self.give_newest(), || self.give_older());
+        match batch {
+            Err(Error::Missing(_)) => self.give_each(),
+            done => done,
+        }
     }
 
     fn give_newest(&mut self) -> Result<()> {
