@@ -17,9 +17,19 @@ mod layout;
 mod stream;
 mod typestr;
 
+use crate::invalid::Invalid;
+
 pub use array::{ArrayInterface, RawInterface, ReadOptions};
 pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};
 pub use import::{Element, Handover, ImportedArray};
 pub use layout::{ByteRange, Layout};
 pub use stream::ExportedStream;
 pub use typestr::{ByteOrder, DatetimeUnit, Kind, TypeString};
+
+/// What a key says that cannot be.
+fn refused(key: &'static str, problem: impl Into<String>) -> Invalid {
+    Invalid::ArrayInterface {
+        key,
+        problem: problem.into(),
+    }
+}

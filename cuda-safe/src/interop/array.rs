@@ -2,6 +2,7 @@
 
 use super::dtype::{DescrEntry, Dtype};
 use super::layout::Layout;
+use super::refused;
 use super::stream::ExportedStream;
 use crate::invalid::Invalid;
 
@@ -66,13 +67,6 @@ pub struct ArrayInterface {
 
 /// The newest version, which is written.
 const VERSION: u32 = 3;
-
-fn refused(key: &'static str, problem: impl Into<String>) -> Invalid {
-    Invalid::ArrayInterface {
-        key,
-        problem: problem.into(),
-    }
-}
 
 impl RawInterface {
     /// Reads it, by the rules of its version: masks mean something from 1 on, streams from 3 on.

@@ -62,10 +62,7 @@ pub enum DescrType {
 const DEPTH: usize = 32;
 
 fn refused(problem: impl Into<String>) -> Invalid {
-    Invalid::ArrayInterface {
-        key: "descr",
-        problem: problem.into(),
-    }
+    super::refused("descr", problem)
 }
 
 impl Dtype {

@@ -3,13 +3,13 @@
 use super::array::ArrayInterface;
 use super::dtype::Dtype;
 use super::layout::Layout;
+use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::{Rejected, Result};
 use crate::event::Event;
-use crate::invalid::Invalid;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use crate::release::{Parent, Resource, release};
 use crate::report::{Report, report};
@@ -115,13 +115,6 @@ const UNKNOWN: [CUresult; 2] = [
     CUresult::CUDA_ERROR_INVALID_VALUE,
 ];
 
-fn refused(key: &'static str, problem: impl Into<String>) -> Invalid {
-    Invalid::ArrayInterface {
-        key,
-        problem: problem.into(),
-    }
-}
-
 impl ArrayInterface {
     /// The array as memory for work on `stream`, which `handover` puts in order with the producer's.
     ///
@@ -131,7 +124,7 @@ impl ArrayInterface {
     ///
     /// # Errors
     /// With the owner given back: elements of another type than `T`, an array that is not
-    /// C-contiguous, has a mask or goes beyond its allocation; [`Invalid::StreamIsCaptured`]; those of
+    /// C-contiguous, has a mask or goes beyond its allocation; [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of
     /// the driver.
     ///
     /// # Safety
@@ -280,7 +273,7 @@ impl<T> ImportedArray<T> {
     /// The memory, to read and write.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`] if the producer says that it is read-only.
+    /// [`Invalid::ArrayInterface`](crate::Invalid::ArrayInterface) if the producer says that it is read-only.
     pub fn as_mut_slice(&mut self) -> Result<DeviceSliceMut<'_, T>> {
         if self.read_only {
             return Err(refused("data", "the array is read-only").into());

@@ -1,5 +1,6 @@
 //! Where the elements of an array lie.
 
+use super::refused;
 use crate::invalid::Invalid;
 
 /// The shape of an array and its strides: how many bytes it is from an element to the next along each
@@ -20,13 +21,6 @@ pub struct ByteRange {
     pub start: isize,
     /// Behind the last byte.
     pub end: isize,
-}
-
-fn refused(key: &'static str, problem: impl Into<String>) -> Invalid {
-    Invalid::ArrayInterface {
-        key,
-        problem: problem.into(),
-    }
 }
 
 impl Layout {

@@ -20,10 +20,7 @@ impl ExportedStream {
     /// [`Invalid::ArrayInterface`] for 0, which may mean no stream or one of two, and for numbers that
     /// are no handle.
     pub fn from_number(number: i128) -> Result<Self, Invalid> {
-        let refused = |problem: String| Invalid::ArrayInterface {
-            key: "stream",
-            problem,
-        };
+        let refused = |problem: String| super::refused("stream", problem);
         match number {
             0 => Err(refused(
                 "0 is not clear: None is for no work to wait for, 1 for the legacy default stream, 2 \

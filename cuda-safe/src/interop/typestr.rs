@@ -248,10 +248,7 @@ impl TypeString {
 }
 
 fn refused(what: impl fmt::Display, why: &str) -> Invalid {
-    Invalid::ArrayInterface {
-        key: "typestr",
-        problem: format!("\"{what}\": {why}"),
-    }
+    super::refused("typestr", format!("\"{what}\": {why}"))
 }
 
 impl FromStr for TypeString {
