@@ -512,3 +512,17 @@ fn other_context(what: &'static str, its: String, expected: &Context) -> Error {
     }
     .into()
 }
+
+impl Stream {
+    /// The error for something that is bound to this stream in an operation on another.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn other_stream(&self, what: impl FnOnce() -> String, expected: &Self) -> Error {
+        Invalid::OtherStream {
+            what: what(),
+            its: self.to_string(),
+            expected: expected.to_string(),
+        }
+        .into()
+    }
+}

@@ -1,6 +1,6 @@
 //! Parts of device memory, to read and to write.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::stream::Stream;
 use cuda_sys::CUdeviceptr;
@@ -106,18 +106,7 @@ impl<'a, T> DeviceSlice<'a, T> {
         if *self.stream == *stream {
             return Ok(());
         }
-        Err(self.other_stream(what, stream))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn other_stream(&self, what: impl FnOnce() -> String, expected: &Stream) -> Error {
-        Invalid::OtherStream {
-            what: what(),
-            its: self.stream.to_string(),
-            expected: expected.to_string(),
-        }
-        .into()
+        Err(self.stream.other_stream(what, stream))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::ManagedRange;
 use crate::call::{call, without_current};
-use crate::error::{Error, Result};
-use crate::invalid::Invalid;
+use crate::error::Result;
 use crate::memory::MemoryLocation;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemLocation, CUstream};
@@ -30,22 +29,12 @@ impl Batch {
     }
 }
 
-#[cold]
-fn other_stream(index: usize, its: &Stream, expected: &Stream) -> Error {
-    Invalid::OtherStream {
-        what: format!("range {index}"),
-        its: its.to_string(),
-        expected: expected.to_string(),
-    }
-    .into()
-}
-
 impl Stream {
     /// `cuMemPrefetchBatchAsync(…)`: moves parts of managed memory, each to its place, in the order
     /// of this stream, which all of them are bound to.
     ///
     /// # Errors
-    /// [`Invalid::OtherStream`]; `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent
+    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream); `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent
     /// managed access; the driver is older.
     ///
     /// Since CUDA 13.0.
@@ -155,7 +144,8 @@ impl Stream {
         let mut batch = Batch::default();
         for (index, (range, location)) in ranges.enumerate() {
             if range.stream() != self {
-                return Err(other_stream(index, range.stream(), self));
+                let what = || format!("range {index}");
+                return Err(range.stream().other_stream(what, self));
             }
             if batch.push(range) {
                 batch.locations.extend(location.map(MemoryLocation::raw));
