@@ -125,6 +125,50 @@ fn the_legacy_stream_does_not_wait_for_what_is_only_recorded() {
     });
 }
 
+/// One thread captures a stream and another one allocates on it, through an object of each.
+fn capture_beside_allocations(captured: &Stream, stream: &Stream) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..200 {
+                let graph = captured.capture(CaptureMode::Relaxed, |_| Ok(()));
+                drop(graph.expect("nothing breaks it"));
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..200 {
+                match DeviceBuffer::<u8>::uninit(stream, 4) {
+                    Ok(buffer) => drop(buffer),
+                    Err(Error::Invalid(invalid)) => {
+                        assert_eq!(*invalid, Invalid::StreamIsCaptured);
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+    });
+    stream.synchronize().expect("a wait");
+}
+
+/// Captures a stream as other code would, around `f`.
+fn captured_by_others(theirs: &Stream, f: impl FnOnce()) {
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    // SAFETY: the stream is alive.
+    well(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
+    f();
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the stream is alive, and the pointer is to a local.
+    well(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
+    // SAFETY: the graph was just made, and nobody else has it.
+    well(unsafe { sys::cuGraphDestroy(graph) });
+}
+
+fn is_refused_as_captured(stream: &Stream) {
+    match DeviceBuffer::<u8>::uninit(stream, 4) {
+        Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::StreamIsCaptured),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Two objects of one stream have one gate.
 #[test]
 fn a_capture_through_another_object_does_not_begin_in_the_middle_of_an_allocation() {
@@ -132,26 +176,7 @@ fn a_capture_through_another_object_does_not_begin_in_the_middle_of_an_allocatio
         let stream = context.stream().expect("a stream");
         // SAFETY: `stream` outlives it.
         let same = unsafe { Stream::borrow_raw(stream.as_raw(), &context) }.expect("a stream");
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for _ in 0..200 {
-                    let graph = same.capture(CaptureMode::Relaxed, |_| Ok(()));
-                    drop(graph.expect("nothing breaks it"));
-                }
-            });
-            scope.spawn(|| {
-                for _ in 0..200 {
-                    match DeviceBuffer::<u8>::uninit(&stream, 4) {
-                        Ok(buffer) => drop(buffer),
-                        Err(Error::Invalid(invalid)) => {
-                            assert_eq!(*invalid, Invalid::StreamIsCaptured);
-                        }
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-            });
-        });
-        stream.synchronize().expect("a wait");
+        capture_beside_allocations(&same, &stream);
     });
 }
 
@@ -162,18 +187,7 @@ fn allocations_on_a_stream_that_others_capture_are_refused() {
         let theirs = context.stream().expect("a stream");
         // SAFETY: `theirs` outlives it.
         let ours = unsafe { Stream::borrow_raw(theirs.as_raw(), &context) }.expect("a stream");
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is alive.
-        well(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
-        match DeviceBuffer::<u8>::uninit(&ours, 4) {
-            Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::StreamIsCaptured),
-            other => panic!("{other:?}"),
-        }
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: the stream is alive, and the pointer is to a local.
-        well(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
-        // SAFETY: the graph was just made, and nobody else has it.
-        well(unsafe { sys::cuGraphDestroy(graph) });
+        captured_by_others(&theirs, || is_refused_as_captured(&ours));
     });
 }
 
@@ -186,20 +200,11 @@ fn allocations_on_a_stream_that_waits_for_what_others_capture_are_refused() {
         let event = context.event().expect("an event");
         // SAFETY: `theirs` outlives it.
         let same = unsafe { Stream::borrow_raw(theirs.as_raw(), &context) }.expect("a stream");
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is alive.
-        well(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
-        event.record(&same).expect("recorded");
-        stream.wait(&event).expect("a part of the capture");
-        match DeviceBuffer::<u8>::uninit(&stream, 4) {
-            Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::StreamIsCaptured),
-            other => panic!("{other:?}"),
-        }
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: the stream is alive, and the pointer is to a local.
-        well(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
-        // SAFETY: the graph was just made, and nobody else has it.
-        well(unsafe { sys::cuGraphDestroy(graph) });
+        captured_by_others(&theirs, || {
+            event.record(&same).expect("recorded");
+            stream.wait(&event).expect("a part of the capture");
+            is_refused_as_captured(&stream);
+        });
     });
 }
 
@@ -209,26 +214,7 @@ fn allocations_on_a_stream_that_waits_for_what_others_capture_are_refused() {
 fn a_capture_does_not_begin_in_the_middle_of_an_allocation() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for _ in 0..200 {
-                    let graph = stream.capture(CaptureMode::Relaxed, |_| Ok(()));
-                    drop(graph.expect("nothing breaks it"));
-                }
-            });
-            scope.spawn(|| {
-                for _ in 0..200 {
-                    match DeviceBuffer::<u8>::uninit(&stream, 4) {
-                        Ok(buffer) => drop(buffer),
-                        Err(Error::Invalid(invalid)) => {
-                            assert_eq!(*invalid, Invalid::StreamIsCaptured);
-                        }
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-            });
-        });
-        stream.synchronize().expect("a wait");
+        capture_beside_allocations(&stream, &stream);
     });
 }
 

@@ -74,22 +74,20 @@ impl BoxCopy {
     fn of_plane(copy: *const CUDA_MEMCPY2D) -> Answer<Self> {
         // SAFETY: the caller has a copy there, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let from = copy.srcY * copy.srcPitch + copy.srcXInBytes;
+        let to = copy.dstY * copy.dstPitch + copy.dstXInBytes;
         Self::new(
             Side {
                 kind: copy.srcMemoryType,
-                host: copy.srcHost.expose_provenance()
-                    + copy.srcY * copy.srcPitch
-                    + copy.srcXInBytes,
-                device: copy.srcDevice + (copy.srcY * copy.srcPitch + copy.srcXInBytes) as u64,
+                host: copy.srcHost.expose_provenance() + from,
+                device: copy.srcDevice + from as u64,
                 pitch: copy.srcPitch,
                 rows: copy.Height,
             },
             Side {
                 kind: copy.dstMemoryType,
-                host: copy.dstHost.expose_provenance()
-                    + copy.dstY * copy.dstPitch
-                    + copy.dstXInBytes,
-                device: copy.dstDevice + (copy.dstY * copy.dstPitch + copy.dstXInBytes) as u64,
+                host: copy.dstHost.expose_provenance() + to,
+                device: copy.dstDevice + to as u64,
                 pitch: copy.dstPitch,
                 rows: copy.Height,
             },
