@@ -2,7 +2,7 @@
 //! nothing, and so the same on every run: bench/COST.md.
 
 use crate::generated::{Generated, settle};
-use crate::root;
+use crate::{debian, root};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -48,10 +48,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 /// What rustc says of itself.
 fn compiler() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).arg("--version").output();
-    let output = output.context("running rustc --version")?;
-    ensure!(output.status.success(), "rustc --version failed");
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let version = debian::stdout(Command::new(rustc).arg("--version"))?;
+    Ok(version.trim().to_owned())
 }
 
 /// The instructions of each layer for one operation.
