@@ -79,6 +79,11 @@ pub enum Invalid {
     AccessWindow { hit_ratio: String, miss: String },
     /// More memory operations than a batch takes.
     TooManyOperations { count: usize, max: usize },
+    /// A memory operation on memory of a kind that the driver has none for.
+    NoMemoryOperations {
+        memory: &'static str,
+        address: cuda_sys::CUdeviceptr,
+    },
     /// An event for other processes that is to take the time.
     InterprocessTiming,
     /// A module image without a byte, or PTX without text.
@@ -323,6 +328,11 @@ impl fmt::Display for Invalid {
             Self::TooManyOperations { count, max } => write!(
                 f,
                 "{count} memory operations in a batch, which takes {max}"
+            ),
+            Self::NoMemoryOperations { memory, address } => write!(
+                f,
+                "a memory operation at {address:#x}, which is {memory} memory: the driver has them \
+                 for plain device memory and for pinned memory"
             ),
             Self::InterprocessTiming => {
                 f.write_str("an event for other processes takes no time: it is made without timing")

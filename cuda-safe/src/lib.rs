@@ -147,7 +147,7 @@ pub use report::{Report, leaked, set_report_hook};
 pub use stream::{
     AccessProperty, AccessWindow, BarrierScope, Capture, CaptureMode, CaptureStatus, DefaultStream,
     Done, MemoryOperation, MemorySyncDomain, MemorySyncDomainMap, Stream, StreamOptions,
-    SynchronizationPolicy, WaitCondition, WriteOrder,
+    SynchronizationPolicy, WaitCondition,
 };
 
 /// The table of threads in the documentation, held by the compiler.

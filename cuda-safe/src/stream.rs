@@ -18,7 +18,7 @@ pub use default::DefaultStream;
 pub use done::Done;
 pub(crate) use gate::{Outside, others_may_capture};
 pub(crate) use host::{Panicked, refuse_inside};
-pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition, WriteOrder};
+pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use needs::Need;
 
 use crate::call::{call, without_current};

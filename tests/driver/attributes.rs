@@ -36,16 +36,13 @@ fn the_synchronization_policy_is_set_and_copied() {
         context.stream().expect("a stream"),
         context.stream().expect("a stream"),
     );
-    assert_eq!(
-        a.synchronization_policy().expect("known"),
-        SynchronizationPolicy::Auto
-    );
+    assert_eq!(a.synchronization_policy().expect("known"), None);
     a.set_synchronization_policy(SynchronizationPolicy::BlockingSync)
         .expect("set");
     b.copy_attributes_from(&a).expect("copied");
     for stream in [&a, &b] {
         let policy = stream.synchronization_policy().expect("known");
-        assert_eq!(policy, SynchronizationPolicy::BlockingSync);
+        assert_eq!(policy, Some(SynchronizationPolicy::BlockingSync));
         stream.synchronize().expect("a wait");
     }
 }

@@ -5,15 +5,11 @@ use crate::kernels::pinned;
 use crate::need;
 use cuda_safe::{
     BarrierScope, Context, DeviceBuffer, Error, Invalid, MemoryOperation, Stream, WaitCondition,
-    WriteOrder, attribute,
+    attribute,
 };
 
 fn write(address: u64, value: u32) -> MemoryOperation {
-    MemoryOperation::Write32 {
-        address,
-        value,
-        order: WriteOrder::Fenced,
-    }
+    MemoryOperation::Write32 { address, value }
 }
 
 fn wait(address: u64, value: u32, condition: WaitCondition) -> MemoryOperation {
@@ -42,7 +38,7 @@ fn streams(context: &Context) -> (Stream, Stream) {
 fn elements_are_written_in_the_order_of_the_stream() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let mut words = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
+    let mut words = DeviceBuffer::<u32>::plain_zeroed(&stream, 4).expect("memory");
     words.as_mut_slice().write_value(1, 7).expect("given");
     words
         .as_mut_slice()
@@ -61,7 +57,7 @@ fn elements_are_written_in_the_order_of_the_stream() {
         .device()
         .attribute(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS);
     if wide.is_ok_and(|wide| wide) {
-        let mut words = DeviceBuffer::<u64>::zeroed(&stream, 2).expect("memory");
+        let mut words = DeviceBuffer::<u64>::plain_zeroed(&stream, 2).expect("memory");
         words.as_mut_slice().write_value(1, 1 << 40).expect("given");
         assert_eq!(words.to_vec().expect("a copy"), [0, 1 << 40]);
     }
@@ -71,11 +67,11 @@ fn elements_are_written_in_the_order_of_the_stream() {
 fn a_stream_waits_for_a_word_that_another_writes() {
     let context = need!(common::context());
     let (producer, consumer) = streams(&context);
-    let flags = DeviceBuffer::<u32>::zeroed(&producer, 4).expect("memory");
-    let mut data = DeviceBuffer::<u32>::zeroed(&producer, 4).expect("memory");
+    let flags = DeviceBuffer::<u32>::plain_zeroed(&producer, 4).expect("memory");
+    let mut data = DeviceBuffer::<u32>::plain_zeroed(&producer, 4).expect("memory");
     producer.synchronize().expect("a wait");
     let at = |index: u64| flags.as_raw() + 4 * index;
-    let result = DeviceBuffer::<u32>::zeroed(&consumer, 4).expect("memory");
+    let result = DeviceBuffer::<u32>::plain_zeroed(&consumer, 4).expect("memory");
     // SAFETY: the data is written by the producer only, before the flag.
     let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) };
     let mut result = result;
@@ -103,7 +99,8 @@ fn a_stream_waits_for_a_word_that_another_writes() {
 fn waits_compare_as_they_say() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let word = DeviceBuffer::from_slice(&stream, &[u32::MAX, 0]).expect("memory");
+    let mut word = DeviceBuffer::<u32>::plain_zeroed(&stream, 2).expect("memory");
+    word.copy_from_slice(&[u32::MAX, 0]).expect("a copy");
     let at = word.as_raw();
     give(
         &stream,
@@ -131,13 +128,8 @@ fn single_operations_and_pinned_words() {
     let stream = context.stream().expect("a stream");
     let flag = pinned(&context, &[0]);
     let at = flag.as_ptr().addr() as u64;
-    let order = WriteOrder::Unfenced;
     let operations = [
-        MemoryOperation::Write32 {
-            address: at,
-            value: 5,
-            order,
-        },
+        write(at, 5),
         wait(at, 5, WaitCondition::Equal),
         MemoryOperation::Barrier(BarrierScope::System),
     ];
@@ -158,15 +150,11 @@ fn words_of_8_bytes_are_written_and_waited_for() {
         return;
     }
     let (producer, consumer) = streams(&context);
-    let words = DeviceBuffer::<u64>::zeroed(&producer, 2).expect("memory");
+    let words = DeviceBuffer::<u64>::plain_zeroed(&producer, 2).expect("memory");
     producer.synchronize().expect("a wait");
     let address = words.as_raw() + 8;
     let value = 1 << 40;
-    let write = MemoryOperation::Write64 {
-        address,
-        value,
-        order: WriteOrder::Fenced,
-    };
+    let write = MemoryOperation::Write64 { address, value };
     let wait = MemoryOperation::Wait64 {
         address,
         value,
@@ -183,7 +171,7 @@ fn words_of_8_bytes_are_written_and_waited_for() {
 fn a_batch_has_an_end() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let word = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
+    let word = DeviceBuffer::<u32>::plain_zeroed(&stream, 1).expect("memory");
     give(&stream, &[]);
     let many = vec![write(word.as_raw(), 1); 257];
     // SAFETY: it is refused.
@@ -206,7 +194,7 @@ fn memory_operations_are_captured() {
     crate::common::child::in_child(&[], || {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
-        let mut words = DeviceBuffer::<u32>::zeroed(&stream, 2).expect("memory");
+        let mut words = DeviceBuffer::<u32>::plain_zeroed(&stream, 2).expect("memory");
         let graph = stream.capture(cuda_safe::CaptureMode::default(), |_| {
             words.as_mut_slice().write_value(1, 7)
         });
@@ -216,4 +204,44 @@ fn memory_operations_are_captured() {
         unsafe { graph.launch(&stream) }.expect("a launch");
         assert_eq!(words.to_vec().expect("a copy"), [0, 7]);
     });
+}
+
+mod provoked {
+    //! Refusals of the driver.
+
+    use super::write;
+    use crate::common;
+    use crate::need;
+    use cuda_safe::{DeviceBuffer, Error, Invalid, ManagedBuffer, Result, attribute};
+
+    fn refused(done: Result<()>, kind: &str) {
+        match done {
+            Err(Error::Invalid(invalid)) => match *invalid {
+                Invalid::NoMemoryOperations { memory, .. } => assert_eq!(memory, kind),
+                other => panic!("{other}"),
+            },
+            done => panic!("{done:?}"),
+        }
+    }
+
+    #[test]
+    fn words_of_stream_ordered_and_managed_memory_are_refused_and_the_kind_is_named() {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        let mut ordered = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
+        let word = ordered.as_raw() + 4;
+        refused(ordered.as_mut_slice().write_value(1, 7), "stream-ordered");
+        let plain = DeviceBuffer::<u32>::plain_zeroed(&stream, 4).expect("memory");
+        let both = [write(plain.as_raw(), 1), write(word, 1)];
+        // SAFETY: the words are alive until the wait below, and nothing else uses them.
+        let done = unsafe { stream.memory_operations(&both) };
+        refused(done, "stream-ordered");
+        assert_eq!(ordered.to_vec().expect("a copy"), [0; 4]);
+        let managed = attribute::MANAGED_MEMORY;
+        if context.device().attribute(managed).expect("known") {
+            let mut managed = ManagedBuffer::<u32>::zeroed(&stream, 4).expect("memory");
+            let mut words = managed.device_mut().expect("the device's");
+            refused(words.write_value(0, 7), "managed");
+        }
+    }
 }

@@ -145,7 +145,7 @@ fn a_wrong_context_is_refused() {
 fn a_wait_for_a_value_that_nobody_writes_is_named_and_does_not_hang() {
     planted(|context, stream| {
         use cuda_safe::{MemoryOperation, WaitCondition};
-        let word = DeviceBuffer::<u32>::zeroed(stream, 1).expect("memory");
+        let word = DeviceBuffer::<u32>::plain_zeroed(stream, 1).expect("memory");
         let wait = |value| MemoryOperation::Wait32 {
             address: word.as_raw(),
             value,

@@ -49,7 +49,7 @@ macro_rules! values {
 values! {
     /// `CUsynchronizationPolicy`: how a thread waits for a stream.
     SynchronizationPolicy = CUsynchronizationPolicy {
-        /// As the [context's flags](crate::ContextFlags) say.
+        /// As the driver finds best.
         #[default]
         Auto = CU_SYNC_POLICY_AUTO,
         /// Spinning: lowest latency, one core busy.
@@ -138,15 +138,17 @@ impl Stream {
     }
 
     /// `cuStreamGetAttribute(stream, SYNCHRONIZATION_POLICY, &value)`: how threads wait for the
-    /// stream.
+    /// stream; none if nobody has said, so that the [context's flags](crate::ContextFlags) do.
     ///
     /// Since CUDA 11.0.
     #[doc(alias = "cuStreamGetAttribute")]
-    pub fn synchronization_policy(&self) -> Result<SynchronizationPolicy> {
+    pub fn synchronization_policy(&self) -> Result<Option<SynchronizationPolicy>> {
         let value = self.attribute(POLICY)?;
         // SAFETY: the driver has filled this field in, in a value of zeros; it is an integer.
         let policy = unsafe { value.syncPolicy };
-        Ok(SynchronizationPolicy::from_raw(policy))
+        // All ones is what a driver (580) gives of a stream that was not set to anything.
+        let is_set = policy.0 != u32::MAX;
+        Ok(is_set.then(|| SynchronizationPolicy::from_raw(policy)))
     }
 
     /// `cuStreamSetAttribute(stream, SYNCHRONIZATION_POLICY, value)`: changes how threads wait for the

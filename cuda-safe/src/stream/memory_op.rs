@@ -2,46 +2,45 @@
 
 use super::Stream;
 use crate::call::{call, without_current};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::memory::DeviceSliceMut;
 use cuda_sys::{
-    CUdeviceptr, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
+    CUdeviceptr, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
     CUstreamMemoryBarrier_flags as BarrierFlags, CUstreamWaitValue_flags as WaitFlags,
     CUstreamWriteValue_flags as WriteFlags,
 };
 
 /// What a stream can do with a word of memory, in its order: of [`Stream::memory_operation`].
 ///
-/// Addresses are multiples of the word's size, in memory of the device, or in pinned memory that it
-/// maps.
+/// Addresses are multiples of the word's size, in memory of the device
+/// ([plain](crate::DeviceBuffer::plain_zeroed), pitched, mapped by virtual memory management, or a
+/// module's variable) or in pinned memory. Stream-ordered and managed memory is refused, by a driver
+/// for CUDA 13.0 on an H200 at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryOperation {
-    /// Writes 4 bytes.
+    /// Writes 4 bytes. What the stream wrote before is visible, to the whole system, before the word
+    /// is.
     Write32 {
         /// Where.
         address: CUdeviceptr,
-        /// What is written, or compared with.
+        /// What is written.
         value: u32,
-        /// Whether it comes behind a fence.
-        order: WriteOrder,
     },
-    /// Writes 8 bytes. On devices with
+    /// Writes 8 bytes, as the other. On devices with
     /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     Write64 {
         /// Where.
         address: CUdeviceptr,
-        /// What is written, or compared with.
+        /// What is written.
         value: u64,
-        /// Whether it comes behind a fence.
-        order: WriteOrder,
     },
     /// Lets the work behind it wait until 4 bytes are as they should.
     Wait32 {
         /// Where.
         address: CUdeviceptr,
-        /// What is written, or compared with.
+        /// What it is compared with.
         value: u32,
         /// How the word is to compare with the value.
         condition: WaitCondition,
@@ -53,7 +52,7 @@ pub enum MemoryOperation {
     Wait64 {
         /// Where.
         address: CUdeviceptr,
-        /// What is written, or compared with.
+        /// What it is compared with.
         value: u64,
         /// How the word is to compare with the value.
         condition: WaitCondition,
@@ -64,16 +63,6 @@ pub enum MemoryOperation {
     FlushRemoteWrites,
     /// A fence: what comes before it is visible before what comes after it.
     Barrier(BarrierScope),
-}
-
-/// Whether a write comes behind a fence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum WriteOrder {
-    /// What the stream wrote before is visible, to the whole system, before the word is.
-    #[default]
-    Fenced,
-    /// The word may become visible first.
-    Unfenced,
 }
 
 /// What a word `w` should be, for a value `v`.
@@ -100,15 +89,6 @@ pub enum BarrierScope {
     Device,
 }
 
-impl WriteOrder {
-    fn flags(self) -> u32 {
-        match self {
-            Self::Fenced => WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT.0,
-            Self::Unfenced => WriteFlags::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.0,
-        }
-    }
-}
-
 impl WaitCondition {
     fn flags(self, flush: bool) -> u32 {
         let condition = match self {
@@ -128,6 +108,9 @@ impl WaitCondition {
 /// A batch takes no more, by NVIDIA's text.
 const BATCH: usize = 256;
 
+/// The other flag, which does without the fence, is for functions before CUDA 11.7.
+const WRITE: u32 = WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT.0;
+
 impl Stream {
     /// `cuStreamWriteValue32(stream, address, value, flags)` and its kin: one memory operation, in the
     /// order of the stream.
@@ -137,8 +120,9 @@ impl Stream {
     /// wait, as safe code writes no word that another stream reads.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for an address that is no multiple of the size;
-    /// `CUDA_ERROR_NOT_SUPPORTED`.
+    /// [`Invalid::NoMemoryOperations`] for stream-ordered and managed memory, where the driver refuses
+    /// it (of an operation that is captured, at the graph's launch); `CUDA_ERROR_INVALID_VALUE` for an
+    /// address that is no multiple of the size; `CUDA_ERROR_NOT_SUPPORTED`.
     ///
     /// # Safety
     /// Until it is done, the word is memory that the stream's device can access, and stays allocated.
@@ -152,36 +136,14 @@ impl Stream {
     #[doc(alias = "cuStreamWaitValue64")]
     pub unsafe fn memory_operation(&self, operation: MemoryOperation) -> Result<()> {
         let stream = self.as_raw();
-        without_current(self.context(), || match operation {
-            MemoryOperation::Write32 {
-                address,
-                value,
-                order,
-            } => {
+        let done = without_current(self.context(), || match operation {
+            MemoryOperation::Write32 { address, value } => {
                 // SAFETY: the stream is alive; for the address the caller's promise.
-                unsafe {
-                    call!(cuStreamWriteValue32_v2(
-                        stream,
-                        address,
-                        value,
-                        order.flags()
-                    ))
-                }
+                unsafe { call!(cuStreamWriteValue32_v2(stream, address, value, WRITE)) }
             }
-            MemoryOperation::Write64 {
-                address,
-                value,
-                order,
-            } => {
+            MemoryOperation::Write64 { address, value } => {
                 // SAFETY: as above.
-                unsafe {
-                    call!(cuStreamWriteValue64_v2(
-                        stream,
-                        address,
-                        value,
-                        order.flags()
-                    ))
-                }
+                unsafe { call!(cuStreamWriteValue64_v2(stream, address, value, WRITE)) }
             }
             MemoryOperation::Wait32 {
                 address,
@@ -207,14 +169,15 @@ impl Stream {
                 // SAFETY: as above.
                 unsafe { self.memory_operations(&[operation]) }
             }
-        })
+        });
+        done.map_err(|error| self.explain(error, &[operation]))
     }
 
     /// `cuStreamBatchMemOp(stream, count, operations, 0)`: memory operations one after the other, in
     /// one call and in the order of the stream.
     ///
     /// # Errors
-    /// [`Invalid::TooManyOperations`]; as for [`memory_operation`](Self::memory_operation).
+    /// [`Invalid::TooManyOperations`]; else as for [`memory_operation`](Self::memory_operation).
     ///
     /// # Safety
     /// As for [`memory_operation`](Self::memory_operation), of each.
@@ -222,11 +185,11 @@ impl Stream {
     /// Since CUDA 11.7.
     ///
     /// ```no_run
-    /// use cuda_safe::{Context, Device, DeviceBuffer, MemoryOperation, WaitCondition, WriteOrder};
+    /// use cuda_safe::{Context, Device, DeviceBuffer, MemoryOperation, WaitCondition};
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// let (producer, consumer) = (context.stream()?, context.stream()?);
-    /// let flag = DeviceBuffer::<u32>::zeroed(&producer, 1)?;
+    /// let flag = DeviceBuffer::<u32>::plain_zeroed(&producer, 1)?;
     /// producer.synchronize()?;
     /// let address = flag.as_raw();
     /// let wait = MemoryOperation::Wait32 {
@@ -235,7 +198,7 @@ impl Stream {
     ///     condition: WaitCondition::AtLeast,
     ///     flush: false,
     /// };
-    /// let write = MemoryOperation::Write32 { address, value: 1, order: WriteOrder::Fenced };
+    /// let write = MemoryOperation::Write32 { address, value: 1 };
     /// // SAFETY: the flag outlives both, which are all that use it.
     /// unsafe { consumer.memory_operations(&[wait]) }?;
     /// // SAFETY: as above.
@@ -255,11 +218,47 @@ impl Stream {
         };
         let mut raw: Vec<CUstreamBatchMemOpParams> = operations.iter().map(raw).collect();
         let first = raw.as_mut_ptr();
-        without_current(self.context(), || {
+        let done = without_current(self.context(), || {
             // SAFETY: the stream is alive, and there are `number` operations, which the driver copies;
             // for the addresses the caller's promise.
             unsafe { call!(cuStreamBatchMemOp_v2(self.as_raw(), number, first, 0)) }
-        })
+        });
+        done.map_err(|error| self.explain(error, operations))
+    }
+
+    /// Looks for the memory that made the driver refuse operations, as its code does not tell.
+    #[cold]
+    fn explain(&self, error: Error, operations: &[MemoryOperation]) -> Error {
+        if error.code() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
+            return error;
+        }
+        let addresses = operations.iter().filter_map(MemoryOperation::address);
+        for address in addresses {
+            let Ok(Some(info)) = self.context().pointer_info(address) else {
+                continue;
+            };
+            let memory = if info.managed {
+                "managed"
+            } else if !info.pool.is_null() {
+                "stream-ordered"
+            } else {
+                continue;
+            };
+            return Invalid::NoMemoryOperations { memory, address }.into();
+        }
+        error
+    }
+}
+
+impl MemoryOperation {
+    fn address(&self) -> Option<CUdeviceptr> {
+        match *self {
+            Self::Write32 { address, .. }
+            | Self::Write64 { address, .. }
+            | Self::Wait32 { address, .. }
+            | Self::Wait64 { address, .. } => Some(address),
+            Self::FlushRemoteWrites | Self::Barrier(_) => None,
+        }
     }
 }
 
@@ -267,25 +266,17 @@ impl Stream {
 fn raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
     let mut raw = CUstreamBatchMemOpParams::default();
     match *operation {
-        MemoryOperation::Write32 {
-            address,
-            value,
-            order,
-        } => {
+        MemoryOperation::Write32 { address, value } => {
             raw.writeValue.operation = Type::CU_STREAM_MEM_OP_WRITE_VALUE_32;
             raw.writeValue.address = address;
             raw.writeValue.__bindgen_anon_1.value = value;
-            raw.writeValue.flags = order.flags();
+            raw.writeValue.flags = WRITE;
         }
-        MemoryOperation::Write64 {
-            address,
-            value,
-            order,
-        } => {
+        MemoryOperation::Write64 { address, value } => {
             raw.writeValue.operation = Type::CU_STREAM_MEM_OP_WRITE_VALUE_64;
             raw.writeValue.address = address;
             raw.writeValue.__bindgen_anon_1.value64 = value;
-            raw.writeValue.flags = order.flags();
+            raw.writeValue.flags = WRITE;
         }
         MemoryOperation::Wait32 {
             address,
@@ -328,7 +319,9 @@ impl DeviceSliceMut<'_, u32> {
     /// stream, behind a fence for the whole system.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: there is no such element.
+    /// [`Invalid::Range`]: there is no such element; [`Invalid::NoMemoryOperations`]: it is of
+    /// stream-ordered or managed memory (a buffer made by
+    /// [`plain_zeroed`](crate::DeviceBuffer::plain_zeroed) will do, and mapped pinned memory).
     ///
     /// Since CUDA 11.7.
     #[doc(alias = "cuStreamWriteValue32")]
@@ -337,7 +330,6 @@ impl DeviceSliceMut<'_, u32> {
         let write = MemoryOperation::Write32 {
             address: element.as_raw(),
             value,
-            order: WriteOrder::Fenced,
         };
         // SAFETY: the element is of a buffer that is bound to this stream, and freed in its order or
         // after a wait; any bits are a u32, and it is aligned (the driver checks).
@@ -350,7 +342,7 @@ impl DeviceSliceMut<'_, u64> {
     /// stream, behind a fence for the whole system.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: there is no such element; `CUDA_ERROR_NOT_SUPPORTED` on devices without
+    /// As for elements of 4 bytes; `CUDA_ERROR_NOT_SUPPORTED` on devices without
     /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     ///
     /// Since CUDA 11.7.
@@ -360,7 +352,6 @@ impl DeviceSliceMut<'_, u64> {
         let write = MemoryOperation::Write64 {
             address: element.as_raw(),
             value,
-            order: WriteOrder::Fenced,
         };
         // SAFETY: as for u32.
         unsafe { self.stream().memory_operation(write) }

@@ -21,7 +21,8 @@ fn default_value(id: Id, priority: i32) -> Option<CUstreamAttrValue> {
     match id {
         Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => {}
         Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
-            value.syncPolicy = CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO;
+            // No policy, as an H200 has it.
+            value.syncPolicy = CUsynchronizationPolicy(u32::MAX);
         }
         Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => value.priority = priority,
         Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {

@@ -1,6 +1,8 @@
-//! Memory operations: words that streams write, or wait for. Unverified (from documentation).
+//! Memory operations: words that streams write, or wait for. The kinds of memory that have them were
+//! seen on an H200; the rest is unverified (from documentation).
 
 use crate::exec::Work;
+use crate::memory::Kind;
 use crate::world::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
@@ -17,6 +19,14 @@ fn check(world: &World, address: u64, size: usize) -> Answer {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let host = usize::try_from(address).unwrap_or(0);
+    let managed = world
+        .memory
+        .host_at(host)
+        .is_some_and(|(_, its)| its.is_managed());
+    let holder = world.memory.containing(address).map(|(_, its)| its.kind);
+    if managed || matches!(holder, Some(Kind::Ordered { .. })) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     if world.memory.is_pinned(host, size) {
         return Ok(());
     }
@@ -24,7 +34,7 @@ fn check(world: &World, address: u64, size: usize) -> Answer {
 }
 
 fn write(world: &World, address: u64, bytes: Vec<u8>, flags: c_uint) -> Answer<Work> {
-    if flags & !Write::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.0 != 0 {
+    if flags != Write::CU_STREAM_WRITE_VALUE_DEFAULT.0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     check(world, address, bytes.len())?;

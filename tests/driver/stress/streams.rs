@@ -133,10 +133,10 @@ fn wait_for(done: Done) -> Result<()> {
 pub(super) fn memory_words(worker: &mut Worker<'_>) -> Result<()> {
     let producer = worker.stream()?;
     let consumer = worker.stream_beside(&producer)?;
-    let mut words = DeviceBuffer::<u32>::zeroed(&producer, 2)?;
+    let mut words = DeviceBuffer::<u32>::plain_zeroed(&producer, 2)?;
     let event = producer.context().event()?;
     event.record(&producer)?;
-    // Behind the allocation.
+    // Behind the zeros.
     consumer.wait(&event)?;
     let value = worker.below(1000) as u32 + 1;
     words.as_mut_slice().write_value(1, value)?;
@@ -150,7 +150,7 @@ pub(super) fn memory_words(worker: &mut Worker<'_>) -> Result<()> {
     unsafe { consumer.memory_operation(wait) }?;
     event.record(&consumer)?;
     producer.wait(&event)
-    // Now the memory is freed on the producer, behind what the consumer did.
+    // Now the memory is freed when the producer has come to its end, behind what the consumer did.
 }
 
 pub(super) fn default_streams(worker: &mut Worker<'_>) -> Result<()> {

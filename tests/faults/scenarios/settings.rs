@@ -5,7 +5,6 @@ use crate::trace::Trace;
 use cuda_safe::{
     AccessWindow, BarrierScope, Context, ContextFlags, DeviceBuffer, Invalid, MemoryOperation,
     MemorySyncDomain, MemorySyncDomainMap, Result, Stream, SynchronizationPolicy, WaitCondition,
-    WriteOrder,
 };
 
 pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
@@ -15,7 +14,7 @@ pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     let policy = SynchronizationPolicy::Yield;
     stream.set_synchronization_policy(policy)?;
     other.copy_attributes_from(&stream)?;
-    assert_eq!(other.synchronization_policy()?, policy);
+    assert_eq!(other.synchronization_policy()?, Some(policy));
     stream.set_priority(-1)?;
     stream.set_memory_sync_domain(MemorySyncDomain::Remote)?;
     stream.memory_sync_domain()?;
@@ -48,8 +47,8 @@ pub(super) fn memory_operations(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     // One stream, so that the words are freed behind the waits, come what may.
     let stream = context.stream()?;
-    let mut words = DeviceBuffer::<u32>::zeroed(&stream, 2)?;
-    let mut wide = DeviceBuffer::<u64>::zeroed(&stream, 1)?;
+    let mut words = DeviceBuffer::<u32>::plain_zeroed(&stream, 2)?;
+    let mut wide = DeviceBuffer::<u64>::plain_zeroed(&stream, 1)?;
     stream.synchronize()?;
     let (narrow, far) = (words.as_raw(), wide.as_raw());
     let condition = WaitCondition::AtLeast;
@@ -60,7 +59,6 @@ pub(super) fn memory_operations(trace: &mut Trace) -> Result<()> {
         MemoryOperation::Write32 {
             address: narrow + 4,
             value: 2,
-            order: WriteOrder::Unfenced,
         },
         MemoryOperation::FlushRemoteWrites,
     ];
