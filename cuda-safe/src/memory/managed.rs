@@ -10,6 +10,7 @@ use super::bytes_of;
 use super::slice::{self, DeviceSlice, DeviceSliceMut, within};
 use crate::attribute::CONCURRENT_MANAGED_ACCESS;
 use crate::call::{call, without_current};
+use crate::device::Device;
 use crate::error::{Rejected, Result};
 use crate::release;
 use crate::stream::Stream;
@@ -105,9 +106,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         let mut address = 0;
         let mut release = Release::Nothing;
         if bytes != 0 {
-            // No device that has to keep away while the host has it may touch it, whichever stream
-            // it is bound to, until it is attached to that. (To others this flag means nothing.)
-            let flags = CUmemAttach_flags::CU_MEM_ATTACH_HOST.0;
+            let flags = first_attached()?.0;
             let _current = stream.context().enter()?;
             // SAFETY: the pointer is to a local, and the current context is the stream's.
             unsafe { call!(cuMemAllocManaged(&raw mut address, bytes, flags)) }?;
@@ -315,6 +314,20 @@ impl<T> ManagedBuffer<T> {
         self.stream()
             .outside_captures(|| without_current(context, attach))
     }
+}
+
+/// Who has memory at first: all, if no device has to keep away while the host has it; else the host,
+/// whichever stream it is bound to, until it is attached to that.
+///
+/// To devices that need not keep away either means the same; but compute-sanitizer takes what they do
+/// with the host's for a mistake.
+fn first_attached() -> Result<CUmemAttach_flags> {
+    for device in Device::all()? {
+        if !device.attribute(CONCURRENT_MANAGED_ACCESS)? {
+            return Ok(CUmemAttach_flags::CU_MEM_ATTACH_HOST);
+        }
+    }
+    Ok(CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL)
 }
 
 /// Whether a stream's device and the host may touch managed memory at once.
