@@ -417,7 +417,7 @@ mod provoked {
             let event = context.event().expect("an event");
             is(
                 event.record_external(stream),
-                CUresult::CUDA_ERROR_INVALID_VALUE,
+                CUresult::CUDA_ERROR_ILLEGAL_STATE,
             );
             is(
                 stream.wait_external(&event),

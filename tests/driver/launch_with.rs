@@ -315,6 +315,6 @@ mod provoked {
             ..Default::default()
         };
         let code = code(&context, LaunchConfig::linear(1, 1), &attributes);
-        assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+        assert_eq!(code, CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
 }

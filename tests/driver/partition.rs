@@ -140,10 +140,10 @@ fn a_group_is_split_again_into_groups_within_it() {
     let device = resource.device();
     let context = Context::primary(&device).expect("a primary context");
     let record = RecordSmid::new(&context);
-    let unit = resource.granularity().expect("known").min;
+    let units = resource.granularity().expect("known");
     let mut groups = resource
         .split_by_count(SplitByCount {
-            min: 2 * unit,
+            min: 2 * units.min.max(units.multiple),
             label: "twice".to_owned(),
             ..SplitByCount::default()
         })

@@ -151,10 +151,11 @@ impl Context {
     }
 
     /// `cuCtxGetExecAffinity(&affinity, SM_COUNT)`: on how many multiprocessors work of the context
-    /// runs at most, for one of [`create_with_affinity`](Self::create_with_affinity).
+    /// runs at most: for one of [`create_with_affinity`](Self::create_with_affinity) as many as it was
+    /// made with, or more; else all.
     ///
     /// # Errors
-    /// `CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY` without MPS.
+    /// Those of the driver.
     ///
     /// Since CUDA 11.4.
     #[doc(alias = "cuCtxGetExecAffinity")]

@@ -338,8 +338,9 @@ pub(super) fn copy_batch(
     sets: usize,
     stream: CUstream,
 ) -> Answer {
-    // The default streams take no batches.
-    if stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
+    // The legacy default stream takes no batches, and others only where any context is current.
+    let legacy = stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr();
+    if legacy || world.current().is_err() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let stream = world.stream(stream.addr())?;
@@ -372,6 +373,9 @@ pub(super) fn copy_batch(
         let from = unsafe { element(from, index) };
         // SAFETY: as above, sizes.
         let len = unsafe { element(sizes, index) };
+        if len == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         check_given(world, to, len)?;
         check_given(world, from, len)?;
         work.push(Work::CopyOnDevice { from, to, len });

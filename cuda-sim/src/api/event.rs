@@ -84,7 +84,7 @@ pub(super) fn record_with_flags(
         return Ok(());
     }
     if external {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     let operation = world.give(stream, work, Vec::new());
     if let Some(event) = world.events.get_mut(event.addr()) {

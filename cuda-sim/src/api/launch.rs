@@ -116,7 +116,7 @@ impl Shape {
 
     fn record(&mut self, world: &World, event: CUevent) -> Answer {
         if world.event(event.addr())?.timing {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         self.events.push(event.addr());
         Ok(())

@@ -155,9 +155,9 @@ pub(super) fn available_shared(
     if blocks > limits.blocks_per_sm(&settings, gpu, threads, 0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let own = limits.shared + gpu.shared_reserved();
-    let share = (gpu.shared_memory_per_sm / blocks).saturating_sub(own);
-    bytes.set(share.min(gpu.shared_opt_in() - limits.shared) as usize);
+    // As on an H200: what the driver keeps for itself is not taken off.
+    let share = (gpu.shared_memory_per_sm / blocks).saturating_sub(limits.shared);
+    bytes.set(share.min(most_dynamic_shared(&limits, &settings)) as usize);
     Ok(())
 }
 

@@ -7,7 +7,8 @@ use crate::world::{Answer, World};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use cuda_sys::{
     CUatomicOperation, CUatomicOperationCapability, CUcontext, CUdevice, CUdevice_P2PAttribute,
-    CUdeviceptr, CUexecAffinityParam, CUexecAffinityType, CUresult, CUstream, CudaVersion,
+    CUdeviceptr, CUexecAffinityParam, CUexecAffinityParam_st__bindgen_ty_1, CUexecAffinitySmCount,
+    CUexecAffinityType, CUresult, CUstream, CudaVersion,
 };
 
 pub(super) fn by_bus_id(
@@ -208,9 +209,20 @@ pub(super) fn affinity_support(
 pub(super) fn affinity(
     world: &mut World,
     affinity: &mut Out<CUexecAffinityParam>,
-    _kind: CUexecAffinityType,
+    kind: CUexecAffinityType,
 ) -> Answer {
     world.current()?;
     affinity.required()?;
-    Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)
+    if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // No context has another, without MPS.
+    let val = world.profile.gpu.sms;
+    affinity.set(CUexecAffinityParam {
+        type_: kind,
+        param: CUexecAffinityParam_st__bindgen_ty_1 {
+            smCount: CUexecAffinitySmCount { val },
+        },
+    });
+    Ok(())
 }
