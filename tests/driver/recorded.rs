@@ -39,10 +39,12 @@ fn settle(device: &Device, file: &str, answers: &[(String, String)]) {
     let folder = need!(folder(device));
     let path = folder.join(file);
     if recording() {
-        let lines = answers
-            .iter()
-            .map(|(what, answer)| format!("{what}: {answer}\n"));
-        let text: String = lines.collect();
+        let (name, version) = (device.name(), cuda_safe::version());
+        let (name, version) = (name.expect("a name"), version.expect("a driver"));
+        let mut text = format!("# {name}, driver for CUDA {version}\n");
+        for (what, answer) in answers {
+            text.push_str(&format!("{what}: {answer}\n"));
+        }
         fs::create_dir_all(&folder).expect("a folder to record into");
         fs::write(&path, text).expect("a file to record into");
         return;

@@ -3,7 +3,11 @@
 use super::Out;
 use crate::world::{Answer, World};
 use core::ffi::{c_char, c_int, c_uint};
-use cuda_sys::{CUdevice, CUdevice_attribute as Attribute, CUresult, CUuuid};
+use cuda_sys::{
+    CUGPUDirectRDMAWritesOrdering, CUdevice, CUdevice_attribute as Attribute, CUdeviceNumaConfig,
+    CUflushGPUDirectRDMAWritesOptions, CUmemAllocationHandleType, CUmemDecompressAlgorithm,
+    CUresult, CUuuid,
+};
 
 pub(super) fn init(world: &mut World, flags: c_uint) -> Answer {
     if flags != 0 {
@@ -82,8 +86,21 @@ fn recorded(attribute: Attribute) -> Option<u32> {
     match lines.find(|(name, _)| is_named(name))?.1 {
         "true" => Some(1),
         "false" => Some(0),
-        number => number.parse().ok(),
+        value => value
+            .parse()
+            .ok()
+            .or_else(|| value.split(" | ").map(constant).sum()),
     }
+}
+
+/// A constant of one of the types that attributes have.
+fn constant(name: &str) -> Option<u32> {
+    CUmemAllocationHandleType::from_name(name)
+        .map(|value| value.0)
+        .or_else(|| CUdeviceNumaConfig::from_name(name).map(|value| value.0))
+        .or_else(|| CUmemDecompressAlgorithm::from_name(name).map(|value| value.0))
+        .or_else(|| CUGPUDirectRDMAWritesOrdering::from_name(name).map(|value| value.0))
+        .or_else(|| CUflushGPUDirectRDMAWritesOptions::from_name(name).map(|value| value.0))
 }
 
 /// The attributes that are played: those that differ from GPU to GPU, then what an H200 answered.
