@@ -421,7 +421,7 @@ mod provoked {
             );
             is(
                 stream.wait_external(&event),
-                CUresult::CUDA_ERROR_INVALID_VALUE,
+                CUresult::CUDA_ERROR_ILLEGAL_STATE,
             );
         });
     }

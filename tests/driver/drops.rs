@@ -73,6 +73,7 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
 #[test]
 fn everything_is_dropped_in_any_order() {
     let context = need!(common::context());
+    cuda_safe::set_report_hook(|report| eprintln!("note: {report}"));
     let leaked = cuda_safe::leaked();
     let orders = permutations(All::COUNT);
     assert_eq!(orders.len(), 5040);

@@ -173,19 +173,19 @@ fn a_batch_has_an_end() {
     let stream = context.stream().expect("a stream");
     let word = DeviceBuffer::<u32>::plain_zeroed(&stream, 1).expect("memory");
     give(&stream, &[]);
-    let many = vec![write(word.as_raw(), 1); 257];
+    let many = vec![write(word.as_raw(), 1); 256];
     // SAFETY: it is refused.
     match unsafe { stream.memory_operations(&many) } {
         Err(Error::Invalid(invalid)) => {
             let expected = Invalid::TooManyOperations {
-                count: 257,
-                max: 256,
+                count: 256,
+                max: 255,
             };
             assert_eq!(*invalid, expected);
         }
         done => panic!("{done:?}"),
     }
-    give(&stream, &many[..256]);
+    give(&stream, &many[..255]);
     assert_eq!(word.to_vec().expect("a copy"), [1]);
 }
 

@@ -161,7 +161,8 @@ fn a_group_is_split_again_into_groups_within_it() {
         .value
         .split_by_count(SplitByCount::default())
         .expect("a split");
-    assert!(split.groups.len() > 1);
+    // Whether what remains makes another group hangs on where its SMs are.
+    assert!(split.groups.len() > 1 || split.remainder.is_some());
     let whole = GreenContext::new([second]).expect("a partition");
     let other = record.sms(&whole.stream().expect("a stream"));
     let mut seen = BTreeSet::new();

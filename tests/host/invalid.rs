@@ -177,9 +177,9 @@ fn of_devices() -> Vec<(Invalid, &'static [&'static str])> {
         (
             Invalid::TooManyOperations {
                 count: 300,
-                max: 256,
+                max: 255,
             },
-            &["300", "256"],
+            &["300", "255"],
         ),
         (Invalid::InterprocessTiming, &["other processes", "timing"]),
         (

@@ -105,8 +105,8 @@ impl WaitCondition {
     }
 }
 
-/// A batch takes no more, by NVIDIA's text.
-const BATCH: usize = 256;
+/// A batch takes no more: NVIDIA's text says less than 256, and so does a driver (580).
+const BATCH: usize = 255;
 
 /// The other flag, which does without the fence, is for functions before CUDA 11.7.
 const WRITE: u32 = WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT.0;

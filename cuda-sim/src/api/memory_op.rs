@@ -11,7 +11,7 @@ use cuda_sys::{
 };
 
 /// A batch takes no more.
-const BATCH: c_uint = 256;
+const BATCH: c_uint = 255;
 
 /// The word has to be there when the operation is given.
 fn check(world: &World, address: u64, size: usize) -> Answer {

@@ -116,7 +116,7 @@ pub(super) fn wait_event(
     let (captured, recorded) = (its.captured.clone(), its.recorded);
     let recording = world.recording(stream)?;
     match (external, recording) {
-        (true, None) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        (true, None) => return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE),
         (true, Some(_)) => {
             let event = event.addr();
             return world.give_or_capture(stream, Work::WaitFor { event });

@@ -43,7 +43,7 @@ pub(super) fn occupancy(trace: &mut Trace) -> Result<()> {
     assert_eq!(kernel.suggested_block(options)?.threads, 512);
     let with = kernel.suggested_block_with(|threads| threads as usize, options)?;
     assert_eq!(with.threads, 512);
-    assert!(kernel.available_shared_bytes(2, 128)? > 48 * 1024);
+    assert_eq!(kernel.available_shared_bytes(2, 128)?, 48 * 1024);
     let config = LaunchConfig::linear(8, 128);
     let pairs = LaunchAttributes {
         cluster: Some([2, 1, 1]),
