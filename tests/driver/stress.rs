@@ -2,7 +2,8 @@
 //!
 //! `CUDA_STRESS_SECONDS=60` goes on for so long, `CUDA_STRESS_SEED=7` makes other decisions. What a
 //! thread decides hangs on the seed and its number alone, so the same seed does the same again; how
-//! the threads get in each other's way does not.
+//! the threads get in each other's way does not. `CUDA_STRESS_SKIP=graphs,code::link` leaves actions
+//! out, and `CUDA_STRESS_TRACE=1` tells of each before it is done, for when the process crashes.
 
 mod actions;
 mod boxes;
@@ -136,17 +137,27 @@ fn sixteen_threads_do_everything_at_random() {
         let seed = number("CUDA_STRESS_SEED").unwrap_or(1);
         let until =
             number("CUDA_STRESS_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));
+        let skip = std::env::var("CUDA_STRESS_SKIP").unwrap_or_default();
+        let skip: Vec<_> = skip.split(',').filter(|name| !name.is_empty()).collect();
+        let actions: Vec<_> = actions::ALL
+            .iter()
+            .filter(|action| !skip.iter().any(|name| action.name.starts_with(name)))
+            .collect();
+        let trace = std::env::var_os("CUDA_STRESS_TRACE").is_some();
         let arena = Arena::new(seed);
         let steps: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
-                    let arena = &arena;
+                    let (arena, actions) = (&arena, &actions);
                     scope.spawn(move || {
                         let mut worker = Worker::new(arena, seed, thread);
                         let more = |step| until.map_or(step < STEPS, |end| Instant::now() < end);
                         let mut step = 0;
                         while more(step) {
-                            let action = worker.choose(actions::ALL);
+                            let action = worker.choose(actions);
+                            if trace {
+                                eprintln!("thread {thread}, step {step}, {}", action.name);
+                            }
                             if let Err(error) = (action.run)(&mut worker) {
                                 let name = action.name;
                                 panic!(

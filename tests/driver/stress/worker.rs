@@ -56,8 +56,8 @@ impl<'a> Worker<'a> {
         ((z ^ (z >> 31)) % end as u64) as usize
     }
 
-    pub(super) fn choose<'b>(&mut self, actions: &'b [Action]) -> &'b Action {
-        &actions[self.below(actions.len())]
+    pub(super) fn choose<'b>(&mut self, actions: &[&'b Action]) -> &'b Action {
+        actions[self.below(actions.len())]
     }
 
     /// One of the streams that there are; a new one, if there is none.
