@@ -251,6 +251,11 @@ impl Stream {
         &self.inner.context
     }
 
+    /// Whether it was made here, or given over, so that what is known of it is true.
+    pub(crate) fn is_own(&self) -> bool {
+        self.inner.hold.is_owned()
+    }
+
     /// The green context that the stream was made in, if it was.
     pub fn green_context(&self) -> Option<&GreenContext> {
         match &self.inner.home {

@@ -1,7 +1,9 @@
 use crate::common;
+use crate::green::{alone, resource, smallest};
 use crate::need;
+use cuda_safe::green::GreenContext;
 use cuda_safe::{
-    CopyBatch, DeviceBuffer, Error, Extent, Invalid, PitchedBuffer, Region, Result, Stream,
+    Context, CopyBatch, DeviceBuffer, Error, Extent, Invalid, PitchedBuffer, Region, Result, Stream,
 };
 
 /// 0, 1, 2, … in memory of a whole array.
@@ -224,4 +226,27 @@ fn many_copies_go_to_the_stream_in_one_call() {
     assert_eq!(to.to_vec().expect("a copy"), swapped);
     assert_eq!(single.to_vec().expect("a copy"), [7]);
     CopyBatch::new(&stream).submit().expect("nothing");
+}
+
+/// A driver (580) crashes there, if one of the memories is stream-ordered.
+#[test]
+fn many_copies_go_to_a_stream_of_a_green_context() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let context = Context::primary(&resource.device()).expect("a primary context");
+    let group = smallest(resource).groups.remove(0);
+    let green = GreenContext::new([group]).expect("a partition");
+    let own = green.stream().expect("a stream");
+    // SAFETY: the stream outlives what borrows it.
+    let borrowed = unsafe { Stream::borrow_raw(own.as_raw(), &context) }.expect("a stream");
+    for stream in [&own, &borrowed] {
+        let from = DeviceBuffer::from_slice(stream, &[1u16, 2, 3]).expect("memory");
+        let mut to = DeviceBuffer::<u16>::zeroed(stream, 3).expect("memory");
+        let mut batch = CopyBatch::new(stream);
+        batch.push(&mut to, &from).expect("a copy");
+        batch.submit().expect("the copies");
+        assert_eq!(to.to_vec().expect("a copy"), [1, 2, 3]);
+        drop((from, to));
+        stream.synchronize().expect("a wait");
+    }
 }

@@ -151,6 +151,19 @@ impl GreenContext {
         Ok(Some(green))
     }
 
+    /// Whether a stream is of a green context: asked of the driver (`cuStreamGetGreenCtx`) only where it
+    /// was not made here.
+    pub(crate) fn is_of_one(stream: &Stream) -> Result<bool> {
+        if stream.is_own() {
+            return Ok(stream.green_context().is_some());
+        }
+        match Self::of_stream(stream) {
+            // There were none.
+            Err(Error::Missing(_)) => Ok(false),
+            green => Ok(green?.is_some()),
+        }
+    }
+
     fn wrap(raw: CUgreenCtx, hold: Hold, primary: Context, descriptor: Descriptor) -> Self {
         let mut inner = Inner {
             raw,

@@ -3,6 +3,7 @@
 use super::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::call::{call, newest_or};
 use crate::error::{Error, Result};
+use crate::green::GreenContext;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 use std::fmt;
@@ -82,7 +83,7 @@ impl<'a> CopyBatch<'a> {
     }
 
     /// `cuMemcpyBatchAsync(targets, sources, sizes, count, …, stream)`: gives the copies to the stream;
-    /// on drivers before CUDA 12.8, one `cuMemcpyDtoDAsync` each.
+    /// on drivers before CUDA 12.8, and on streams of green contexts, one `cuMemcpyDtoDAsync` each.
     ///
     /// # Errors
     /// Those of the driver; some of the copies may have been given then.
@@ -92,6 +93,10 @@ impl<'a> CopyBatch<'a> {
     pub fn submit(mut self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
+        }
+        // There a real driver (580) crashes, if one of the memories is stream-ordered.
+        if GreenContext::is_of_one(self.stream)? {
+            return self.give_each();
         }
         // Without a current context a real driver (580) says INVALID_VALUE here, which tells nothing.
         let _current = self.stream.context().enter()?;
