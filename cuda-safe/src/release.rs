@@ -52,6 +52,8 @@ pub(crate) enum Resource {
     Memory(CUdeviceptr, CUstream),
     /// Of a memory pool. (`cuMemFree` of it would not wait for kernels that use it.)
     OrderedMemory(CUdeviceptr, CUstream),
+    /// Likewise, of a pool that its parent holds.
+    PoolMemory(CUdeviceptr, CUstream),
     /// Of `cuMemHostAlloc`; with the stream on which the device used it by its address, if it did.
     Pinned(*mut c_void, Option<CUstream>),
     /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
@@ -101,6 +103,9 @@ pub(crate) trait Parent {
     /// Whether what it keeps alive hangs on something that was only lent, so that nothing may wait
     /// in the queue for it.
     fn is_borrowed(&self) -> bool;
+
+    /// Hears that what it is the parent of could not be released.
+    fn has_leaked(&self) {}
 
     /// Keeps the stream whose order the release is in out of captures, while the look for one and
     /// the release go on; none if it is becoming part of one right now.
@@ -196,8 +201,10 @@ fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, ans
         // The context has taken the resource along; but pools and their memory are the device's,
         // and whether a vector is still pinned nobody says.
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
-            if let Resource::OrderedMemory(..) | Resource::Registered(..) | Resource::Pool(_) =
-                resource
+            if let Resource::OrderedMemory(..)
+            | Resource::PoolMemory(..)
+            | Resource::Registered(..)
+            | Resource::Pool(_) = resource
             {
                 count_leak();
             }
@@ -225,7 +232,9 @@ impl Resource {
             Self::Library(_) => ("a library", "cuLibraryUnload"),
             Self::Linker(_) => ("a linker", "cuLinkDestroy"),
             Self::Memory(..) => ("device memory", "cuMemFree_v2"),
-            Self::OrderedMemory(..) => ("stream-ordered device memory", "cuMemFreeAsync"),
+            Self::OrderedMemory(..) | Self::PoolMemory(..) => {
+                ("stream-ordered device memory", "cuMemFreeAsync")
+            }
             Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
             Self::Registered(..) => ("registered host memory", "cuMemHostUnregister"),
             Self::Pool(_) => ("a memory pool", "cuMemPoolDestroy"),
@@ -252,6 +261,7 @@ impl Resource {
     /// For what is not released: nobody may write or free what may still be read, whatever the reason,
     /// and a library that is still loaded may be compiled for a context that is made later.
     fn keep_what_is_used(&self, parent: &(impl Parent + ?Sized)) {
+        parent.has_leaked();
         if matches!(self, Self::Reads { .. } | Self::Library(_)) {
             std::mem::forget(parent.keep());
         }
@@ -293,7 +303,7 @@ impl Resource {
         match *self {
             // These wait for nothing and are permitted everywhere else.
             Self::Stream(_) | Self::Event(_) => None,
-            Self::OrderedMemory(_, stream) => capture(stream, parent),
+            Self::OrderedMemory(_, stream) | Self::PoolMemory(_, stream) => capture(stream, parent),
             Self::Reads { stream, home, .. } => {
                 capture(stream, parent).or_else(|| capture(home, parent))
             }
@@ -388,7 +398,7 @@ impl Resource {
             Self::Memory(address, _) => unsafe { cuda_sys::cuMemFree_v2(address) },
             // SAFETY: as said above; the stream orders the free behind the uses of the memory,
             // which safe code can make on this stream only.
-            Self::OrderedMemory(address, stream) => unsafe {
+            Self::OrderedMemory(address, stream) | Self::PoolMemory(address, stream) => unsafe {
                 cuda_sys::cuMemFreeAsync(address, stream)
             },
             // SAFETY: as said above; safe copies of it are over when they return, the stream that
@@ -399,7 +409,7 @@ impl Resource {
                 // SAFETY: as for pinned memory; it is registered from there on.
                 unsafe { cuda_sys::cuMemHostUnregister(start) }
             }
-            // SAFETY: as said above; its memory stays until it is freed.
+            // SAFETY: as said above; its memory has held it, so the free of that was given to a stream.
             Self::Pool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
             // SAFETY: as said above; whatever lives in the context has held it.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },

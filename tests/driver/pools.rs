@@ -96,6 +96,29 @@ fn a_pool_goes_without_a_wait() {
     });
 }
 
+/// A driver (580) uses a pool after it is destroyed, if there is memory of it and other threads allocate
+/// and free at that time.
+#[test]
+fn memory_holds_its_pool_whatever_other_threads_do() {
+    let context = need!(common::context());
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let stream = context.stream().expect("a stream");
+                for round in 0..50 {
+                    let pool = new(&context);
+                    let mut buffer =
+                        DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 4096).expect("memory");
+                    drop(pool);
+                    stream.synchronize().expect("a wait");
+                    buffer.fill(round).expect("a fill");
+                    assert_eq!(buffer.to_vec().expect("a copy"), [round; 4096]);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_device_keeps_its_own_pool() {
     need!(common::gpu());
@@ -130,10 +153,14 @@ fn a_device_allocates_from_the_pool_that_is_put_there() {
         assert_eq!(device.memory_pool().expect("known"), pool.as_raw());
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory");
         assert!(pool.attribute(USED_CURRENT).expect("known") >= 100);
-        // It is destroyed, and the device goes back to its own.
+        // It stays, as others may have memory of it.
+        let (raw, leaked) = (pool.as_raw(), cuda_safe::leaked());
         drop(pool);
-        assert_eq!(device.memory_pool().expect("known"), default.as_raw());
+        assert_eq!(cuda_safe::leaked(), leaked + 1);
+        assert_eq!(device.memory_pool().expect("known"), raw);
         assert_eq!(buffer.to_vec().expect("a copy"), [0; 100]);
+        device.set_memory_pool(&default).expect("set");
+        assert_eq!(device.memory_pool().expect("known"), default.as_raw());
     });
 }
 

@@ -165,6 +165,8 @@ fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
     // One failure is one leak; but each of nested guards has a context on the stack.
     let one = u64::from(by_design::may_leak(failed.function, span));
     let one = one.max(stranded(run, failed).0);
+    // A pool stays with memory of it.
+    let one = one + one.min(run.after.pools().saturating_sub(run.before.pools()) as u64);
     if !failed.from_then_on && run.leaked > one.max(stuck(run)) {
         wrong.push(format!("{} counted as leaked", run.leaked));
     }

@@ -129,4 +129,8 @@ impl Objects {
     pub(crate) fn retains(&self) -> usize {
         self.0[0].1
     }
+
+    pub(crate) fn pools(&self) -> usize {
+        self.0[14].1
+    }
 }

@@ -23,6 +23,48 @@ fn pinned(context: &Context, len: usize) -> PinnedBuffer<i32> {
 }
 
 #[test]
+fn a_pool_is_destroyed_behind_the_free_of_its_memory() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut last = std::ptr::null_mut();
+        let mut of_a_pool = || {
+            let pool = MemoryPool::new(&context, Default::default()).expect("a pool");
+            last = pool.as_raw();
+            DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64).expect("memory")
+        };
+        let releases = |log: Vec<&'static str>| -> Vec<_> {
+            let is = |name: &&str| ["cuMemFreeAsync", "cuMemPoolDestroy"].contains(name);
+            log.into_iter().filter(is).collect()
+        };
+        let both = ["cuMemFreeAsync", "cuMemPoolDestroy"];
+        let buffer = of_a_pool();
+        assert_eq!(releases(calls(|| drop(buffer))), both);
+        // Where the free has to wait, so does the pool.
+        let buffer = of_a_pool();
+        let capture = stream.begin_capture(Default::default()).expect("begins");
+        assert_eq!(releases(calls(|| drop(buffer))), [""; 0]);
+        let end = || {
+            drop(capture);
+            stream.synchronize().expect("a wait");
+        };
+        assert_eq!(releases(calls(end)), both);
+        // What is given away takes its pool along.
+        let buffer = of_a_pool();
+        let leaked = cuda_safe::leaked();
+        let (address, its) = buffer.into_raw();
+        assert_eq!(cuda_safe::leaked(), leaked + 1, "the pool stays");
+        // SAFETY: the memory is the buffer's, which gave it up.
+        let code = unsafe { cuda_safe::sys::cuMemFreeAsync(address, its.as_raw()) };
+        assert_eq!(code, CUresult::CUDA_SUCCESS);
+        assert_eq!(cuda_sim::alive().pools, 1);
+        // SAFETY: its memory was the buffer's, and is freed.
+        let code = unsafe { cuda_safe::sys::cuMemPoolDestroy(last) };
+        assert_eq!(code, CUresult::CUDA_SUCCESS);
+        its.synchronize().expect("a wait");
+    });
+}
+
+#[test]
 fn a_copy_is_waited_for_before_its_memory_is_looked_at_or_freed() {
     on(Profile::h200(), |context| {
         // One stream, of which this object is the last but for the buffer's.

@@ -1,5 +1,6 @@
 //! Device memory without a type: where it is, and how it goes.
 
+use super::pool::{MemoryPool, OfPool};
 use crate::release::{Resource, release};
 use crate::stream::Stream;
 use cuda_sys::CUdeviceptr;
@@ -19,6 +20,9 @@ pub(super) enum Release {
     Nothing,
     /// Freed in the order of the stream.
     Ordered,
+    /// Likewise; the pool that it is of is not destroyed before. (A driver, 580, uses such a pool after
+    /// it is gone, if other threads allocate at the same time.)
+    OfPool(MemoryPool),
     /// Freed at once, after a wait for all work.
     Plain,
     /// Somebody else's, who promised to keep it.
@@ -57,10 +61,12 @@ impl Allocation {
         self.stream = stream.clone();
     }
 
-    /// Never releases it.
+    /// Never releases it, and its pool is not destroyed any more.
     pub(super) fn into_raw(mut self) -> (CUdeviceptr, Stream) {
-        let owner = std::mem::replace(&mut self.release, Release::Nothing);
-        std::mem::forget(owner);
+        match std::mem::replace(&mut self.release, Release::Nothing) {
+            Release::OfPool(pool) => pool.stay(),
+            owner => std::mem::forget(owner),
+        }
         (self.address, self.stream.clone())
     }
 }
@@ -68,7 +74,11 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let (address, stream) = (self.address, self.stream.as_raw());
-        let memory = match self.release {
+        let memory = match &self.release {
+            Release::OfPool(pool) => {
+                let parents = OfPool::new(&self.stream, pool);
+                return release(Resource::PoolMemory(address, stream), &parents);
+            }
             Release::Ordered => Resource::OrderedMemory(address, stream),
             Release::Plain => Resource::Memory(address, stream),
             Release::Nothing | Release::Borrowed | Release::Foreign(_) => return,

@@ -28,12 +28,14 @@ use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
-use crate::release::{self, Resource, release};
-use crate::stream::Stream;
+use crate::release::{self, Parent, Resource, release};
+use crate::report::count_leak;
+use crate::stream::{Outside, Stream};
 use cuda_sys::CUmemoryPool;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `CUmemoryPool`: memory that is allocated and freed in the order of streams, and kept for the next
 /// allocation in between.
@@ -43,9 +45,9 @@ use std::sync::Arc;
 /// ([`DeviceBuffer::uninit_from_pool`]). How much memory it keeps when nobody uses it is
 /// [`attribute::RELEASE_THRESHOLD`].
 ///
-/// Clones share the pool. It is destroyed with its last clone, which waits for nothing: what was
-/// allocated of it stays until it is freed, and a device that allocated from it goes back to its
-/// own.
+/// Clones share the pool, and what is allocated from it holds it: it is destroyed with the last of
+/// them, which waits for nothing. One that was put in the place of a device's pool, or of which memory
+/// was [given away](DeviceBuffer::into_raw), is not destroyed, as nobody knows when its memory is freed.
 ///
 /// ```no_run
 /// use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT};
@@ -69,6 +71,9 @@ struct Inner {
     hold: Hold,
     /// Where its memory is; none if that is not known here.
     location: Option<MemoryLocation>,
+    /// Whether there may be memory of it that does not hold it: somebody else's, if it was put in the
+    /// place of a device's pool, what was given away, and what could not be freed.
+    stays: AtomicBool,
     context: Context,
 }
 
@@ -118,13 +123,14 @@ impl MemoryPool {
         // SAFETY: the pointer is to a local.
         unsafe { call!(cuDeviceGetDefaultMemPool(&raw mut raw, device.as_raw())) }?;
         let location = Some(MemoryLocation::Device(device));
-        Ok(Self::own(raw, context, location, Hold::Borrowed))
+        Ok(Self::own(raw, context, location, kept_by_the_driver()))
     }
 
     /// Takes over a pool: it is destroyed with the last clone.
     ///
     /// # Safety
-    /// `raw` is a pool that is alive, and nobody else destroys it.
+    /// `raw` is a pool that is alive, and nobody else destroys it. Memory of it that was allocated
+    /// elsewhere is freed before the last clone of this, and of what is allocated from it, is gone.
     pub unsafe fn from_raw(raw: CUmemoryPool, context: &Context) -> Self {
         Self::own(raw, context, None, Hold::Owned)
     }
@@ -133,7 +139,8 @@ impl MemoryPool {
     /// [`Device::memory_pool`](crate::Device::memory_pool) tells of one: never destroyed here.
     ///
     /// # Safety
-    /// `raw` is a pool that stays alive until the last clone of this is gone.
+    /// `raw` is a pool that stays alive until the last clone of this, and what is allocated from it, is
+    /// gone: to the end of the process, if this is put in the place of a device's pool.
     pub unsafe fn borrow_raw(raw: CUmemoryPool, context: &Context) -> Self {
         Self::own(raw, context, None, Hold::Borrowed)
     }
@@ -162,6 +169,7 @@ impl MemoryPool {
                 raw,
                 hold,
                 location,
+                stays: AtomicBool::new(false),
                 context: context.clone(),
             }),
         }
@@ -177,6 +185,11 @@ impl MemoryPool {
         let raw = self.as_raw();
         std::mem::forget(self);
         raw
+    }
+
+    /// There may be memory of it that does not hold it: it is not destroyed any more.
+    pub(super) fn stay(&self) {
+        self.inner.stays.store(true, Ordering::Relaxed);
     }
 
     /// The context that the pool holds.
@@ -284,7 +297,8 @@ impl<T> DeviceBuffer<T> {
             unsafe { call!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.as_raw())) }
         };
         stream.outside_captures(|| without_current(stream.context(), allocate))?;
-        Ok(Self::own(address, len, stream, Release::Ordered))
+        let release = Release::OfPool(pool.clone());
+        Ok(Self::own(address, len, stream, release))
     }
 
     /// Memory of that pool, all bytes 0 once the stream comes to it.
@@ -298,9 +312,58 @@ impl<T> DeviceBuffer<T> {
     }
 }
 
+/// For the pools that the driver has by itself.
+fn kept_by_the_driver() -> Hold {
+    Hold::Foreign(Box::new(()))
+}
+
+/// What memory of a pool needs until it is freed.
+#[derive(Clone)]
+pub(super) struct OfPool {
+    stream: Stream,
+    pool: MemoryPool,
+}
+
+impl OfPool {
+    pub(super) fn new(stream: &Stream, pool: &MemoryPool) -> Self {
+        Self {
+            stream: stream.clone(),
+            pool: pool.clone(),
+        }
+    }
+}
+
+impl Parent for OfPool {
+    fn context(&self) -> Option<&Context> {
+        Some(self.stream.context())
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        matches!(self.pool.inner.hold, Hold::Borrowed) || self.stream.is_borrowed()
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        self.stream.stay_outside()
+    }
+
+    fn has_leaked(&self) {
+        self.pool.stay();
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.hold.is_owned() {
+        if *self.stays.get_mut() {
+            match std::mem::replace(&mut self.hold, Hold::Borrowed) {
+                Hold::Owned => count_leak(),
+                Hold::Foreign(owner) => std::mem::forget(owner),
+                Hold::Borrowed => {}
+            }
+        } else if self.hold.is_owned() {
             release(Resource::Pool(self.raw), &self.context);
         }
     }

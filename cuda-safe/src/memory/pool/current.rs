@@ -1,18 +1,17 @@
 //! The pools that devices and places have, and those that are put there.
 
-use super::MemoryPool;
 use super::options::allocation_type;
+use super::{MemoryPool, kept_by_the_driver};
 use crate::call::call;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
-use crate::hold::Hold;
 use crate::memory::MemoryLocation;
 use cuda_sys::CUmemoryPool;
 
 impl Device {
     /// `cuDeviceGetMemPool(&pool, device)`: the handle of the pool that the device allocates from:
-    /// its own, or one that somebody put in its place and may destroy at any time. So it is for
+    /// its own, or one that other code put in its place and may destroy at any time. So it is for
     /// comparing, or for [`MemoryPool::borrow_raw`] if one knows better.
     ///
     /// # Errors
@@ -28,7 +27,7 @@ impl Device {
     }
 
     /// `cuDeviceSetMemPool(device, pool)`: the device allocates from this pool from now on, for
-    /// everybody in the process. When the pool is destroyed it goes back to its own.
+    /// everybody in the process, until another is put there. The pool is not destroyed any more.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a pool of another place.
@@ -36,8 +35,10 @@ impl Device {
     /// Since CUDA 11.2.
     #[doc(alias = "cuDeviceSetMemPool")]
     pub fn set_memory_pool(&self, pool: &MemoryPool) -> Result<()> {
-        // SAFETY: the pool is alive.
-        unsafe { call!(cuDeviceSetMemPool(self.as_raw(), pool.as_raw())) }
+        // SAFETY: the pool is alive, and stays from here on.
+        unsafe { call!(cuDeviceSetMemPool(self.as_raw(), pool.as_raw())) }?;
+        pool.stay();
+        Ok(())
     }
 }
 
@@ -58,7 +59,12 @@ impl MemoryPool {
             // SAFETY: the pointers are to locals.
             unsafe { call!(cuMemGetDefaultMemPool(&raw mut raw, &raw mut place, kind)) }?;
         }
-        Ok(Self::own(raw, context, Some(location), Hold::Borrowed))
+        Ok(Self::own(
+            raw,
+            context,
+            Some(location),
+            kept_by_the_driver(),
+        ))
     }
 
     /// `cuMemSetMemPool(location, type, pool)`: makes this the pool that is allocated from for a
@@ -72,9 +78,10 @@ impl MemoryPool {
     pub fn set_current_at(&self, location: MemoryLocation, managed: bool) -> Result<()> {
         let (mut place, kind) = (location.raw(), allocation_type(managed));
         let _current = self.context().enter()?;
-        // SAFETY: the pool is alive, and the pointer is to a local. When the pool is destroyed the
-        // driver goes back to its own.
-        unsafe { call!(cuMemSetMemPool(&raw mut place, kind, self.as_raw())) }
+        // SAFETY: the pool is alive, and stays from here on; the pointer is to a local.
+        unsafe { call!(cuMemSetMemPool(&raw mut place, kind, self.as_raw())) }?;
+        self.stay();
+        Ok(())
     }
 
     /// `cuMemGetMemPool(&pool, location, type)`: the handle of the pool that is allocated from for
