@@ -20,7 +20,7 @@ macro_rules! actions {
 }
 
 actions! {
-    buffers: make make make make_in_pool check fill_part copy_in scale scale scale_part
+    buffers: make make make make_in_pool make_in_own_pool check fill_part copy_in scale scale scale_part
         copy_on_device rebind;
     boxes: box_in box_on_device pitched batch;
     shared: share read read unshare copy_to_the_other_context;

@@ -1,7 +1,7 @@
 //! Buffers: what is in them is known.
 
 use super::worker::{Item, Known, Worker};
-use cuda_safe::{DeviceBuffer, MemoryPool, MemoryPoolOptions, Result};
+use cuda_safe::{DeviceBuffer, MemoryPool, MemoryPoolOptions, Result, Stream};
 
 pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
@@ -21,20 +21,23 @@ pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Of the memory pool of the stream's context, or one that is gone at once.
+/// Of the memory pool of the stream's context.
 pub(super) fn make_in_pool(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
+    let pool = worker.arena.home(stream.context()).pool.clone();
+    keep_of_pool(worker, &stream, &pool)
+}
+
+/// Of a pool that has no other memory, and goes with it.
+pub(super) fn make_in_own_pool(worker: &mut Worker<'_>) -> Result<()> {
+    let stream = worker.stream()?;
+    let pool = MemoryPool::new(stream.context(), MemoryPoolOptions::default())?;
+    keep_of_pool(worker, &stream, &pool)
+}
+
+fn keep_of_pool(worker: &mut Worker<'_>, stream: &Stream, pool: &MemoryPool) -> Result<()> {
     let elements = worker.numbers();
-    let home = worker.arena.home(stream.context());
-    let own = match worker.below(8) {
-        0 => Some(MemoryPool::new(
-            &home.context,
-            MemoryPoolOptions::default(),
-        )?),
-        _ => None,
-    };
-    let pool = own.as_ref().unwrap_or(&home.pool);
-    let mut buffer = DeviceBuffer::uninit_from_pool(pool, &stream, elements.len())?;
+    let mut buffer = DeviceBuffer::uninit_from_pool(pool, stream, elements.len())?;
     buffer.copy_from_slice(&elements)?;
     worker.keep(Item::Buffer(Known { buffer, elements }));
     Ok(())
