@@ -58,8 +58,9 @@ pub(crate) enum Resource {
     Pinned(*mut c_void, Option<CUstream>),
     /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
     Registered(VectorMemory, Option<CUstream>),
-    /// Of `cuMemPoolCreate`.
-    Pool(CUmemoryPool),
+    /// Of `cuMemPoolCreate`, with the streams that were given frees of its memory: a driver (580) goes on
+    /// to use a pool after it is destroyed, if they were not done.
+    Pool(CUmemoryPool, Vec<CUstream>),
     Context(CUcontext),
     /// One retain of a device's primary context.
     Primary(CUdevice),
@@ -204,7 +205,7 @@ fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, ans
             if let Resource::OrderedMemory(..)
             | Resource::PoolMemory(..)
             | Resource::Registered(..)
-            | Resource::Pool(_) = resource
+            | Resource::Pool(..) = resource
             {
                 count_leak();
             }
@@ -237,7 +238,7 @@ impl Resource {
             }
             Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
             Self::Registered(..) => ("registered host memory", "cuMemHostUnregister"),
-            Self::Pool(_) => ("a memory pool", "cuMemPoolDestroy"),
+            Self::Pool(..) => ("a memory pool", "cuMemPoolDestroy"),
             Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
             Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
             Self::GreenContext(_) => ("a green context", "cuGreenCtxDestroy"),
@@ -309,18 +310,20 @@ impl Resource {
             }
             _ => self
                 .used_on()
-                .and_then(|stream| capture(stream, parent))
+                .iter()
+                .find_map(|stream| capture(*stream, parent))
                 .or_else(callback_thread),
         }
     }
 
-    /// The stream on which memory was used that is not freed in its order.
+    /// The streams on which it was used, if it is not released in their order.
     #[inline(always)]
-    fn used_on(&self) -> Option<CUstream> {
-        match *self {
-            Self::Memory(_, stream) => Some(stream),
-            Self::Pinned(_, stream) | Self::Registered(_, stream) => stream,
-            _ => None,
+    fn used_on(&self) -> &[CUstream] {
+        match self {
+            Self::Memory(_, stream) => std::slice::from_ref(stream),
+            Self::Pinned(_, stream) | Self::Registered(_, stream) => stream.as_slice(),
+            Self::Pool(_, streams) => streams,
+            _ => &[],
         }
     }
 
@@ -373,10 +376,11 @@ impl Resource {
     /// Plain memory may be in use on its stream until that is idle. The free waits for all work
     /// anyway; this says so for green streams as well. A code, if the wait fails.
     fn wait_for_uses(&self) -> Option<CUresult> {
-        let stream = self.used_on()?;
-        // SAFETY: the buffer kept its stream alive.
-        let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
-        (!code.is_success()).then_some(code)
+        self.used_on().iter().find_map(|stream| {
+            // SAFETY: the buffer, or the pool, kept the stream alive.
+            let code = unsafe { cuda_sys::cuStreamSynchronize(*stream) };
+            (!code.is_success()).then_some(code)
+        })
     }
 
     #[inline(always)]
@@ -409,8 +413,8 @@ impl Resource {
                 // SAFETY: as for pinned memory; it is registered from there on.
                 unsafe { cuda_sys::cuMemHostUnregister(start) }
             }
-            // SAFETY: as said above; its memory has held it, so the free of that was given to a stream.
-            Self::Pool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
+            // SAFETY: as said above; its memory has held it, so that is freed, and its frees are done.
+            Self::Pool(pool, _) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
             // SAFETY: as said above; whatever lives in the context has held it.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
             // SAFETY: as said above; it takes back one retain.

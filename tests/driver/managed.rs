@@ -120,7 +120,8 @@ fn advice_is_kept_until_it_is_taken_back() {
     let context = need!(moving());
     let stream = context.stream().expect("a stream");
     let device = MemoryLocation::Device(context.device());
-    let buffer = ManagedBuffer::<u8>::zeroed(&stream, 1 << 16).expect("memory");
+    // In pages that no other test's memory shares.
+    let buffer = ManagedBuffer::<u8>::zeroed(&stream, 2 << 20).expect("memory");
     let range = buffer.range(..).expect("within");
     for advice in [
         Advice::ReadMostly,

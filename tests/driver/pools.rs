@@ -1,7 +1,7 @@
 //! Memory pools.
 
 use crate::common;
-use crate::kernels::{Busy, Scale};
+use crate::kernels::{RecordSmid, Scale};
 use crate::need;
 use cuda_safe::pool::attribute::{
     LOCATION_TYPE, RELEASE_THRESHOLD, RESERVED_CURRENT, RESERVED_HIGH, REUSE_ALLOW_OPPORTUNISTIC,
@@ -80,24 +80,29 @@ fn memory_outlives_its_pool() {
 }
 
 #[test]
-fn a_pool_goes_without_a_wait() {
+fn a_pool_waits_for_the_frees_of_its_memory_and_for_nothing_else() {
     need!(common::gpu());
     common::child::in_child(&[], || {
         let context = need!(common::context());
-        let stream = context.stream().expect("a stream");
-        let pool = new(&context);
-        let work = Busy::new(&context, &stream);
+        let (stream, other) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let (pool, unused) = (new(&context), new(&context));
+        let record = RecordSmid::new(&context);
+        let work = [&stream, &other].map(|stream| record.run(stream, 1, 200_000_000));
         let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 100).expect("memory");
-        drop(buffer);
-        drop(pool);
+        drop((buffer, unused));
         assert!(!stream.is_idle().expect("a query"), "nothing waited");
-        stream.synchronize().expect("a wait");
+        drop(pool);
+        assert!(stream.is_idle().expect("a query"), "its free is done");
+        other.synchronize().expect("a wait");
         drop(work);
     });
 }
 
-/// A driver (580) uses a pool after it is destroyed, if there is memory of it and other threads allocate
-/// and free at that time.
+/// A driver (580) uses a pool after it is destroyed, if there was memory of it whose free was not done and
+/// other threads allocate and free at that time.
 #[test]
 fn memory_holds_its_pool_whatever_other_threads_do() {
     let context = need!(common::context());

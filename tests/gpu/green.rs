@@ -87,8 +87,9 @@ fn a_hundred_thousand_requests_to_a_pool_take_no_more_memory_than_ten() {
     eprintln!("note: pool: {figures:?}, memory before {before:?}, after {after:?}");
     let [device, host] = [after[0] - before[0], after[1] - before[1]];
     assert!(device <= 0, "{device} bytes of the device");
-    // Threads came and went.
-    assert!(host < 16 * MIB, "{host} bytes of the host");
+    // Threads came and went. A sanitizer keeps books of its own about each call.
+    let is_sanitized = std::env::var_os("CUDA_TESTS_SANITIZED").is_some();
+    assert!(host < 16 * MIB || is_sanitized, "{host} bytes of the host");
 }
 
 #[test]

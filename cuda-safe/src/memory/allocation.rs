@@ -20,8 +20,7 @@ pub(super) enum Release {
     Nothing,
     /// Freed in the order of the stream.
     Ordered,
-    /// Likewise; the pool that it is of is not destroyed before. (A driver, 580, uses such a pool after
-    /// it is gone, if other threads allocate at the same time.)
+    /// Likewise; the pool that it is of is not destroyed before.
     OfPool(MemoryPool),
     /// Freed at once, after a wait for all work.
     Plain,

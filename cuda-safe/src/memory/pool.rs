@@ -34,8 +34,8 @@ use crate::stream::{Outside, Stream};
 use cuda_sys::CUmemoryPool;
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// `CUmemoryPool`: memory that is allocated and freed in the order of streams, and kept for the next
 /// allocation in between.
@@ -46,7 +46,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// [`attribute::RELEASE_THRESHOLD`].
 ///
 /// Clones share the pool, and what is allocated from it holds it: it is destroyed with the last of
-/// them, which waits for nothing. One that was put in the place of a device's pool, or of which memory
+/// them, which waits for the streams on which its memory was freed, and which it holds until then.
+/// (A driver, 580, crashes sooner or later if a pool goes before that.) One that was put in the place of a device's pool, or of which memory
 /// was [given away](DeviceBuffer::into_raw), is not destroyed, as nobody knows when its memory is freed.
 ///
 /// ```no_run
@@ -74,6 +75,8 @@ struct Inner {
     /// Whether there may be memory of it that does not hold it: somebody else's, if it was put in the
     /// place of a device's pool, what was given away, and what could not be freed.
     stays: AtomicBool,
+    /// Those that were given frees of its memory, each once.
+    freed_on: Mutex<Vec<Stream>>,
     context: Context,
 }
 
@@ -170,6 +173,7 @@ impl MemoryPool {
                 hold,
                 location,
                 stays: AtomicBool::new(false),
+                freed_on: Mutex::default(),
                 context: context.clone(),
             }),
         }
@@ -317,6 +321,27 @@ fn kept_by_the_driver() -> Hold {
     Hold::Foreign(Box::new(()))
 }
 
+/// What a pool needs until it is destroyed.
+#[derive(Clone)]
+struct Parents {
+    streams: Vec<Stream>,
+    context: Context,
+}
+
+impl Parent for Parents {
+    fn context(&self) -> Option<&Context> {
+        Some(&self.context)
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.context.is_borrowed() || self.streams.iter().any(Stream::is_borrowed)
+    }
+}
+
 /// What memory of a pool needs until it is freed.
 #[derive(Clone)]
 pub(super) struct OfPool {
@@ -325,7 +350,13 @@ pub(super) struct OfPool {
 }
 
 impl OfPool {
+    /// For memory that is about to be freed on the stream.
     pub(super) fn new(stream: &Stream, pool: &MemoryPool) -> Self {
+        let freed_on = pool.inner.freed_on.lock();
+        let mut freed_on = freed_on.unwrap_or_else(PoisonError::into_inner);
+        if !freed_on.contains(stream) {
+            freed_on.push(stream.clone());
+        }
         Self {
             stream: stream.clone(),
             pool: pool.clone(),
@@ -364,7 +395,14 @@ impl Drop for Inner {
                 Hold::Borrowed => {}
             }
         } else if self.hold.is_owned() {
-            release(Resource::Pool(self.raw), &self.context);
+            let streams = self.freed_on.get_mut();
+            let streams = std::mem::take(streams.unwrap_or_else(PoisonError::into_inner));
+            let parents = Parents {
+                streams,
+                context: self.context.clone(),
+            };
+            let raw = parents.streams.iter().map(Stream::as_raw).collect();
+            release(Resource::Pool(self.raw, raw), &parents);
         }
     }
 }

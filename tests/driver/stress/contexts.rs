@@ -2,7 +2,6 @@
 
 use super::worker::Worker;
 use super::{buffers, events};
-use crate::common;
 use cuda_safe::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
 use cuda_safe::{Context, Limit, Result};
 use std::sync::PoisonError;
@@ -64,19 +63,6 @@ pub(super) fn wait_for_all(worker: &mut Worker<'_>) -> Result<()> {
     let captures = &worker.arena.captures;
     let _none = captures.write().unwrap_or_else(PoisonError::into_inner);
     context.synchronize()
-}
-
-/// An event of all work of one context, for which all of the other waits; captures as above.
-pub(super) fn record_all(worker: &mut Worker<'_>) -> Result<()> {
-    if worker.below(8) != 0 || !common::offers(12, 5) {
-        return Ok(());
-    }
-    let (recorded, waiting) = (context(worker), context(worker));
-    let event = recorded.event()?;
-    let captures = &worker.arena.captures;
-    let _none = captures.write().unwrap_or_else(PoisonError::into_inner);
-    recorded.record(&event)?;
-    waiting.wait(&event)
 }
 
 pub(super) fn pools(worker: &mut Worker<'_>) -> Result<()> {
