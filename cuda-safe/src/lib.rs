@@ -50,6 +50,21 @@
 //! itself, rather than on a callback's thread or in a capture. What hangs on a borrowed context or
 //! stream (`borrow_raw`) does not wait: it is leaked there, and reported.
 //!
+//! # What drivers do wrong
+//! Seen on an H200 with driver 580 (CUDA 13.0), by a stress test of 16 threads and by plain C. This
+//! crate keeps out of the way of:
+//!
+//! - `cuMemcpyBatchAsync` crashes on streams of green contexts if one of the memories is
+//!   stream-ordered: [`CopyBatch`] gives such copies one by one.
+//! - A memory pool that is destroyed while there is memory of it, or a free of it is not done, is
+//!   used by the driver all the same: memory holds its [`MemoryPool`], which waits for the frees.
+//! - `cuGraphInstantiate` crashes if a module of the graph was unloaded: a [`Graph`] holds it.
+//!
+//! It cannot keep out of the way of this one: with **two contexts of one device**, and many threads,
+//! calls that have to do with both crash after some 100,000 of them (copies between the two, waits of
+//! one for events of the other, copies from plain memory with the other one current). Use one, the
+//! primary context, and partition that with [`green`] contexts.
+//!
 //! # Several devices
 //! What a thing of one device does on a stream of another, or in its context:
 //!

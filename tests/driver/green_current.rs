@@ -1,4 +1,3 @@
-use crate::common::child;
 use crate::green::{alone, refusal, resource, smallest};
 use crate::need;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
@@ -17,30 +16,25 @@ fn two() -> Option<[GreenContext; 2]> {
 
 #[test]
 fn an_event_of_a_whole_partition_comes_after_all_of_its_streams() {
-    // Others make streams, which none may meanwhile.
-    child::in_child(&[], || {
-        let _alone = alone();
-        let [one, other] = need!(two());
-        let event = one.context().event().expect("an event");
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let tell = |stream: &Stream, what| {
-            let seen = Arc::clone(&seen);
-            let tell = move || seen.lock().expect("no panic").push(what);
-            stream.launch_host_function(tell).expect("a function");
-        };
-        let before: Vec<Stream> = (0..3).map(|_| one.stream().expect("a stream")).collect();
-        let after: Vec<Stream> = (0..3).map(|_| other.stream().expect("a stream")).collect();
-        before.iter().for_each(|stream| tell(stream, "before"));
-        // SAFETY: no other thread is there.
-        unsafe { one.record(&event) }.expect("a record");
-        // SAFETY: as above.
-        unsafe { other.wait(&event) }.expect("a wait");
-        after.iter().for_each(|stream| tell(stream, "after"));
-        one.context().synchronize().expect("a wait");
-        let seen = seen.lock().expect("no panic");
-        assert_eq!(seen[..3], ["before"; 3]);
-        assert_eq!(seen[3..], ["after"; 3]);
-    });
+    let _alone = alone();
+    let [one, other] = need!(two());
+    let event = one.context().event().expect("an event");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let tell = |stream: &Stream, what| {
+        let seen = Arc::clone(&seen);
+        let tell = move || seen.lock().expect("no panic").push(what);
+        stream.launch_host_function(tell).expect("a function");
+    };
+    let before: Vec<Stream> = (0..3).map(|_| one.stream().expect("a stream")).collect();
+    let after: Vec<Stream> = (0..3).map(|_| other.stream().expect("a stream")).collect();
+    before.iter().for_each(|stream| tell(stream, "before"));
+    one.record(&event).expect("a record");
+    other.wait(&event).expect("a wait");
+    after.iter().for_each(|stream| tell(stream, "after"));
+    one.context().synchronize().expect("a wait");
+    let seen = seen.lock().expect("no panic");
+    assert_eq!(seen[..3], ["before"; 3]);
+    assert_eq!(seen[3..], ["after"; 3]);
 }
 
 #[test]
@@ -158,35 +152,29 @@ mod provoked {
     //! An event of a whole partition breaks captures.
 
     use super::two;
-    use crate::common::child;
     use crate::green::{alone, refusal};
     use crate::need;
     use cuda_safe::{CaptureMode, Invalid};
 
     #[test]
     fn an_event_of_a_partition_that_is_captured_is_an_error_of_its_own() {
-        // Others make streams, which none may meanwhile.
-        child::in_child(&[], || {
-            let _alone = alone();
-            let [one, _] = need!(two());
-            let event = one.context().event().expect("an event");
-            let stream = one.stream().expect("a stream");
-            for wait in [false, true] {
-                let captured = stream.capture(CaptureMode::ThreadLocal, |_| {
-                    let refused = if wait {
-                        // SAFETY: no other thread is there.
-                        unsafe { one.wait(&event) }
-                    } else {
-                        // SAFETY: as above.
-                        unsafe { one.record(&event) }
-                    };
-                    let why = refusal(refused.expect_err("it is captured"));
-                    assert_eq!(why, Invalid::GreenContextIsCaptured);
-                    Ok(())
-                });
-                captured.expect_err("it is broken");
-            }
-            stream.synchronize().expect("the stream is free");
-        });
+        let _alone = alone();
+        let [one, _] = need!(two());
+        let event = one.context().event().expect("an event");
+        let stream = one.stream().expect("a stream");
+        for wait in [false, true] {
+            let captured = stream.capture(CaptureMode::ThreadLocal, |_| {
+                let refused = if wait {
+                    one.wait(&event)
+                } else {
+                    one.record(&event)
+                };
+                let why = refusal(refused.expect_err("it is captured"));
+                assert_eq!(why, Invalid::GreenContextIsCaptured);
+                Ok(())
+            });
+            captured.expect_err("it is broken");
+        }
+        stream.synchronize().expect("the stream is free");
     }
 }

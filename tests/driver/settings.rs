@@ -100,15 +100,13 @@ fn an_event_of_a_whole_context_comes_after_the_work_of_all_its_streams() {
         );
         let scale = Scale::new(&context);
         let busy = Busy::new(&context, &a);
-        // SAFETY: no other thread is there.
-        unsafe { context.record(&all) }.expect("a record");
+        context.record(&all).expect("a record");
         assert!(
             !all.is_done().expect("a query"),
             "one of the streams has work"
         );
         // Work of the other stream now waits for that of the first.
-        // SAFETY: as above.
-        unsafe { context.wait(&all) }.expect("a wait");
+        context.wait(&all).expect("a wait");
         let mut x = DeviceBuffer::<i32>::zeroed(&b, 10).expect("memory");
         scale.run(&b, &mut x, 1, 7).expect("a launch");
         later.record(&b).expect("a record");
@@ -124,8 +122,7 @@ fn an_event_of_a_whole_context_comes_after_the_work_of_all_its_streams() {
 fn an_event_of_another_context_is_not_recorded() {
     let context = need!(own());
     let other = need!(common::context()).event().expect("an event");
-    // SAFETY: it is refused.
-    match unsafe { context.record(&other) } {
+    match context.record(&other) {
         Err(Error::Invalid(invalid)) => {
             assert!(
                 matches!(*invalid, Invalid::OtherContext { .. }),

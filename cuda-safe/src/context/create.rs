@@ -28,7 +28,8 @@ impl Context {
     /// It floats: the driver pushes it on the thread's stack, and it is popped again.
     ///
     /// Some 150 ms to make and to destroy; its memory, modules and streams are apart from those of
-    /// other contexts, so a library is better served by the primary context.
+    /// other contexts, so a library is better served by the primary context: see
+    /// [what drivers do wrong](crate#what-drivers-do-wrong), too.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.

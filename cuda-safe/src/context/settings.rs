@@ -236,16 +236,12 @@ impl Context {
     /// The event is of another context; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the
     /// streams is captured, which breaks that capture; the driver is older.
     ///
-    /// # Safety
-    /// No thread, of whatever code, creates or destroys a stream of the context, or of its green
-    /// contexts, at the same time: a driver (580) crashes then.
-    ///
     /// Since CUDA 12.5.
     #[doc(alias = "cuCtxRecordEvent")]
-    pub unsafe fn record(&self, event: &Event) -> Result<()> {
+    pub fn record(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self)?;
         without_current(self, || {
-            // SAFETY: the context and the event are alive; streams are left alone, as promised.
+            // SAFETY: the context and the event are alive.
             unsafe { call!(cuCtxRecordEvent(self.as_raw(), event.as_raw())) }
         })
     }
@@ -259,15 +255,11 @@ impl Context {
     /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the streams, or the event, is captured,
     /// which breaks that capture; the driver is older.
     ///
-    /// # Safety
-    /// No thread, of whatever code, creates or destroys a stream of the context, or of its green
-    /// contexts, at the same time, as for [`record`](Self::record).
-    ///
     /// Since CUDA 12.5.
     #[doc(alias = "cuCtxWaitEvent")]
-    pub unsafe fn wait(&self, event: &Event) -> Result<()> {
+    pub fn wait(&self, event: &Event) -> Result<()> {
         without_current(self, || {
-            // SAFETY: the context and the event are alive; streams are left alone, as promised.
+            // SAFETY: the context and the event are alive.
             unsafe { call!(cuCtxWaitEvent(self.as_raw(), event.as_raw())) }
         })
     }

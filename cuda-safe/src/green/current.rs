@@ -113,17 +113,13 @@ impl GreenContext {
     /// The event is of another context than the device's primary one;
     /// [`Invalid::GreenContextIsCaptured`], which breaks the capture.
     ///
-    /// # Safety
-    /// No thread, of whatever code, creates or destroys a stream of the partition at the same time: see
-    /// [`Context::record`](crate::Context::record).
-    ///
     /// Since CUDA 12.4.
     #[doc(alias = "cuGreenCtxRecordEvent")]
-    pub unsafe fn record(&self, event: &Event) -> Result<()> {
+    pub fn record(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
-            // SAFETY: the green context and the event are alive; streams are left alone, as promised.
+            // SAFETY: the green context and the event are alive.
             unsafe { call!(cuGreenCtxRecordEvent(self.as_raw(), event.as_raw())) }
         }))
     }
@@ -136,16 +132,12 @@ impl GreenContext {
     /// # Errors
     /// [`Invalid::GreenContextIsCaptured`], which breaks the capture, also for an event of a capture.
     ///
-    /// # Safety
-    /// No thread, of whatever code, creates or destroys a stream of the partition at the same time: see
-    /// [`Context::record`](crate::Context::record).
-    ///
     /// Since CUDA 12.4.
     #[doc(alias = "cuGreenCtxWaitEvent")]
-    pub unsafe fn wait(&self, event: &Event) -> Result<()> {
+    pub fn wait(&self, event: &Event) -> Result<()> {
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
-            // SAFETY: the green context and the event are alive; streams are left alone, as promised.
+            // SAFETY: the green context and the event are alive.
             unsafe { call!(cuGreenCtxWaitEvent(self.as_raw(), event.as_raw())) }
         }))
     }

@@ -70,9 +70,7 @@ impl<T> PeerReader<T> {
 
 impl<T> DeviceSliceMut<'_, T> {
     /// `cuMemcpyPeerAsync(this, context, source, its_context, bytes, stream)`: copies memory of another
-    /// context or device here, in the order of the stream that both are bound to. Of another context of
-    /// the same device it is `cuMemcpyDtoDAsync`: a driver (580) crashes now and then in the other, if
-    /// many threads work in both contexts.
+    /// context or device here, in the order of the stream that both are bound to.
     ///
     /// # Errors
     /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ,
@@ -80,7 +78,6 @@ impl<T> DeviceSliceMut<'_, T> {
     ///
     /// Since CUDA 4.0.
     #[doc(alias = "cuMemcpyPeerAsync")]
-    #[doc(alias = "cuMemcpyDtoDAsync")]
     pub fn copy_from_peer(&mut self, source: &PeerReader<T>) -> Result<()> {
         let from = source.0.as_slice();
         same_length(from.len(), self.len())?;
@@ -88,24 +85,18 @@ impl<T> DeviceSliceMut<'_, T> {
         if self.size_bytes() == 0 {
             return Ok(());
         }
-        let (context, its_context) = (self.stream().context(), source.0.home().context());
-        let (to, from) = (self.as_raw(), from.as_raw());
+        let (to, context) = (self.as_raw(), self.stream().context().as_raw());
+        let (from, its_context) = (from.as_raw(), source.0.home().context().as_raw());
         let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
-        if context.device() == its_context.device() {
-            return without_current(context, || {
-                // SAFETY: as below; the addresses are of one device.
-                unsafe { call!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream)) }
-            });
-        }
-        without_current(context, || {
+        without_current(self.stream().context(), || {
             // SAFETY: both hold `bytes`, each is of its context, which is alive, and both are used
             // and freed in the order of this stream, which the reader sees to for the source.
             unsafe {
                 call!(cuMemcpyPeerAsync(
                     to,
-                    context.as_raw(),
+                    context,
                     from,
-                    its_context.as_raw(),
+                    its_context,
                     bytes,
                     stream
                 ))

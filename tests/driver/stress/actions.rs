@@ -30,7 +30,7 @@ actions! {
     streams: make make end set host_function drop_in_host_function done memory_words
         default_streams;
     graphs: capture launch launch give_up;
-    contexts: nested ask ask_addresses wait_for_all pools;
+    contexts: nested ask ask_addresses wait_for_all record_all pools;
     code: module variable link attributes ask_kernel;
     green: lease;
     items: leave pick_up pick_up end;

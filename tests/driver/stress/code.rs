@@ -67,8 +67,7 @@ pub(super) fn attributes(worker: &mut Worker<'_>) -> Result<()> {
 }
 
 pub(super) fn ask_kernel(worker: &mut Worker<'_>) -> Result<()> {
-    let which = worker.below(2);
-    let kernel = worker.arena.homes[which].nothing.kernel();
+    let kernel = worker.home().nothing.kernel();
     assert!(kernel.attribute(of::MAX_THREADS_PER_BLOCK)? > 0);
     assert!(kernel.max_active_blocks(64, Default::default())? > 0);
     assert!(kernel.suggested_block(Default::default())?.threads > 0);

@@ -2,13 +2,13 @@
 
 use super::worker::Worker;
 use super::{buffers, events};
+use crate::common;
 use cuda_safe::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
 use cuda_safe::{Context, Limit, Result};
 use std::sync::PoisonError;
 
 fn context(worker: &mut Worker<'_>) -> Context {
-    let which = worker.below(2);
-    worker.arena.homes[which].context.clone()
+    worker.home().context.clone()
 }
 
 /// Contexts current inside of each other, with work in between.
@@ -65,9 +65,21 @@ pub(super) fn wait_for_all(worker: &mut Worker<'_>) -> Result<()> {
     context.synchronize()
 }
 
+/// An event of all work of one context, for which all of another waits; captures as above.
+pub(super) fn record_all(worker: &mut Worker<'_>) -> Result<()> {
+    if worker.below(8) != 0 || !common::offers(12, 5) {
+        return Ok(());
+    }
+    let (recorded, waiting) = (context(worker), context(worker));
+    let event = recorded.event()?;
+    let captures = &worker.arena.captures;
+    let _none = captures.write().unwrap_or_else(PoisonError::into_inner);
+    recorded.record(&event)?;
+    waiting.wait(&event)
+}
+
 pub(super) fn pools(worker: &mut Worker<'_>) -> Result<()> {
-    let which = worker.below(2);
-    let pool = &worker.arena.homes[which].pool;
+    let pool = &worker.home().pool;
     if worker.below(4) == 0 {
         return pool.trim_to(0);
     }

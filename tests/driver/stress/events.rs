@@ -4,13 +4,13 @@ use super::worker::{Item, Worker};
 use cuda_safe::{Event, EventOptions, Result};
 
 pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
-    let which = worker.below(2);
+    let home = worker.home();
     let options = EventOptions {
         timing: worker.below(2) == 0,
         blocking_sync: worker.below(2) == 0,
         ..EventOptions::default()
     };
-    let event = worker.arena.homes[which].context.event_with(options)?;
+    let event = home.context.event_with(options)?;
     worker.keep(Item::Event(event));
     Ok(())
 }

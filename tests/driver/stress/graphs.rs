@@ -38,8 +38,7 @@ fn scaled(known: &mut Known) {
 
 pub(super) fn capture(worker: &mut Worker<'_>) -> Result<()> {
     let arena = worker.arena;
-    let which = worker.below(2);
-    let context = &arena.homes[which].context;
+    let context = &worker.home().context;
     let stream = context.stream()?;
     let mut source = buffer(worker, &stream)?;
     let mut copy = DeviceBuffer::uninit(&stream, source.elements.len())?;
@@ -135,9 +134,8 @@ impl Recorded {
 
 /// A capture that is given up: its end comes with the drop.
 pub(super) fn give_up(worker: &mut Worker<'_>) -> Result<()> {
-    let which = worker.below(2);
     let arena = worker.arena;
-    let stream = arena.homes[which].context.stream()?;
+    let stream = worker.home().context.stream()?;
     let mut source = buffer(worker, &stream)?;
     let captures = &arena.captures;
     let _begun = captures.read().unwrap_or_else(PoisonError::into_inner);

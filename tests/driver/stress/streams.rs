@@ -155,8 +155,7 @@ pub(super) fn memory_words(worker: &mut Worker<'_>) -> Result<()> {
 
 pub(super) fn default_streams(worker: &mut Worker<'_>) -> Result<()> {
     let arena = worker.arena;
-    let which = worker.below(2);
-    let context = &arena.homes[which].context;
+    let context = &worker.home().context;
     let waits = worker.below(4) == 0;
     let event = context.event()?;
     context.with_current(|current| {

@@ -1,8 +1,8 @@
 //! A thread of the stress test: its decisions, and what it has.
 
-use super::Arena;
 use super::actions::Action;
 use super::graphs::Recorded;
+use super::{Arena, Home};
 use cuda_safe::{DeviceBuffer, Event, ManagedBuffer, MappedBuffer, Pending};
 use cuda_safe::{Result, SharedBuffer, SharedReader, Stream};
 
@@ -58,6 +58,11 @@ impl<'a> Worker<'a> {
 
     pub(super) fn choose<'b>(&mut self, actions: &[&'b Action]) -> &'b Action {
         actions[self.below(actions.len())]
+    }
+
+    /// One of the contexts, with what is there for work in it.
+    pub(super) fn home(&mut self) -> &'a Home {
+        &self.arena.homes[self.below(self.arena.homes.len())]
     }
 
     /// One of the streams that there are; a new one, if there is none.

@@ -45,10 +45,8 @@ pub(super) fn settings(trace: &mut Trace) -> Result<()> {
 pub(super) fn events(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let (stream, event) = (context.stream()?, context.event()?);
-    // SAFETY: no other thread makes streams.
-    unsafe { context.record(&event) }?;
-    // SAFETY: as above.
-    unsafe { context.wait(&event) }?;
+    context.record(&event)?;
+    context.wait(&event)?;
     stream.synchronize()?;
     event.synchronize()?;
     trace.drops_from_here();

@@ -203,10 +203,8 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
     };
     trace.drop(groups);
     let event = partition.context().event()?;
-    // SAFETY: no other thread makes streams.
-    unsafe { partition.record(&event) }?;
-    // SAFETY: as above.
-    unsafe { partition.wait(&event) }?;
+    partition.record(&event)?;
+    partition.wait(&event)?;
     let context = partition.context().clone();
     partition.with_current(|_| context.with_current(|_| ()))??;
     let plain = context.stream()?;
