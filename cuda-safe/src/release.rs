@@ -29,7 +29,7 @@ use crate::fork;
 use crate::invalid::Invalid;
 use crate::memory::VectorMemory;
 use crate::report::{Report, count_leak, report};
-use crate::stream::{Outside, refuse_inside};
+use crate::stream::{Outside, Stream, refuse_inside};
 use core::ffi::c_void;
 use cuda_sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary,
@@ -58,9 +58,9 @@ pub(crate) enum Resource {
     Pinned(*mut c_void, Option<CUstream>),
     /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
     Registered(VectorMemory, Option<CUstream>),
-    /// Of `cuMemPoolCreate`, with the streams that were given frees of its memory: a driver (580) goes on
-    /// to use a pool after it is destroyed, if they were not done.
-    Pool(CUmemoryPool, Vec<CUstream>),
+    /// Of `cuMemPoolCreate`. A driver (580) goes on to use it, if frees of its memory were not done: its
+    /// parent knows the streams.
+    Pool(CUmemoryPool),
     Context(CUcontext),
     /// One retain of a device's primary context.
     Primary(CUdevice),
@@ -104,6 +104,11 @@ pub(crate) trait Parent {
     /// Whether what it keeps alive hangs on something that was only lent, so that nothing may wait
     /// in the queue for it.
     fn is_borrowed(&self) -> bool;
+
+    /// The streams that the release of a pool waits for.
+    fn waited_for(&self) -> &[Stream] {
+        &[]
+    }
 
     /// Hears that what it is the parent of could not be released.
     fn has_leaked(&self) {}
@@ -205,7 +210,7 @@ fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, ans
             if let Resource::OrderedMemory(..)
             | Resource::PoolMemory(..)
             | Resource::Registered(..)
-            | Resource::Pool(..) = resource
+            | Resource::Pool(_) = resource
             {
                 count_leak();
             }
@@ -238,7 +243,7 @@ impl Resource {
             }
             Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
             Self::Registered(..) => ("registered host memory", "cuMemHostUnregister"),
-            Self::Pool(..) => ("a memory pool", "cuMemPoolDestroy"),
+            Self::Pool(_) => ("a memory pool", "cuMemPoolDestroy"),
             Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
             Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
             Self::GreenContext(_) => ("a green context", "cuGreenCtxDestroy"),
@@ -273,7 +278,7 @@ impl Resource {
     fn release_once(&self, parent: &(impl Parent + ?Sized)) -> Answer {
         let answer = match self.obstacle(parent) {
             Some(answer) => answer,
-            None => self.call(),
+            None => self.call(parent),
         };
         match answer {
             Answer::Said(CUresult::CUDA_ERROR_INVALID_CONTEXT, _)
@@ -289,7 +294,7 @@ impl Resource {
     #[inline(never)]
     fn release_under_current(&self, parent: &(impl Parent + ?Sized), answer: Answer) -> Answer {
         match parent.context().map(Context::enter) {
-            Some(Ok(_current)) => self.call_again(),
+            Some(Ok(_current)) => self.call_again(parent),
             Some(Err(Error::Driver(error))) if is_for_now(error.code) => Answer::Later,
             _ => answer,
         }
@@ -305,25 +310,28 @@ impl Resource {
             // These wait for nothing and are permitted everywhere else.
             Self::Stream(_) | Self::Event(_) => None,
             Self::OrderedMemory(_, stream) | Self::PoolMemory(_, stream) => capture(stream, parent),
+            Self::Pool(_) => {
+                let mut streams = parent.waited_for().iter();
+                let captured = streams.find_map(|stream| capture(stream.as_raw(), parent));
+                captured.or_else(callback_thread)
+            }
             Self::Reads { stream, home, .. } => {
                 capture(stream, parent).or_else(|| capture(home, parent))
             }
             _ => self
                 .used_on()
-                .iter()
-                .find_map(|stream| capture(*stream, parent))
+                .and_then(|stream| capture(stream, parent))
                 .or_else(callback_thread),
         }
     }
 
-    /// The streams on which it was used, if it is not released in their order.
+    /// The stream on which memory was used that is not freed in its order.
     #[inline(always)]
-    fn used_on(&self) -> &[CUstream] {
-        match self {
-            Self::Memory(_, stream) => std::slice::from_ref(stream),
-            Self::Pinned(_, stream) | Self::Registered(_, stream) => stream.as_slice(),
-            Self::Pool(_, streams) => streams,
-            _ => &[],
+    fn used_on(&self) -> Option<CUstream> {
+        match *self {
+            Self::Memory(_, stream) => Some(stream),
+            Self::Pinned(_, stream) | Self::Registered(_, stream) => stream,
+            _ => None,
         }
     }
 
@@ -337,7 +345,7 @@ impl Resource {
 
     /// Makes the call, in the capture mode that breaks nobody's capture.
     #[inline(always)]
-    fn call(&self) -> Answer {
+    fn call(&self, parent: &(impl Parent + ?Sized)) -> Answer {
         // These disturb no capture (measured), so they go without the exchange.
         if matches!(self, Self::Stream(_) | Self::Event(_) | Self::Reads { .. }) {
             return self.call_in_this_mode();
@@ -357,7 +365,7 @@ impl Resource {
                 }
             }
         }
-        let answer = match self.wait_for_uses() {
+        let answer = match self.wait_for_uses(parent) {
             Some(code) => Answer::Said(code, "cuStreamSynchronize"),
             None => self.call_in_this_mode(),
         };
@@ -369,18 +377,20 @@ impl Resource {
 
     /// The same where it is not known what the resource is.
     #[inline(never)]
-    fn call_again(&self) -> Answer {
-        self.call()
+    fn call_again(&self, parent: &(impl Parent + ?Sized)) -> Answer {
+        self.call(parent)
     }
 
     /// Plain memory may be in use on its stream until that is idle. The free waits for all work
     /// anyway; this says so for green streams as well. A code, if the wait fails.
-    fn wait_for_uses(&self) -> Option<CUresult> {
-        self.used_on().iter().find_map(|stream| {
-            // SAFETY: the buffer, or the pool, kept the stream alive.
-            let code = unsafe { cuda_sys::cuStreamSynchronize(*stream) };
-            (!code.is_success()).then_some(code)
-        })
+    fn wait_for_uses(&self, parent: &(impl Parent + ?Sized)) -> Option<CUresult> {
+        if let Self::Pool(_) = self {
+            return wait_for_all(parent.waited_for());
+        }
+        let stream = self.used_on()?;
+        // SAFETY: the buffer kept its stream alive.
+        let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
+        (!code.is_success()).then_some(code)
     }
 
     #[inline(always)]
@@ -414,7 +424,7 @@ impl Resource {
                 unsafe { cuda_sys::cuMemHostUnregister(start) }
             }
             // SAFETY: as said above; its memory has held it, so that is freed, and its frees are done.
-            Self::Pool(pool, _) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
+            Self::Pool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
             // SAFETY: as said above; whatever lives in the context has held it.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
             // SAFETY: as said above; it takes back one retain.
@@ -437,6 +447,16 @@ impl Resource {
         };
         Answer::Said(code, self.function())
     }
+}
+
+/// Waits for streams; a code, if that fails.
+#[cold]
+fn wait_for_all(streams: &[Stream]) -> Option<CUresult> {
+    streams.iter().find_map(|stream| {
+        // SAFETY: the stream is alive.
+        let code = unsafe { cuda_sys::cuStreamSynchronize(stream.as_raw()) };
+        (!code.is_success()).then_some(code)
+    })
 }
 
 struct Waiting {

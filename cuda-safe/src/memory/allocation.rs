@@ -70,14 +70,21 @@ impl Allocation {
     }
 }
 
+impl Allocation {
+    /// The rare half of `drop`, so that nothing of it is in the way of the other.
+    #[cold]
+    #[inline(never)]
+    fn free_of_pool(&self, pool: &MemoryPool) {
+        let memory = Resource::PoolMemory(self.address, self.stream.as_raw());
+        release(memory, &OfPool::new(&self.stream, pool));
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
         let (address, stream) = (self.address, self.stream.as_raw());
         let memory = match &self.release {
-            Release::OfPool(pool) => {
-                let parents = OfPool::new(&self.stream, pool);
-                return release(Resource::PoolMemory(address, stream), &parents);
-            }
+            Release::OfPool(pool) => return self.free_of_pool(pool),
             Release::Ordered => Resource::OrderedMemory(address, stream),
             Release::Plain => Resource::Memory(address, stream),
             Release::Nothing | Release::Borrowed | Release::Foreign(_) => return,

@@ -340,6 +340,10 @@ impl Parent for Parents {
     fn is_borrowed(&self) -> bool {
         self.context.is_borrowed() || self.streams.iter().any(Stream::is_borrowed)
     }
+
+    fn waited_for(&self) -> &[Stream] {
+        &self.streams
+    }
 }
 
 /// What memory of a pool needs until it is freed.
@@ -401,8 +405,7 @@ impl Drop for Inner {
                 streams,
                 context: self.context.clone(),
             };
-            let raw = parents.streams.iter().map(Stream::as_raw).collect();
-            release(Resource::Pool(self.raw, raw), &parents);
+            release(Resource::Pool(self.raw), &parents);
         }
     }
 }
