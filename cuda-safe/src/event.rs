@@ -113,6 +113,15 @@ impl Context {
     pub fn event_with(&self, options: EventOptions) -> Result<Event> {
         let flags = options.flags()?;
         release::drain();
+        self.create_event(flags)
+    }
+
+    /// An event for order only, in the middle of a release.
+    pub(crate) fn event_now(&self) -> Result<Event> {
+        self.create_event(EventOptions::default().flags()?)
+    }
+
+    fn create_event(&self, flags: u32) -> Result<Event> {
         let mut raw = std::ptr::null_mut();
         let _current = self.enter()?;
         // SAFETY: the pointer is to a local, and the current context is this one.

@@ -41,8 +41,8 @@
 //! [`PitchedBuffer`], [`Module`], [`Library`], [`Context`] (created, or the last of a primary one),
 //! [`green::GreenContext`], [`ExecutableGraph`]. Releasing these waits for nothing: [`Stream`],
 //! [`Event`], [`Graph`], stream-ordered [`DeviceBuffer`]s, [`SharedReader`]s; but where one of them is
-//! the last to hold one of the others, that is released with it. A [`MemoryPool`] waits for the
-//! streams on which its memory was freed.
+//! the last to hold one of the others, that is released with it. A [`MemoryPool`] waits until the
+//! frees of its memory are done.
 //!
 //! What cannot be released at once (in a capture, on the driver's callback threads) is released
 //! by the next call that creates, copies or synchronises something; which so may wait as well. In

@@ -25,11 +25,12 @@
 use crate::call::fail;
 use crate::context::Context;
 use crate::error::{Error, is_fatal};
+use crate::event::Event;
 use crate::fork;
 use crate::invalid::Invalid;
 use crate::memory::VectorMemory;
 use crate::report::{Report, count_leak, report};
-use crate::stream::{Outside, Stream, refuse_inside};
+use crate::stream::{Outside, refuse_inside};
 use core::ffi::c_void;
 use cuda_sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary,
@@ -59,8 +60,10 @@ pub(crate) enum Resource {
     /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
     Registered(VectorMemory, Option<CUstream>),
     /// Of `cuMemPoolCreate`. A driver (580) goes on to use it, if frees of its memory were not done: its
-    /// parent knows the streams.
+    /// parent has events behind them.
     Pool(CUmemoryPool),
+    /// A pool of somebody else's, who is to have it back when the frees are done; as above.
+    LentPool,
     Context(CUcontext),
     /// One retain of a device's primary context.
     Primary(CUdevice),
@@ -105,10 +108,13 @@ pub(crate) trait Parent {
     /// in the queue for it.
     fn is_borrowed(&self) -> bool;
 
-    /// The streams that the release of a pool waits for.
-    fn waited_for(&self) -> &[Stream] {
+    /// What the release of a pool waits for.
+    fn waited_for(&self) -> &[Event] {
         &[]
     }
+
+    /// Hears that memory was given back to the pool that it is a parent of, in the order of its stream.
+    fn has_been_freed(&self) {}
 
     /// Hears that what it is the parent of could not be released.
     fn has_leaked(&self) {}
@@ -174,7 +180,7 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         None => Answer::Later,
     };
     if let Answer::Said(CUresult::CUDA_SUCCESS, _) = answer {
-        return resource.has_gone();
+        return resource.has_gone(parent);
     }
     not_yet(resource, parent, before, answer);
 }
@@ -244,6 +250,7 @@ impl Resource {
             Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
             Self::Registered(..) => ("registered host memory", "cuMemHostUnregister"),
             Self::Pool(_) => ("a memory pool", "cuMemPoolDestroy"),
+            Self::LentPool => ("the owner of a memory pool", "cuEventSynchronize"),
             Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
             Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
             Self::GreenContext(_) => ("a green context", "cuGreenCtxDestroy"),
@@ -268,7 +275,7 @@ impl Resource {
     /// and a library that is still loaded may be compiled for a context that is made later.
     fn keep_what_is_used(&self, parent: &(impl Parent + ?Sized)) {
         parent.has_leaked();
-        if matches!(self, Self::Reads { .. } | Self::Library(_)) {
+        if matches!(self, Self::Reads { .. } | Self::Library(_) | Self::LentPool) {
             std::mem::forget(parent.keep());
         }
     }
@@ -310,11 +317,6 @@ impl Resource {
             // These wait for nothing and are permitted everywhere else.
             Self::Stream(_) | Self::Event(_) => None,
             Self::OrderedMemory(_, stream) | Self::PoolMemory(_, stream) => capture(stream, parent),
-            Self::Pool(_) => {
-                let mut streams = parent.waited_for().iter();
-                let captured = streams.find_map(|stream| capture(stream.as_raw(), parent));
-                captured.or_else(callback_thread)
-            }
             Self::Reads { stream, home, .. } => {
                 capture(stream, parent).or_else(|| capture(home, parent))
             }
@@ -337,9 +339,11 @@ impl Resource {
 
     /// What is left to do once the driver has let go of it.
     #[inline]
-    fn has_gone(self) {
-        if let Self::Registered(vector, _) = self {
-            vector.free();
+    fn has_gone(self, parent: &(impl Parent + ?Sized)) {
+        match self {
+            Self::Registered(vector, _) => vector.free(),
+            Self::PoolMemory(..) => parent.has_been_freed(),
+            _ => {}
         }
     }
 
@@ -366,6 +370,7 @@ impl Resource {
             }
         }
         let answer = match self.wait_for_uses(parent) {
+            Some(code) if self.used_on().is_none() => Answer::Said(code, "cuEventSynchronize"),
             Some(code) => Answer::Said(code, "cuStreamSynchronize"),
             None => self.call_in_this_mode(),
         };
@@ -384,7 +389,7 @@ impl Resource {
     /// Plain memory may be in use on its stream until that is idle. The free waits for all work
     /// anyway; this says so for green streams as well. A code, if the wait fails.
     fn wait_for_uses(&self, parent: &(impl Parent + ?Sized)) -> Option<CUresult> {
-        if let Self::Pool(_) = self {
+        if let Self::Pool(_) | Self::LentPool = self {
             return wait_for_all(parent.waited_for());
         }
         let stream = self.used_on()?;
@@ -425,6 +430,8 @@ impl Resource {
             }
             // SAFETY: as said above; its memory has held it, so that is freed, and its frees are done.
             Self::Pool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
+            // The owner is dropped with the parent.
+            Self::LentPool => CUresult::CUDA_SUCCESS,
             // SAFETY: as said above; whatever lives in the context has held it.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
             // SAFETY: as said above; it takes back one retain.
@@ -449,14 +456,25 @@ impl Resource {
     }
 }
 
-/// Waits for streams; a code, if that fails.
+/// Waits for events; a code, if that fails.
 #[cold]
-fn wait_for_all(streams: &[Stream]) -> Option<CUresult> {
-    streams.iter().find_map(|stream| {
-        // SAFETY: the stream is alive.
-        let code = unsafe { cuda_sys::cuStreamSynchronize(stream.as_raw()) };
+fn wait_for_all(events: &[Event]) -> Option<CUresult> {
+    events.iter().find_map(|event| {
+        // SAFETY: the event is alive.
+        let code = unsafe { cuda_sys::cuEventSynchronize(event.as_raw()) };
         (!code.is_success()).then_some(code)
     })
+}
+
+/// Calls something in the capture mode that breaks nobody's capture; none, if the driver refuses that.
+pub(crate) fn in_relaxed_mode<T>(f: impl FnOnce() -> T) -> Option<T> {
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    if !exchange_mode(&mut mode).is_success() {
+        return None;
+    }
+    let done = f();
+    restore_mode(mode);
+    Some(done)
 }
 
 struct Waiting {

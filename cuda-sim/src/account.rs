@@ -3,6 +3,7 @@
 use crate::{call, thread, world};
 use cuda_sys::CUresult;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
@@ -19,6 +20,13 @@ pub struct Call {
 
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 static MISTAKES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static SEED: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps the seed, to tell it of what is found.
+pub(crate) fn note_seed(seed: u64) -> u64 {
+    SEED.store(seed, Ordering::Relaxed);
+    seed
+}
 
 pub(crate) fn record(function: &'static str, result: CUresult) {
     CALLS
@@ -34,7 +42,9 @@ pub(crate) fn record(function: &'static str, result: CUresult) {
 /// Something that a real driver accepts, or crashes on, and that is wrong all the same.
 pub(crate) fn mistake(what: impl Into<String>) {
     let what = what.into();
-    eprintln!("cuda-sim: mistake: {what}");
+    // What was found hangs on which work ran first, and so on the seed.
+    let seed = SEED.load(Ordering::Relaxed);
+    eprintln!("cuda-sim: mistake: {what} (seed {seed}: Profile::with_seed replays it)");
     MISTAKES
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

@@ -151,10 +151,9 @@ impl World {
         })
     }
 
-    /// What waits for a whole context breaks the thread-local captures of all threads, other than
-    /// what [`forbidden_in_capture`](Self::forbidden_in_capture) is for (measured).
-    pub(crate) fn forbidden_in_local_captures(&mut self) -> Answer {
-        self.break_captures(|its| its.mode == Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    /// What waits for a whole context breaks all captures, whatever their mode (measured).
+    pub(crate) fn forbidden_in_any_capture(&mut self) -> Answer {
+        self.break_captures(|_| true)
     }
 
     fn break_captures(&mut self, concerned: impl Fn(&Capture) -> bool) -> Answer {

@@ -231,10 +231,13 @@ impl Profile {
     }
 }
 
-/// `H200, CUDA 13.0`; with a note where nothing real stands behind it.
+/// `H200, CUDA 13.0`; with the seed, if that is not 0, and a note where nothing real stands behind it.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, CUDA {}", self.gpu.name, self.driver)?;
+        if self.seed != 0 {
+            write!(f, ", seed {}", self.seed)?;
+        }
         if !self.is_recorded() {
             f.write_str(", unverified (from documentation)")?;
         }
@@ -242,18 +245,22 @@ impl fmt::Display for Profile {
     }
 }
 
-/// `h200`, or `h200@12.4`.
+/// `h200`, or `h200@12.4`; each with a [seed](Profile::with_seed) behind it, as `h200@12.4#7`.
 impl FromStr for Profile {
     type Err = UnknownProfile;
 
     fn from_str(text: &str) -> Result<Self, UnknownProfile> {
         let unknown = || UnknownProfile(text.to_owned());
-        let (key, version) = match text.split_once('@') {
+        let (name, seed) = match text.split_once('#') {
+            Some((name, seed)) => (name, seed.parse().map_err(|_| unknown())?),
+            None => (text, 0),
+        };
+        let (key, version) = match name.split_once('@') {
             Some((key, version)) => (key, Some(version)),
-            None => (text, None),
+            None => (name, None),
         };
         let gpu = GPUS.iter().find(|gpu| gpu.key == key).ok_or_else(unknown)?;
-        let profile = Self::of(gpu);
+        let profile = Self::of(gpu).with_seed(seed);
         match version {
             None => Ok(profile),
             Some(version) => profile.with_driver(version.parse().map_err(|_| unknown())?),
@@ -271,7 +278,8 @@ impl fmt::Display for UnknownProfile {
         let names: Vec<&str> = Profile::names().collect();
         write!(
             f,
-            "no profile {}: there are {}, each with @ and a driver version of {}",
+            "no profile {}: there are {}, each with @ and a driver version of {}, and with # and a \
+             seed",
             self.0,
             names.join(", "),
             versions.join(", ")

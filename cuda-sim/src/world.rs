@@ -1,6 +1,6 @@
 //! The one driver of the process: all of its state, under one lock.
 
-use crate::account::{Alive, mistake};
+use crate::account::{self, Alive, mistake};
 use crate::api::pool::Pool;
 use crate::call::Class;
 use crate::capture::{Capture, Node};
@@ -94,7 +94,7 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
         default_pools: Vec::new(),
         current_pools: Vec::new(),
         memory: Memory::default(),
-        executor: Executor::new(profile.seed),
+        executor: Executor::new(account::note_seed(profile.seed)),
         kept: None,
         fatal: None,
         profile,

@@ -9,6 +9,7 @@ mod common;
 mod attributes;
 mod boxes;
 mod capture;
+mod capture_modes;
 mod context;
 mod default_stream;
 mod device;

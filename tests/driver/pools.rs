@@ -211,9 +211,10 @@ fn a_pool_goes_out_and_comes_back() {
     // Where it is, is not known: the driver is asked.
     let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&borrowed, &stream, 8).expect("memory");
     assert_eq!(buffer.to_vec().expect("a copy"), [0; 8]);
-    drop((foreign, borrowed));
+    drop((buffer, foreign, borrowed));
     assert_eq!(std::sync::Arc::strong_count(&owner), 1);
-    // SAFETY: as above, and nobody else has it.
+    stream.synchronize().expect("a wait");
+    // SAFETY: as above, nobody else has it, and its memory is freed.
     drop(unsafe { MemoryPool::from_raw(raw, &context) });
 }
 

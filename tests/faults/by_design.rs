@@ -24,7 +24,7 @@ const RELEASES: [&str; 15] = [
 ];
 
 /// What a release calls beside the releasing function.
-const AROUND_RELEASES: [&str; 8] = [
+const AROUND_RELEASES: [&str; 11] = [
     // Is this a thread of the driver's callbacks? Is another context current?
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",
@@ -39,6 +39,10 @@ const AROUND_RELEASES: [&str; 8] = [
     "cuStreamWaitEvent",
     // A capture that is dropped ends.
     "cuStreamEndCapture",
+    // A pool is destroyed behind the frees of its memory; else it stays. (And the mark as above.)
+    "cuCtxPushCurrent_v2",
+    "cuEventCreate",
+    "cuEventSynchronize",
 ];
 
 /// The end of a guard of the current context: it returns nothing, and tells the report hook.

@@ -58,7 +58,13 @@ const PROFILES: [(&str, &[CUresult]); 3] = [
             CUresult::CUDA_ERROR_INVALID_CONTEXT,
         ],
     ),
-    ("h200@13.5", &[CUresult::CUDA_ERROR_OUT_OF_MEMORY]),
+    (
+        "h200@13.5",
+        &[
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        ],
+    ),
 ];
 
 /// Everything that the sweep does, a process each.

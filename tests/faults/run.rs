@@ -4,6 +4,7 @@ use crate::Scenario;
 use crate::by_design;
 use crate::state::{Objects, Thread};
 use crate::trace::Trace;
+use cuda_safe::sys::{CUstreamCaptureMode, cuThreadExchangeStreamCaptureMode};
 use cuda_safe::{Context, Device, Error, Report};
 use cuda_sim::Call;
 use cuda_sim::fault::{Fault, Scope};
@@ -131,7 +132,16 @@ pub(crate) fn run(scenario: &Scenario, fault: Option<Fault>) -> Run {
 
 /// What could not be released at once is released by the next create or synchronise: here.
 fn drain() -> Result<(), Error> {
-    Context::primary(&Device::get(0)?)?.synchronize()
+    // A capture whose end was made to fail is still there, and forbids the wait to all other modes.
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: the pointer is to a local.
+    let _ = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    let done = Device::get(0)
+        .and_then(|device| Context::primary(&device))
+        .and_then(|context| context.synchronize());
+    // SAFETY: as above.
+    let _ = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    done
 }
 
 fn words(panic: &dyn std::any::Any) -> String {

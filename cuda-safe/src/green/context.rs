@@ -151,16 +151,21 @@ impl GreenContext {
         Ok(Some(green))
     }
 
-    /// Whether a stream is of a green context: asked of the driver (`cuStreamGetGreenCtx`) only where it
-    /// was not made here.
-    pub(crate) fn is_of_one(stream: &Stream) -> Result<bool> {
+    /// Whether a stream may be of a green context: asked of the driver (`cuStreamGetGreenCtx`) only where
+    /// it was not made here.
+    pub(crate) fn may_have(stream: &Stream) -> bool {
         if stream.is_own() {
-            return Ok(stream.green_context().is_some());
+            return stream.green_context().is_some();
         }
-        match Self::of_stream(stream) {
+        let mut raw = std::ptr::null_mut();
+        let asked = without_current(stream.context(), || {
+            // SAFETY: the stream is alive, and the pointer is to a local.
+            unsafe { call!(cuStreamGetGreenCtx(stream.as_raw(), &raw mut raw)) }
+        });
+        match asked {
             // There were none.
-            Err(Error::Missing(_)) => Ok(false),
-            green => Ok(green?.is_some()),
+            Err(Error::Missing(_)) => false,
+            asked => asked.is_err() || !raw.is_null(),
         }
     }
 

@@ -124,7 +124,7 @@ impl SmGroup {
     }
 }
 
-/// A split that is possible.
+/// A split that may be possible.
 struct Pieces<'a> {
     count: u32,
     split: &'a SplitByCount,
@@ -135,11 +135,10 @@ impl<'a> Pieces<'a> {
         if split.max_groups == Some(0) {
             return Err(Invalid::NoGroups.into());
         }
-        let possible = count_groups(input, split.min, split.flags)?;
-        let count = split.max_groups.map_or(possible, |max| max.min(possible));
-        if count == 0 {
-            return Err(Invalid::NoGroups.into());
-        }
+        check(input, split.min, split.flags)?;
+        // Not more than there can be; the driver tells how many there are.
+        let most = input.sm_count() / split.min.max(1);
+        let count = split.max_groups.map_or(most, |max| max.min(most));
         Ok(Self { count, split })
     }
 
@@ -161,6 +160,9 @@ impl<'a> Pieces<'a> {
                 split.min
             ))
         }?;
+        if count == 0 {
+            return Err(Invalid::NoGroups.into());
+        }
         groups.truncate(count as usize);
         Ok(Split::new(input, claim, groups, remainder))
     }

@@ -1,7 +1,9 @@
 //! Device memory without a type: where it is, and how it goes.
 
 use super::pool::{MemoryPool, OfPool};
+use crate::fork;
 use crate::release::{Resource, release};
+use crate::report::count_leak;
 use crate::stream::Stream;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
@@ -75,6 +77,10 @@ impl Allocation {
     #[cold]
     #[inline(never)]
     fn free_of_pool(&self, pool: &MemoryPool) {
+        // Before anything that may take a lock.
+        if fork::in_child() {
+            return count_leak();
+        }
         let memory = Resource::PoolMemory(self.address, self.stream.as_raw());
         release(memory, &OfPool::new(&self.stream, pool));
     }

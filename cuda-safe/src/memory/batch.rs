@@ -1,7 +1,7 @@
 //! Many copies in one call.
 
 use super::{DeviceSlice, DeviceSliceMut, same_length};
-use crate::call::{call, newest_or};
+use crate::call::{call, newest_or, without_current};
 use crate::error::{Error, Result};
 use crate::green::GreenContext;
 use crate::stream::Stream;
@@ -95,7 +95,7 @@ impl<'a> CopyBatch<'a> {
             return Ok(());
         }
         // There a real driver (580) crashes, if one of the memories is stream-ordered.
-        if GreenContext::is_of_one(self.stream)? {
+        if GreenContext::may_have(self.stream) {
             return self.give_each();
         }
         // Without a current context a real driver (580) says INVALID_VALUE here, which tells nothing.
@@ -140,8 +140,10 @@ impl<'a> CopyBatch<'a> {
     fn give_each(&self) -> Result<()> {
         let stream = self.stream.as_raw();
         for ((to, from), size) in self.targets.iter().zip(&self.sources).zip(&self.sizes) {
-            // SAFETY: as above.
-            unsafe { call!(cuMemcpyDtoDAsync_v2(*to, *from, *size, stream)) }?;
+            without_current(self.stream.context(), || {
+                // SAFETY: as above.
+                unsafe { call!(cuMemcpyDtoDAsync_v2(*to, *from, *size, stream)) }
+            })?;
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `cuMemAllocManaged`: memory at one address for host and device, which the driver moves to where
@@ -106,7 +107,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         let mut address = 0;
         let mut release = Release::Nothing;
         if bytes != 0 {
-            let flags = first_attached()?.0;
+            let flags = first_attached().0;
             let _current = stream.context().enter()?;
             // SAFETY: the pointer is to a local, and the current context is the stream's.
             unsafe { call!(cuMemAllocManaged(&raw mut address, bytes, flags)) }?;
@@ -321,13 +322,22 @@ impl<T> ManagedBuffer<T> {
 ///
 /// To devices that need not keep away either means the same; but compute-sanitizer takes what they do
 /// with the host's for a mistake.
-fn first_attached() -> Result<CUmemAttach_flags> {
-    for device in Device::all()? {
-        if !device.attribute(CONCURRENT_MANAGED_ACCESS)? {
-            return Ok(CUmemAttach_flags::CU_MEM_ATTACH_HOST);
-        }
+fn first_attached() -> CUmemAttach_flags {
+    static ALL_CONCURRENT: OnceLock<bool> = OnceLock::new();
+    let ask = || {
+        let is_concurrent = |device: Device| device.attribute(CONCURRENT_MANAGED_ACCESS);
+        let devices = Device::all().unwrap_or_default();
+        // Where one does not tell, the host has the memory, which is right for all.
+        !devices.is_empty()
+            && devices
+                .into_iter()
+                .all(|its| is_concurrent(its).unwrap_or(false))
+    };
+    if *ALL_CONCURRENT.get_or_init(ask) {
+        CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL
+    } else {
+        CUmemAttach_flags::CU_MEM_ATTACH_HOST
     }
-    Ok(CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL)
 }
 
 /// Whether a stream's device and the host may touch managed memory at once.

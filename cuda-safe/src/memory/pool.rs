@@ -16,26 +16,29 @@
 mod access;
 pub mod attribute;
 mod current;
+mod frees;
 mod options;
 
 pub use access::MemoryAccess;
+pub(super) use frees::OfPool;
 pub use options::MemoryPoolOptions;
 
 use self::attribute::{High, PoolAttribute, PoolValue, Settable};
+use self::frees::{Ends, Parents};
 use super::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation, bytes_of};
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
-use crate::release::{self, Parent, Resource, release};
+use crate::release::{self, Resource, release};
 use crate::report::count_leak;
-use crate::stream::{Outside, Stream};
+use crate::stream::Stream;
 use cuda_sys::CUmemoryPool;
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// `CUmemoryPool`: memory that is allocated and freed in the order of streams, and kept for the next
 /// allocation in between.
@@ -46,8 +49,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// [`attribute::RELEASE_THRESHOLD`].
 ///
 /// Clones share the pool, and what is allocated from it holds it: it is destroyed with the last of
-/// them, which waits for the streams on which its memory was freed, and which it holds until then.
-/// (A driver, 580, crashes sooner or later if a pool goes before that.) One that was put in the place of a device's pool, or of which memory
+/// them, which waits until the frees of its memory are done. (A driver, 580, crashes sooner or later
+/// if a pool goes before that.) One that was put in the place of a device's pool, or of which memory
 /// was [given away](DeviceBuffer::into_raw), is not destroyed, as nobody knows when its memory is freed.
 ///
 /// ```no_run
@@ -75,8 +78,9 @@ struct Inner {
     /// Whether there may be memory of it that does not hold it: somebody else's, if it was put in the
     /// place of a device's pool, what was given away, and what could not be freed.
     stays: AtomicBool,
-    /// Those that were given frees of its memory, each once.
-    freed_on: Mutex<Vec<Stream>>,
+    ends: Ends,
+    /// Whether the driver has it by itself, and never destroys it.
+    is_drivers: bool,
     context: Context,
 }
 
@@ -126,14 +130,15 @@ impl MemoryPool {
         // SAFETY: the pointer is to a local.
         unsafe { call!(cuDeviceGetDefaultMemPool(&raw mut raw, device.as_raw())) }?;
         let location = Some(MemoryLocation::Device(device));
-        Ok(Self::own(raw, context, location, kept_by_the_driver()))
+        Ok(Self::drivers(raw, context, location))
     }
 
     /// Takes over a pool: it is destroyed with the last clone.
     ///
     /// # Safety
-    /// `raw` is a pool that is alive, and nobody else destroys it. Memory of it that was allocated
-    /// elsewhere is freed before the last clone of this, and of what is allocated from it, is gone.
+    /// `raw` is a pool that is alive, and nobody else destroys it. Of memory of it that was allocated, or
+    /// freed, elsewhere, the frees are done before the last clone of this, and of what is allocated from
+    /// it, is gone.
     pub unsafe fn from_raw(raw: CUmemoryPool, context: &Context) -> Self {
         Self::own(raw, context, None, Hold::Owned)
     }
@@ -143,7 +148,8 @@ impl MemoryPool {
     ///
     /// # Safety
     /// `raw` is a pool that stays alive until the last clone of this, and what is allocated from it, is
-    /// gone: to the end of the process, if this is put in the place of a device's pool.
+    /// gone and the frees of that are done: to the end of the process, if this is put in the place of a
+    /// device's pool, or memory of it is given away.
     pub unsafe fn borrow_raw(raw: CUmemoryPool, context: &Context) -> Self {
         Self::own(raw, context, None, Hold::Borrowed)
     }
@@ -161,6 +167,19 @@ impl MemoryPool {
         Self::own(raw, context, None, Hold::Foreign(Box::new(owner)))
     }
 
+    /// One that the driver has by itself.
+    fn drivers(raw: CUmemoryPool, context: &Context, location: Option<MemoryLocation>) -> Self {
+        let mut pool = Self::own(raw, context, location, Hold::Borrowed);
+        if let Some(inner) = Arc::get_mut(&mut pool.inner) {
+            inner.is_drivers = true;
+        }
+        pool
+    }
+
+    fn is_borrowed(&self) -> bool {
+        matches!(self.inner.hold, Hold::Borrowed) || self.context().hangs_on_borrowed()
+    }
+
     fn own(
         raw: CUmemoryPool,
         context: &Context,
@@ -173,7 +192,8 @@ impl MemoryPool {
                 hold,
                 location,
                 stays: AtomicBool::new(false),
-                freed_on: Mutex::default(),
+                ends: Ends::default(),
+                is_drivers: false,
                 context: context.clone(),
             }),
         }
@@ -301,7 +321,11 @@ impl<T> DeviceBuffer<T> {
             unsafe { call!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.as_raw())) }
         };
         stream.outside_captures(|| without_current(stream.context(), allocate))?;
-        let release = Release::OfPool(pool.clone());
+        let release = if pool.inner.is_drivers {
+            Release::Ordered
+        } else {
+            Release::OfPool(pool.clone())
+        };
         Ok(Self::own(address, len, stream, release))
     }
 
@@ -316,97 +340,28 @@ impl<T> DeviceBuffer<T> {
     }
 }
 
-/// For the pools that the driver has by itself.
-fn kept_by_the_driver() -> Hold {
-    Hold::Foreign(Box::new(()))
-}
-
-/// What a pool needs until it is destroyed.
-#[derive(Clone)]
-struct Parents {
-    streams: Vec<Stream>,
-    context: Context,
-}
-
-impl Parent for Parents {
-    fn context(&self) -> Option<&Context> {
-        Some(&self.context)
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
-    }
-
-    fn is_borrowed(&self) -> bool {
-        self.context.is_borrowed() || self.streams.iter().any(Stream::is_borrowed)
-    }
-
-    fn waited_for(&self) -> &[Stream] {
-        &self.streams
-    }
-}
-
-/// What memory of a pool needs until it is freed.
-#[derive(Clone)]
-pub(super) struct OfPool {
-    stream: Stream,
-    pool: MemoryPool,
-}
-
-impl OfPool {
-    /// For memory that is about to be freed on the stream.
-    pub(super) fn new(stream: &Stream, pool: &MemoryPool) -> Self {
-        let freed_on = pool.inner.freed_on.lock();
-        let mut freed_on = freed_on.unwrap_or_else(PoisonError::into_inner);
-        if !freed_on.contains(stream) {
-            freed_on.push(stream.clone());
-        }
-        Self {
-            stream: stream.clone(),
-            pool: pool.clone(),
-        }
-    }
-}
-
-impl Parent for OfPool {
-    fn context(&self) -> Option<&Context> {
-        Some(self.stream.context())
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
-    }
-
-    fn is_borrowed(&self) -> bool {
-        matches!(self.pool.inner.hold, Hold::Borrowed) || self.stream.is_borrowed()
-    }
-
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.stream.stay_outside()
-    }
-
-    fn has_leaked(&self) {
-        self.pool.stay();
-    }
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
-        if *self.stays.get_mut() {
-            match std::mem::replace(&mut self.hold, Hold::Borrowed) {
-                Hold::Owned => count_leak(),
-                Hold::Foreign(owner) => std::mem::forget(owner),
-                Hold::Borrowed => {}
-            }
-        } else if self.hold.is_owned() {
-            let streams = self.freed_on.get_mut();
-            let streams = std::mem::take(streams.unwrap_or_else(PoisonError::into_inner));
-            let parents = Parents {
-                streams,
-                context: self.context.clone(),
-            };
-            release(Resource::Pool(self.raw), &parents);
+        let ends = self.ends.take();
+        let stays = *self.stays.get_mut();
+        let (resource, owner) = match std::mem::replace(&mut self.hold, Hold::Borrowed) {
+            Hold::Owned => (Resource::Pool(self.raw), None),
+            Hold::Foreign(owner) => (Resource::LentPool, Some(owner)),
+            Hold::Borrowed => return,
+        };
+        if stays {
+            count_leak();
+            return std::mem::forget(owner);
         }
+        if owner.is_some() && ends.is_empty() {
+            return;
+        }
+        let parents = Parents {
+            ends,
+            owner: owner.map(Arc::from),
+            context: self.context.clone(),
+        };
+        release(resource, &parents);
     }
 }
 

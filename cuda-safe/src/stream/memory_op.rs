@@ -121,8 +121,9 @@ impl Stream {
     ///
     /// # Errors
     /// [`Invalid::NoMemoryOperations`] for stream-ordered and managed memory, where the driver refuses
-    /// it (of an operation that is captured, at the graph's launch); `CUDA_ERROR_INVALID_VALUE` for an
-    /// address that is no multiple of the size; `CUDA_ERROR_NOT_SUPPORTED`.
+    /// it; `CUDA_ERROR_INVALID_VALUE` for an address that is no multiple of the size;
+    /// `CUDA_ERROR_NOT_SUPPORTED`. Of an operation that is captured the driver refuses the launch of the
+    /// graph, with `CUDA_ERROR_INVALID_VALUE`.
     ///
     /// # Safety
     /// Until it is done, the word is memory that the stream's device can access, and stays allocated.
@@ -232,8 +233,11 @@ impl Stream {
         if error.code() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
             return error;
         }
-        let addresses = operations.iter().filter_map(MemoryOperation::address);
-        for address in addresses {
+        let words = operations.iter().filter_map(MemoryOperation::word);
+        if words.clone().any(|(address, size)| address % size != 0) {
+            return error;
+        }
+        for (address, _) in words {
             let Ok(Some(info)) = self.context().pointer_info(address) else {
                 continue;
             };
@@ -251,12 +255,11 @@ impl Stream {
 }
 
 impl MemoryOperation {
-    fn address(&self) -> Option<CUdeviceptr> {
+    /// The word that it is about, and how many bytes that has.
+    fn word(&self) -> Option<(CUdeviceptr, u64)> {
         match *self {
-            Self::Write32 { address, .. }
-            | Self::Write64 { address, .. }
-            | Self::Wait32 { address, .. }
-            | Self::Wait64 { address, .. } => Some(address),
+            Self::Write32 { address, .. } | Self::Wait32 { address, .. } => Some((address, 4)),
+            Self::Write64 { address, .. } | Self::Wait64 { address, .. } => Some((address, 8)),
             Self::FlushRemoteWrites | Self::Barrier(_) => None,
         }
     }

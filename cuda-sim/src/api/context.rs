@@ -296,8 +296,6 @@ pub(super) fn synchronize(world: &mut World) -> Answer {
 
 pub(super) fn synchronize_one(world: &mut World, context: CUcontext) -> Answer {
     world.context(context.addr())?;
-    let local = world.forbidden_in_local_captures();
-    world.forbidden_in_capture()?;
-    local?;
+    world.forbidden_in_any_capture()?;
     world.run_all()
 }

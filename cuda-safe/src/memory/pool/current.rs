@@ -1,7 +1,7 @@
 //! The pools that devices and places have, and those that are put there.
 
+use super::MemoryPool;
 use super::options::allocation_type;
-use super::{MemoryPool, kept_by_the_driver};
 use crate::call::call;
 use crate::context::Context;
 use crate::device::Device;
@@ -59,12 +59,7 @@ impl MemoryPool {
             // SAFETY: the pointers are to locals.
             unsafe { call!(cuMemGetDefaultMemPool(&raw mut raw, &raw mut place, kind)) }?;
         }
-        Ok(Self::own(
-            raw,
-            context,
-            Some(location),
-            kept_by_the_driver(),
-        ))
+        Ok(Self::drivers(raw, context, Some(location)))
     }
 
     /// `cuMemSetMemPool(location, type, pool)`: makes this the pool that is allocated from for a
