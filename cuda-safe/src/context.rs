@@ -88,6 +88,10 @@ bitflags! {
         const MAP_HOST = CUctx_flags::CU_CTX_MAP_HOST.0;
         /// Keep local memory at the largest size that a launch needed.
         const LMEM_RESIZE_TO_MAX = CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0;
+        /// Errors of kernels make a core dump of the device. Since CUDA 12.1.
+        const COREDUMP_ENABLE = CUctx_flags::CU_CTX_COREDUMP_ENABLE.0;
+        /// Writing to the pipe of `cuCoredumpGetAttribute` makes one. Since CUDA 12.1.
+        const USER_COREDUMP_ENABLE = CUctx_flags::CU_CTX_USER_COREDUMP_ENABLE.0;
         /// Synchronous memory operations always wait to the end. Since CUDA 12.1.
         const SYNC_MEMOPS = CUctx_flags::CU_CTX_SYNC_MEMOPS.0;
         // Flags that newer drivers know are kept.

@@ -8,6 +8,16 @@
 //! None of that needs a driver or Python. [`ArrayInterface::import`] makes an array of others into
 //! memory for work here, in order with its producer; [`DeviceBuffer::array_interface`] is the way out.
 //!
+//! ```
+//! use cuda_safe::interop::{Layout, TypeString};
+//!
+//! // What "typestr" and "shape" of a 3 by 4 array of NumPy's float32 say.
+//! let element: TypeString = "<f4".parse()?;
+//! let layout = Layout::c_contiguous(&[3, 4], element.item_size())?;
+//! assert_eq!(layout.strides(), [16, 4]);
+//! # Ok::<_, cuda_safe::Invalid>(())
+//! ```
+//!
 //! [`DeviceBuffer::array_interface`]: crate::DeviceBuffer::array_interface
 
 mod array;

@@ -79,6 +79,9 @@ pub(crate) fn parse() -> Result<Command, Error> {
             other => return Err(other.unexpected().into()),
         }
     }
+    if flags.is_all() {
+        return Err("--ignore-coscheduling and --max-cluster exclude each other".into());
+    }
     let ask = match (min, groups) {
         (Some(_), Some(_)) => return Err("--by-count and --groups exclude each other".into()),
         (Some(min), None) => Ask::ByCount {

@@ -63,13 +63,17 @@ impl Report {
             .all(|id| seen.insert(*id))
     }
 
-    /// Whether what two partitions share is no more than what the hardware is known to add.
+    /// Whether what each two partitions share is no more than what the hardware is known to add to
+    /// them.
     pub(crate) fn is_by_hardware(&self) -> bool {
-        let ran: usize = self.groups.iter().map(|group| group.sm_ids.len()).sum();
-        let ids = self.groups.iter().flat_map(|group| &group.sm_ids);
-        let distinct = ids.collect::<BTreeSet<_>>().len();
-        let explained: u32 = self.groups.iter().map(|group| group.explained).sum();
-        ran - distinct <= explained as usize
+        let groups = self.groups.iter().enumerate();
+        groups.into_iter().all(|(index, one)| {
+            self.groups[index + 1..].iter().all(|other| {
+                let is_shared = |id: &&u32| other.sm_ids.contains(id);
+                let shared = one.sm_ids.iter().filter(is_shared).count();
+                shared <= (one.explained + other.explained) as usize
+            })
+        })
     }
 
     pub(crate) fn json(&self) -> Result<String, serde_json::Error> {

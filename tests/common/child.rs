@@ -1,7 +1,7 @@
 //! Tests that need a process of their own: the driver, once opened, stays for the process.
 
 use std::io::Write;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const VARIABLE: &str = "CUDA_TESTS_CHILD";
 
@@ -27,22 +27,27 @@ pub(crate) fn again(environment: &[(&str, &str)]) {
     run(thread.name().expect("as above"), environment);
 }
 
+/// Runs `body` in a process of its own, which exits with the code that it gives, in the middle of
+/// whatever other threads do; checks that it does.
+#[track_caller]
+#[allow(dead_code, reason = "not every suite does this")]
+pub(crate) fn exits(code: i32, body: impl FnOnce() -> i32) {
+    let thread = std::thread::current();
+    let test = thread.name().expect("a test runs on a thread of its name");
+    if std::env::var(VARIABLE).is_ok_and(|name| name == test) {
+        std::process::exit(body());
+    }
+    let output = start(test, &[]);
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert_eq!(output.status.code(), Some(code), "{stdout}\n{stderr}");
+}
+
 #[track_caller]
 fn run(test: &str, environment: &[(&str, &str)]) {
-    let binary = std::env::current_exe().expect("the path of the test binary");
-    let output = Command::new(binary)
-        .args([
-            test,
-            "--exact",
-            "--nocapture",
-            "--test-threads=1",
-            // It may be a test that is ignored and was asked for.
-            "--include-ignored",
-        ])
-        .env(VARIABLE, test)
-        .envs(environment.iter().copied())
-        .output()
-        .expect("starting the test binary again");
+    let output = start(test, environment);
     let (stdout, stderr) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -57,4 +62,21 @@ fn run(test: &str, environment: &[(&str, &str)]) {
     for line in stderr.lines().filter(is_told) {
         let _ = writeln!(std::io::stderr(), "{line}");
     }
+}
+
+fn start(test: &str, environment: &[(&str, &str)]) -> Output {
+    let binary = std::env::current_exe().expect("the path of the test binary");
+    Command::new(binary)
+        .args([
+            test,
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+            // It may be a test that is ignored and was asked for.
+            "--include-ignored",
+        ])
+        .env(VARIABLE, test)
+        .envs(environment.iter().copied())
+        .output()
+        .expect("starting the test binary again")
 }

@@ -204,6 +204,37 @@ fn a_stream_that_waits_for_a_captured_event_is_part_of_the_capture() {
 }
 
 #[test]
+fn releases_on_other_threads_leave_a_capture_alone() {
+    with_stream(|context, stream| {
+        for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
+            let leaked = cuda_safe::leaked();
+            let other = context.stream().expect("a stream");
+            let pool = cuda_safe::MemoryPool::new(context, Default::default()).expect("a pool");
+            let graph = other.capture(CaptureMode::Relaxed, |_| Ok(()));
+            let things = (
+                cuda_safe::PinnedBuffer::<u8>::zeroed(context, 64).expect("memory"),
+                DeviceBuffer::<u8>::plain_zeroed(&other, 64).expect("memory"),
+                DeviceBuffer::<u8>::zeroed(&other, 64).expect("memory"),
+                DeviceBuffer::<u8>::zeroed_from_pool(&pool, &other, 64).expect("memory"),
+                cuda_safe::PinnedBuffer::register(context, vec![1u8; 64]).expect("registered"),
+                crate::kernels::vector(context),
+                graph.expect("a graph").instantiate().expect("is launched"),
+                context.event().expect("an event"),
+                (pool, other),
+            );
+            let capture = stream.begin_capture(mode).expect("begins");
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(things)).join().expect("no panic");
+            });
+            assert_eq!(status(stream), CaptureStatus::Active);
+            capture.finish().expect("not broken");
+            stream.synchronize().expect("a wait");
+            assert_eq!(cuda_safe::leaked(), leaked);
+        }
+    });
+}
+
+#[test]
 fn a_capture_that_is_forgotten_goes_on_and_does_no_harm() {
     with_stream(|_, stream| {
         let leaked = cuda_safe::leaked();

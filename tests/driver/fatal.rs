@@ -5,6 +5,8 @@ mod provoked {
     use crate::kernels::{Scale, vector};
     use crate::need;
     use cuda_safe::{DeviceBuffer, Error, LaunchConfig};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn an_illegal_address_is_fatal_and_drops_go_on_quietly() {
@@ -31,6 +33,57 @@ mod provoked {
                 cuda_safe::leaked() > leaked,
                 "leaked, counted, and no crash"
             );
+        });
+    }
+
+    #[test]
+    fn a_process_whose_main_returns_the_error_ends_with_it() {
+        need!(common::gpu());
+        child::exits(3, || {
+            let work = || {
+                let stream = common::context().expect("a context").stream()?;
+                let scale = vector(stream.context()).kernel("scale")?;
+                let scale = scale.typed::<(u64, i32, i32, u32)>()?;
+                let _buffer = DeviceBuffer::from_slice(&stream, &[1; 10])?;
+                // SAFETY: as above.
+                unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }?;
+                stream.synchronize()
+            };
+            match work() {
+                Err(error) if error.is_fatal() => 3,
+                done => panic!("{done:?}"),
+            }
+        });
+    }
+
+    #[test]
+    fn a_process_exits_while_its_threads_are_busy() {
+        need!(common::gpu());
+        child::exits(5, || {
+            let context = common::context().expect("a context");
+            let scale = Arc::new(Scale::new(&context));
+            let rounds = Arc::new(AtomicUsize::new(0));
+            for _ in 0..6 {
+                let (context, scale, rounds) = (context.clone(), scale.clone(), rounds.clone());
+                std::thread::spawn(move || {
+                    loop {
+                        // At the end of the process all calls fail, which ends this thread.
+                        let Ok(stream) = context.stream() else { return };
+                        let Ok(mut buffer) = DeviceBuffer::from_slice(&stream, &[1; 100]) else {
+                            return;
+                        };
+                        let launched = scale.run(&stream, &mut buffer, 2, 1);
+                        if launched.and_then(|()| buffer.to_vec()).is_err() {
+                            return;
+                        }
+                        rounds.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            while rounds.load(Ordering::Relaxed) < 100 {
+                std::thread::yield_now();
+            }
+            5
         });
     }
 

@@ -1,4 +1,13 @@
-//! Behaviour on a real GPU. Without one every test here is skipped, and says so.
+//! Behaviour of the driver at hand: a GPU's, or where there is none the software driver, of which the
+//! same is asked. The exceptions, by `common::is_software`, and why:
+//!
+//! - `stress`: two contexts of one device on the software driver only, as a real one crashes; and at
+//!   its end the software driver is asked for mistakes and leaks, which a real one does not tell.
+//! - `event`: the software driver has no time, and no events for other processes.
+//! - `device`: it does not know every attribute.
+//! - `kernel_attributes`: it compiles nothing, and so knows no registers.
+//! - `done`, `stress`: it works when somebody asks.
+//! - `recorded`: compared only where that very device and driver was recorded.
 //!
 //! Tests in a module `provoked` make the driver report errors on purpose; runs under a memory
 //! checker leave them out, as it would list those errors.

@@ -4,6 +4,7 @@ use crate::kernels::{RecordSmid, Scale};
 use crate::need;
 use cuda_safe::green::{GreenPool, GreenPoolOptions, Lease, Partitioning, SplitByCount, Wish};
 use cuda_safe::{Context, Device, DeviceBuffer, Invalid, StreamOptions};
+use cuda_safe::{MemoryPool, MemoryPoolOptions};
 use std::sync::{Arc, Mutex};
 
 fn pool(device: &Device) -> GreenPool {
@@ -26,6 +27,23 @@ fn two(pool: &GreenPool, units: u32) -> Partitioning {
 
 fn lease(pool: &GreenPool, asked: &Partitioning) -> Lease {
     pool.try_lease(asked).expect("a lease")
+}
+
+#[test]
+fn memory_of_a_memory_pool_holds_no_lease_once_it_is_freed() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let context = Context::primary(&pool.device()).expect("a context");
+    let memory = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
+    for round in 0..3 {
+        let lease = lease(&pool, &two(&pool, 1 + round));
+        let stream = lease[0].stream().expect("a stream");
+        drop(lease);
+        let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&memory, &stream, 8).expect("memory");
+        assert_eq!(buffer.to_vec().expect("a copy"), [0; 8]);
+    }
 }
 
 #[test]
