@@ -74,6 +74,11 @@ pub fn stack_depth() -> usize {
     thread::depth()
 }
 
+/// How many contexts are on the stack of each thread that has any: of those that are over, too.
+pub fn stack_depths() -> Vec<(ThreadId, usize)> {
+    thread::depths()
+}
+
 /// How many objects of each kind there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]

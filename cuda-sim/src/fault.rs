@@ -140,8 +140,9 @@ fn memory_limits() -> std::sync::MutexGuard<'static, Vec<Arc<u64>>> {
     MEMORY_LIMITS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory of each device ends there, for the whole process, until the guard is dropped; the limit
-/// before it is in force again then.
+/// Memory of each device ends there, until the guard is dropped; the limit before it is in force again
+/// then. For the whole process: a device has one memory, whoever asks. (One thread's allocations fail
+/// by [`Fault::of_function`].)
 pub fn limit_memory(bytes: u64) -> Limit {
     let bytes = Arc::new(bytes);
     memory_limits().push(Arc::clone(&bytes));
@@ -151,7 +152,8 @@ pub fn limit_memory(bytes: u64) -> Limit {
 }
 
 /// A stricter driver than 580, until the guard is dropped: calls that name a stream, an event or
-/// memory answer `CUDA_ERROR_INVALID_CONTEXT` on a thread without a current context.
+/// memory answer `CUDA_ERROR_INVALID_CONTEXT` on a thread without a current context. For the whole
+/// process, as a driver is.
 pub fn strict_contexts() -> Limit {
     STRICT.fetch_add(1, Ordering::Relaxed);
     Limit { memory: None }

@@ -51,7 +51,7 @@ pub mod testing {}
 mod thread;
 mod world;
 
-pub use account::{Alive, Call, alive, calls, clear_calls, mistakes, stack_depth};
+pub use account::{Alive, Call, alive, calls, clear_calls, mistakes, stack_depth, stack_depths};
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};

@@ -3,6 +3,7 @@
 use cuda_sys::CUstreamCaptureMode;
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
+use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
 thread_local! {
@@ -25,10 +26,33 @@ pub(crate) fn id() -> ThreadId {
 
 pub(crate) fn push(context: usize) {
     STACK.with(|stack| stack.borrow_mut().push(context));
+    note_depth();
+}
+
+/// The threads that have contexts on their stacks, and how many.
+static DEPTHS: Mutex<Vec<(ThreadId, usize)>> = Mutex::new(Vec::new());
+
+fn note_depth() {
+    let (id, depth) = (id(), depth());
+    let mut depths = DEPTHS.lock().unwrap_or_else(PoisonError::into_inner);
+    depths.retain(|(thread, _)| *thread != id);
+    if depth != 0 {
+        depths.push((id, depth));
+    } else if depths.is_empty() {
+        // What is never dropped is not to keep memory either.
+        *depths = Vec::new();
+    }
+}
+
+pub(crate) fn depths() -> Vec<(ThreadId, usize)> {
+    DEPTHS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 pub(crate) fn pop() -> Option<usize> {
-    STACK.with(|stack| {
+    let popped = STACK.with(|stack| {
         let mut stack = stack.borrow_mut();
         let popped = stack.pop();
         if stack.is_empty() {
@@ -36,7 +60,9 @@ pub(crate) fn pop() -> Option<usize> {
             *stack = Vec::new();
         }
         popped
-    })
+    });
+    note_depth();
+    popped
 }
 
 pub(crate) fn current() -> Option<usize> {

@@ -56,4 +56,5 @@ fn check() {
     assert_eq!(cuda_sim::mistakes(), [""; 0]);
     assert_eq!(cuda_sim::alive(), cuda_sim::Alive::default());
     assert_eq!(cuda_sim::stack_depth(), 0);
+    assert_eq!(cuda_sim::stack_depths(), []);
 }

@@ -2,8 +2,10 @@
 
 use super::{SMID, VECTOR, if_there_is};
 use crate::trace::Trace;
-use cuda_safe::green::{GreenContext, SmResource, SplitByCount, SplitFlags};
-use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result, attribute};
+use cuda_safe::attribute;
+use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Partitioning};
+use cuda_safe::green::{SmResource, SplitByCount, SplitFlags, Wish};
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result};
 use std::collections::BTreeSet;
 
 pub(super) fn devices(_: &mut Trace) -> Result<()> {
@@ -96,6 +98,30 @@ pub(super) fn partition(trace: &mut Trace) -> Result<()> {
         seen.extend(sms);
         trace.drop(smids);
     }
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Two partitionings in turn, by a pool.
+pub(super) fn switch(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let context = Context::primary(&device)?;
+    let module = Module::from_ptx(&context, VECTOR)?;
+    let nothing = module.kernel("nothing")?.typed::<()>()?;
+    let unit = SmResource::of_device(&device)?.granularity()?.min;
+    let pool = GreenPool::new(&device, GreenPoolOptions::default())?;
+    for round in 0..4 {
+        let lease = pool.try_lease(&Partitioning {
+            wishes: vec![Wish::Sms(unit * (1 + round % 2)), Wish::Rest],
+            ..Default::default()
+        })?;
+        let stream = lease[0].stream()?;
+        // SAFETY: the kernel does nothing.
+        unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 1), ()) }?;
+        stream.synchronize()?;
+        trace.drop((stream, lease));
+    }
+    assert!(pool.figures()?.made <= 2);
     trace.drops_from_here();
     Ok(())
 }

@@ -108,6 +108,11 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),
     scenario("partition", examples::partition),
+    Scenario {
+        name: "switch.rs",
+        since: (12, 5),
+        run: examples::switch,
+    },
 ];
 
 /// Ends what a scenario could not end, as the calls for that failed too.

@@ -1,7 +1,7 @@
 //! When a pool may go: behind the frees of its memory, which its memory sees to.
 
 use super::MemoryPool;
-use crate::call::call;
+use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::event::Event;
@@ -25,8 +25,10 @@ impl Ends {
     /// Puts an event behind what the stream was given, the free.
     fn mark(&self, stream: &Stream) -> Result<()> {
         let event = stream.context().event_now()?;
-        // SAFETY: both are alive.
-        unsafe { call!(cuEventRecord(event.as_raw(), stream.as_raw())) }?;
+        without_current(stream.context(), || {
+            // SAFETY: both are alive.
+            unsafe { call!(cuEventRecord(event.as_raw(), stream.as_raw())) }
+        })?;
         let all = {
             let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
             events.push(event);
