@@ -4,7 +4,7 @@ use crate::time::Measured;
 use crate::work::Layer;
 use std::fmt::Write as _;
 
-const LEFT: f64 = 270.0;
+const LEFT: f64 = 322.0;
 const WIDTH: f64 = 620.0;
 const TOP: f64 = 92.0;
 const ROW: f64 = 30.0;
@@ -71,13 +71,14 @@ fn row(s: &mut String, top: f64, measured: &Measured) {
         s,
         "<line x1=\"16\" y1=\"{top}\" x2=\"{right}\" y2=\"{top}\" stroke=\"#eee\"/>"
     );
-    let name_at = LEFT - 12.0;
+    let (time_at, name_at) = (LEFT - 12.0, LEFT - 64.0);
     let ns = measured
         .of(Layer::C)
         .map_or(f64::NAN, |times| times.each.median);
     let _ = writeln!(
         s,
-        "<text x=\"{name_at}\" y=\"{base}\" text-anchor=\"end\">{} <tspan fill=\"#888\">{}</tspan></text>",
+        "<text x=\"{name_at}\" y=\"{base}\" text-anchor=\"end\">{}</text>\n\
+         <text x=\"{time_at}\" y=\"{base}\" text-anchor=\"end\" fill=\"#888\">{}</text>",
         escaped(measured.name),
         human(ns)
     );

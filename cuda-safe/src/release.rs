@@ -338,7 +338,7 @@ impl Resource {
     }
 
     /// What is left to do once the driver has let go of it.
-    #[inline]
+    #[inline(always)]
     fn has_gone(self, parent: &(impl Parent + ?Sized)) {
         match self {
             Self::Registered(vector, _) => vector.free(),
