@@ -580,13 +580,15 @@ fn unanswered(function: &'static str, code: CUresult) -> Option<Answer> {
     }
 }
 
-/// Whether the driver refuses this thread, because it is running one of its callbacks.
+/// Whether the driver refuses this thread, because it is running one of its callbacks: or may, as what
+/// waits there may wait for ever.
 fn callback_thread() -> Option<Answer> {
     let mut current = std::ptr::null_mut();
     // SAFETY: the pointer is to a local.
-    let result = unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) };
-    (result == CUresult::CUDA_ERROR_NOT_PERMITTED)
-        .then_some(Answer::Said(result, "cuCtxGetCurrent"))
+    match unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) } {
+        CUresult::CUDA_SUCCESS => None,
+        code => unanswered("cuCtxGetCurrent", code),
+    }
 }
 
 /// Releases what had to wait. Whatever creates, copies or synchronises calls this first.

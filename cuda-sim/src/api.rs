@@ -191,7 +191,7 @@ functions! { find_newest newest
     Usual cuStreamWaitValue64_v2(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::wait_64;
     Usual cuStreamBatchMemOp_v2(stream: val CUstream, count: val c_uint, operations: val *mut CUstreamBatchMemOpParams, flags: val c_uint) => memory_op::batch;
     Usual cuStreamGetId(stream: val CUstream, id: out c_ulonglong) => stream::id;
-    Usual cuStreamIsCapturing(stream: val CUstream, status: out CUstreamCaptureStatus) => capture::is_capturing;
+    InCallbacks cuStreamIsCapturing(stream: val CUstream, status: out CUstreamCaptureStatus) => capture::is_capturing;
     Usual cuStreamBeginCapture_v2(stream: val CUstream, mode: val CUstreamCaptureMode) => capture::begin;
     Usual cuStreamEndCapture(stream: val CUstream, graph: out CUgraph) => capture::end;
     Usual cuGraphDestroy(graph: val CUgraph) => graph::destroy;
@@ -246,6 +246,7 @@ functions! { find_newest newest
     Usual cuMemGetMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation, kind: val CUmemAllocationType) => pool::at;
     Usual cuMemSetMemPool(location: val *mut CUmemLocation, kind: val CUmemAllocationType, pool: val CUmemoryPool) => pool::set_at;
 
+    Usual cuPointerGetAttribute(data: val *mut c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::attribute;
     Usual cuPointerGetAttributes(count: val c_uint, attributes: val *mut CUpointer_attribute, data: val *mut *mut c_void, address: val CUdeviceptr) => pointer::attributes;
     Usual cuPointerSetAttribute(value: val *const c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::set_attribute;
     Usual cuMemGetAddressRange_v2(start: out CUdeviceptr, size: out usize, address: val CUdeviceptr) => pointer::range;

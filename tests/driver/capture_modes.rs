@@ -2,7 +2,7 @@
 
 use crate::kernels::VECTOR;
 use cuda_safe::sys::CUstreamCaptureStatus as Status;
-use cuda_safe::sys::{self, CUmodule, CUresult, CUstream, CUstreamCaptureMode as Mode};
+use cuda_safe::sys::{self, CUevent, CUmodule, CUresult, CUstream, CUstreamCaptureMode as Mode};
 use cuda_safe::{Context, Event, Stream};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -17,11 +17,19 @@ enum Call {
     Free,
     AllocatePinned,
     LoadModule,
+    FreePinned,
+    DestroyStream,
+    DestroyEvent,
+    UnloadModule,
+    AllocateInOrder,
+    FreeInOrder,
+    CreateStream,
+    CopyBack,
 }
 
 use Call::*;
 
-const CALLS: [Call; 7] = [
+const CALLS: [Call; 15] = [
     SynchronizeContext,
     SynchronizeOtherStream,
     QueryEvent,
@@ -29,12 +37,32 @@ const CALLS: [Call; 7] = [
     Free,
     AllocatePinned,
     LoadModule,
+    FreePinned,
+    DestroyStream,
+    DestroyEvent,
+    UnloadModule,
+    AllocateInOrder,
+    FreeInOrder,
+    CreateStream,
+    CopyBack,
 ];
+
+/// Whether it was measured on the capturing thread, too.
+fn is_known_there(call: Call) -> bool {
+    let not_there = [
+        DestroyEvent,
+        AllocateInOrder,
+        FreeInOrder,
+        CreateStream,
+        CopyBack,
+    ];
+    !not_there.contains(&call)
+}
 
 /// Whether the call is refused, and breaks the capture.
 fn breaks(call: Call, mode: Mode, same_thread: bool) -> bool {
     match call {
-        LoadModule => false,
+        LoadModule | DestroyStream | DestroyEvent | CreateStream | CopyBack => false,
         SynchronizeContext => true,
         _ => match mode {
             Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => true,
@@ -51,8 +79,11 @@ struct Things {
     event: Event,
     memory: u64,
     made: u64,
+    ordered: u64,
     host: *mut c_void,
     module: CUmodule,
+    stream: CUstream,
+    mark: CUevent,
 }
 
 // SAFETY: handles and addresses of the driver, which any thread may use.
@@ -68,6 +99,21 @@ impl Things {
         let current = context.make_current().expect("current");
         // SAFETY: the pointer is to a local.
         well(unsafe { sys::cuMemAlloc_v2(&raw mut memory, 64) });
+        let (mut host, mut module, mut stream, mut mark) =
+            (null_mut(), null_mut(), null_mut(), null_mut());
+        // SAFETY: as above.
+        well(unsafe { sys::cuMemHostAlloc(&raw mut host, 64, 0) });
+        let text = CString::new(VECTOR).expect("no NUL");
+        // SAFETY: as above; the text ends with a NUL.
+        well(unsafe { sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()) });
+        // SAFETY: as above.
+        well(unsafe { sys::cuStreamCreate(&raw mut stream, 1) });
+        // SAFETY: as above.
+        well(unsafe { sys::cuEventCreate(&raw mut mark, 2) });
+        let mut ordered = 0;
+        // SAFETY: as above.
+        well(unsafe { sys::cuMemAllocAsync(&raw mut ordered, 64, other.as_raw()) });
+        other.synchronize().expect("a wait");
         drop(current);
         Self {
             context: context.clone(),
@@ -75,8 +121,11 @@ impl Things {
             event,
             memory,
             made: 0,
-            host: null_mut(),
-            module: null_mut(),
+            ordered,
+            host,
+            module,
+            stream,
+            mark,
         }
     }
 
@@ -100,33 +149,40 @@ impl Things {
                 }
                 code
             }
-            // SAFETY: the pointer is to a place of this value.
-            AllocatePinned => unsafe { sys::cuMemHostAlloc(&raw mut self.host, 64, 0) },
+            AllocatePinned => {
+                let mut host = null_mut();
+                // SAFETY: the pointer is to a local. (The process ends soon.)
+                unsafe { sys::cuMemHostAlloc(&raw mut host, 64, 0) }
+            }
             LoadModule => {
-                let (place, text) = (&raw mut self.module, text.as_ptr().cast());
-                // SAFETY: the pointer is to a place of this value, and the text ends with a NUL.
-                unsafe { sys::cuModuleLoadData(place, text) }
+                let (mut module, text) = (null_mut(), text.as_ptr().cast());
+                // SAFETY: the pointer is to a local, and the text ends with a NUL.
+                unsafe { sys::cuModuleLoadData(&raw mut module, text) }
             }
-        }
-    }
-}
-
-impl Drop for Things {
-    fn drop(&mut self) {
-        let _current = self.context.make_current().expect("current");
-        for address in [self.memory, self.made] {
-            if address != 0 {
-                // SAFETY: it is this value's.
-                well(unsafe { sys::cuMemFree_v2(address) });
-            }
-        }
-        if !self.host.is_null() {
+            // SAFETY: this and what follows are this value's, and go once.
+            FreePinned => unsafe { sys::cuMemFreeHost(self.host) },
             // SAFETY: as above.
-            well(unsafe { sys::cuMemFreeHost(self.host) });
-        }
-        if !self.module.is_null() {
+            DestroyStream => unsafe { sys::cuStreamDestroy_v2(self.stream) },
+            // SAFETY: as above.
+            DestroyEvent => unsafe { sys::cuEventDestroy_v2(self.mark) },
             // SAFETY: as above; none of its kernels runs.
-            well(unsafe { sys::cuModuleUnload(self.module) });
+            UnloadModule => unsafe { sys::cuModuleUnload(self.module) },
+            // SAFETY: the pointer is to a place of this value, and the stream is alive.
+            AllocateInOrder => unsafe {
+                sys::cuMemAllocAsync(&raw mut self.made, 64, self.other.as_raw())
+            },
+            // SAFETY: as above.
+            FreeInOrder => unsafe { sys::cuMemFreeAsync(self.ordered, self.other.as_raw()) },
+            CreateStream => {
+                let mut stream = null_mut();
+                // SAFETY: the pointer is to a local.
+                unsafe { sys::cuStreamCreate(&raw mut stream, 1) }
+            }
+            CopyBack => {
+                let mut bytes = [0u8; 64];
+                // SAFETY: both have 64 bytes.
+                unsafe { sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), self.memory, 64) }
+            }
         }
     }
 }
@@ -175,6 +231,9 @@ mod provoked {
             for mode in modes {
                 for call in CALLS {
                     for same_thread in [true, false] {
+                        if same_thread && !is_known_there(call) {
+                            continue;
+                        }
                         let stream = context.stream().expect("a stream");
                         let mut things = Things::new(&context);
                         begin(stream.as_raw(), mode);

@@ -1,9 +1,10 @@
 //! Dropping in any order, on any thread, with any context current.
 
 use crate::common::{self, child};
-use crate::kernels::{Busy, Scale};
+use crate::kernels::{Busy, RecordSmid, Scale};
 use crate::need;
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Event, PinnedBuffer, Stream};
+use std::any::Any;
 
 /// One of everything, made in one context.
 struct All {
@@ -129,6 +130,48 @@ fn streams_events_and_ordered_memory_are_dropped_without_a_wait() {
         );
         watched.synchronize().expect("a wait");
         drop(work);
+    });
+}
+
+#[test]
+fn what_waits_for_all_work_waits_for_work_of_other_streams_too() {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let (watched, stream) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let graph = stream.capture(Default::default(), |_| Ok(()));
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let record = RecordSmid::new(&context);
+        let things: [(&str, Box<dyn Any>); 6] = [
+            (
+                "pinned memory",
+                Box::new(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory")),
+            ),
+            (
+                "a registered vector",
+                Box::new(PinnedBuffer::register(&context, vec![1u8; 64]).expect("registered")),
+            ),
+            (
+                "plain memory",
+                Box::new(DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory")),
+            ),
+            ("a module", Box::new(crate::kernels::vector(&context))),
+            (
+                "a library",
+                Box::new(cuda_safe::Library::from_ptx(crate::kernels::VECTOR).expect("code")),
+            ),
+            ("an executable graph", Box::new(graph)),
+        ];
+        stream.synchronize().expect("a wait");
+        for (name, thing) in things {
+            let work = record.run(&watched, 1, 200_000_000);
+            drop(thing);
+            assert!(watched.is_idle().expect("a query"), "{name} waits");
+            drop(work);
+        }
     });
 }
 

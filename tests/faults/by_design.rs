@@ -71,10 +71,15 @@ const OPTIONAL: [&str; 4] = [
 ];
 
 /// Whether a mistake only follows from the failure: a stream that cannot be destroyed does not
-/// keep its green context from being destroyed.
-pub(crate) fn is_mistake(what: &str, function: &str, from_then_on: bool) -> bool {
-    what.starts_with("a green context is destroyed before its streams")
-        && (function == "cuStreamDestroy_v2" || from_then_on)
+/// keep its green context from being destroyed. And a thread whose current context is a dead one is no
+/// callback's: no driver says that there.
+pub(crate) fn is_mistake(what: &str, function: &str, code: CUresult, from_then_on: bool) -> bool {
+    let of_stream = what.starts_with("a green context is destroyed before its streams")
+        && (function == "cuStreamDestroy_v2" || from_then_on);
+    let of_callback = what.starts_with("a host function waits for work that is behind it")
+        && function == "cuCtxGetCurrent"
+        && code == CUresult::CUDA_ERROR_INVALID_CONTEXT;
+    of_stream || of_callback
 }
 
 pub(crate) fn is_release(function: &str) -> bool {

@@ -92,7 +92,7 @@ fn of_every_run(run: &Run) -> Vec<String> {
 /// Nothing is done that the driver accepts and that is wrong.
 fn mistakes(run: &Run, failed: Option<&Failed>) -> Vec<String> {
     let not_by_design = |what: &&String| {
-        !failed.is_some_and(|it| by_design::is_mistake(what, it.function, it.from_then_on))
+        !failed.is_some_and(|it| by_design::is_mistake(what, it.function, it.code, it.from_then_on))
     };
     let wrong = run.mistakes.iter().filter(not_by_design);
     wrong.map(|what| format!("a mistake: {what}")).collect()

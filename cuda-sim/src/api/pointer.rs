@@ -154,6 +154,20 @@ pub(super) fn attributes(
     Ok(())
 }
 
+/// Of an address that nobody knows it tells nothing, as an H200.
+pub(super) fn attribute(
+    world: &mut World,
+    data: *mut c_void,
+    attribute: Attribute,
+    address: CUdeviceptr,
+) -> Answer {
+    if known(world, address).is_none() {
+        return Err(INVALID);
+    }
+    let (mut attribute, mut data) = (attribute, data);
+    attributes(world, 1, &raw mut attribute, &raw mut data, address)
+}
+
 pub(super) fn set_attribute(
     world: &mut World,
     value: *const c_void,
