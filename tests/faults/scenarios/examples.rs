@@ -5,7 +5,7 @@ use crate::trace::Trace;
 use cuda_safe::attribute;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Partitioning};
 use cuda_safe::green::{SmResource, SplitByCount, SplitFlags, Wish};
-use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result};
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result, StreamOptions};
 use std::collections::BTreeSet;
 
 pub(super) fn devices(_: &mut Trace) -> Result<()> {
@@ -98,6 +98,45 @@ pub(super) fn partition(trace: &mut Trace) -> Result<()> {
         seen.extend(sms);
         trace.drop(smids);
     }
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// A short kernel and a neighbour, in partitions and with priorities.
+pub(super) fn isolation(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let context = Context::primary(&device)?;
+    let module = Module::from_ptx(&context, VECTOR)?;
+    let nothing = module.kernel("nothing")?.typed::<()>()?;
+    let priorities = context.stream_priorities()?;
+    let resource = SmResource::of_device(&device)?;
+    let unit = resource.granularity()?.min;
+    let partitions = resource.partition(&Partitioning {
+        wishes: vec![Wish::Sms(unit), Wish::Rest],
+        label: "the example".to_owned(),
+        ..Default::default()
+    })?;
+    let mut streams = Vec::new();
+    let both = [*priorities.start(), *priorities.end()];
+    for (part, priority) in partitions.parts.into_iter().zip(both) {
+        let green = part.create()?;
+        let options = StreamOptions {
+            priority,
+            ..Default::default()
+        };
+        streams.push(green.stream_with(options)?);
+        trace.drop(green);
+    }
+    let event = context.event()?;
+    for _ in 0..2 {
+        for stream in &streams {
+            // SAFETY: the kernel does nothing.
+            unsafe { nothing.launch(stream, LaunchConfig::linear(1, 1), ()) }?;
+        }
+        event.record(&streams[1])?;
+        streams[0].synchronize()?;
+    }
+    event.synchronize()?;
     trace.drops_from_here();
     Ok(())
 }

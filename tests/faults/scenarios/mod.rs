@@ -109,6 +109,11 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("vector_add.rs", examples::vector_add),
     scenario("partition", examples::partition),
     Scenario {
+        name: "isolation",
+        since: (12, 5),
+        run: examples::isolation,
+    },
+    Scenario {
         name: "switch.rs",
         since: (12, 5),
         run: examples::switch,
