@@ -22,6 +22,11 @@
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
+mod mode;
+
+pub(crate) use mode::{in_relaxed_mode, restore_mode};
+
+use self::mode::exchange_mode;
 use crate::call::fail;
 use crate::context::Context;
 use crate::error::{Error, is_fatal};
@@ -466,17 +471,6 @@ fn wait_for_all(events: &[Event]) -> Option<CUresult> {
     })
 }
 
-/// Calls something in the capture mode that breaks nobody's capture; none, if the driver refuses that.
-pub(crate) fn in_relaxed_mode<T>(f: impl FnOnce() -> T) -> Option<T> {
-    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    if !exchange_mode(&mut mode).is_success() {
-        return None;
-    }
-    let done = f();
-    restore_mode(mode);
-    Some(done)
-}
-
 struct Waiting {
     resource: Resource,
     parent: Box<dyn Parent + Send>,
@@ -537,29 +531,6 @@ fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> 
         CUresult::CUDA_SUCCESS => (status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
             .then_some(Answer::Later),
         code => unanswered("cuStreamIsCapturing", code),
-    }
-}
-
-/// Sets the thread's capture mode; `mode` is then the one before.
-#[inline]
-fn exchange_mode(mode: &mut CUstreamCaptureMode) -> CUresult {
-    // SAFETY: the pointer is to a borrowed value.
-    unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(mode) }
-}
-
-/// Puts the thread's capture mode back; once more, should the driver refuse.
-#[inline]
-pub(crate) fn restore_mode(before: CUstreamCaptureMode) {
-    let (mut first, mut second) = (before, before);
-    let code = exchange_mode(&mut first);
-    if code.is_success() || exchange_mode(&mut second).is_success() {
-        return;
-    }
-    let nothing_is_left = code == CUresult::CUDA_ERROR_DEINITIALIZED || is_fatal(code);
-    if !nothing_is_left {
-        report(&Report::CaptureMode {
-            error: fail("cuThreadExchangeStreamCaptureMode", code),
-        });
     }
 }
 

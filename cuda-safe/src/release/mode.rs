@@ -1,0 +1,40 @@
+//! The thread's capture mode, in which releases break nobody's capture.
+
+use crate::call::fail;
+use crate::error::is_fatal;
+use crate::report::{Report, report};
+use cuda_sys::{CUresult, CUstreamCaptureMode};
+
+/// Sets the thread's capture mode; `mode` is then the one before.
+#[inline]
+pub(super) fn exchange_mode(mode: &mut CUstreamCaptureMode) -> CUresult {
+    // SAFETY: the pointer is to a borrowed value.
+    unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(mode) }
+}
+
+/// Puts the thread's capture mode back; once more, should the driver refuse.
+#[inline]
+pub(crate) fn restore_mode(before: CUstreamCaptureMode) {
+    let (mut first, mut second) = (before, before);
+    let code = exchange_mode(&mut first);
+    if code.is_success() || exchange_mode(&mut second).is_success() {
+        return;
+    }
+    let nothing_is_left = code == CUresult::CUDA_ERROR_DEINITIALIZED || is_fatal(code);
+    if !nothing_is_left {
+        report(&Report::CaptureMode {
+            error: fail("cuThreadExchangeStreamCaptureMode", code),
+        });
+    }
+}
+
+/// Calls something in the capture mode that breaks nobody's capture; none, if the driver refuses that.
+pub(crate) fn in_relaxed_mode<T>(f: impl FnOnce() -> T) -> Option<T> {
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    if !exchange_mode(&mut mode).is_success() {
+        return None;
+    }
+    let done = f();
+    restore_mode(mode);
+    Some(done)
+}
