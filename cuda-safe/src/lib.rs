@@ -36,13 +36,22 @@
 //!   `from_raw` takes over, `borrow_raw` never releases, `from_foreign` keeps an owner alive.
 //!
 //! # Releases that wait
-//! Releasing these waits for *all* running work of the context (so the driver does):
-//! [`PinnedBuffer`], [`MappedBuffer`], [`ManagedBuffer`], plain [`DeviceBuffer`]s,
-//! [`PitchedBuffer`], [`Module`], [`Library`], [`Context`] (created, or the last of a primary one),
-//! [`green::GreenContext`], [`ExecutableGraph`]. Releasing these waits for nothing: [`Stream`],
-//! [`Event`], [`Graph`], stream-ordered [`DeviceBuffer`]s, [`SharedReader`]s; but where one of them is
-//! the last to hold one of the others, that is released with it. A [`MemoryPool`] waits until the
-//! frees of its memory are done.
+//!
+//! | released | waits for | instead |
+//! |---|---|---|
+//! | [`PinnedBuffer`], also of a vector; [`MappedBuffer`] | all work of the context, as the driver does | keep them, and use them again |
+//! | [`DeviceBuffer`] of plain memory, [`PitchedBuffer`] | its stream, and then all work | stream-ordered memory: [`DeviceBuffer::zeroed`] |
+//! | [`ManagedBuffer`] | all work | keep it |
+//! | [`Module`], [`Library`] | all work | keep them: they are held by their kernels |
+//! | [`ExecutableGraph`] | all work | keep it, and launch it again |
+//! | [`green::GreenContext`] | all work | [`green::GreenPool`] |
+//! | [`Context`]: created, or the last of a primary one | all work | keep a clone |
+//! | [`MemoryPool`] | the frees of its memory | keep a clone |
+//! | [`Pending`], [`CopyScope`] | the copies | [`Pending::wait`], where a wait suits |
+//! | [`interop::ImportedArray`] without a stream of its producer's | the work on it | import it with the stream |
+//! | [`Stream`], [`Event`], [`Graph`], [`Linker`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] and its readers, leases of a [`green::GreenPool`] | nothing | |
+//!
+//! Where one of the last row is the last to hold one of the others, that is released with it.
 //!
 //! What cannot be released at once (in a capture, on the driver's callback threads) is released
 //! by the next call that creates, copies or synchronises something; which so may wait as well. In
