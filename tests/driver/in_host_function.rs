@@ -137,16 +137,23 @@ mod provoked {
         need!(common::gpu());
         child::in_child(&[], || {
             let context = need!(common::context());
-            let (stream, other, gone) = (
-                context.stream().expect("a stream"),
+            let (stream, other) = (
                 context.stream().expect("a stream"),
                 context.stream().expect("a stream"),
             );
-            let (event, over) = (
-                context.event().expect("an event"),
-                context.event().expect("an event"),
-            );
-            over.record(&other).expect("a record");
+            let event = context.event().expect("an event");
+            // These the host function destroys.
+            let mut gone = (null_mut(), null_mut());
+            let create = |_: &cuda_safe::CurrentContext| {
+                // SAFETY: the pointers are to locals.
+                let stream = unsafe { sys::cuStreamCreate(&raw mut gone.0, 1) };
+                // SAFETY: as above.
+                (stream, unsafe { sys::cuEventCreate(&raw mut gone.1, 0) })
+            };
+            let yes = CUresult::CUDA_SUCCESS;
+            assert_eq!(context.with_current(create).expect("current"), (yes, yes));
+            // SAFETY: both are alive.
+            assert_eq!(unsafe { sys::cuEventRecord(gone.1, gone.0) }, yes);
             let memory = DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory");
             let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
             let module = Module::from_ptx(&context, VECTOR).expect("a module");
@@ -157,7 +164,7 @@ mod provoked {
                 stream: stream.as_raw(),
                 other: other.as_raw(),
                 event: event.as_raw(),
-                gone: (gone.leak(), over.leak()),
+                gone,
                 module: module.as_raw(),
                 function: kernel.as_raw(),
                 memory: memory.as_raw(),
