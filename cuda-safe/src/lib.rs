@@ -70,7 +70,7 @@
 //! - `cuGraphInstantiate` crashes if a module of the graph was unloaded: a [`Graph`] holds it.
 //!
 //! It cannot keep out of the way of this one: with **two contexts of one device**, and many threads,
-//! calls that have to do with both crash after some 100,000 of them (copies between the two, waits of
+//! calls that have to do with both crash now and then (copies between the two, waits of
 //! one for events of the other, copies from plain memory with the other one current). Use one, the
 //! primary context, and partition that with [`green`] contexts.
 //!

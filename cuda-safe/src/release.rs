@@ -374,11 +374,8 @@ impl Resource {
                 }
             }
         }
-        let answer = match self.wait_for_uses(parent) {
-            Some(code) if self.used_on().is_none() => Answer::Said(code, "cuEventSynchronize"),
-            Some(code) => Answer::Said(code, "cuStreamSynchronize"),
-            None => self.call_in_this_mode(),
-        };
+        let failed = self.wait_for_uses(parent);
+        let answer = failed.unwrap_or_else(|| self.call_in_this_mode());
         if exchanged.is_success() {
             restore_mode(mode);
         }
@@ -392,15 +389,15 @@ impl Resource {
     }
 
     /// Plain memory may be in use on its stream until that is idle. The free waits for all work
-    /// anyway; this says so for green streams as well. A code, if the wait fails.
-    fn wait_for_uses(&self, parent: &(impl Parent + ?Sized)) -> Option<CUresult> {
+    /// anyway; this says so for green streams as well. What the wait answers, if it fails.
+    fn wait_for_uses(&self, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
         if let Self::Pool(_) | Self::LentPool = self {
             return wait_for_all(parent.waited_for());
         }
         let stream = self.used_on()?;
         // SAFETY: the buffer kept its stream alive.
         let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
-        (!code.is_success()).then_some(code)
+        (!code.is_success()).then_some(Answer::Said(code, "cuStreamSynchronize"))
     }
 
     #[inline(always)]
@@ -461,13 +458,13 @@ impl Resource {
     }
 }
 
-/// Waits for events; a code, if that fails.
+/// Waits for events; what the first that fails answers.
 #[cold]
-fn wait_for_all(events: &[Event]) -> Option<CUresult> {
+fn wait_for_all(events: &[Event]) -> Option<Answer> {
     events.iter().find_map(|event| {
         // SAFETY: the event is alive.
         let code = unsafe { cuda_sys::cuEventSynchronize(event.as_raw()) };
-        (!code.is_success()).then_some(code)
+        (!code.is_success()).then_some(Answer::Said(code, "cuEventSynchronize"))
     })
 }
 

@@ -13,6 +13,7 @@ mod needs;
 pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
+pub(crate) use borrow::has_green_context;
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use default::DefaultStream;
 pub use done::Done;

@@ -66,8 +66,7 @@ impl Report {
     /// Whether what each two partitions share is no more than what the hardware is known to add to
     /// them.
     pub(crate) fn is_by_hardware(&self) -> bool {
-        let groups = self.groups.iter().enumerate();
-        groups.into_iter().all(|(index, one)| {
+        self.groups.iter().enumerate().all(|(index, one)| {
             self.groups[index + 1..].iter().all(|other| {
                 let is_shared = |id: &&u32| other.sm_ids.contains(id);
                 let shared = one.sm_ids.iter().filter(is_shared).count();

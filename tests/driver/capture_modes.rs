@@ -29,35 +29,24 @@ enum Call {
 
 use Call::*;
 
-const CALLS: [Call; 15] = [
-    SynchronizeContext,
-    SynchronizeOtherStream,
-    QueryEvent,
-    Allocate,
-    Free,
-    AllocatePinned,
-    LoadModule,
-    FreePinned,
-    DestroyStream,
-    DestroyEvent,
-    UnloadModule,
-    AllocateInOrder,
-    FreeInOrder,
-    CreateStream,
-    CopyBack,
+/// The calls, and whether they were measured on the capturing thread, too.
+const CALLS: [(Call, bool); 15] = [
+    (SynchronizeContext, true),
+    (SynchronizeOtherStream, true),
+    (QueryEvent, true),
+    (Allocate, true),
+    (Free, true),
+    (AllocatePinned, true),
+    (LoadModule, true),
+    (FreePinned, true),
+    (DestroyStream, true),
+    (DestroyEvent, false),
+    (UnloadModule, true),
+    (AllocateInOrder, false),
+    (FreeInOrder, false),
+    (CreateStream, false),
+    (CopyBack, false),
 ];
-
-/// Whether it was measured on the capturing thread, too.
-fn is_known_there(call: Call) -> bool {
-    let not_there = [
-        DestroyEvent,
-        AllocateInOrder,
-        FreeInOrder,
-        CreateStream,
-        CopyBack,
-    ];
-    !not_there.contains(&call)
-}
 
 /// Whether the call is refused, and breaks the capture.
 fn breaks(call: Call, mode: Mode, same_thread: bool) -> bool {
@@ -229,9 +218,9 @@ mod provoked {
             ];
             let mut wrong = Vec::new();
             for mode in modes {
-                for call in CALLS {
+                for (call, is_known_there) in CALLS {
                     for same_thread in [true, false] {
-                        if same_thread && !is_known_there(call) {
+                        if same_thread && !is_known_there {
                             continue;
                         }
                         let stream = context.stream().expect("a stream");

@@ -3,10 +3,12 @@
 //! Not a promise: other processes, other copies of this crate and foreign code are not seen.
 
 use super::GreenContext;
+use super::resource::SmResource;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::invalid::Invalid;
+use crate::release;
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -54,6 +56,15 @@ impl Claim {
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Claim").field(&self.holder).finish()
+    }
+}
+
+impl SmResource {
+    /// Claims the device for a split of this.
+    pub(super) fn claim(&self, label: &str, overlap: Overlap) -> Result<Arc<Claim>> {
+        // A green context that waits for its release has these SMs as well.
+        release::drain();
+        claim(self.device, label, overlap, self.whole.as_ref())
     }
 }
 

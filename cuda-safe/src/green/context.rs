@@ -12,7 +12,7 @@ use crate::invalid::Invalid;
 use crate::launch::{LaunchAttributes, LaunchConfig};
 use crate::module::Kernel;
 use crate::release::{self, Parent, Resource, release};
-use crate::stream::{Stream, StreamOptions};
+use crate::stream::{Stream, StreamOptions, has_green_context};
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
 use std::any::Any;
 use std::fmt;
@@ -157,16 +157,13 @@ impl GreenContext {
         if stream.is_own() {
             return stream.green_context().is_some();
         }
-        let mut raw = std::ptr::null_mut();
-        let asked = without_current(stream.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamGetGreenCtx(stream.as_raw(), &raw mut raw)) }
+        // Without an answer it may.
+        let mut has = true;
+        let _ = without_current(stream.context(), || {
+            // SAFETY: the stream is alive.
+            unsafe { has_green_context(stream.as_raw()) }.map(|its| has = its)
         });
-        match asked {
-            // There were none.
-            Err(Error::Missing(_)) => false,
-            asked => asked.is_err() || !raw.is_null(),
-        }
+        has
     }
 
     fn wrap(raw: CUgreenCtx, hold: Hold, primary: Context, descriptor: Descriptor) -> Self {

@@ -1,13 +1,12 @@
 //! Splits into groups of given sizes.
 
-use super::claim::{Overlap, claim};
+use super::claim::Overlap;
 use super::resource::SmResource;
 use super::split::Split;
 use crate::call::call;
 use crate::driver;
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
-use crate::release;
 use bitflags::bitflags;
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevSmResourceGroup_flags, CudaVersion,
@@ -151,14 +150,7 @@ impl SmResource {
         // What cannot be had is found before anything is claimed.
         self.discover(&split.groups)?;
         let mut params = self.check(&split.groups)?;
-        // A green context that waits for its release has these SMs as well.
-        release::drain();
-        let claim = claim(
-            self.device,
-            &split.label,
-            split.overlap,
-            self.whole.as_ref(),
-        )?;
+        let claim = self.claim(&split.label, split.overlap)?;
         let mut groups = vec![CUdevResource::default(); params.len()];
         let mut remainder = CUdevResource::default();
         let count = u32::try_from(params.len()).unwrap_or(u32::MAX);

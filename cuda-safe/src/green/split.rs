@@ -1,13 +1,12 @@
 //! Splits by count: groups of equal size.
 
 use super::GreenContext;
-use super::claim::{Claim, Overlap, claim};
+use super::claim::{Claim, Overlap};
 use super::resource::{Part, SmGroup, SmResource};
 use crate::call::call;
 use crate::driver;
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
-use crate::release;
 use bitflags::bitflags;
 use cuda_sys::{CUdevResource, CUdevSmResourceSplitByCount_flags, CudaVersion};
 use std::sync::Arc;
@@ -79,14 +78,7 @@ impl SmResource {
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
         let done = Pieces::by_count(&self.part, &split).and_then(|pieces| {
-            // A green context that waits for its release has these SMs as well.
-            release::drain();
-            let claim = claim(
-                self.device,
-                &split.label,
-                split.overlap,
-                self.whole.as_ref(),
-            )?;
+            let claim = self.claim(&split.label, split.overlap)?;
             pieces.take(&self, &claim)
         });
         done.map_err(|error| Rejected::new(error, self))

@@ -70,9 +70,7 @@ impl Allocation {
         }
         (self.address, self.stream.clone())
     }
-}
 
-impl Allocation {
     /// The rare half of `drop`, so that nothing of it is in the way of the other.
     #[cold]
     #[inline(never)]

@@ -4,7 +4,7 @@ use super::{Stream, other_context, refuse_default};
 use crate::call::call;
 use crate::context::{Context, device_of};
 use crate::error::{Error, Result};
-use cuda_sys::{CUcontext, CUgreenCtx, CUstream};
+use cuda_sys::{CUcontext, CUstream};
 
 impl Stream {
     /// [`borrow_raw`](Self::borrow_raw) with a look at whose stream it is (`cuStreamGetCtx`, and for
@@ -35,16 +35,24 @@ impl Stream {
     }
 }
 
+/// Whether a stream is of a green context.
+///
+/// # Safety
+/// The stream is alive.
+pub(crate) unsafe fn has_green_context(stream: CUstream) -> Result<bool> {
+    let mut green = std::ptr::null_mut();
+    // SAFETY: the stream is alive, and the pointer is to a local.
+    match unsafe { call!(cuStreamGetGreenCtx(stream, &raw mut green)) } {
+        // There were none.
+        Err(Error::Missing(_)) => Ok(false),
+        asked => asked.map(|()| !green.is_null()),
+    }
+}
+
 /// Whether a stream of that view is one of a green context on the device of a primary context.
 fn is_green_of(raw: CUstream, view: CUcontext, primary: &Context) -> Result<bool> {
-    let mut green: CUgreenCtx = std::ptr::null_mut();
-    // SAFETY: the stream is alive, and the pointer is to a local.
-    match unsafe { call!(cuStreamGetGreenCtx(raw, &raw mut green)) } {
-        // There were none.
-        Err(Error::Missing(_)) => return Ok(false),
-        asked => asked?,
-    }
-    if green.is_null() || device_of(view)? != primary.device() {
+    // SAFETY: the stream is alive.
+    if !unsafe { has_green_context(raw) }? || device_of(view)? != primary.device() {
         return Ok(false);
     }
     Ok(Context::primary(&primary.device())? == *primary)

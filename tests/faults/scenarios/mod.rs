@@ -33,23 +33,21 @@ const GLOBALS: &str = include_str!("../../kernels/globals.ptx");
 const APPLY: &str = include_str!("../../kernels/apply.ptx");
 const TWICE: &str = include_str!("../../kernels/twice.ptx");
 
-const fn scenario(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
-    Scenario {
-        name,
-        since: (12, 4),
-        run,
-    }
+type Run = fn(&mut Trace) -> Result<()>;
+
+const fn scenario(name: &'static str, run: Run) -> Scenario {
+    since((12, 4), name, run)
+}
+
+const fn since(since: (u16, u16), name: &'static str, run: Run) -> Scenario {
+    Scenario { name, since, run }
 }
 
 pub(crate) static ALL: &[Scenario] = &[
     scenario("device", device::run),
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
-    Scenario {
-        name: "context events",
-        since: (12, 5),
-        run: context::events,
-    },
+    since((12, 5), "context events", context::events),
     scenario("guards", context::guards),
     scenario("foreign", foreign::run),
     scenario("stream", stream::run),
@@ -82,22 +80,10 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("launch", launch::run),
     scenario("launch with", launch::with_attributes),
     scenario("green", green::one_group_each),
-    Scenario {
-        name: "green, several",
-        since: (12, 5),
-        run: green::several_groups,
-    },
-    Scenario {
-        name: "partitions",
-        since: (12, 5),
-        run: green::partitions,
-    },
+    since((12, 5), "green, several", green::several_groups),
+    since((12, 5), "partitions", green::partitions),
     scenario("green, current", green::current),
-    Scenario {
-        name: "pool",
-        since: (12, 5),
-        run: green::pool,
-    },
+    since((12, 5), "pool", green::pool),
     scenario("imported arrays", interop::run),
     scenario("proof", green::proof),
     scenario("drops", drops::in_other_orders),
@@ -108,16 +94,8 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),
     scenario("partition", examples::partition),
-    Scenario {
-        name: "isolation",
-        since: (12, 5),
-        run: examples::isolation,
-    },
-    Scenario {
-        name: "switch.rs",
-        since: (12, 5),
-        run: examples::switch,
-    },
+    since((12, 5), "isolation", examples::isolation),
+    since((12, 5), "switch.rs", examples::switch),
 ];
 
 /// Ends what a scenario could not end, as the calls for that failed too.

@@ -29,7 +29,7 @@ impl Ends {
             // SAFETY: both are alive.
             unsafe { call!(cuEventRecord(event.as_raw(), stream.as_raw())) }
         })?;
-        let all = {
+        let mut left = {
             let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
             events.push(event);
             if events.len() < MANY || !events.len().is_power_of_two() {
@@ -39,7 +39,6 @@ impl Ends {
         };
         // Not under the lock: this calls the driver.
         let is_over = |event: &Event| event.is_done().is_ok_and(|done| done);
-        let mut left = all.clone();
         let _ = in_relaxed_mode(|| left.retain(|event| !is_over(event)));
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.extend(left);
