@@ -9,6 +9,7 @@ use crate::stream::Panicked;
 use cuda_sys::CUcontext;
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 thread_local! {
@@ -28,7 +29,6 @@ pub struct CurrentContext {
     context: Context,
     /// Its place among this thread's guards that pushed, from 1; none if it pushed nothing.
     pushed: Option<usize>,
-    open: bool,
     /// What host functions of its default streams panic with.
     panicked: OnceCell<Arc<Panicked>>,
     /// What is current is a matter of one thread.
@@ -50,15 +50,8 @@ impl Context {
     #[doc(alias = "cuCtxGetCurrent")]
     #[inline]
     pub fn make_current(&self) -> Result<CurrentContext> {
-        let pushed =
-            enter(self.as_raw())?.then(|| DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1);
-        Ok(CurrentContext {
-            context: self.clone(),
-            pushed,
-            open: true,
-            panicked: OnceCell::new(),
-            not_send: PhantomData,
-        })
+        let pushed = enter_counted(self.as_raw())?;
+        Ok(CurrentContext::new(self.clone(), pushed))
     }
 
     /// `cuCtxPushCurrent` and `cuCtxPopCurrent`, if another is current: runs `f` with the context
@@ -81,8 +74,11 @@ impl Context {
     #[doc(alias = "cuCtxPopCurrent")]
     #[inline]
     pub fn with_current<R>(&self, f: impl FnOnce(&CurrentContext) -> R) -> Result<R> {
-        let current = self.make_current()?;
-        Ok(f(&current))
+        let pushed = enter_counted(self.as_raw())?;
+        // SAFETY: never dropped, so it is no share of its own, and gone before the one it is a copy of.
+        let context = unsafe { std::ptr::read(self) };
+        let lent = Lent(ManuallyDrop::new(CurrentContext::new(context, pushed)));
+        Ok(f(&lent.0))
     }
 
     /// For the length of one call of this crate.
@@ -97,6 +93,16 @@ impl Context {
 }
 
 impl CurrentContext {
+    #[inline]
+    fn new(context: Context, pushed: Option<usize>) -> Self {
+        Self {
+            context,
+            pushed,
+            panicked: OnceCell::new(),
+            not_send: PhantomData,
+        }
+    }
+
     /// The context that is current.
     pub fn context(&self) -> &Context {
         &self.context
@@ -106,8 +112,9 @@ impl CurrentContext {
         self.panicked.get_or_init(Arc::default)
     }
 
-    /// Ends the guard and says whether the stack was as it should be; dropping it tells
-    /// [`set_report_hook`](crate::set_report_hook)'s function instead.
+    /// Ends the guard and says whether the stack was as it should be. Dropping it tells
+    /// [`set_report_hook`](crate::set_report_hook)'s function instead; and looks only if there is
+    /// something to pop.
     ///
     /// # Errors
     /// [`Invalid::ContextStack`]: another context is current than this guard's.
@@ -115,26 +122,27 @@ impl CurrentContext {
     /// could not pop. Nothing was popped, and the context, which is somewhere on the stack, is never
     /// released.
     pub fn finish(mut self) -> Result<()> {
-        self.leave()
+        match self.pushed {
+            Some(_) => self.leave(),
+            None => expect_current(self.context.as_raw()),
+        }
     }
 
+    /// Pops what was pushed, if anything was.
     #[inline]
     fn leave(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.open) {
+        let Some(place) = self.pushed.take() else {
             return Ok(());
-        }
-        let left = self.pop_own_push();
-        if left.is_err() && self.pushed.is_some() {
+        };
+        let left = self.pop_push(place);
+        if left.is_err() {
             leak_on_stack(&self.context);
         }
         left
     }
 
     #[inline]
-    fn pop_own_push(&self) -> Result<()> {
-        let Some(place) = self.pushed else {
-            return expect_current(self.context.as_raw());
-        };
+    fn pop_push(&self, place: usize) -> Result<()> {
         // At the end of a thread there may be no counter, and nothing left to check.
         let open = DEPTH.try_with(Cell::get).unwrap_or(place);
         if open != place {
@@ -148,14 +156,30 @@ impl CurrentContext {
         let _ = DEPTH.try_with(|depth| depth.set(place - 1));
         Ok(())
     }
+
+    #[inline]
+    fn end(&mut self) {
+        if let Err(error) = self.leave() {
+            report(&Report::ContextStack { error });
+        }
+    }
 }
 
 impl Drop for CurrentContext {
     #[inline]
     fn drop(&mut self) {
-        if let Err(error) = self.leave() {
-            report(&Report::ContextStack { error });
-        }
+        self.end();
+    }
+}
+
+/// A guard with a copy of the caller's share of the context in place of one of its own.
+struct Lent(ManuallyDrop<CurrentContext>);
+
+impl Drop for Lent {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.end();
+        drop(self.0.panicked.take());
     }
 }
 
@@ -194,6 +218,13 @@ fn current() -> Result<CUcontext> {
     // SAFETY: the pointer is to a local.
     unsafe { call!(cuCtxGetCurrent(&raw mut current)) }?;
     Ok(current)
+}
+
+/// Makes a context current for a guard; its place among those of this thread, if that took a push.
+#[inline]
+fn enter_counted(raw: CUcontext) -> Result<Option<usize>> {
+    let pushed = enter(raw)?;
+    Ok(pushed.then(|| DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1))
 }
 
 /// Makes a context current; whether that took a push.
