@@ -2,7 +2,7 @@
 
 use crate::Fallible;
 use crate::operations::{HOSTS, PTX};
-use crate::raw::Objects;
+use crate::raw::{self, Objects};
 use crate::work::{Work, Works, ok};
 use cuda_safe::green::{GreenContext, Overlap, SmGroup, SmResource, SplitByCount};
 use cuda_safe::sys::{self, CUdevResource, CUdevResourceType, Function};
@@ -38,10 +38,11 @@ pub(crate) fn works() -> Fallible<(Works, Objects)> {
     };
     let green = Function::find("cuGreenCtxStreamCreate").is_some_and(Function::is_available);
 
+    let (raw_streams, raw_event) = context.with_current(|_| raw::streams_and_event())?;
     let mut objects = Objects {
         context: context.clone().leak(),
-        streams: streams.each_ref().map(|stream| stream.clone().leak()),
-        event: context.event()?.leak(),
+        streams: raw_streams,
+        event: raw_event,
         buffers: [0; 4],
         hosts: [std::ptr::null_mut(); HOSTS],
         none: kernels.none.kernel().as_raw(),

@@ -181,8 +181,17 @@ impl Event {
     }
 
     /// The driver's handle. It stays this object's: do not destroy it.
+    ///
+    /// Whoever has it may record it in a capture: see [`Stream::as_raw`].
     #[inline]
     pub fn as_raw(&self) -> CUevent {
+        others_may_capture();
+        self.raw()
+    }
+
+    /// The driver's handle, for calls of this crate.
+    #[inline]
+    pub(crate) fn raw(&self) -> CUevent {
         self.inner.raw
     }
 
@@ -208,7 +217,7 @@ impl Event {
     #[inline]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         same_context("the event", self.context(), stream.context())?;
-        let (event, stream) = (self.as_raw(), stream.as_raw());
+        let (event, stream) = (self.raw(), stream.raw());
         without_current(self.context(), move || {
             // SAFETY: the event and the stream are alive.
             unsafe { call!(cuEventRecord(event, stream)) }
@@ -230,13 +239,7 @@ impl Event {
         let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
         without_current(self.context(), || {
             // SAFETY: the event and the stream are alive; the graph keeps the event.
-            unsafe {
-                call!(cuEventRecordWithFlags(
-                    self.as_raw(),
-                    stream.as_raw(),
-                    flags
-                ))
-            }
+            unsafe { call!(cuEventRecordWithFlags(self.raw(), stream.raw(), flags)) }
         })?;
         stream.may_need_event(self);
         Ok(())
@@ -255,7 +258,7 @@ impl Event {
         release::drain();
         // SAFETY: the event is alive.
         without_current(self.context(), || unsafe {
-            call!(cuEventSynchronize(self.as_raw()))
+            call!(cuEventSynchronize(self.raw()))
         })
     }
 
@@ -270,7 +273,7 @@ impl Event {
     pub fn is_done(&self) -> Result<bool> {
         // SAFETY: the event is alive.
         ready(without_current(self.context(), || unsafe {
-            call!(cuEventQuery(self.as_raw()))
+            call!(cuEventQuery(self.raw()))
         }))
     }
 
@@ -286,7 +289,7 @@ impl Event {
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
         let mut milliseconds = 0.0f32;
-        let (from, to) = (start.as_raw(), self.as_raw());
+        let (from, to) = (start.raw(), self.raw());
         let time = &raw mut milliseconds;
         without_current(self.context(), || {
             newest_or(

@@ -183,7 +183,7 @@ impl ExecutableGraph {
         same_context("the graph", self.context(), stream.context())?;
         without_current(stream.context(), || {
             // SAFETY: the graph and the stream are alive; the rest is the caller's promise.
-            unsafe { call!(cuGraphLaunch(self.raw, stream.as_raw())) }
+            unsafe { call!(cuGraphLaunch(self.raw, stream.raw())) }
         })
     }
 }

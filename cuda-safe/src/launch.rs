@@ -116,7 +116,7 @@ impl Kernel {
         same_context("the kernel", self.context(), stream.context())?;
         let [grid_x, grid_y, grid_z] = config.grid;
         let [block_x, block_y, block_z] = config.block;
-        let (function, raw) = (self.as_raw(), stream.as_raw());
+        let (function, raw) = (self.as_raw(), stream.raw());
         let (shared, arguments) = (config.shared_bytes, arguments.as_mut_ptr());
         // By value: so they stay in registers.
         without_current(stream.context(), move || {
@@ -164,7 +164,7 @@ impl Kernel {
         same_context("the kernel", self.context(), stream.context())?;
         let mut list = List::new();
         attributes.fill(&mut list, stream.context())?;
-        let config = list.config(config, stream.as_raw());
+        let config = list.config(config, stream.raw());
         let (config, none) = (&raw const config, std::ptr::null_mut());
         let arguments = arguments.as_mut_ptr();
         without_current(stream.context(), || {

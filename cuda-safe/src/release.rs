@@ -35,7 +35,7 @@ use crate::fork;
 use crate::invalid::Invalid;
 use crate::memory::VectorMemory;
 use crate::report::{Report, count_leak, report};
-use crate::stream::{Outside, refuse_inside};
+use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
 use core::ffi::c_void;
 use cuda_sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary,
@@ -241,6 +241,7 @@ fn is_for_now(code: CUresult) -> bool {
 
 impl Resource {
     /// What it is, the function that releases it.
+    #[inline(always)]
     fn names(&self) -> (&'static str, &'static str) {
         match self {
             Self::Stream(_) => ("a stream", "cuStreamDestroy_v2"),
@@ -272,6 +273,7 @@ impl Resource {
         self.names().0
     }
 
+    #[inline(always)]
     fn function(&self) -> &'static str {
         self.names().1
     }
@@ -374,7 +376,10 @@ impl Resource {
                 }
             }
         }
-        let failed = self.wait_for_uses(parent);
+        let failed = match self {
+            Self::Pool(_) | Self::LentPool => wait_for_all(parent.waited_for()),
+            _ => self.used_on().and_then(wait_for_uses),
+        };
         let answer = failed.unwrap_or_else(|| self.call_in_this_mode());
         if exchanged.is_success() {
             restore_mode(mode);
@@ -386,18 +391,6 @@ impl Resource {
     #[inline(never)]
     fn call_again(&self, parent: &(impl Parent + ?Sized)) -> Answer {
         self.call(parent)
-    }
-
-    /// Plain memory may be in use on its stream until that is idle. The free waits for all work
-    /// anyway; this says so for green streams as well. What the wait answers, if it fails.
-    fn wait_for_uses(&self, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
-        if let Self::Pool(_) | Self::LentPool = self {
-            return wait_for_all(parent.waited_for());
-        }
-        let stream = self.used_on()?;
-        // SAFETY: the buffer kept its stream alive.
-        let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
-        (!code.is_success()).then_some(Answer::Said(code, "cuStreamSynchronize"))
     }
 
     #[inline(always)]
@@ -458,12 +451,20 @@ impl Resource {
     }
 }
 
+/// Plain memory may be in use on its stream until that is idle. The free waits for all work anyway;
+/// this says so for green streams as well. What the wait answers, if it fails.
+fn wait_for_uses(stream: CUstream) -> Option<Answer> {
+    // SAFETY: the buffer kept its stream alive.
+    let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
+    (!code.is_success()).then_some(Answer::Said(code, "cuStreamSynchronize"))
+}
+
 /// Waits for events; what the first that fails answers.
 #[cold]
 fn wait_for_all(events: &[Event]) -> Option<Answer> {
     events.iter().find_map(|event| {
         // SAFETY: the event is alive.
-        let code = unsafe { cuda_sys::cuEventSynchronize(event.as_raw()) };
+        let code = unsafe { cuda_sys::cuEventSynchronize(event.raw()) };
         (!code.is_success()).then_some(Answer::Said(code, "cuEventSynchronize"))
     })
 }
@@ -514,6 +515,15 @@ fn dequeue() -> Option<Waiting> {
 /// Whether work given to a stream is being recorded into a graph: then the release has to wait.
 #[inline]
 fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
+    if !a_capture_may_be_open() {
+        return None;
+    }
+    ask_for_capture(stream, parent)
+}
+
+/// The driver's word on it.
+#[inline(never)]
+fn ask_for_capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the buffer kept its stream alive, and the pointer is to a local.
     let mut ask = || unsafe { cuda_sys::cuStreamIsCapturing(stream, &raw mut status) };

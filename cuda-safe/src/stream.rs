@@ -17,7 +17,7 @@ pub(crate) use borrow::has_green_context;
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use default::DefaultStream;
 pub use done::Done;
-pub(crate) use gate::{Outside, others_may_capture};
+pub(crate) use gate::{Outside, a_capture_may_be_open, others_may_capture};
 pub(crate) use host::{Panicked, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use needs::Need;
@@ -170,7 +170,7 @@ impl Stream {
     /// A stream that others keep, for as long as `owner` is there.
     pub(crate) fn leased(stream: &Self, owner: impl Any + Send + Sync) -> Self {
         let home = Home::Context(stream.context().clone());
-        Self::own(stream.as_raw(), home, Hold::Foreign(Box::new(owner)))
+        Self::own(stream.raw(), home, Hold::Foreign(Box::new(owner)))
     }
 
     /// Takes over a stream: it is destroyed with the last clone.
@@ -233,8 +233,18 @@ impl Stream {
     }
 
     /// The driver's handle. It stays this object's: do not destroy it.
+    ///
+    /// Whoever has it may begin a capture with it. So from now on this crate asks for one
+    /// (`cuStreamIsCapturing`) wherever it matters, on every stream.
     #[inline]
     pub fn as_raw(&self) -> CUstream {
+        others_may_capture();
+        self.raw()
+    }
+
+    /// The driver's handle, for calls of this crate.
+    #[inline]
+    pub(crate) fn raw(&self) -> CUstream {
         self.inner.raw
     }
 
@@ -285,7 +295,7 @@ impl Stream {
         refuse_inside()?;
         // SAFETY: the stream is alive.
         without_current(self.context(), || unsafe {
-            call!(cuStreamSynchronize(self.as_raw()))
+            call!(cuStreamSynchronize(self.raw()))
         })
     }
 
@@ -300,7 +310,7 @@ impl Stream {
     pub fn is_idle(&self) -> Result<bool> {
         // SAFETY: the stream is alive.
         ready(without_current(self.context(), || unsafe {
-            call!(cuStreamQuery(self.as_raw()))
+            call!(cuStreamQuery(self.raw()))
         }))
     }
 
@@ -323,7 +333,7 @@ impl Stream {
             without_current(self.context(), || {
                 // SAFETY: the stream and the event are alive; the driver keeps what it needs of the
                 // event, which may be recorded anew or destroyed while the stream waits.
-                unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.as_raw(), 0)) }
+                unsafe { call!(cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
             })
         })?;
         self.may_need(|| self.need());
@@ -344,7 +354,7 @@ impl Stream {
         let flags = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
         without_current(self.context(), || {
             // SAFETY: the stream and the event are alive; the graph keeps the event.
-            unsafe { call!(cuStreamWaitEvent(self.as_raw(), event.as_raw(), flags)) }
+            unsafe { call!(cuStreamWaitEvent(self.raw(), event.raw(), flags)) }
         })?;
         self.may_need_event(event);
         Ok(())
@@ -363,7 +373,7 @@ impl Stream {
         let mut priority = 0;
         // SAFETY: the stream is alive, and the pointer is to a local.
         without_current(self.context(), || unsafe {
-            call!(cuStreamGetPriority(self.as_raw(), &raw mut priority))
+            call!(cuStreamGetPriority(self.raw(), &raw mut priority))
         })?;
         Ok(priority)
     }
@@ -377,7 +387,7 @@ impl Stream {
         let mut id = 0;
         // SAFETY: the stream is alive, and the pointer is to a local.
         without_current(self.context(), || unsafe {
-            call!(cuStreamGetId(self.as_raw(), &raw mut id))
+            call!(cuStreamGetId(self.raw(), &raw mut id))
         })?;
         Ok(id)
     }

@@ -4,6 +4,7 @@ use crate::job::Job;
 use crate::rules::{self, Failed};
 use crate::run::{self, Run};
 use cuda_safe::sys::{cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
+use cuda_safe::{Context, Device};
 use cuda_sim::Call;
 use cuda_sim::fault::Fault;
 
@@ -24,6 +25,11 @@ pub(crate) fn work(job: &Job) {
         first_call(job);
     }
     cuda_safe::init().expect("no call fails now");
+    // Where one call fails, all questions for captures are asked, so that each of them fails once. Where all
+    // fail from one on, only those that the scenario is asked.
+    if !job.from_then_on {
+        others_may_capture();
+    }
     // Once before: that there are streams and events of other code, the process knows from then on.
     sound_run(job, "before any other");
     let sound = sound_run(job, "before any fault");
@@ -130,4 +136,12 @@ fn release() {
     // SAFETY: it takes back a retain that nobody else will.
     let answer = unsafe { cuDevicePrimaryCtxRelease_v2(0) };
     assert!(answer.is_success(), "{answer}");
+}
+
+/// Shows somebody a handle, with which a capture could be begun.
+fn others_may_capture() {
+    let context = Device::get(0).and_then(|device| Context::primary(&device));
+    let event = context.and_then(|context| context.event());
+    let event = event.expect("no call fails now");
+    assert!(!event.as_raw().is_null());
 }

@@ -2,7 +2,7 @@
 
 use crate::on;
 use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, Wish};
-use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Stream};
+use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
@@ -133,12 +133,12 @@ fn a_switch_between_known_partitionings_creates_nothing() {
 }
 
 #[test]
-fn a_future_is_two_calls_and_polling_none() {
+fn a_future_is_one_call_and_polling_none() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let mut done = None;
         let log = calls(|| done = Some(stream.done().expect("a future")));
-        assert_eq!(log, ["cuStreamIsCapturing", "cuStreamAddCallback"]);
+        assert_eq!(log, ["cuStreamAddCallback"]);
         let log = calls(|| {
             use std::future::Future;
             let mut done = done.take().expect("made above");
@@ -177,22 +177,80 @@ fn a_default_stream_looks_which_context_is_current() {
     });
 }
 
-/// The look costs where there may be a capture, and nowhere else.
-#[test]
-fn allocations_ask_for_captures_while_there_are_some() {
+/// The calls of all that must not become part of a capture, how many of them ask for one.
+fn careful(stream: &Stream) -> (Vec<&'static str>, usize) {
+    let context = stream.context();
+    let mut log = calls(|| {
+        let mut buffer = DeviceBuffer::<u8>::uninit(stream, 8).expect("memory");
+        let host = PinnedBuffer::zeroed(context, 8).expect("memory");
+        let host = buffer.copy_from_pinned(host).expect("a copy").wait();
+        let host = host.expect("the copy is made");
+        drop(buffer.copy_to_pinned(host).expect("a copy").wait());
+        stream.launch_host_function(|| ()).expect("a host function");
+        drop(stream.done().expect("a future"));
+    });
+    let all = log.len();
+    log.retain(|call| *call != "cuStreamIsCapturing");
+    let asked = all - log.len();
+    (log, asked)
+}
+
+/// Of an allocation and its free, two copies, a function, a future.
+const ALL_ASK: usize = 6;
+
+/// Nothing asks for captures before `begin`, and all that is careful does while `begin` calls.
+#[track_caller]
+fn asks_from(begin: impl FnOnce(&Stream, &dyn Fn())) {
     on(Profile::h200(), |context| {
         let (stream, other) = (stream(&context), stream(&context));
+        let (calls, asked) = careful(&other);
+        assert_eq!(asked, 0, "nobody can have begun one");
+        begin(&stream, &|| {
+            assert_eq!(careful(&other), (calls.clone(), ALL_ASK));
+        });
+    });
+}
+
+#[test]
+fn captures_are_asked_for_while_one_of_ours_is_open() {
+    asks_from(|stream, ask| {
         let graph = stream.capture(cuda_safe::CaptureMode::Relaxed, |_| {
-            let mut made = None;
-            // In this mode the driver lets the thread allocate elsewhere.
-            let allocate = || DeviceBuffer::<u8>::uninit(&other, 8);
-            let log = calls(|| made = Some(allocate().expect("memory")));
-            assert_eq!(log, ["cuStreamIsCapturing", "cuMemAllocAsync"]);
+            ask();
             Ok(())
         });
         drop(graph.expect("not broken"));
-        let mut made = None;
-        let log = calls(|| made = Some(DeviceBuffer::<u8>::uninit(&stream, 8).expect("memory")));
-        assert_eq!(log, ["cuMemAllocAsync"]);
+        assert_eq!(careful(stream).1, 0, "it has ended");
+    });
+}
+
+#[test]
+fn captures_are_asked_for_once_a_streams_handle_is_out() {
+    asks_from(|stream, ask| {
+        assert!(!stream.as_raw().is_null());
+        ask();
+    });
+}
+
+#[test]
+fn captures_are_asked_for_once_an_events_handle_is_out() {
+    asks_from(|stream, ask| {
+        let event = stream.context().event().expect("an event");
+        assert!(!event.as_raw().is_null());
+        ask();
+    });
+}
+
+#[test]
+fn captures_are_asked_for_once_an_array_is_exported_with_its_stream() {
+    asks_from(|stream, ask| {
+        let buffer = DeviceBuffer::<u8>::zeroed(stream, 8).expect("memory");
+        assert!(
+            buffer
+                .array_interface()
+                .expect("an array")
+                .stream()
+                .is_some()
+        );
+        ask();
     });
 }

@@ -242,7 +242,7 @@ impl Context {
         same_context("the event", event.context(), self)?;
         without_current(self, || {
             // SAFETY: the context and the event are alive.
-            unsafe { call!(cuCtxRecordEvent(self.as_raw(), event.as_raw())) }
+            unsafe { call!(cuCtxRecordEvent(self.as_raw(), event.raw())) }
         })
     }
 
@@ -260,7 +260,7 @@ impl Context {
     pub fn wait(&self, event: &Event) -> Result<()> {
         without_current(self, || {
             // SAFETY: the context and the event are alive.
-            unsafe { call!(cuCtxWaitEvent(self.as_raw(), event.as_raw())) }
+            unsafe { call!(cuCtxWaitEvent(self.as_raw(), event.raw())) }
         })
     }
 }

@@ -69,7 +69,7 @@ impl Event {
         let place = &raw mut handle;
         without_current(self.context(), || {
             // SAFETY: the event is alive, and the pointer is to a local.
-            unsafe { call!(cuIpcGetEventHandle(place, self.as_raw())) }
+            unsafe { call!(cuIpcGetEventHandle(place, self.raw())) }
         })?;
         // C's char is signed on some targets.
         Ok(EventIpcHandle(handle.reserved.map(|byte| {

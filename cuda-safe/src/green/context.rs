@@ -136,7 +136,7 @@ impl GreenContext {
         let mut raw = std::ptr::null_mut();
         without_current(stream.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamGetGreenCtx(stream.as_raw(), &raw mut raw)) }
+            unsafe { call!(cuStreamGetGreenCtx(stream.raw(), &raw mut raw)) }
         })?;
         if raw.is_null() {
             return Ok(None);
@@ -161,7 +161,7 @@ impl GreenContext {
         let mut has = true;
         let _ = without_current(stream.context(), || {
             // SAFETY: the stream is alive.
-            unsafe { has_green_context(stream.as_raw()) }.map(|its| has = its)
+            unsafe { has_green_context(stream.raw()) }.map(|its| has = its)
         });
         has
     }

@@ -120,7 +120,7 @@ impl GreenContext {
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
             // SAFETY: the green context and the event are alive.
-            unsafe { call!(cuGreenCtxRecordEvent(self.as_raw(), event.as_raw())) }
+            unsafe { call!(cuGreenCtxRecordEvent(self.as_raw(), event.raw())) }
         }))
     }
 
@@ -138,7 +138,7 @@ impl GreenContext {
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
             // SAFETY: the green context and the event are alive.
-            unsafe { call!(cuGreenCtxWaitEvent(self.as_raw(), event.as_raw())) }
+            unsafe { call!(cuGreenCtxWaitEvent(self.as_raw(), event.raw())) }
         }))
     }
 }

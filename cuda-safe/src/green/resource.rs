@@ -179,13 +179,7 @@ impl SmResource {
             |place, kind| {
                 without_current(stream.context(), || {
                     // SAFETY: the stream is alive, and the pointer is to a borrowed resource.
-                    unsafe {
-                        call!(cuStreamGetDevResource(
-                            stream.as_raw(),
-                            &raw mut *place,
-                            kind
-                        ))
-                    }
+                    unsafe { call!(cuStreamGetDevResource(stream.raw(), &raw mut *place, kind)) }
                 })
             },
         )

@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use crate::release::{Parent, Resource, release};
 use crate::report::{Report, report};
-use crate::stream::{Outside, Stream};
+use crate::stream::{Outside, Stream, others_may_capture};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUresult, CUstream};
 use std::any::Any;
@@ -216,6 +216,8 @@ impl ArrayInterface {
             // The producer is done; but there is no stream of its to come behind at the end.
             return Ok(End::Wait);
         };
+        // Waiting for it may make ours part of a capture.
+        others_may_capture();
         let context = stream.context();
         let (raw, is_default) = match exported {
             ExportedStream::Legacy => (CU_STREAM_LEGACY, true),
@@ -226,7 +228,7 @@ impl ArrayInterface {
                 (std::ptr::with_exposed_provenance_mut(handle), false)
             }
         };
-        if raw == stream.as_raw() {
+        if raw == stream.raw() {
             return Ok(End::Nothing);
         }
         if handover == Handover::Synchronize {
@@ -241,7 +243,7 @@ impl ArrayInterface {
         let (begin, end) = (context.event()?, context.event()?);
         in_context(context, is_default, || {
             // SAFETY: as above; the event is alive.
-            unsafe { call!(cuEventRecord(begin.as_raw(), raw)) }
+            unsafe { call!(cuEventRecord(begin.raw(), raw)) }
         })?;
         stream.wait(&begin)?;
         Ok(match is_default {
@@ -336,8 +338,8 @@ impl<T> Drop for ImportedArray<T> {
             End::Nothing => {}
             End::Event(end, Producers(home)) => {
                 let reads = Resource::Reads {
-                    end: end.as_raw(),
-                    stream: stream.as_raw(),
+                    end: end.raw(),
+                    stream: stream.raw(),
                     home: *home,
                 };
                 release(reads, &self.lent);

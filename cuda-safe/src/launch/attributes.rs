@@ -210,7 +210,7 @@ impl LaunchAttributes<'_> {
             let id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;
             list.add("programmatic_event", id, None, |value| {
                 value.programmaticEvent = cuda_sys::CUlaunchAttributeValue_union__bindgen_ty_2 {
-                    event: event.as_raw(),
+                    event: event.raw(),
                     flags: 0,
                     triggerAtBlockStart: at_block_start.into(),
                 };
@@ -222,7 +222,7 @@ impl LaunchAttributes<'_> {
             list.add("completion_event", id, Some((12, 3)), |value| {
                 value.launchCompletionEvent =
                     cuda_sys::CUlaunchAttributeValue_union__bindgen_ty_3 {
-                        event: event.as_raw(),
+                        event: event.raw(),
                         flags: 0,
                     };
             });

@@ -79,20 +79,25 @@ impl Allocation {
         if fork::in_child() {
             return count_leak();
         }
-        let memory = Resource::PoolMemory(self.address, self.stream.as_raw());
+        let memory = Resource::PoolMemory(self.address, self.stream.raw());
         release(memory, &OfPool::new(&self.stream, pool));
     }
 }
 
+#[inline(never)]
+fn release_plain(address: CUdeviceptr, stream: &Stream) {
+    release(Resource::Memory(address, stream.raw()), stream);
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let (address, stream) = (self.address, self.stream.as_raw());
-        let memory = match &self.release {
-            Release::OfPool(pool) => return self.free_of_pool(pool),
-            Release::Ordered => Resource::OrderedMemory(address, stream),
-            Release::Plain => Resource::Memory(address, stream),
-            Release::Nothing | Release::Borrowed | Release::Foreign(_) => return,
-        };
-        release(memory, &self.stream);
+        let (address, stream) = (self.address, self.stream.raw());
+        // Each by itself: so what is asked of its kind is known here.
+        match &self.release {
+            Release::Ordered => release(Resource::OrderedMemory(address, stream), &self.stream),
+            Release::Plain => release_plain(address, &self.stream),
+            Release::OfPool(pool) => self.free_of_pool(pool),
+            Release::Nothing | Release::Borrowed | Release::Foreign(_) => {}
+        }
     }
 }

@@ -112,7 +112,7 @@ impl<'a> CopyBatch<'a> {
         let (to, from) = (self.targets.as_mut_ptr(), self.sources.as_mut_ptr());
         let (sizes, count) = (self.sizes.as_mut_ptr(), self.sizes.len());
         let (attributes, first) = (&raw mut attributes, &raw mut first);
-        let stream = self.stream.as_raw();
+        let stream = self.stream.raw();
         // SAFETY: there are `count` of each, and one set of attributes, for the first and all behind
         // it; each pair is of memory that is bound to this stream, of that size, freed in its order
         // or after a wait; targets overlap with nothing, as they are borrowed mutably.
@@ -128,7 +128,7 @@ impl<'a> CopyBatch<'a> {
         let (to, from) = (self.targets.as_mut_ptr(), self.sources.as_mut_ptr());
         let (sizes, count) = (self.sizes.as_mut_ptr(), self.sizes.len());
         let (attributes, first) = (&raw mut attributes, &raw mut first);
-        let (failed, stream) = (&raw mut failed, self.stream.as_raw());
+        let (failed, stream) = (&raw mut failed, self.stream.raw());
         // SAFETY: as above; the place for the number of the copy that failed is a local.
         unsafe {
             call!(abi::cuMemcpyBatchAsync(
@@ -138,7 +138,7 @@ impl<'a> CopyBatch<'a> {
     }
 
     fn give_each(&self) -> Result<()> {
-        let stream = self.stream.as_raw();
+        let stream = self.stream.raw();
         for ((to, from), size) in self.targets.iter().zip(&self.sources).zip(&self.sizes) {
             without_current(self.stream.context(), || {
                 // SAFETY: as above.

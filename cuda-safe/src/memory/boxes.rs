@@ -60,7 +60,7 @@ impl<T> DeviceSliceMut<'_, T> {
         let copy = Copy::new::<T>(extent, &Place::of_device(&source, from), &to);
         // SAFETY: both boxes are within memory that is bound to this stream, and freed in its order
         // or after a wait; they do not overlap, as this one is borrowed mutably.
-        unsafe { copy.give(self.stream().context(), self.stream().as_raw()) }
+        unsafe { copy.give(self.stream().context(), self.stream().raw()) }
     }
 
     /// `cuMemcpy2DAsync(&copy, stream)`, for volumes `cuMemcpy3DAsync`, and a wait: copies a box of
@@ -96,7 +96,7 @@ impl<T> DeviceSliceMut<'_, T> {
         let copy = Copy::new::<T>(extent, &Place::of_host(source.as_ptr(), from), &to);
         // SAFETY: both boxes are within their memory, and the slice has no uninitialised byte. It is
         // borrowed until the wait below is over; should that fail, see `copy_from_slice`.
-        let copied = unsafe { copy.give(self.stream().context(), self.stream().as_raw()) };
+        let copied = unsafe { copy.give(self.stream().context(), self.stream().raw()) };
         // Even if the call failed: its code may be of earlier work, and the copy under way.
         let waited = self.stream().wait_for_work();
         copied.and(waited)
@@ -125,7 +125,7 @@ impl<T> DeviceSliceMut<'_, T> {
             return Ok(());
         };
         let (width, height) = (extent.width, extent.height);
-        let (pitch, stream) = (region.pitch * size, self.stream().as_raw());
+        let (pitch, stream) = (region.pitch * size, self.stream().raw());
         for z in 0..extent.depth {
             let begin = region.at(0, 0, z).offset * size;
             let at = self.as_raw() + begin as u64;

@@ -33,7 +33,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         }
         self.stream().refuse_captured()?;
         let (target, source) = (self.as_raw(), slice.as_ptr().cast());
-        let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
+        let (bytes, stream) = (self.size_bytes(), self.stream().raw());
         let copied = without_current(self.stream().context(), move || {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and the slice has no
             // uninitialised byte. It is borrowed until the wait below is over. Should that fail,
@@ -57,7 +57,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     #[doc(alias = "cuMemsetD16Async")]
     #[doc(alias = "cuMemsetD32Async")]
     pub fn fill(&mut self, value: T) -> Result<()> {
-        let (target, stream) = (self.as_raw(), self.stream().as_raw());
+        let (target, stream) = (self.as_raw(), self.stream().raw());
         let count = self.len();
         if !matches!(size_of::<T>(), 1 | 2 | 4) {
             return Err(Invalid::FillSize {
@@ -148,7 +148,7 @@ impl<T> DeviceSliceMut<'_, T> {
             return Ok(());
         }
         let (from, to) = (source.as_raw(), self.as_raw());
-        let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
+        let (bytes, stream) = (self.size_bytes(), self.stream().raw());
         without_current(self.stream().context(), move || {
             // SAFETY: both hold `bytes`, are bound to this stream, and are freed in its order or
             // after a wait; they do not overlap, as this one is borrowed mutably.
@@ -162,7 +162,7 @@ impl<T> DeviceSliceMut<'_, T> {
     /// Since CUDA 3.2.
     #[inline]
     pub fn zero(&mut self) -> Result<()> {
-        let (target, bytes, stream) = (self.as_raw(), self.size_bytes(), self.stream().as_raw());
+        let (target, bytes, stream) = (self.as_raw(), self.size_bytes(), self.stream().raw());
         if bytes == 0 {
             return Ok(());
         }

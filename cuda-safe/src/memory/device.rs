@@ -64,7 +64,7 @@ impl<T> DeviceBuffer<T> {
         let mut address = 0;
         let allocate = || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuMemAllocAsync(&raw mut address, bytes, stream.as_raw())) }
+            unsafe { call!(cuMemAllocAsync(&raw mut address, bytes, stream.raw())) }
         };
         stream.outside_captures(|| without_current(stream.context(), allocate))?;
         Ok(Self::own(address, len, stream, Release::Ordered))

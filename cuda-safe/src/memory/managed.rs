@@ -306,7 +306,7 @@ impl<T> ManagedBuffer<T> {
 
     /// Attaches all of the memory, in the order of its stream.
     fn attach(&self, to: CUmemAttach_flags) -> Result<()> {
-        let (stream, address) = (self.stream().as_raw(), self.as_raw());
+        let (stream, address) = (self.stream().raw(), self.as_raw());
         let attach = || {
             // SAFETY: the memory is managed, and starts there; all work on it is this stream's.
             unsafe { call!(cuStreamAttachMemAsync(stream, address, 0, to.0)) }

@@ -87,7 +87,7 @@ impl<T> DeviceSliceMut<'_, T> {
         }
         let (to, context) = (self.as_raw(), self.stream().context().as_raw());
         let (from, its_context) = (from.as_raw(), source.0.home().context().as_raw());
-        let (bytes, stream) = (self.size_bytes(), self.stream().as_raw());
+        let (bytes, stream) = (self.size_bytes(), self.stream().raw());
         without_current(self.stream().context(), || {
             // SAFETY: both hold `bytes`, each is of its context, which is alive, and both are used
             // and freed in the order of this stream, which the reader sees to for the source.

@@ -103,9 +103,7 @@ impl<T> DeviceSlice<'_, T> {
         if self.size_bytes() == 0 {
             return Ok(pending);
         }
-        let given = without_current(stream.context(), || {
-            copy(self.size_bytes(), stream.as_raw())
-        });
+        let given = without_current(stream.context(), || copy(self.size_bytes(), stream.raw()));
         match given {
             Ok(()) => Ok(pending),
             // The code may be of earlier work, and the copy under way.

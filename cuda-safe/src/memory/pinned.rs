@@ -227,7 +227,7 @@ impl<T> PinnedBuffer<T> {
             }
             None => &self.context,
         };
-        let stream = used_on.map(Stream::as_raw);
+        let stream = used_on.map(Stream::raw);
         match source {
             Source::Nothing => {}
             Source::Driver => release(Resource::Pinned(start.cast(), stream), parent),

@@ -158,7 +158,7 @@ impl<'scope> CopyScope<'scope, '_> {
         if bytes == 0 {
             return Ok(());
         }
-        without_current(self.stream.context(), || copy(self.stream.as_raw()))
+        without_current(self.stream.context(), || copy(self.stream.raw()))
     }
 }
 

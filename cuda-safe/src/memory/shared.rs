@@ -204,9 +204,9 @@ impl<T> Drop for SharedReader<T> {
         } = &self.reading;
         if let Some(end) = end {
             let reads = Resource::Reads {
-                end: end.as_raw(),
-                stream: stream.as_raw(),
-                home: memory.allocation.stream().as_raw(),
+                end: end.raw(),
+                stream: stream.raw(),
+                home: memory.allocation.stream().raw(),
             };
             release(reads, &self.reading);
         }

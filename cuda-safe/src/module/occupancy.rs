@@ -279,7 +279,7 @@ impl Kernel {
         config.check()?;
         let mut list = List::new();
         attributes.fill(&mut list, self.context())?;
-        let config = list.config(config, stream.map_or(std::ptr::null_mut(), Stream::as_raw));
+        let config = list.config(config, stream.map_or(std::ptr::null_mut(), Stream::raw));
         let _current = self.context().enter()?;
         ask(&raw const config)
     }

@@ -132,7 +132,7 @@ impl Stream {
         let mut flags = 0;
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamGetFlags(self.as_raw(), &raw mut flags)) }
+            unsafe { call!(cuStreamGetFlags(self.raw(), &raw mut flags)) }
         })?;
         Ok(flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0)
     }
@@ -333,7 +333,7 @@ impl Stream {
         same_context("the source", source.context(), self.context())?;
         without_current(self.context(), || {
             // SAFETY: both streams are alive.
-            unsafe { call!(cuStreamCopyAttributes(self.as_raw(), source.as_raw())) }
+            unsafe { call!(cuStreamCopyAttributes(self.raw(), source.raw())) }
         })
     }
 
@@ -342,7 +342,7 @@ impl Stream {
         let place = &raw mut value;
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamGetAttribute(self.as_raw(), attribute, place)) }
+            unsafe { call!(cuStreamGetAttribute(self.raw(), attribute, place)) }
         })?;
         Ok(value)
     }
@@ -358,7 +358,7 @@ impl Stream {
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a value of zeros with the field of
             // this attribute filled in.
-            unsafe { call!(cuStreamSetAttribute(self.as_raw(), attribute, place)) }
+            unsafe { call!(cuStreamSetAttribute(self.raw(), attribute, place)) }
         })
     }
 }

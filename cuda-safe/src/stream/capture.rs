@@ -1,7 +1,7 @@
 //! Capture: work given to a stream becomes a graph instead of being done.
 
 use super::Stream;
-use super::gate::OPEN;
+use super::gate::{OPEN, a_capture_may_be_open};
 use super::needs;
 use crate::call::{call, newest_or, without_current};
 use crate::error::{Error, Result};
@@ -171,7 +171,7 @@ impl Stream {
             OPEN.fetch_add(1, Ordering::SeqCst);
             let begun = without_current(self.context(), || {
                 // SAFETY: the stream is alive.
-                unsafe { call!(cuStreamBeginCapture_v2(self.as_raw(), mode.raw())) }
+                unsafe { call!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
             });
             if begun.is_err() {
                 OPEN.fetch_sub(1, Ordering::SeqCst);
@@ -198,7 +198,7 @@ impl Stream {
         let place = &raw mut status;
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamIsCapturing(self.as_raw(), place)) }
+            unsafe { call!(cuStreamIsCapturing(self.raw(), place)) }
         })?;
         Ok(CaptureStatus::from_raw(status))
     }
@@ -215,15 +215,25 @@ impl Stream {
         let mut id = None;
         without_current(self.context(), || {
             // SAFETY: the stream is alive.
-            id = unsafe { capture_id(self.as_raw()) }?;
+            id = unsafe { capture_id(self.raw()) }?;
             Ok(())
         })?;
         Ok(id)
     }
 
-    /// An error if work given to the stream is recorded into a graph.
-    #[inline]
+    /// An error if work given to the stream is recorded into a graph. The driver is not asked where
+    /// there can be no capture: nobody here has begun one, and no stream or event is other code's as well.
+    #[inline(always)]
     pub(crate) fn refuse_captured(&self) -> Result<()> {
+        if a_capture_may_be_open() {
+            self.ask_for_capture()
+        } else {
+            Ok(())
+        }
+    }
+
+    #[inline(never)]
+    fn ask_for_capture(&self) -> Result<()> {
         match self.capture_status()? {
             CaptureStatus::None => Ok(()),
             _ => Err(Invalid::StreamIsCaptured.into()),
@@ -284,7 +294,7 @@ impl Capture {
         let mut raw = std::ptr::null_mut();
         without_current(self.stream.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamEndCapture(self.stream.as_raw(), &raw mut raw)) }
+            unsafe { call!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
         })?;
         Ok(Graph::own(raw, self.stream.need()))
     }

@@ -127,7 +127,7 @@ impl DefaultStream<'_> {
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _current = self.context().enter()?;
         // SAFETY: as in `synchronize`; the event is alive, and the driver keeps what it needs of it.
-        unsafe { call!(cuStreamWaitEvent(self.raw, event.as_raw(), 0)) }?;
+        unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) }?;
         // The thread's own one may be part of a capture now.
         if self.raw == CU_STREAM_PER_THREAD && OPEN.load(Ordering::SeqCst) != 0 {
             let home = Home::Context(self.context().clone());
@@ -150,7 +150,7 @@ impl DefaultStream<'_> {
         others_may_capture();
         let _current = self.context().enter()?;
         // SAFETY: as in `synchronize`; the event is alive.
-        unsafe { call!(cuEventRecord(event.as_raw(), self.raw)) }
+        unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
     }
 
     /// `cuLaunchHostFunc(stream, function, data)`: as

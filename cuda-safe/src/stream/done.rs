@@ -44,8 +44,8 @@ impl Stream {
     /// `cuStreamAddCallback(stream, callback, data, 0)`: a future of all work given to the stream up
     /// to now. No thread waits for it: a thread of the driver's wakes the task.
     ///
-    /// Two calls of the driver here (the other is `cuStreamIsCapturing`), none later. The work that
-    /// is given to the stream afterwards waits until the waker has been called, a few microseconds.
+    /// One call of the driver here (and `cuStreamIsCapturing`, where a capture may be open), none later. The
+    /// work that is given to the stream afterwards waits until the waker has been called, a few microseconds.
     ///
     /// The callback is the older way of calling the host, and the right one here: it is called with
     /// the error when the stream's work fails, where a
@@ -80,7 +80,7 @@ impl Stream {
         let given = without_current(self.context(), || {
             let data = data.cast_mut().cast::<c_void>();
             // SAFETY: the stream is alive; the callback takes the share that `data` is, once.
-            unsafe { call!(cuStreamAddCallback(self.as_raw(), Some(reached), data, 0)) }
+            unsafe { call!(cuStreamAddCallback(self.raw(), Some(reached), data, 0)) }
         });
         match given {
             Ok(()) => Ok(Done {

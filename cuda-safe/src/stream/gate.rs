@@ -15,12 +15,21 @@ use std::sync::{LockResult, PoisonError, RwLock, RwLockReadGuard, TryLockError, 
 pub(super) static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether other code may have begun one, of which streams of this crate can become a part: by way
-/// of its streams and events.
+/// of streams and events that both have.
 static OF_OTHERS: AtomicBool = AtomicBool::new(false);
 
-/// From now on it may: this crate was given a stream or an event of other code.
+/// From now on it may: a stream or an event of other code came here, or the handle of one went out.
+#[inline]
 pub(crate) fn others_may_capture() {
-    OF_OTHERS.store(true, Ordering::SeqCst);
+    if !OF_OTHERS.load(Ordering::SeqCst) {
+        OF_OTHERS.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Whether any stream may be captured, so that the driver has to be asked which.
+#[inline]
+pub(crate) fn a_capture_may_be_open() -> bool {
+    OPEN.load(Ordering::SeqCst) != 0 || OF_OTHERS.load(Ordering::SeqCst)
 }
 
 /// What keeps streams from becoming part of a capture in the middle of a call that must not: of each
@@ -68,10 +77,7 @@ impl Stream {
     /// For allocations in the order of the stream: in a capture they would be of the graph's own
     /// memory, which must not be touched outside of its launches.
     ///
-    /// Where there can be no capture, the driver is not asked for one: nobody here has begun any,
-    /// and no stream or event is anybody else's. (Code that captures a stream of this crate by raw
-    /// calls, or has an event of it recorded in a capture, knows what it does.) No other thread makes
-    /// the stream part of a capture meanwhile.
+    /// No other thread makes the stream part of a capture meanwhile.
     #[inline]
     pub(crate) fn outside_captures<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
         // The lock may be another thread's, for ever, in a forked child.
@@ -79,9 +85,7 @@ impl Stream {
             return Err(Error::Forked);
         }
         let _here = self.here(RwLock::read, RwLock::try_read)?;
-        if OPEN.load(Ordering::SeqCst) != 0 || OF_OTHERS.load(Ordering::SeqCst) {
-            self.refuse_captured()?;
-        }
+        self.refuse_captured()?;
         call()
     }
 
@@ -117,7 +121,7 @@ impl Stream {
     #[inline]
     fn gate(&self) -> &'static RwLock<()> {
         // Handles are addresses of objects.
-        let number = self.as_raw().addr() >> 4;
+        let number = self.raw().addr() >> 4;
         &GATES[(number ^ number >> 6) % GATES.len()]
     }
 

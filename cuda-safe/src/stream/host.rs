@@ -92,7 +92,7 @@ impl Stream {
         launch(function, &self.inner.panicked, |run, data| {
             without_current(self.context(), || {
                 // SAFETY: the stream is alive; the function takes the box that `data` is, once.
-                unsafe { call!(cuLaunchHostFunc(self.as_raw(), run, data)) }
+                unsafe { call!(cuLaunchHostFunc(self.raw(), run, data)) }
             })
         })
     }

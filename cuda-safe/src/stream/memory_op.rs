@@ -136,7 +136,7 @@ impl Stream {
     #[doc(alias = "cuStreamWaitValue32")]
     #[doc(alias = "cuStreamWaitValue64")]
     pub unsafe fn memory_operation(&self, operation: MemoryOperation) -> Result<()> {
-        let stream = self.as_raw();
+        let stream = self.raw();
         let done = without_current(self.context(), || match operation {
             MemoryOperation::Write32 { address, value } => {
                 // SAFETY: the stream is alive; for the address the caller's promise.
@@ -222,7 +222,7 @@ impl Stream {
         let done = without_current(self.context(), || {
             // SAFETY: the stream is alive, and there are `number` operations, which the driver copies;
             // for the addresses the caller's promise.
-            unsafe { call!(cuStreamBatchMemOp_v2(self.as_raw(), number, first, 0)) }
+            unsafe { call!(cuStreamBatchMemOp_v2(self.raw(), number, first, 0)) }
         });
         done.map_err(|error| self.explain(error, operations))
     }

@@ -38,7 +38,7 @@ impl Need {
             (Self::Home(Home::Context(its)), Self::Home(Home::Context(other))) => its == other,
             (Self::Home(Home::Green(its)), Self::Home(Home::Green(other))) => its == other,
             (Self::Stream(its), Self::Stream(other)) => its == other,
-            (Self::Event(its), Self::Event(other)) => its.as_raw() == other.as_raw(),
+            (Self::Event(its), Self::Event(other)) => its.raw() == other.raw(),
             _ => false,
         }
     }

@@ -154,7 +154,7 @@ impl Stream {
         if batch.sizes.is_empty() {
             return Ok(());
         }
-        without_current(self.context(), || give(&mut batch, self.as_raw()))
+        without_current(self.context(), || give(&mut batch, self.raw()))
     }
 }
 

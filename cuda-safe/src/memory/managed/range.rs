@@ -139,7 +139,7 @@ impl<'a> ManagedRange<'a> {
         if self.bytes == 0 {
             return Ok(());
         }
-        let (address, bytes, stream) = (self.address, self.bytes, self.stream.as_raw());
+        let (address, bytes, stream) = (self.address, self.bytes, self.stream.raw());
         without_current(self.stream.context(), || {
             newest_or(
                 // SAFETY: the range is managed memory, which its stream keeps until it comes to

@@ -27,7 +27,7 @@ impl Ends {
         let event = stream.context().event_now()?;
         without_current(stream.context(), || {
             // SAFETY: both are alive.
-            unsafe { call!(cuEventRecord(event.as_raw(), stream.as_raw())) }
+            unsafe { call!(cuEventRecord(event.raw(), stream.raw())) }
         })?;
         let mut left = {
             let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
