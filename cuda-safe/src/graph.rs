@@ -33,7 +33,7 @@ pub struct Graph {
 
 /// `CUgraphExec`: a graph that streams run, of [`Graph::instantiate`].
 ///
-/// Destroying it waits for *all* running work of the context. Not `Sync`, as for [`Graph`].
+/// Destroying it waits at most for its own launches. Not `Sync`, as for [`Graph`].
 ///
 /// ```no_run
 /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};

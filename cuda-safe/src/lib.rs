@@ -43,7 +43,7 @@
 //! | [`DeviceBuffer`] of plain memory, [`PitchedBuffer`] | its stream, and then all work | stream-ordered memory: [`DeviceBuffer::zeroed`] |
 //! | [`ManagedBuffer`] | all work | keep it |
 //! | [`Module`], [`Library`] | all work | keep them: they are held by their kernels |
-//! | [`ExecutableGraph`] | all work | keep it, and launch it again |
+//! | [`ExecutableGraph`] | its launches at most | keep it, and launch it again |
 //! | [`green::GreenContext`] | all work | [`green::GreenPool`] |
 //! | [`Context`]: created, or the last of a primary one | all work | keep a clone |
 //! | [`MemoryPool`] | the frees of its memory | keep a clone |

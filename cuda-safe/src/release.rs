@@ -435,7 +435,7 @@ impl Resource {
             Self::GreenContext(context) => unsafe { cuda_sys::cuGreenCtxDestroy(context) },
             // SAFETY: as said above; executable graphs are copies.
             Self::Graph(graph) => unsafe { cuda_sys::cuGraphDestroy(graph) },
-            // SAFETY: as said above; the driver waits for launches of it.
+            // SAFETY: as said above; launches of it go on, with what they need.
             Self::ExecutableGraph(graph) => unsafe { cuda_sys::cuGraphExecDestroy(graph) },
             Self::Reads { end, stream, home } => {
                 // SAFETY: the event and the stream are the reader's, which keeps them alive.

@@ -3,7 +3,9 @@
 use crate::common::{self, child};
 use crate::kernels::{Busy, RecordSmid, Scale};
 use crate::need;
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Event, PinnedBuffer, Stream};
+use cuda_safe::{
+    CaptureMode, Context, ContextFlags, DeviceBuffer, Event, ExecutableGraph, PinnedBuffer, Stream,
+};
 use std::any::Any;
 
 /// One of everything, made in one context.
@@ -113,17 +115,18 @@ fn things_are_dropped_with_another_context_current_and_on_another_thread() {
 }
 
 #[test]
-fn streams_events_and_ordered_memory_are_dropped_without_a_wait() {
+fn streams_events_graphs_and_ordered_memory_are_dropped_without_a_wait() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
+        let graph = fill_in_a_graph(&context);
         let watched = context.stream().expect("a stream");
         let work = Busy::new(&context, &watched);
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
         let buffer = DeviceBuffer::<u8>::uninit(&stream, 1 << 20).expect("memory");
         event.record(&stream).expect("a record");
-        drop((buffer, event, stream));
+        drop((graph, buffer, event, stream));
         assert!(
             !watched.is_idle().expect("a query"),
             "nothing waited for its work"
@@ -131,6 +134,15 @@ fn streams_events_and_ordered_memory_are_dropped_without_a_wait() {
         watched.synchronize().expect("a wait");
         drop(work);
     });
+}
+
+/// An executable graph with some work, and what that is done to.
+fn fill_in_a_graph(context: &Context) -> (ExecutableGraph, DeviceBuffer<u8>) {
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::zeroed(&stream, 64).expect("memory");
+    let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
+    let graph = graph.expect("a graph").instantiate().expect("is launched");
+    (graph, buffer)
 }
 
 #[test]
@@ -142,8 +154,6 @@ fn what_waits_for_all_work_waits_for_work_of_other_streams_too() {
             context.stream().expect("a stream"),
             context.stream().expect("a stream"),
         );
-        let graph = stream.capture(Default::default(), |_| Ok(()));
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
         let record = RecordSmid::new(&context);
         let mut things: Vec<(&str, Box<dyn Any>)> = vec![
             (
@@ -159,7 +169,6 @@ fn what_waits_for_all_work_waits_for_work_of_other_streams_too() {
                 Box::new(DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory")),
             ),
             ("a module", Box::new(crate::kernels::vector(&context))),
-            ("an executable graph", Box::new(graph)),
         ];
         if common::offers(12, 0) {
             let library = cuda_safe::Library::from_ptx(crate::kernels::VECTOR);

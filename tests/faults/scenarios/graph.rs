@@ -34,7 +34,9 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     })?;
     let executable = graph.instantiate()?;
     trace.drop(graph);
-    // SAFETY: the buffers are alive, and nothing else uses them before the wait.
+    // Whatever fails from here on, its free comes behind the launch.
+    let b = b.rebind(&stream)?;
+    // SAFETY: the buffers are alive, and bound to this stream.
     unsafe { executable.launch(&stream) }?;
     stream.synchronize()?;
     assert_eq!(a.to_vec()?, [1; 4]);
