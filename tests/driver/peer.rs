@@ -63,7 +63,7 @@ mod provoked {
 
     use crate::common;
     use crate::need;
-    use cuda_safe::{CUresult, Context, ContextFlags, Device, attribute};
+    use cuda_safe::{CUresult, Context, ContextFlags, Device, GraphicsClient, attribute};
 
     #[test]
     fn a_place_without_a_device_is_an_error() {
@@ -73,6 +73,34 @@ mod provoked {
             assert!(error.code().is_some(), "{error}");
         }
         assert!(Device::by_pci_bus_id("0\0").is_err());
+    }
+
+    #[test]
+    fn a_context_for_graphics_is_for_devices_that_draw() {
+        let device = need!(common::gpu());
+        need!(common::since(12, 5));
+        for (attribute, client) in [
+            (
+                attribute::D3D12_CIG_SUPPORTED,
+                GraphicsClient::D3d12CommandQueue as fn(_) -> _,
+            ),
+            (attribute::VULKAN_CIG_SUPPORTED, GraphicsClient::NvBlob),
+        ] {
+            if device.attribute(attribute).unwrap_or(false) {
+                return common::skip("this one draws");
+            }
+            let mut data = [0u64; 512];
+            let create = |data| {
+                let none = ContextFlags::empty();
+                // SAFETY: the driver refuses what it does not support, whatever it is; the memory is
+                // alive for the time of the call.
+                unsafe { Context::create_for_graphics(&device, none, client(data)) }
+            };
+            let refused = |data| create(data).expect_err("there is no client").code();
+            let (memory, null) = (data.as_mut_ptr().cast(), std::ptr::null_mut());
+            assert_eq!(refused(memory), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+            assert_eq!(refused(null), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+        }
     }
 
     #[test]

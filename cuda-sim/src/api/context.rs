@@ -193,8 +193,13 @@ pub(super) fn create_v4(
 ) -> Answer {
     // SAFETY: the caller has parameters there, or null.
     if let Some(params) = unsafe { params.as_ref() } {
-        if !params.cigParams.is_null() {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        // SAFETY: likewise; they say whose data they are.
+        if let Some(client) = unsafe { params.cigParams.as_ref() } {
+            return Err(if client.sharedData.is_null() {
+                CUresult::CUDA_ERROR_INVALID_VALUE
+            } else {
+                CUresult::CUDA_ERROR_NOT_SUPPORTED
+            });
         }
         let (affinity, count) = (params.execAffinityParams, params.numExecAffinityParams);
         return create_v3(world, context, affinity, count, flags, device);

@@ -3,7 +3,9 @@
 use super::{expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::device::AtomicOperation;
-use cuda_safe::{CUresult, Context, ContextFlags, Device, Error, Invalid, Result, attribute};
+use cuda_safe::{
+    CUresult, Context, ContextFlags, Device, Error, GraphicsClient, Invalid, Result, attribute,
+};
 
 pub(super) fn run(_: &mut Trace) -> Result<()> {
     cuda_safe::init()?;
@@ -33,6 +35,14 @@ pub(super) fn run(_: &mut Trace) -> Result<()> {
     let none = ContextFlags::empty();
     expect(Context::create_with_affinity(&device, none, 8), |error| {
         error.code() == affinity
+    })?;
+    let mut data = 0u64;
+    let client = GraphicsClient::NvBlob((&raw mut data).cast());
+    // SAFETY: the software driver has no such contexts, and refuses.
+    let created = unsafe { Context::create_for_graphics(&device, none, client) };
+    expect(created, |error| {
+        matches!(error, Error::Missing(_))
+            || error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     })?;
     // Newer than the driver, or not.
     match device.attribute(attribute::TENSOR_MAP_LARGE_TENSOR_MIN_SIZE) {

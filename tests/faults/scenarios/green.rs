@@ -4,7 +4,7 @@ use super::{SMID, VECTOR, expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::green::{
     Descriptor, GreenContext, GreenPool, GreenPoolOptions, Overlap, Partitioning, SmOverlapCause,
-    SmProbe, SmProbing, SmResource, SplitByCount, SplitFlags, Wish, Workqueues,
+    SmProbe, SmProbing, SmResource, SplitByCount, SplitFlags, Wish, WorkqueueScope, Workqueues,
 };
 use cuda_safe::{
     CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result,
@@ -191,9 +191,20 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
         .into_iter();
     let partition = Descriptor::new(groups.next());
     let partition = match Workqueues::of_device(&Device::get(0)?) {
-        Ok(queues) => partition
-            .workqueues(queues.with_concurrency_limit(2))?
-            .create()?,
+        Ok(queues) => {
+            let queues = queues
+                .with_concurrency_limit(2)
+                .with_scope(WorkqueueScope::GreenContextBalanced);
+            let own = partition.workqueues(queues)?.create()?;
+            for its in [
+                Workqueues::of_green_context(&own)?,
+                Workqueues::shared_with(&own)?,
+            ] {
+                assert_eq!(its.device(), own.context().device());
+            }
+            Workqueues::of_context(own.context())?;
+            own
+        }
         // The driver is older, and perhaps did not say how old.
         Err(Error::Invalid(_)) => partition.create()?,
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE) => {

@@ -179,6 +179,11 @@ pub(super) fn of_peers(trace: &mut Trace) -> Result<()> {
     expect(context.enable_peer_access(&other), |error| {
         error.code() == unsupported
     })?;
+    let not_enabled = Some(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    // SAFETY: nothing is under way.
+    expect(unsafe { context.disable_peer_access(&other) }, |error| {
+        error.code() == not_enabled
+    })?;
     trace.drops_from_here();
     Ok(())
 }
