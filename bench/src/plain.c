@@ -52,6 +52,7 @@ _Static_assert(sizeof(struct resource) == 144, "as the driver has it");
     X(cuEventQuery, (handle)) \
     X(cuMemAllocAsync, (address *, size_t, handle)) \
     X(cuMemFreeAsync, (address, handle)) \
+    X(cuThreadExchangeStreamCaptureMode, (int *)) \
     X(cuMemHostAlloc, (void **, size_t, unsigned)) \
     X(cuMemcpyHtoDAsync_v2, (address, const void *, size_t, handle)) \
     X(cuMemcpyDtoHAsync_v2, (void *, address, size_t, handle)) \
@@ -72,7 +73,7 @@ _Static_assert(sizeof(struct resource) == 144, "as the driver has it");
 #define POINTER(name, parameters) int (*name) parameters;
 static struct { FUNCTIONS(POINTER) } driver;
 
-enum { STREAMS = 4, KIB4 = 4096, MIB = 1 << 20, HOSTS = 64 };
+enum { STREAMS = 4, KIB4 = 4096, MIB = 1 << 20, HOSTS = 64, RELAXED = 2 };
 
 static handle context, streams[STREAMS], event, none, three, sixteen, green;
 static address buffers[STREAMS];
@@ -235,6 +236,17 @@ WORK(allocate) {
         address made;
         CALL(cuMemAllocAsync, &made, MIB, streams[0]);
         CALL(cuMemFreeAsync, made, streams[0]);
+    }
+}
+
+WORK(allocate_beside_captures) {
+    TIMES {
+        address made;
+        int mode = RELAXED;
+        CALL(cuMemAllocAsync, &made, MIB, streams[0]);
+        CALL(cuThreadExchangeStreamCaptureMode, &mode);
+        CALL(cuMemFreeAsync, made, streams[0]);
+        CALL(cuThreadExchangeStreamCaptureMode, &mode);
     }
 }
 

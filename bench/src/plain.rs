@@ -27,6 +27,7 @@ plain! {
     plain_launch_sixteen "launch, 16 arguments",
     plain_launch_attributes "launch, 2 attributes",
     plain_allocate "allocate, free 1 MiB in stream order",
+    plain_allocate_beside_captures "the same, where others capture",
     plain_to_device "copy 4 KiB to the device",
     plain_from_device "copy 4 KiB from the device",
     plain_to_device_several "copy to the device, 4 streams",

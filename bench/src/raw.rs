@@ -5,6 +5,7 @@ use crate::work::{Work, Works, fail};
 use cuda_sys::{
     CUcontext, CUdevResource, CUdevResourceType, CUdeviceptr, CUevent, CUfunction, CUgreenCtx,
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig, CUresult, CUstream,
+    CUstreamCaptureMode,
 };
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -227,6 +228,17 @@ pub(crate) fn works(o: Objects) -> Works {
                 let mut made = 0;
                 call!(cuMemAllocAsync(&raw mut made, 1 << 20, stream));
                 call!(cuMemFreeAsync(made, stream));
+            }),
+        ),
+        (
+            "the same, where others capture",
+            Work::each(move || {
+                let mut made = 0;
+                let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+                call!(cuMemAllocAsync(&raw mut made, 1 << 20, stream));
+                call!(cuThreadExchangeStreamCaptureMode(&raw mut mode));
+                call!(cuMemFreeAsync(made, stream));
+                call!(cuThreadExchangeStreamCaptureMode(&raw mut mode));
             }),
         ),
         (

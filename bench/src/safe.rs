@@ -215,10 +215,9 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
     Ok(vec![
         (
             "allocate, free 1 MiB in stream order",
-            Work::each(move || {
-                drop(ok(DeviceBuffer::<u8>::uninit(&stream, 1 << 20)));
-            }),
+            allocate(&streams[0]),
         ),
+        ("the same, where others capture", allocate(&streams[0])),
         ("memset 4 KiB", Work::each(move || ok(set.zero()))),
         (
             "copy 4 KiB to the device",
@@ -234,6 +233,12 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
             copies(streams, Copies::take)?,
         ),
     ])
+}
+
+/// Which thinks of others' captures always.
+fn allocate(stream: &Stream) -> Work {
+    let stream = stream.clone();
+    Work::each(move || drop(ok(DeviceBuffer::<u8>::uninit(&stream, 1 << 20))))
 }
 
 /// Groups of 16 SMs, which may be in use elsewhere.
