@@ -2,10 +2,11 @@
 
 use crate::context::Context;
 use crate::error::{DriverError, Error, Result};
+use crate::fork;
 use cuda_sys::{CUresult, Function, Unavailable};
 
 /// Calls a function of the driver: `unsafe { call!(cuStreamQuery(stream)) }` is a `Result<()>`
-/// whose error names the function. In a forked child it calls nothing: the driver may crash there.
+/// whose error names the function. (In a forked child `cuda-sys` calls nothing.)
 macro_rules! call {
     (abi::$function:ident($($argument:expr),* $(,)?)) => {
         $crate::call::call!(@ $function, cuda_sys::abi::$function($($argument),*))
@@ -14,11 +15,7 @@ macro_rules! call {
         $crate::call::call!(@ $function, cuda_sys::$function($($argument),*))
     };
     (@ $function:ident, $call:expr) => {
-        if $crate::fork::in_child() {
-            Err($crate::error::Error::Forked)
-        } else {
-            $crate::call::check(stringify!($function), $call)
-        }
+        $crate::call::check(stringify!($function), $call)
     };
 }
 pub(crate) use call;
@@ -36,6 +33,9 @@ pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
 #[cold]
 #[inline(never)]
 pub(crate) fn fail(call: &'static str, code: CUresult) -> Error {
+    if fork::in_child() {
+        return Error::Forked;
+    }
     let perhaps_not_called = matches!(
         code,
         CUresult::CUDA_ERROR_NOT_INITIALIZED

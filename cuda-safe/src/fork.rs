@@ -1,7 +1,7 @@
 //! Whether this process is a fork of one that had started CUDA.
 //!
-//! There the driver crashes in some functions and answers "done" in others, so nothing is released
-//! and nothing is waited for.
+//! There the driver crashes in some functions and answers "done" in others, so nothing is called
+//! ([`cuda_sys::close`]), released or waited for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -43,6 +43,7 @@ fn register() {
     unsafe extern "C" fn forked() {
         if STARTS.load(Ordering::SeqCst) != 0 {
             IN_CHILD.store(true, Ordering::Relaxed);
+            cuda_sys::close();
         }
     }
     // SAFETY: the signature is POSIX's, and the handler only uses atomics, which is allowed in a

@@ -61,7 +61,7 @@ mod version;
 pub use bindings::*;
 pub use function::{Function, MissingFunction, Unavailable};
 pub use loader::{
-    Attempt, AttemptFailure, InstallError, LoadError, driver_version, install, library_path, load,
-    load_from,
+    Attempt, AttemptFailure, InstallError, LoadError, close, driver_version, install, library_path,
+    load, load_from,
 };
 pub use version::{CudaVersion, ParseVersionError};

@@ -8,7 +8,7 @@ mod library;
 
 pub use library::{Attempt, AttemptFailure, LoadError};
 
-use crate::bindings::slot;
+use crate::bindings::{slot, slots};
 use crate::{CUresult, CudaVersion, Function, MissingFunction, Unavailable, cuDriverGetVersion};
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -33,6 +33,9 @@ static SOURCE: OnceCell<Source> = OnceCell::new();
 static ABSENT: [AtomicBool; crate::bindings::SYMBOLS.len()] =
     [const { AtomicBool::new(false) }; crate::bindings::SYMBOLS.len()];
 
+/// Whether nothing is called any more.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
 fn source() -> Result<&'static Source, LoadError> {
     SOURCE.get_or_try_init(|| Library::open_default().map(Source::Library))
 }
@@ -42,6 +45,9 @@ fn source() -> Result<&'static Source, LoadError> {
 #[cold]
 #[inline(never)]
 pub(crate) fn resolve(index: usize) -> (*mut c_void, CUresult) {
+    if CLOSED.load(Ordering::Relaxed) {
+        return (core::ptr::null_mut(), CUresult::CUDA_ERROR_NOT_INITIALIZED);
+    }
     let code = match find(Function::at(index)) {
         Ok(address) => return (address.as_ptr(), CUresult::CUDA_SUCCESS),
         Err(Unavailable::Load(error)) if error.is_stub() => CUresult::CUDA_ERROR_STUB_LIBRARY,
@@ -69,7 +75,9 @@ pub(crate) fn find(function: Function) -> Result<NonNull<c_void>, Unavailable> {
         };
         if let Some(address) = address {
             // Two threads may come here with the same answer.
-            slot.store(address.as_ptr(), Ordering::Release);
+            if !CLOSED.load(Ordering::Relaxed) {
+                slot.store(address.as_ptr(), Ordering::Release);
+            }
             return Ok(address);
         }
         absent.store(true, Ordering::Relaxed);
@@ -148,6 +156,19 @@ pub unsafe fn install(
     SOURCE
         .set(Source::Installed(Box::new(find)))
         .map_err(|_| InstallError::InUse)
+}
+
+/// Calls no function any more: from now on each answers `CUDA_ERROR_NOT_INITIALIZED`, for ever.
+///
+/// For a forked child of a process that has started CUDA, where the driver crashes in some functions and
+/// answers success in others without having done anything. It stores and nothing else, and so may be
+/// called in a handler of `pthread_atfork`. (What another thread is calling meanwhile goes on; in a
+/// forked child there is none.)
+pub fn close() {
+    CLOSED.store(true, Ordering::Relaxed);
+    for slot in slots() {
+        slot.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
 }
 
 /// The version of the driver API that this process's driver offers. `cuInit` is not needed.

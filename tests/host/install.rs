@@ -195,3 +195,26 @@ fn the_closure_may_call_the_driver_itself() {
         assert_eq!((code, count), (CUresult::CUDA_SUCCESS, DEVICES));
     });
 }
+
+#[test]
+fn nothing_is_called_once_all_is_closed() {
+    in_child(&[(VARIABLE, NOWHERE)], || {
+        install(no_hook, &[]).expect("the process has no driver");
+        let count = || {
+            let mut count = 0;
+            // SAFETY: the pointer is to an i32.
+            let code = unsafe { cuda_sys::cuDeviceGetCount(&raw mut count) };
+            (code, count)
+        };
+        assert_eq!(count(), (CUresult::CUDA_SUCCESS, DEVICES));
+        cuda_sys::close();
+        let closed = CUresult::CUDA_ERROR_NOT_INITIALIZED;
+        assert_eq!(count(), (closed, 0));
+        // Not after somebody has asked where it is either, nor what was never called before.
+        let function = Function::find("cuDeviceGetCount").expect("in the headers");
+        function.address().expect("it is there");
+        assert_eq!(count(), (closed, 0));
+        // SAFETY: the function takes nothing.
+        assert_eq!(unsafe { cuda_sys::cuProfilerStart() }, closed);
+    });
+}

@@ -246,3 +246,8 @@ pub(crate) fn not_supported(index: usize) -> *const c_void {
 pub(crate) fn slot(index: usize) -> &'static AtomicPtr<c_void> {
     &SLOTS[index]
 }
+
+/// All slots.
+pub(crate) fn slots() -> &'static [AtomicPtr<c_void>] {
+    &SLOTS
+}
