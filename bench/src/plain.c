@@ -56,6 +56,7 @@ _Static_assert(sizeof(struct resource) == 144, "as the driver has it");
     X(cuMemHostAlloc, (void **, size_t, unsigned)) \
     X(cuMemcpyHtoDAsync_v2, (address, const void *, size_t, handle)) \
     X(cuMemcpyDtoHAsync_v2, (void *, address, size_t, handle)) \
+    X(cuMemcpyDtoDAsync_v2, (address, address, size_t, handle)) \
     X(cuMemsetD8Async, (address, unsigned char, size_t, handle)) \
     X(cuModuleLoadData, (handle *, const void *)) \
     X(cuModuleGetFunction, (handle *, handle, const char *)) \
@@ -266,16 +267,15 @@ WORK(from_device_several) {
     TIMES CALL(cuMemcpyDtoHAsync_v2, hosts[i % HOSTS], buffers[i % STREAMS], KIB4, streams[i % STREAMS]);
 }
 
+WORK(on_device) { TIMES CALL(cuMemcpyDtoDAsync_v2, buffers[0], buffers[1], KIB4, streams[0]); }
+
 WORK(memset) { TIMES CALL(cuMemsetD8Async, buffers[0], 0, KIB4, streams[0]); }
 
 WORK(green_split) {
     TIMES {
         struct resource whole, groups[2], rest;
-        unsigned possible = 0, count = 2;
+        unsigned count = 2;
         CALL(cuDeviceGetDevResource, 0, &whole, 1);
-        CALL(cuDevSmResourceSplitByCount, NULL, &possible, &whole, NULL, 0, 16);
-        if (possible < count)
-            count = possible;
         CALL(cuDevSmResourceSplitByCount, groups, &count, &whole, &rest, 0, 16);
     }
 }

@@ -32,6 +32,7 @@ plain! {
     plain_from_device "copy 4 KiB from the device",
     plain_to_device_several "copy to the device, 4 streams",
     plain_from_device_several "copy from the device, 4 streams",
+    plain_on_device "copy 4 KiB on the device",
     plain_memset "memset 4 KiB",
     plain_green_split "green: split",
     plain_green_create "green: create, destroy",

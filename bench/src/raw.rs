@@ -286,6 +286,13 @@ pub(crate) fn works(o: Objects) -> Works {
             }),
         ),
         (
+            "copy 4 KiB on the device",
+            Work::each(move || {
+                let [to, from, ..] = o.buffers;
+                call!(cuMemcpyDtoDAsync_v2(to, from, KIB4, stream));
+            }),
+        ),
+        (
             "memset 4 KiB",
             Work::each(move || {
                 call!(cuMemsetD8Async(o.buffers[0], 0, KIB4, stream));
@@ -295,7 +302,6 @@ pub(crate) fn works(o: Objects) -> Works {
     let Some((green, mut group)) = o.green else {
         return works;
     };
-    let none = null_mut();
     const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
     works.push((
         "green: split",
@@ -303,18 +309,9 @@ pub(crate) fn works(o: Objects) -> Works {
             let mut whole = CUdevResource::default();
             let mut groups = [CUdevResource::default(); 2];
             let mut rest = CUdevResource::default();
-            let (mut possible, mut count) = (0, 2);
+            let mut count = 2;
             let (input, first) = (&raw const whole, groups.as_mut_ptr());
             call!(cuDeviceGetDevResource(0, &raw mut whole, SM));
-            call!(cuDevSmResourceSplitByCount(
-                none,
-                &raw mut possible,
-                input,
-                none,
-                0,
-                16
-            ));
-            count = possible.min(count);
             call!(cuDevSmResourceSplitByCount(
                 first,
                 &raw mut count,

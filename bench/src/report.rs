@@ -33,7 +33,41 @@ pub(crate) fn table(measured: &[Measured]) -> String {
         "\nC: nanoseconds for one. The others: times that of C, the median of the rounds (5 % .. 95 % \
          of them).\n= level with C: within the spread of C against itself, 3 %, or 5 ns.\n",
     );
+    for verdict in Verdict::ALL {
+        let names: Vec<&str> = (measured.iter())
+            .filter(|measured| measured.against_cudarc() == Some(verdict))
+            .map(|measured| measured.name)
+            .collect();
+        if !names.is_empty() {
+            let _ = writeln!(
+                text,
+                "cuda-safe is {} in: {}.",
+                verdict.words(),
+                names.join("; ")
+            );
+        }
+    }
     text
+}
+
+/// How `cuda-safe` stands to cudarc: to the better of its two, where it has both.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Ahead,
+    Level,
+    Behind,
+}
+
+impl Verdict {
+    const ALL: [Self; 3] = [Self::Ahead, Self::Level, Self::Behind];
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Ahead => "ahead of cudarc",
+            Self::Level => "level with cudarc (within the spread of C against itself)",
+            Self::Behind => "behind cudarc",
+        }
+    }
 }
 
 fn head() -> Vec<String> {
@@ -80,6 +114,23 @@ impl Measured {
     }
 }
 
+impl Measured {
+    fn against_cudarc(&self) -> Option<Verdict> {
+        let ratio = |layer| Some(self.of(layer)?.ratio.median);
+        let theirs = [Layer::Cudarc, Layer::CudarcStreams].into_iter();
+        let theirs = theirs.filter_map(ratio).reduce(f64::min)?;
+        let times = ratio(Layer::Safe)? / theirs;
+        let spread = self.of(Layer::CAgain)?.ratio.high.max(1.0);
+        Some(if times > spread {
+            Verdict::Behind
+        } else if times < 1.0 / spread {
+            Verdict::Ahead
+        } else {
+            Verdict::Level
+        })
+    }
+}
+
 pub(crate) fn json(driver: &str, rounds: usize, measured: &[Measured]) -> String {
     let spread =
         |spread: &Spread| json!({ "median": spread.median, "p5": spread.low, "p95": spread.high });
@@ -98,7 +149,13 @@ pub(crate) fn json(driver: &str, rounds: usize, measured: &[Measured]) -> String
                     (layer.name().to_owned(), value)
                 })
                 .collect();
-            json!({ "operation": measured.name, "c_calls": measured.calls, "layers": layers })
+            let verdict = measured.against_cudarc().map(Verdict::words);
+            json!({
+                "operation": measured.name,
+                "c_calls": measured.calls,
+                "layers": layers,
+                "cuda_safe_is": verdict,
+            })
         })
         .collect();
     let all = json!({ "driver": driver, "rounds": rounds, "operations": operations });

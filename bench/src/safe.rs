@@ -208,7 +208,8 @@ impl Copies {
 
 fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
     let stream = streams[0].clone();
-    let mut set = DeviceBuffer::<u8>::zeroed(&stream, KIB4)?;
+    let buffer = || DeviceBuffer::<u8>::zeroed(&stream, KIB4);
+    let (mut set, mut to, from) = (buffer()?, buffer()?, buffer()?);
     let one = &streams[..1];
     let copies =
         |streams, run| Fallible::Ok(Work::with_rest(Copies::new(streams)?, run, Copies::settle));
@@ -218,6 +219,10 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
             allocate(&streams[0]),
         ),
         ("the same, where others capture", allocate(&streams[0])),
+        (
+            "copy 4 KiB on the device",
+            Work::each(move || ok(to.copy_from(&from))),
+        ),
         ("memset 4 KiB", Work::each(move || ok(set.zero()))),
         (
             "copy 4 KiB to the device",

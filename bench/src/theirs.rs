@@ -47,6 +47,12 @@ fn of_context(context: &Arc<CudaContext>, streams: &[Arc<CudaStream>]) -> Fallib
         "memset 4 KiB",
         Work::each(move || ok(s.memset_zeros(&mut set))),
     ));
+    let (s, from) = (stream.clone(), stream.alloc_zeros::<u8>(KIB4)?);
+    let mut to = stream.alloc_zeros::<u8>(KIB4)?;
+    works.push((
+        "copy 4 KiB on the device",
+        Work::each(move || ok(s.memcpy_dtod(&from, &mut to))),
+    ));
     let s = stream.clone();
     works.push((
         "allocate, free 1 MiB in stream order",

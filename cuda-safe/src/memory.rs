@@ -37,7 +37,7 @@ pub use shared::{SharedBuffer, SharedReader};
 pub use slice::{DeviceSlice, DeviceSliceMut};
 pub(crate) use vector::VectorMemory;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 
 /// The bytes of `len` elements of `T`, as long as an allocation can be so large.
@@ -60,6 +60,12 @@ fn same_length(source: usize, target: usize) -> Result<()> {
     if source == target {
         Ok(())
     } else {
-        Err(Invalid::Lengths { source, target }.into())
+        Err(other_length(source, target))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn other_length(source: usize, target: usize) -> Error {
+    Invalid::Lengths { source, target }.into()
 }

@@ -1,6 +1,9 @@
 //! `cargo xtask cost`: instructions for each operation, counted by callgrind with a driver that does
 //! nothing, and so the same on every run: bench/COST.md.
 
+mod calls;
+
+use self::calls::Calls;
 use crate::generated::{Generated, settle};
 use crate::{debian, root};
 use anyhow::{Context, Result, bail, ensure};
@@ -57,6 +60,8 @@ struct Row {
     operation: String,
     calls: String,
     layers: BTreeMap<String, f64>,
+    /// Likewise, of the functions of the driver.
+    driver: BTreeMap<String, Calls>,
 }
 
 /// A line of cargo's JSON, as far as it matters here.
@@ -94,6 +99,12 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
     let output = Command::new("valgrind")
         .current_dir(&folder)
         .args(["--quiet", "--tool=callgrind", "--callgrind-out-file=counts"])
+        // Names and addresses in full in each file.
+        .args([
+            "--compress-strings=no",
+            "--compress-pos=no",
+            "--dump-instr=yes",
+        ])
         .args([
             "--toggle-collect=cuda_bench_counted",
             "--dump-after=cuda_bench_counted",
@@ -115,7 +126,10 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
         let [operation, calls, layer, n] = fields[..] else {
             bail!("the benchmark says {line}");
         };
-        let total = total(&folder.join(format!("counts.{}", number + 1)))?;
+        let path = folder.join(format!("counts.{}", number + 1));
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let total = total(&text)?;
         let n: f64 = n.parse().with_context(|| format!("in {line}"))?;
         // Each is done not at all first, which is what does not belong to it.
         if n == 0.0 {
@@ -127,19 +141,22 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
                 operation: operation.to_owned(),
                 calls: calls.to_owned(),
                 layers: BTreeMap::new(),
+                driver: BTreeMap::new(),
             });
         }
         if let Some(row) = rows.last_mut() {
             let each = ((total - empty) / n).round();
             row.layers.insert(layer.to_owned(), each);
+            let of_driver = calls::of(&text).into_iter();
+            let of_driver = of_driver.map(|(function, times)| (function, times / n));
+            row.driver.insert(layer.to_owned(), of_driver.collect());
         }
     }
     Ok(rows)
 }
 
 /// The instructions that a file of callgrind's has in all.
-fn total(path: &Path) -> Result<f64> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+fn total(text: &str) -> Result<f64> {
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
     let total = total.context("no total in a file of callgrind's")?;
     total
@@ -170,6 +187,13 @@ than that by 4 instructions or by 3 %, whichever is more, as another C compiler 
 another rustc it compares nothing. This is of
 ";
 
+const CALLS: &str = "
+# Calls of the driver for one operation
+
+From the same count, without the `cu` of their names. `cuda-sys` calls what C calls.
+
+";
+
 fn render(rows: &[Row], compiler: &str) -> String {
     let mut text = format!("{HEAD}{compiler}.\n\n");
     let _ = writeln!(text, "| operation | C calls | {} |", COLUMNS.join(" | "));
@@ -186,13 +210,18 @@ fn render(rows: &[Row], compiler: &str) -> String {
         }
         text.push('\n');
     }
-    text
+    let columns: Vec<&str> = (COLUMNS.into_iter())
+        .filter(|column| *column != "cuda-sys")
+        .collect();
+    let driver = rows.iter().map(|row| (row.operation.as_str(), &row.driver));
+    text + CALLS + &calls::table(&columns, driver)
 }
 
 /// What a file says: operation and layer → instructions.
 fn parse(text: &str) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
-    for line in text.lines().filter(|line| line.starts_with("| ")) {
+    let instructions = text.split(CALLS).next().unwrap_or_default();
+    for line in instructions.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let Some((operation, cells)) = cells.split_first() else {
             continue;
@@ -255,6 +284,7 @@ mod tests {
             operation: "event record".to_owned(),
             calls: "record".to_owned(),
             layers: BTreeMap::from(layers.map(|(layer, n)| (layer.to_owned(), n))),
+            driver: BTreeMap::new(),
         }]
     }
 

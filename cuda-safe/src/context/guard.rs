@@ -176,8 +176,17 @@ impl Drop for CurrentContext {
 struct Lent(ManuallyDrop<CurrentContext>);
 
 impl Drop for Lent {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
+        if self.0.pushed.is_some() || self.0.panicked.get().is_some() {
+            self.end();
+        }
+    }
+}
+
+impl Lent {
+    #[inline(never)]
+    fn end(&mut self) {
         self.0.end();
         drop(self.0.panicked.take());
     }
@@ -221,10 +230,19 @@ fn current() -> Result<CUcontext> {
 }
 
 /// Makes a context current for a guard; its place among those of this thread, if that took a push.
-#[inline]
+#[inline(always)]
 fn enter_counted(raw: CUcontext) -> Result<Option<usize>> {
-    let pushed = enter(raw)?;
-    Ok(pushed.then(|| DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1))
+    if current()? == raw {
+        return Ok(None);
+    }
+    push_counted(raw)
+}
+
+#[inline(never)]
+fn push_counted(raw: CUcontext) -> Result<Option<usize>> {
+    push(raw)?;
+    let place = DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1;
+    Ok(Some(place))
 }
 
 /// Makes a context current; whether that took a push.
@@ -233,9 +251,14 @@ fn enter(raw: CUcontext) -> Result<bool> {
     if current()? == raw {
         return Ok(false);
     }
-    // SAFETY: the context is alive: its owner is borrowed or cloned by the guard.
-    unsafe { call!(cuCtxPushCurrent_v2(raw)) }?;
+    push(raw)?;
     Ok(true)
+}
+
+#[inline]
+fn push(raw: CUcontext) -> Result<()> {
+    // SAFETY: the context is alive: its owner is borrowed or cloned by the guard.
+    unsafe { call!(cuCtxPushCurrent_v2(raw)) }
 }
 
 /// Runs `f` with a context current that has no [`Context`] yet.

@@ -137,6 +137,7 @@ impl<T> DeviceSliceMut<'_, T> {
     ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemcpyDtoDAsync")]
+    #[inline]
     pub fn copy_from<'a>(&mut self, source: impl Into<DeviceSlice<'a, T>>) -> Result<()>
     where
         T: 'a,
@@ -212,6 +213,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As there.
+    #[inline]
     pub fn copy_from<'a>(&mut self, source: impl Into<DeviceSlice<'a, T>>) -> Result<()>
     where
         T: 'a,
