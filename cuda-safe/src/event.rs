@@ -182,7 +182,8 @@ impl Event {
 
     /// The driver's handle. It stays this object's: do not destroy it.
     ///
-    /// Whoever has it may record it in a capture: see [`Stream::as_raw`].
+    /// Whoever has it may record it in a capture, of which streams that wait for it become a part: see
+    /// [`Stream::as_raw`].
     #[inline]
     pub fn as_raw(&self) -> CUevent {
         others_may_capture();

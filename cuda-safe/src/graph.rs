@@ -11,7 +11,7 @@ use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{self, Parent, Resource, release};
-use crate::stream::{Home, Need, Stream, same_context};
+use crate::stream::{Home, Need, Stream, others_may_capture, same_context};
 use cuda_sys::{CUgraph, CUgraphExec};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -82,13 +82,17 @@ impl Graph {
     }
 
     /// The driver's handle. It stays this object's: do not destroy it.
+    ///
+    /// Its nodes tell the handles of events: see [`Stream::as_raw`].
     pub fn as_raw(&self) -> CUgraph {
+        others_may_capture();
         self.raw
     }
 
     /// Gives the graph out: destroying it is now the caller's, while the context is alive, and what
     /// else it [held](Graph).
     pub fn into_raw(self) -> (CUgraph, Context) {
+        others_may_capture();
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not used any more, so this is taken out once.
         let needs = unsafe { std::ptr::read(&raw mut this.needs) };
@@ -138,12 +142,14 @@ impl ExecutableGraph {
 
     /// The driver's handle. It stays this object's: do not destroy it.
     pub fn as_raw(&self) -> CUgraphExec {
+        others_may_capture();
         self.raw
     }
 
     /// Gives the graph out: destroying it is now the caller's, while the context is alive, and what
     /// else it [held](Graph).
     pub fn into_raw(self) -> (CUgraphExec, Context) {
+        others_may_capture();
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not used any more, so this is taken out once.
         let needs = unsafe { std::ptr::read(&raw mut this.needs) };
@@ -175,7 +181,7 @@ impl ExecutableGraph {
     ///   may be used again.
     ///
     /// Launching into a stream that is captured makes the graph a part of that recording, to which
-    /// the same applies.
+    /// the same applies. (What this [holds](Graph) the other holds then as well.)
     ///
     /// Since CUDA 10.0.
     #[doc(alias = "cuGraphLaunch")]
@@ -184,7 +190,13 @@ impl ExecutableGraph {
         without_current(stream.context(), || {
             // SAFETY: the graph and the stream are alive; the rest is the caller's promise.
             unsafe { call!(cuGraphLaunch(self.raw, stream.raw())) }
-        })
+        })?;
+        // It may be a part of another graph now.
+        stream.may_need(|| self.needs.own.clone());
+        for need in &*self.needs.others {
+            stream.may_need(|| need.clone());
+        }
+        Ok(())
     }
 }
 

@@ -293,7 +293,7 @@ impl<P: Params> TypedKernel<P> {
     ///   before it uses memory that work given to the stream before uses, other than both reading
     ///   it, and in any case before it ends, so that what comes after it comes after both.
     ///
-    /// In a capture the events of the attributes outlive the graph, and what is made of it, as well.
+    /// In a capture the events of the attributes outlive the graph, what is made of it, and its launches, as well.
     ///
     /// Since CUDA 11.6 (officially 11.8); each attribute says when it came.
     ///

@@ -67,7 +67,8 @@
 //!   stream-ordered: [`CopyBatch`] gives such copies one by one.
 //! - A memory pool that is destroyed while there is memory of it, or a free of it is not done, is
 //!   used by the driver all the same: memory holds its [`MemoryPool`], which waits for the frees.
-//! - `cuGraphInstantiate` crashes if a module of the graph was unloaded: a [`Graph`] holds it.
+//! - `cuGraphInstantiate` crashes if a module of the graph was unloaded: whoever captures its kernels
+//!   promises to keep it ([`TypedKernel::launch`]).
 //!
 //! It cannot keep out of the way of this one: with **two contexts of one device**, and many threads,
 //! calls that have to do with both crash now and then (copies between the two, waits of

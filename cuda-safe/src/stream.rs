@@ -235,7 +235,10 @@ impl Stream {
     /// The driver's handle. It stays this object's: do not destroy it.
     ///
     /// Whoever has it may begin a capture with it. So from now on this crate asks for one
-    /// (`cuStreamIsCapturing`) wherever it matters, on every stream.
+    /// (`cuStreamIsCapturing`) wherever it matters, on every stream. Begin one, or bring the stream into
+    /// one, only while no other thread uses the stream through this crate: between its question and what
+    /// it does then, nothing keeps raw calls away. (A handle that is known in other ways, as by a trace of
+    /// the driver's calls, is not noticed: capture nothing with it.)
     #[inline]
     pub fn as_raw(&self) -> CUstream {
         others_may_capture();

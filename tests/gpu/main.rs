@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod graphs;
 mod green;
 mod two_devices;
 

@@ -241,6 +241,16 @@ fn captures_are_asked_for_once_an_events_handle_is_out() {
 }
 
 #[test]
+fn captures_are_asked_for_once_a_graphs_handle_is_out() {
+    asks_from(|stream, ask| {
+        let graph = stream.capture(cuda_safe::CaptureMode::Relaxed, |_| Ok(()));
+        // Its nodes tell the handles of their events.
+        assert!(!graph.expect("not broken").as_raw().is_null());
+        ask();
+    });
+}
+
+#[test]
 fn captures_are_asked_for_once_an_array_is_exported_with_its_stream() {
     asks_from(|stream, ask| {
         let buffer = DeviceBuffer::<u8>::zeroed(stream, 8).expect("memory");

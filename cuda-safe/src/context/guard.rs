@@ -39,7 +39,9 @@ impl Context {
     /// Makes the context current on this thread until the guard is dropped: looks with
     /// `cuCtxGetCurrent`, and pushes with `cuCtxPushCurrent` only if another is current.
     ///
-    /// The closure form, [`with_current`](Self::with_current), cannot be misnested.
+    /// The closure form, [`with_current`](Self::with_current), cannot be misnested. A guard of a context that
+    /// was current already relies on whoever made it so: only [`finish`](CurrentContext::finish) tells
+    /// whether it still was at the end.
     ///
     /// # Errors
     /// The driver refuses, as it does on the threads of its callbacks.

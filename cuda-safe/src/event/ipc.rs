@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::release;
+use crate::stream::others_may_capture;
 use core::ffi::c_char;
 use cuda_sys::CUipcEventHandle;
 use std::fmt;
@@ -103,6 +104,7 @@ impl Context {
         // SAFETY: the pointer is to a local, and the current context is this one; for the handle
         // the caller's promise.
         unsafe { call!(cuIpcOpenEventHandle(&raw mut raw, handle)) }?;
+        others_may_capture();
         Ok(Event::own(raw, self, Hold::Owned))
     }
 }

@@ -246,6 +246,8 @@ impl ArrayInterface {
             unsafe { call!(cuEventRecord(begin.raw(), raw)) }
         })?;
         stream.wait(&begin)?;
+        // Of a capture, if the producer's stream is captured: then this one has become a part of it.
+        stream.refuse_captured()?;
         Ok(match is_default {
             true => End::Wait,
             false => End::Event(end, Producers(raw)),

@@ -75,9 +75,7 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// As for [`uninit`](Self::uninit).
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
-        let mut buffer = Self::uninit(stream, len)?;
-        buffer.zero()?;
-        Ok(buffer)
+        Self::uninit(stream, len)?.into_zeroed()
     }
 
     /// `cuMemAlloc(&address, bytes)`: plain memory, all bytes 0 once the stream comes to it.
@@ -103,9 +101,7 @@ impl<T> DeviceBuffer<T> {
             // SAFETY: the pointer is to a local, and the current context is the stream's.
             unsafe { call!(cuMemAlloc_v2(&raw mut address, bytes)) }?;
         }
-        let mut buffer = Self::own(address, len, stream, Release::Plain);
-        buffer.zero()?;
-        Ok(buffer)
+        Self::own(address, len, stream, Release::Plain).into_zeroed()
     }
 
     /// Stream-ordered memory with a copy of `slice`. Returns when the copy is done.
@@ -163,6 +159,15 @@ impl<T> DeviceBuffer<T> {
 
     pub(super) fn own(address: CUdeviceptr, len: usize, stream: &Stream, release: Release) -> Self {
         Self::of_allocation(Allocation::new(address, stream, release), len)
+    }
+
+    /// The same with all bytes 0: now, and not in each launch of a graph.
+    pub(super) fn into_zeroed(mut self) -> Result<Self> {
+        let mut all = self.as_mut_slice();
+        if all.size_bytes() != 0 {
+            all.stream().outside_captures(|| all.zero())?;
+        }
+        Ok(self)
     }
 
     pub(super) fn of_allocation(memory: Allocation, len: usize) -> Self {

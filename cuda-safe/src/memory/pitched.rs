@@ -71,7 +71,7 @@ impl<T> PitchedBuffer<T> {
             unsafe { call!(cuMemAllocPitch_v2(start, between, row, height, element)) }?;
         }
         // Whatever comes, it is freed.
-        let mut buffer = DeviceBuffer::own(address, pitch / size * height, stream, Release::Plain);
+        let buffer = DeviceBuffer::own(address, pitch / size * height, stream, Release::Plain);
         if pitch % size != 0 || pitch < row {
             return Err(Invalid::PitchSize {
                 size,
@@ -79,9 +79,8 @@ impl<T> PitchedBuffer<T> {
             }
             .into());
         }
-        buffer.zero()?;
         Ok(Self {
-            buffer,
+            buffer: buffer.into_zeroed()?,
             extent,
             pitch: pitch / size,
         })

@@ -334,9 +334,7 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// As for [`uninit_from_pool`](Self::uninit_from_pool).
     pub fn zeroed_from_pool(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
-        let mut buffer = Self::uninit_from_pool(pool, stream, len)?;
-        buffer.zero()?;
-        Ok(buffer)
+        Self::uninit_from_pool(pool, stream, len)?.into_zeroed()
     }
 }
 

@@ -173,7 +173,7 @@ impl Stream {
                 // SAFETY: the stream is alive.
                 unsafe { call!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
             });
-            if begun.is_err() {
+            if begun.as_ref().is_err_and(has_not_begun) {
                 OPEN.fetch_sub(1, Ordering::SeqCst);
             }
             begun
@@ -332,6 +332,13 @@ pub(super) unsafe fn capture_id(stream: CUstream) -> Result<Option<u64>> {
         },
     )?;
     Ok((CaptureStatus::from_raw(status) == CaptureStatus::Active).then_some(id))
+}
+
+/// Whether there is no capture of this stream now that was begun with this answer. An error of earlier work says
+/// nothing of that; but after a fatal one nothing is captured any more.
+fn has_not_begun(error: &Error) -> bool {
+    let is_captured = error.code() == Some(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    is_captured || error.is_refusal() || error.is_fatal()
 }
 
 /// Whether the driver refuses the graph, and not the end of the capture.

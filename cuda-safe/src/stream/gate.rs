@@ -60,7 +60,7 @@ impl Drop for AtAGate {
     }
 }
 
-/// While it lives, no call of another thread makes a stream part of a capture.
+/// While it lives, no call of this crate on another thread makes a stream part of a capture.
 pub(crate) struct Outside(
     #[allow(dead_code, reason = "held, not read")] Option<(RwLockReadGuard<'static, ()>, AtAGate)>,
 );
@@ -77,7 +77,7 @@ impl Stream {
     /// For allocations in the order of the stream: in a capture they would be of the graph's own
     /// memory, which must not be touched outside of its launches.
     ///
-    /// No other thread makes the stream part of a capture meanwhile.
+    /// No call of this crate on another thread makes the stream part of a capture meanwhile.
     #[inline]
     pub(crate) fn outside_captures<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
         // The lock may be another thread's, for ever, in a forked child.

@@ -72,7 +72,7 @@ impl Stream {
 
     /// After a call by which the stream, or its capture, may have come to need something. Where
     /// nobody here has begun a capture nobody asks for it, and the driver is not asked either.
-    pub(super) fn may_need(&self, need: impl FnOnce() -> Need) {
+    pub(crate) fn may_need(&self, need: impl FnOnce() -> Need) {
         if OPEN.load(Ordering::SeqCst) != 0 {
             note(self.capture_id(), need());
         }

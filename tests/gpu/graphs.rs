@@ -1,0 +1,115 @@
+//! Graphs in graphs, and what is released while a launch goes on: the software driver has neither.
+
+use crate::common;
+use cuda_safe::{
+    CaptureMode, Context, Device, DeviceBuffer, Event, LaunchConfig, Module, Stream, TypedKernel,
+};
+
+/// A context on a real device, or a skip.
+fn context() -> Option<Context> {
+    match Device::get(0).and_then(|device| Context::primary(&device)) {
+        Ok(context) => Some(context),
+        Err(why) => {
+            common::skip(&why.to_string());
+            None
+        }
+    }
+}
+
+fn streams(context: &Context) -> (Stream, Stream) {
+    let stream = || context.stream().expect("a stream");
+    (stream(), stream())
+}
+
+fn event(context: &Context) -> Event {
+    context.event().expect("an event")
+}
+
+#[test]
+fn a_graph_in_a_graph_brings_what_it_holds() {
+    let Some(context) = context() else { return };
+    let (stream, other) = streams(&context);
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+    let inner = {
+        // Nobody but the graph has it afterwards.
+        let event = event(&context);
+        let inner = stream.capture(CaptureMode::default(), |stream| {
+            buffer.fill(7)?;
+            event.record_external(stream)
+        });
+        inner.expect("a graph").instantiate().expect("is launched")
+    };
+    let outer = stream.capture(CaptureMode::default(), |stream| {
+        // SAFETY: the buffer is alive, and of this stream, until the end of the test.
+        unsafe { inner.launch(stream) }
+    });
+    let outer = outer.expect("a graph");
+    drop(inner);
+    // Another event may have taken the place of one that was destroyed.
+    let others: Vec<Event> = (0..64).map(|_| event(&context)).collect();
+    let executable = outer.instantiate().expect("the event is there");
+    drop(outer);
+    other.synchronize().expect("a wait");
+    // SAFETY: as above.
+    unsafe { executable.launch(&stream) }.expect("a launch");
+    assert_eq!(buffer.to_vec().expect("a copy"), [7; 64]);
+    drop((executable, others));
+}
+
+#[test]
+fn an_event_of_a_launch_that_goes_on_is_not_taken_for_another() {
+    let Some(context) = context() else { return };
+    let (stream, watched) = streams(&context);
+    let busy = Busy::new(&context);
+    for _ in 0..8 {
+        let executable = {
+            let event = event(&context);
+            let graph = stream.capture(CaptureMode::default(), |stream| {
+                event.record_external(stream)
+            });
+            graph.expect("a graph").instantiate().expect("is launched")
+        };
+        busy.run(&stream, 20);
+        // SAFETY: the graph uses no memory.
+        unsafe { executable.launch(&stream) }.expect("a launch");
+        // With it goes the event, whose record is still to come.
+        drop(executable);
+        busy.run(&watched, 60);
+        let others: Vec<Event> = (0..64).map(|_| event(&context)).collect();
+        for other in &others {
+            other.record(&watched).expect("a record");
+        }
+        stream.synchronize().expect("a wait");
+        let early = |event: &&Event| event.is_done().expect("a query");
+        let early = others.iter().filter(early).count();
+        assert!(
+            early == 0 || watched.is_idle().expect("a query"),
+            "{early} are done"
+        );
+        watched.synchronize().expect("a wait");
+        assert!(others.iter().all(|event| event.is_done().expect("a query")));
+    }
+}
+
+/// A kernel that keeps one multiprocessor busy for a while.
+struct Busy(TypedKernel<(&'static mut [u32], u32)>);
+
+impl Busy {
+    fn new(context: &Context) -> Self {
+        let module = Module::from_ptx(context, include_str!("../kernels/smid.ptx"));
+        let kernel = module.and_then(|module| module.kernel("record_smid"));
+        Self(
+            kernel
+                .and_then(|kernel| kernel.typed())
+                .expect("the test kernel"),
+        )
+    }
+
+    /// About as many milliseconds: at 2 GHz.
+    fn run(&self, stream: &Stream, milliseconds: u32) {
+        let mut out = DeviceBuffer::zeroed(stream, 1).expect("memory");
+        let (config, cycles) = (LaunchConfig::linear(1, 32), milliseconds * 2_000_000);
+        // SAFETY: the kernel writes an element for each block, and there is one.
+        unsafe { self.0.launch(stream, config, (&mut out, cycles)) }.expect("a launch");
+    }
+}
