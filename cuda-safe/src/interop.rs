@@ -1,4 +1,4 @@
-//! Arrays of others: the CUDA Array Interface, with NumPy's types and layouts.
+//! Arrays of others: the CUDA Array Interface and DLPack, with NumPy's types and layouts.
 //!
 //! [`ArrayInterface`] is what an object with `__cuda_array_interface__` says of its array, versions 0
 //! to 3: read with [`RawInterface::check`], which refuses what it cannot mean with an error that names
@@ -7,6 +7,7 @@
 //!
 //! None of that needs a driver or Python. [`ArrayInterface::import`] makes an array of others into
 //! memory for work here, in order with its producer; [`DeviceBuffer::array_interface`] is the way out.
+//! The other protocol, whose tensors own their memory, is [`dlpack`].
 //!
 //! ```
 //! use cuda_safe::interop::{Layout, TypeString};
@@ -21,6 +22,7 @@
 //! [`DeviceBuffer::array_interface`]: crate::DeviceBuffer::array_interface
 
 mod array;
+pub mod dlpack;
 mod dtype;
 mod import;
 mod layout;

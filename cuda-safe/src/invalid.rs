@@ -189,6 +189,11 @@ pub enum Invalid {
     GuardOrder { inner: usize },
     /// A key of an array interface that is missing, or says what cannot be.
     ArrayInterface { key: &'static str, problem: String },
+    /// A field of a DLPack tensor that says what cannot be, or an argument of its protocol.
+    Dlpack {
+        field: &'static str,
+        problem: String,
+    },
     /// A raw handle that stands for no object of that kind.
     Handle { what: &'static str, value: usize },
 }
@@ -500,6 +505,7 @@ impl fmt::Display for Invalid {
             Self::ArrayInterface { key, problem } => {
                 write!(f, "array interface, {key}: {problem}")
             }
+            Self::Dlpack { field, problem } => write!(f, "DLPack, {field}: {problem}"),
             Self::Handle { what, value } => write!(f, "{value:#x} is no {what}"),
         }
     }

@@ -109,6 +109,8 @@
 //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
 //! | [`interop::ImportedArray`] | as `T` | as `T` | it is lent, and its owner is both |
+//! | [`interop::dlpack::ManagedTensor`] | yes | yes | its deleter is called on any thread |
+//! | [`interop::dlpack::Export`] | yes | no | its owner is dropped on any thread |
 //! | [`ManagedRange`] | yes | yes | it borrows memory, and only says where that is to be |
 //! | [`PointerInfo`] | yes | yes | plain data |
 //! | [`Graph`], [`ExecutableGraph`] | yes | no | the driver does not lock them |
@@ -211,6 +213,8 @@ const _: () = {
     send_and_sync::<MappedBuffer<f32>>();
     send_and_sync::<ManagedBuffer<f32>>();
     send_and_sync::<interop::ImportedArray<f32>>();
+    send_and_sync::<interop::dlpack::ManagedTensor>();
+    send::<interop::dlpack::Export>();
     send_and_sync::<ManagedRange<'_>>();
     send_and_sync::<MemoryPool>();
     send_and_sync::<PointerInfo>();

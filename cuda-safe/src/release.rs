@@ -38,8 +38,8 @@ use crate::report::{Report, count_leak, report};
 use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
 use core::ffi::c_void;
 use cuda_sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary,
-    CUlinkState, CUmemoryPool, CUmodule, CUresult, CUstream, CUstreamCaptureMode,
+    CU_STREAM_LEGACY, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx,
+    CUlibrary, CUlinkState, CUmemoryPool, CUmodule, CUresult, CUstream, CUstreamCaptureMode,
     CUstreamCaptureStatus,
 };
 use std::collections::VecDeque;
@@ -290,6 +290,11 @@ impl Resource {
     /// Releases it, if this is the moment.
     #[inline(always)]
     fn release_once(&self, parent: &(impl Parent + ?Sized)) -> Answer {
+        if let Self::Reads { stream, home, .. } = *self {
+            if stream == CU_STREAM_LEGACY || home == CU_STREAM_LEGACY {
+                return self.release_in_context(parent);
+            }
+        }
         let answer = match self.obstacle(parent) {
             Some(answer) => answer,
             None => self.call(parent),
@@ -300,6 +305,23 @@ impl Resource {
                 self.release_under_current(parent, answer)
             }
             answer => answer,
+        }
+    }
+
+    /// What has to do with the legacy default stream, which is that of the current context.
+    #[cold]
+    #[inline(never)]
+    fn release_in_context(&self, parent: &(impl Parent + ?Sized)) -> Answer {
+        if refuse_inside().is_err() {
+            return Answer::Later;
+        }
+        match parent.context().map(Context::enter) {
+            Some(Ok(_current)) => match self.obstacle(parent) {
+                Some(answer) => answer,
+                None => self.call_again(parent),
+            },
+            Some(Err(Error::Driver(error))) => Answer::Said(error.code, error.call),
+            _ => Answer::Unknown(CUresult::CUDA_ERROR_INVALID_CONTEXT, "cuCtxGetCurrent"),
         }
     }
 

@@ -23,6 +23,7 @@ mod context;
 mod context_needed;
 mod default_stream;
 mod device;
+mod dlpack;
 mod done;
 mod drops;
 mod event;

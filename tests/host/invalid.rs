@@ -110,6 +110,13 @@ fn of_layouts() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["typestr", "\"<x1\": why"],
         ),
+        (
+            Invalid::Dlpack {
+                field: "ndim",
+                problem: "-1 dimensions".to_owned(),
+            },
+            &["DLPack", "ndim", "-1 dimensions"],
+        ),
     ]
 }
 

@@ -6,6 +6,7 @@
 mod common;
 
 mod constants;
+mod dlpack;
 mod error;
 mod fakes;
 mod fork;

@@ -47,6 +47,8 @@ const LEAKING: &[&str] = &[
     "a_kernel_that_uses_memory_of_a_device_without_access_ends_the_driver",
     // A test: what a hook panics with is forgotten, as it may panic once more.
     "a_hook_that_panics_when_it_is_dropped_does_not_do_so_in_another_drop",
+    // A test: likewise what an owner panics with in the deleter of its tensor.
+    "a_panic_of_the_owner_does_not_go_through_c",
     // A test: its library is not unloaded, so that the driver may still write the log.
     "the_log_of_a_library_that_is_not_unloaded_stays",
     // A test: the driver may have its host functions, or not.

@@ -15,7 +15,7 @@ use crate::release::{Parent, Resource, release};
 use crate::report::{Report, report};
 use crate::stream::{Outside, Stream, others_may_capture};
 use bytemuck::{AnyBitPattern, NoUninit};
-use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUresult, CUstream};
+use cuda_sys::{CUresult, CUstream};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -63,7 +63,7 @@ pub enum Handover {
     /// The host waits for the producer's stream at the import, and for one's own at the end.
     Synchronize,
     /// One's own stream waits for the producer's at the import, and that for one's own at the end, by
-    /// events. (At the end the host waits where the producer names no stream or a default one.)
+    /// events. (At the end the host waits where the producer names no stream, or that of a thread.)
     WaitByEvent,
     /// Nothing is put in order: whoever says so does it by other means.
     Ignore,
@@ -100,9 +100,9 @@ enum End {
     Event(Event, Producers),
 }
 
-/// The producer's stream.
+/// Another's stream, by its handle.
 #[derive(Clone, Copy)]
-struct Producers(CUstream);
+pub(super) struct Producers(pub(super) CUstream);
 
 // SAFETY: the driver lets any thread use a stream, and this one is only named here.
 unsafe impl Send for Producers {}
@@ -219,15 +219,7 @@ impl ArrayInterface {
         // Waiting for it may make ours part of a capture.
         others_may_capture();
         let context = stream.context();
-        let (raw, is_default) = match exported {
-            ExportedStream::Legacy => (CU_STREAM_LEGACY, true),
-            ExportedStream::PerThread => (CU_STREAM_PER_THREAD, true),
-            ExportedStream::Handle(handle) => {
-                let handle = usize::try_from(handle)
-                    .map_err(|_| refused("stream", format!("{handle} is no handle")))?;
-                (std::ptr::with_exposed_provenance_mut(handle), false)
-            }
-        };
+        let (raw, is_default) = (exported.raw()?, exported.is_default());
         if raw == stream.raw() {
             return Ok(End::Nothing);
         }
@@ -248,9 +240,10 @@ impl ArrayInterface {
         stream.wait(&begin)?;
         // Of a capture, if the producer's stream is captured: then this one has become a part of it.
         stream.refuse_captured()?;
-        Ok(match is_default {
-            true => End::Wait,
-            false => End::Event(end, Producers(raw)),
+        Ok(match exported {
+            // At the end it may be another thread's.
+            ExportedStream::PerThread => End::Wait,
+            _ => End::Event(end, Producers(raw)),
         })
     }
 }

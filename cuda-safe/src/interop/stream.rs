@@ -1,6 +1,7 @@
 //! The stream that an array is exported with.
 
 use crate::invalid::Invalid;
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 
 /// The `stream` of an array interface: with what a consumer has to get in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +43,24 @@ impl ExportedStream {
             Self::Legacy => 1,
             Self::PerThread => 2,
             Self::Handle(handle) => handle,
+        }
+    }
+
+    /// Whether it is another stream in each context, or on each thread.
+    pub(super) fn is_default(&self) -> bool {
+        !matches!(self, Self::Handle(_))
+    }
+
+    /// The handle.
+    pub(super) fn raw(&self) -> Result<CUstream, Invalid> {
+        match *self {
+            Self::Legacy => Ok(CU_STREAM_LEGACY),
+            Self::PerThread => Ok(CU_STREAM_PER_THREAD),
+            Self::Handle(handle) => {
+                let handle = usize::try_from(handle)
+                    .map_err(|_| super::refused("stream", format!("{handle} is no handle")))?;
+                Ok(std::ptr::with_exposed_provenance_mut(handle))
+            }
         }
     }
 }

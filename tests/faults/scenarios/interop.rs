@@ -2,12 +2,18 @@
 
 use super::primary;
 use crate::trace::Trace;
+use cuda_safe::interop::dlpack::{ConsumerStream, Export, ManagedTensor};
 use cuda_safe::interop::{ExportedStream, Handover};
-use cuda_safe::{DeviceBuffer, Result};
+use cuda_safe::{DeviceBuffer, Result, Stream, StreamOptions};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
-    let (home, stream) = (context.stream()?, context.stream()?);
+    // In order with the legacy default stream, as its arrays are said to be.
+    let blocking = StreamOptions {
+        blocking: true,
+        ..StreamOptions::default()
+    };
+    let (home, stream) = (context.stream_with(blocking)?, context.stream()?);
     let buffer = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?;
     let exported = buffer.array_interface()?;
     let legacy = exported.clone().with_stream(Some(ExportedStream::Legacy));
@@ -25,4 +31,53 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     trace.drop(buffer);
     trace.drops_from_here();
     Ok(())
+}
+
+pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let (home, stream) = (context.stream()?, context.stream()?);
+    // The memory goes with its tensor: where nobody knows when it is used no more, both stay.
+    let lent = || -> Result<Export> {
+        let buffer = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?;
+        Ok(buffer.into_dlpack()?)
+    };
+    let received = |export: Export| -> Result<ManagedTensor> {
+        let raw = export.into_raw_versioned();
+        // SAFETY: nobody else has it.
+        Ok(unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) }?)
+    };
+    for consumer in [ConsumerStream::of(&stream), ConsumerStream::Legacy] {
+        let export = lent()?;
+        // SAFETY: the stream is alive, or the default one.
+        unsafe { consumer.wait_for(&home) }?;
+        // SAFETY: as above.
+        let tensor = received(unsafe { export.behind(consumer, &home) }?)?;
+        // SAFETY: nobody else works on the memory, which comes back behind the consumer's stream.
+        let array = unsafe { tensor.import::<u32>(&stream, Handover::Ignore) }?;
+        if consumer != ConsumerStream::Legacy {
+            let mut copy = DeviceBuffer::<u32>::uninit(&stream, 3)?;
+            copy.copy_from(&array)?;
+            assert_eq!(copy.to_vec()?, [1, 2, 3]);
+            trace.drop(copy);
+        }
+        trace.drop(array);
+    }
+    for handle in [ExportedStream::Legacy, handle_of(&home)] {
+        let tensor = received(lent()?)?.with_producers_stream(Some(handle));
+        // SAFETY: nobody else works on the memory, which is freed on the producer's stream, or when
+        // nothing uses it.
+        let array = unsafe { tensor.import::<u32>(&stream, Handover::WaitByEvent) }?;
+        trace.drop(array);
+    }
+    let tensor = received(lent()?)?;
+    // SAFETY: nobody else works on the memory.
+    let array = unsafe { tensor.import::<u32>(&home, Handover::Synchronize) }?;
+    assert_eq!(array.as_slice().to_vec()?, [1, 2, 3]);
+    trace.drops_from_here();
+    drop(array);
+    Ok(())
+}
+
+fn handle_of(stream: &Stream) -> ExportedStream {
+    ExportedStream::Handle(stream.as_raw().expose_provenance() as u64)
 }

@@ -85,6 +85,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("green, current", green::current),
     since((12, 5), "pool", green::pool),
     scenario("imported arrays", interop::run),
+    scenario("tensors", interop::tensors),
     scenario("proof", green::proof),
     scenario("drops", drops::in_other_orders),
     scenario("threads", drops::on_other_threads),

@@ -1,0 +1,202 @@
+//! What the elements of a tensor are.
+
+use super::raw::DLDataType;
+use super::refused;
+use crate::interop::typestr::{ByteOrder, Kind, TypeString};
+use crate::interop::{Dtype, Element};
+use crate::invalid::Invalid;
+use std::fmt;
+
+/// `DLDataType`: the type of the elements of a DLPack tensor, always in the machine's byte order.
+///
+/// ```
+/// use cuda_safe::interop::dlpack::{DataType, TypeCode};
+///
+/// let ty = DataType::scalar(TypeCode::BFLOAT, 16);
+/// assert_eq!((ty.to_string(), ty.item_size()), ("bfloat16".to_owned(), Some(2)));
+/// assert!(ty.numpy().is_none());
+/// assert_eq!(DataType::of::<[f32; 2]>().numpy().expect("c8").to_string(), "<c8");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DataType {
+    /// What it is.
+    pub code: TypeCode,
+    /// Of one lane.
+    pub bits: u8,
+    /// How many numbers are one element: 1, unless it is a vector.
+    pub lanes: u16,
+}
+
+/// `DLDataTypeCode`: what a number is; newer versions have more than are named here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TypeCode(pub u8);
+
+macro_rules! codes {
+    ($($name:ident = $code:literal, $text:literal;)*) => {
+        #[allow(missing_docs, reason = "the names say it")]
+        impl TypeCode {
+            $(pub const $name: Self = Self($code);)*
+
+            /// What a header calls it, and whether that says the number of bits.
+            fn text(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some($text),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    INT = 0, "int";
+    UINT = 1, "uint";
+    FLOAT = 2, "float";
+    OPAQUE_HANDLE = 3, "handle";
+    BFLOAT = 4, "bfloat";
+    COMPLEX = 5, "complex";
+    BOOL = 6, "bool";
+    FLOAT8_E3M4 = 7, "float8_e3m4";
+    FLOAT8_E4M3 = 8, "float8_e4m3";
+    FLOAT8_E4M3B11FNUZ = 9, "float8_e4m3b11fnuz";
+    FLOAT8_E4M3FN = 10, "float8_e4m3fn";
+    FLOAT8_E4M3FNUZ = 11, "float8_e4m3fnuz";
+    FLOAT8_E5M2 = 12, "float8_e5m2";
+    FLOAT8_E5M2FNUZ = 13, "float8_e5m2fnuz";
+    FLOAT8_E8M0FNU = 14, "float8_e8m0fnu";
+    FLOAT6_E2M3FN = 15, "float6_e2m3fn";
+    FLOAT6_E3M2FN = 16, "float6_e3m2fn";
+    FLOAT4_E2M1FN = 17, "float4_e2m1fn";
+}
+
+impl TypeCode {
+    /// How many bits it has, where the name says so.
+    fn fixed_bits(self) -> Option<u8> {
+        match self.0 {
+            7..=14 => Some(8),
+            15 | 16 => Some(6),
+            17 => Some(4),
+            _ => None,
+        }
+    }
+}
+
+impl DataType {
+    /// One number an element.
+    pub const fn scalar(code: TypeCode, bits: u8) -> Self {
+        Self {
+            code,
+            bits,
+            lanes: 1,
+        }
+    }
+
+    /// That of a type here.
+    pub fn of<T: Element>() -> Self {
+        let code = match T::KIND {
+            Kind::Int => TypeCode::INT,
+            Kind::Float => TypeCode::FLOAT,
+            Kind::Complex => TypeCode::COMPLEX,
+            _ => TypeCode::UINT,
+        };
+        // None is larger than 16 bytes.
+        Self::scalar(code, u8::try_from(size_of::<T>() * 8).unwrap_or(u8::MAX))
+    }
+
+    /// The bytes of an element; none if they are no whole ones, as elements are packed then.
+    pub fn item_size(&self) -> Option<usize> {
+        let bits = usize::from(self.bits) * usize::from(self.lanes);
+        (bits % 8 == 0).then_some(bits / 8)
+    }
+
+    /// The same type of NumPy, where it has one: not of vectors, `bfloat16` and numbers of 8 bits or
+    /// less with a point.
+    pub fn numpy(&self) -> Option<TypeString> {
+        let kind = match self.code {
+            TypeCode::INT => Kind::Int,
+            TypeCode::UINT => Kind::Uint,
+            TypeCode::FLOAT => Kind::Float,
+            TypeCode::COMPLEX => Kind::Complex,
+            TypeCode::BOOL => Kind::Bool,
+            _ => return None,
+        };
+        let size = self.item_size().filter(|_| self.lanes == 1)?;
+        TypeString::native(kind, size).ok()
+    }
+
+    /// That of a type of NumPy's.
+    ///
+    /// # Errors
+    /// [`Invalid::Dlpack`]: there is none for times, texts, records, and bytes that mean nothing, nor
+    /// for numbers in the other byte order.
+    pub fn of_numpy(dtype: &Dtype) -> Result<Self, Invalid> {
+        let none = |why: &str| refused("dtype", format!("{dtype}: {why}"));
+        let Dtype::Plain(ty) = dtype else {
+            return Err(none("DLPack has no records"));
+        };
+        let code = match ty.kind() {
+            Kind::Int => TypeCode::INT,
+            Kind::Uint => TypeCode::UINT,
+            Kind::Float => TypeCode::FLOAT,
+            Kind::Complex => TypeCode::COMPLEX,
+            Kind::Bool => TypeCode::BOOL,
+            _ => return Err(none("DLPack has numbers only")),
+        };
+        if ty.byte_order() != ByteOrder::None && !ty.is_native() {
+            return Err(none("DLPack has the machine's own byte order only"));
+        }
+        let bits = u8::try_from(ty.item_size() * 8).map_err(|_| none("too many bits"))?;
+        Ok(Self::scalar(code, bits))
+    }
+
+    pub(super) fn to_raw(self) -> DLDataType {
+        DLDataType {
+            code: self.code.0,
+            bits: self.bits,
+            lanes: self.lanes,
+        }
+    }
+
+    pub(super) fn from_raw(raw: DLDataType) -> Self {
+        Self {
+            code: TypeCode(raw.code),
+            bits: raw.bits,
+            lanes: raw.lanes,
+        }
+    }
+
+    /// The bytes from an element to the next.
+    pub(super) fn checked_item_size(&self, padded: bool) -> Result<usize, Invalid> {
+        if self.bits == 0 || self.lanes == 0 {
+            let problem = format!("elements of {} lanes of {} bits", self.lanes, self.bits);
+            return Err(refused("dtype", problem));
+        }
+        if self.code.fixed_bits().is_some_and(|bits| bits != self.bits) {
+            let problem = format!("{self} with {} bits", self.bits);
+            return Err(refused("dtype", problem));
+        }
+        if padded && self.bits < 8 && self.lanes == 1 {
+            return Ok(1);
+        }
+        self.item_size().ok_or_else(|| {
+            let problem = format!("{self} is packed: its elements begin within bytes");
+            refused("dtype", problem)
+        })
+    }
+}
+
+/// As in `float32`, `bfloat16`, `float8_e4m3fn`, `int8x4`.
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code.text() {
+            Some(text) if self.code.fixed_bits().is_some() => f.write_str(text),
+            Some("bool") if self.bits == 8 => f.write_str("bool"),
+            Some(text) => write!(f, "{text}{}", self.bits),
+            None => write!(f, "type code {} of {} bits", self.code.0, self.bits),
+        }?;
+        match self.lanes {
+            1 => Ok(()),
+            lanes => write!(f, "x{lanes}"),
+        }
+    }
+}
