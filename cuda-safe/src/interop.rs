@@ -33,7 +33,7 @@ use crate::invalid::Invalid;
 
 pub use array::{ArrayInterface, RawInterface, ReadOptions};
 pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};
-pub use import::{Element, Handover, ImportedArray};
+pub use import::{Element, Handover, Imported, ImportedArray};
 pub use layout::{ByteRange, Layout};
 pub use stream::ExportedStream;
 pub use typestr::{ByteOrder, DatetimeUnit, Kind, TypeString};

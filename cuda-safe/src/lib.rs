@@ -48,7 +48,7 @@
 //! | [`Context`]: created, or the last of a primary one | all work | keep a clone |
 //! | [`MemoryPool`] | the frees of its memory | keep a clone |
 //! | [`Pending`], [`CopyScope`] | the copies | [`Pending::wait`], where a wait suits |
-//! | [`interop::ImportedArray`] without a stream of its producer's | the work on it | import it with the stream |
+//! | [`interop::Imported`] and [`interop::ImportedArray`] without a stream of their producer's | the work on them | import them with the stream |
 //! | [`Stream`], [`Event`], [`Graph`], [`Linker`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] and its readers, leases of a [`green::GreenPool`] | nothing | |
 //!
 //! Where one of the last row is the last to hold one of the others, that is released with it.
@@ -108,7 +108,8 @@
 //! | [`MappedBuffer`], [`ManagedBuffer`] | as `T` | as `T` | likewise |
 //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
-//! | [`interop::ImportedArray`] | as `T` | as `T` | it is lent, and its owner is both |
+//! | [`interop::Imported`] | yes | yes | it is lent, and its owner is both |
+//! | [`interop::ImportedArray`] | as `T` | as `T` | likewise |
 //! | [`interop::dlpack::ManagedTensor`] | yes | yes | its deleter is called on any thread |
 //! | [`interop::dlpack::Export`] | yes | no | its owner is dropped on any thread |
 //! | [`ManagedRange`] | yes | yes | it borrows memory, and only says where that is to be |
@@ -212,6 +213,7 @@ const _: () = {
     send_and_sync::<Pending<f32>>();
     send_and_sync::<MappedBuffer<f32>>();
     send_and_sync::<ManagedBuffer<f32>>();
+    send_and_sync::<interop::Imported>();
     send_and_sync::<interop::ImportedArray<f32>>();
     send_and_sync::<interop::dlpack::ManagedTensor>();
     send::<interop::dlpack::Export>();

@@ -2,7 +2,7 @@ use crate::common;
 use crate::kernels::Scale;
 use crate::need;
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
-use cuda_safe::interop::{ExportedStream, Handover, Layout};
+use cuda_safe::interop::{ExportedStream, Handover, Layout, TypeString};
 use cuda_safe::{
     CaptureMode, Context, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer, PinnedBuffer,
     Stream,
@@ -274,6 +274,18 @@ fn a_tensor_that_is_not_what_it_is_taken_for_is_refused_and_given_back() {
     assert!(!dropped.load(Ordering::SeqCst));
     drop(rejected);
     assert!(dropped.load(Ordering::SeqCst));
+
+    let floats: TypeString = "<f4".parse().expect("a type");
+    let tensor = received(lent(&buffer, ()));
+    // SAFETY: the buffer outlives this, and nobody works on it meanwhile.
+    let array = unsafe { tensor.import_untyped(floats, stream, Handover::WaitByEvent) };
+    let array = array.map_err(Error::from).expect("an import");
+    assert_eq!(array.dtype().typestr(), "<f4");
+    let longs: TypeString = "<i8".parse().expect("a type");
+    let tensor = received(lent(&buffer, ()));
+    // SAFETY: it is refused.
+    let refused = unsafe { tensor.import_untyped(longs, stream, Handover::Ignore) };
+    assert!(refused.expect_err("i8").to_string().contains("8 bytes"));
 
     let layout = Layout::c_contiguous(&[LEN], 4).expect("a layout");
     let (ty, other) = (DataType::of::<i32>(), context.device().ordinal() + 1);

@@ -170,3 +170,37 @@ fn an_empty_array_is_an_array() {
     assert!(imported.is_empty());
     assert!(imported.as_slice().to_vec().expect("no copy").is_empty());
 }
+
+#[test]
+fn an_array_of_any_type_and_layout_is_taken_as_it_is() {
+    let context = need!(common::context());
+    let (buffer, array) = produced(&context);
+    let stream = buffer.stream();
+    let (base, size) = (array.address(), 1 << 14);
+    let layout = |shape: &[usize], strides: &[isize], item| {
+        Layout::strided(shape, strides, item).expect("a layout")
+    };
+    let dtype = |text: &str| -> TypeString { text.parse().expect("a type") };
+    let reversed = layout(&[5, 2], &[-64, 4], 2);
+    let array = ArrayInterface::new(dtype(">f2"), reversed.clone(), base + 256).expect("right");
+    // SAFETY: the buffer, which has the stream, outlives this.
+    let imported = unsafe { array.import_untyped(stream, Handover::WaitByEvent, ()) };
+    let imported = imported.map_err(Error::from).expect("an import");
+    assert_eq!(imported.as_raw(), base + 256);
+    assert_eq!(imported.dtype().typestr(), ">f2");
+    assert_eq!(*imported.layout(), reversed);
+    assert!(!imported.is_read_only());
+    drop(imported);
+    let beyond = [
+        (reversed, base + 255),
+        (layout(&[2], &[size], 1), base),
+        (layout(&[3], &[0], 4), base + size as u64 - 2),
+    ];
+    for (layout, address) in beyond {
+        let bytes = dtype(&format!("|V{}", layout.item_size()));
+        let array = ArrayInterface::new(bytes, layout, address).expect("right");
+        // SAFETY: it is refused.
+        let refused = unsafe { array.import_untyped(stream, Handover::Ignore, ()) };
+        assert_eq!(refusal(refused), "data");
+    }
+}

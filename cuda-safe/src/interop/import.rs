@@ -2,7 +2,7 @@
 
 use super::array::ArrayInterface;
 use super::dtype::Dtype;
-use super::layout::Layout;
+use super::layout::{ByteRange, Layout};
 use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
@@ -10,12 +10,13 @@ use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::{Rejected, Result};
 use crate::event::Event;
+use crate::invalid::Invalid;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use crate::release::{Parent, Resource, release};
 use crate::report::{Report, report};
 use crate::stream::{Outside, Stream, others_may_capture};
 use bytemuck::{AnyBitPattern, NoUninit};
-use cuda_sys::{CUresult, CUstream};
+use cuda_sys::{CUdeviceptr, CUresult, CUstream};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -53,8 +54,8 @@ elements! {
     [f32; 2]: Complex, [f64; 2]: Complex,
 }
 
-fn type_of<T: Element>() -> Result<TypeString> {
-    Ok(TypeString::native(T::KIND, size_of::<T>())?)
+fn type_of<T: Element>() -> Result<TypeString, Invalid> {
+    TypeString::native(T::KIND, size_of::<T>())
 }
 
 /// How work on an imported array is put in order with that of its producer.
@@ -69,15 +70,29 @@ pub enum Handover {
     Ignore,
 }
 
-/// An array of somebody else's, in order on a stream of one's own; of [`ArrayInterface::import`].
+/// An array of somebody else's, of any type and layout, in order on a stream of one's own; of
+/// [`ArrayInterface::import_untyped`].
+///
+/// At its end the producer may go on: see [`Handover`]. Whether it goes beyond its allocation was
+/// looked at, where the driver knows that.
+#[must_use = "the producer goes on when this is dropped"]
+pub struct Imported {
+    /// By which the stream's context reaches the first element.
+    address: u64,
+    dtype: Dtype,
+    layout: Layout,
+    read_only: bool,
+    lent: Lent,
+}
+
+/// A C-contiguous array of somebody else's, in order on a stream of one's own; of
+/// [`ArrayInterface::import`].
 ///
 /// At its end the producer may go on: see [`Handover`].
 #[must_use = "the producer goes on when this is dropped"]
 pub struct ImportedArray<T> {
-    address: u64,
+    whole: Imported,
     len: usize,
-    read_only: bool,
-    lent: Lent,
     elements: PhantomData<T>,
 }
 
@@ -124,7 +139,7 @@ impl ArrayInterface {
     ///
     /// # Errors
     /// With the owner given back: elements of another type than `T`, an array that is not
-    /// C-contiguous, has a mask or goes beyond its allocation; [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of
+    /// C-contiguous, has a mask or goes beyond its allocation; [`Invalid::StreamIsCaptured`]; those of
     /// the driver.
     ///
     /// # Safety
@@ -140,70 +155,122 @@ impl ArrayInterface {
         handover: Handover,
         owner: O,
     ) -> Result<ImportedArray<T>, Rejected<O>> {
+        let len = match self.check_for::<T>() {
+            Ok(len) => len,
+            Err(invalid) => return Err(Rejected::new(invalid, owner)),
+        };
+        let whole = self.lend(stream, handover, align_of::<T>(), owner)?;
+        Ok(ImportedArray {
+            whole,
+            len,
+            elements: PhantomData,
+        })
+    }
+
+    /// The array, of whatever type and layout, as memory for work on `stream`: as
+    /// [`import`](Self::import), for those who look at the type themselves.
+    ///
+    /// # Errors
+    /// With the owner given back: an array that has a mask or goes beyond its allocation;
+    /// [`Invalid::StreamIsCaptured`]; those of the driver.
+    ///
+    /// # Safety
+    /// As for [`import`](Self::import), with bits allowed for whatever it is used as.
+    #[doc(alias = "__cuda_array_interface__")]
+    pub unsafe fn import_untyped<O: Any + Send + Sync>(
+        &self,
+        stream: &Stream,
+        handover: Handover,
+        owner: O,
+    ) -> Result<Imported, Rejected<O>> {
+        self.lend(stream, handover, 1, owner)
+    }
+
+    /// What the promises of `import` are about; elements are to begin at multiples of `align`.
+    fn lend<O: Any + Send + Sync>(
+        &self,
+        stream: &Stream,
+        handover: Handover,
+        align: usize,
+        owner: O,
+    ) -> Result<Imported, Rejected<O>> {
         let prepared = self
-            .check_for::<T>(stream.context())
-            .and_then(|(address, len)| Ok((address, len, self.take_over(stream, handover)?)));
+            .place(stream.context(), align)
+            .and_then(|address| Ok((address, self.take_over(stream, handover)?)));
         match prepared {
-            Ok((address, len, end)) => Ok(ImportedArray {
+            Ok((address, end)) => Ok(Imported {
                 address,
-                len,
+                dtype: self.dtype().clone(),
+                layout: self.layout().clone(),
                 read_only: self.is_read_only(),
                 lent: Lent {
                     stream: stream.clone(),
                     end,
                     owner: Arc::new(owner),
                 },
-                elements: PhantomData,
             }),
             Err(error) => Err(Rejected::new(error, owner)),
         }
     }
 
-    /// Where the elements are for a context, and how many.
-    fn check_for<T: Element>(&self, context: &Context) -> Result<(u64, usize)> {
+    /// How many elements of that type there are, one behind the other.
+    fn check_for<T: Element>(&self) -> Result<usize, Invalid> {
         let expected = type_of::<T>()?;
         if *self.dtype() != Dtype::Plain(expected) {
             let problem = format!("{} where {expected} is expected", self.dtype());
-            return Err(refused("typestr", problem).into());
+            return Err(refused("typestr", problem));
         }
+        let layout = self.layout();
+        match layout.len() {
+            Some(len) if layout.is_c_contiguous() => Ok(len),
+            _ => {
+                let problem = format!("{:?} are not C-contiguous", layout.strides());
+                Err(refused("strides", problem))
+            }
+        }
+    }
+
+    /// Where the first element is for a context; 0 if there is none.
+    fn place(&self, context: &Context, align: usize) -> Result<u64> {
         if self.mask().is_some() {
             return Err(refused("mask", "memory has none").into());
         }
         let layout = self.layout();
-        let len = match layout.len() {
-            Some(len) if layout.is_c_contiguous() => len,
-            _ => {
-                let problem = format!("{:?} are not C-contiguous", layout.strides());
-                return Err(refused("strides", problem).into());
-            }
-        };
-        if len == 0 {
-            return Ok((0, 0));
+        if layout.is_empty() {
+            return Ok(0);
         }
         let known = context.pointer_info(self.address())?;
         let address = known
             .and_then(|info| info.device_address)
             .unwrap_or(self.address());
-        if address % align_of::<T>() as u64 != 0 {
-            let problem = format!("{address:#x} is not aligned for {expected}");
+        if address % align as u64 != 0 {
+            let problem = format!("{address:#x} is not aligned for {}", self.dtype());
             return Err(refused("data", problem).into());
         }
-        let range = match context.address_range(address) {
+        let allocation = match context.address_range(address) {
             // Of memory that the driver does not know there is nothing to look at.
-            Err(error) if error.code().is_some_and(|code| UNKNOWN.contains(&code)) => None,
-            range => Some(range?),
+            Err(error) if error.code().is_some_and(|code| UNKNOWN.contains(&code)) => {
+                return Ok(address);
+            }
+            range => range?,
         };
-        if let Some(range) = range {
-            let bytes = (len * size_of::<T>()) as u64;
-            if address.checked_add(bytes).is_none_or(|end| end > range.end) {
+        let ByteRange { start, end } = layout.byte_range();
+        let start = address.checked_add_signed(start as i64);
+        let end = address.checked_add_signed(end as i64);
+        match (start, end) {
+            (Some(start), Some(end)) if allocation.start <= start && end <= allocation.end => {
+                Ok(address)
+            }
+            _ => {
                 let problem = format!(
-                    "{bytes} bytes at {address:#x} go beyond the allocation {:#x}..{:#x}",
-                    range.start, range.end
+                    "{} bytes around {address:#x} go beyond the allocation {:#x}..{:#x}",
+                    layout.byte_range().end - layout.byte_range().start,
+                    allocation.start,
+                    allocation.end
                 );
-                return Err(refused("data", problem).into());
+                Err(refused("data", problem).into())
             }
         }
-        Ok((address, len))
     }
 
     /// Puts what `stream` is given from now on behind the producer's work.
@@ -261,25 +328,57 @@ fn in_context(
     without_current(context, call)
 }
 
+impl Imported {
+    /// The address of the first element on the device; 0 if there is none.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    /// What the elements are said to be.
+    pub fn dtype(&self) -> &Dtype {
+        &self.dtype
+    }
+
+    /// Where they lie, from the first on.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether it must not be written.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The stream that work on it runs on.
+    pub fn stream(&self) -> &Stream {
+        &self.lent.stream
+    }
+}
+
 impl<T> ImportedArray<T> {
     /// The memory, to read.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
-        DeviceSlice::new(self.address, self.len, &self.lent.stream)
+        DeviceSlice::new(self.whole.address, self.len, self.stream())
     }
 
     /// The memory, to read and write.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`](crate::Invalid::ArrayInterface) if the producer says that it is read-only.
+    /// [`Invalid::ArrayInterface`] if the producer says that it is read-only.
     pub fn as_mut_slice(&mut self) -> Result<DeviceSliceMut<'_, T>> {
-        if self.read_only {
+        if self.is_read_only() {
             return Err(refused("data", "the array is read-only").into());
         }
         Ok(DeviceSliceMut::new(
-            self.address,
+            self.whole.address,
             self.len,
-            &self.lent.stream,
+            self.stream(),
         ))
+    }
+
+    /// The same without a type.
+    pub fn as_untyped(&self) -> &Imported {
+        &self.whole
     }
 
     /// The number of elements.
@@ -294,12 +393,12 @@ impl<T> ImportedArray<T> {
 
     /// Whether it must not be written.
     pub fn is_read_only(&self) -> bool {
-        self.read_only
+        self.whole.read_only
     }
 
     /// The stream that work on it runs on.
     pub fn stream(&self) -> &Stream {
-        &self.lent.stream
+        self.whole.stream()
     }
 }
 
@@ -326,7 +425,7 @@ impl<'a, T> From<&'a ImportedArray<T>> for DeviceSlice<'a, T> {
     }
 }
 
-impl<T> Drop for ImportedArray<T> {
+impl Drop for Imported {
     fn drop(&mut self) {
         let stream = &self.lent.stream;
         match &self.lent.end {
@@ -371,11 +470,23 @@ impl Parent for Lent {
     }
 }
 
+impl fmt::Debug for Imported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Imported")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("dtype", &format_args!("{}", self.dtype))
+            .field("layout", &self.layout)
+            .field("read_only", &self.read_only)
+            .field("stream", self.stream())
+            .finish_non_exhaustive()
+    }
+}
+
 impl<T> fmt::Debug for ImportedArray<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImportedArray")
             .field("slice", &self.as_slice())
-            .field("read_only", &self.read_only)
+            .field("read_only", &self.is_read_only())
             .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use super::raw::{
 use super::{Described, MAJOR, of_layout, refused};
 use crate::error::{Rejected, Result};
 use crate::interop::{
-    ArrayInterface, Dtype, Element, ExportedStream, Handover, ImportedArray, Layout,
+    ArrayInterface, Dtype, Element, ExportedStream, Handover, Imported, ImportedArray, Layout,
 };
 use crate::invalid::Invalid;
 use crate::stream::Stream;
@@ -306,21 +306,50 @@ impl ManagedTensor {
         unsafe { array.import(stream, handover, self) }
     }
 
+    /// The tensor, of whatever type and layout, as memory for work on `stream`: as
+    /// [`import`](Self::import), with elements taken for `dtype`, which
+    /// [`DataType::numpy`] names where NumPy has it.
+    ///
+    /// # Errors
+    /// With the tensor given back: elements of another size; memory of another device than the
+    /// stream's; and as for [`ArrayInterface::import_untyped`].
+    ///
+    /// # Safety
+    /// As for [`import`](Self::import), with bits allowed for whatever it is used as.
+    pub unsafe fn import_untyped(
+        self,
+        dtype: impl Into<Dtype>,
+        stream: &Stream,
+        handover: Handover,
+    ) -> Result<Imported, Rejected<Self>> {
+        let array = self
+            .check_device(stream)
+            .and_then(|()| self.array_interface_as(dtype));
+        let array = match array {
+            Ok(array) => array,
+            Err(invalid) => return Err(Rejected::new(invalid, self)),
+        };
+        // SAFETY: the caller's promise; what the interface says is the tensor's, which is the owner.
+        unsafe { array.import_untyped(stream, handover, self) }
+    }
+
     fn interface_for<T: Element>(&self, stream: &Stream) -> Result<ArrayInterface, Invalid> {
         let expected = DataType::of::<T>();
         if self.said.dtype != expected {
             let problem = format!("{} where {expected} is expected", self.said.dtype);
             return Err(refused("dtype", problem));
         }
-        let streams = stream.context().device().ordinal();
-        if self.said.memory == MemoryKind::Device && self.said.device != streams {
-            let problem = format!(
-                "memory of device {} for a stream of device {streams}",
-                self.said.device
-            );
+        self.check_device(stream)?;
+        self.array_interface()
+    }
+
+    fn check_device(&self, stream: &Stream) -> Result<(), Invalid> {
+        let (its, streams) = (self.said.device, stream.context().device().ordinal());
+        if self.said.memory == MemoryKind::Device && its != streams {
+            let problem = format!("memory of device {its} for a stream of device {streams}");
             return Err(refused("device", problem));
         }
-        self.array_interface()
+        Ok(())
     }
 }
 
