@@ -7,7 +7,8 @@
 //!
 //! None of that needs a driver or Python. [`ArrayInterface::import`] makes an array of others into
 //! memory for work here, in order with its producer; [`DeviceBuffer::array_interface`] is the way out.
-//! The other protocol, whose tensors own their memory, is [`dlpack`].
+//! The other protocol, whose tensors own their memory, is [`dlpack`]. [`ArrayView`] and [`ArrayViewMut`]
+//! are arrays of several dimensions in memory here, with the parts and shapes that NumPy has.
 //!
 //! ```
 //! use cuda_safe::interop::{Layout, TypeString};
@@ -28,15 +29,17 @@ mod import;
 mod layout;
 mod stream;
 mod typestr;
+mod view;
 
 use crate::invalid::Invalid;
 
 pub use array::{ArrayInterface, RawInterface, ReadOptions};
 pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};
 pub use import::{Element, Handover, Imported, ImportedArray};
-pub use layout::{ByteRange, Layout};
+pub use layout::{ByteRange, Index, Layout};
 pub use stream::ExportedStream;
 pub use typestr::{ByteOrder, DatetimeUnit, Kind, TypeString};
+pub use view::{ArrayView, ArrayViewMut};
 
 /// What a key says that cannot be.
 fn refused(key: &'static str, problem: impl Into<String>) -> Invalid {

@@ -189,6 +189,8 @@ pub enum Invalid {
     GuardOrder { inner: usize },
     /// A key of an array interface that is missing, or says what cannot be.
     ArrayInterface { key: &'static str, problem: String },
+    /// A view of an array that there cannot be.
+    View { what: &'static str, problem: String },
     /// A field of a DLPack tensor that says what cannot be, or an argument of its protocol.
     Dlpack {
         field: &'static str,
@@ -505,6 +507,7 @@ impl fmt::Display for Invalid {
             Self::ArrayInterface { key, problem } => {
                 write!(f, "array interface, {key}: {problem}")
             }
+            Self::View { what, problem } => write!(f, "view of an array, {what}: {problem}"),
             Self::Dlpack { field, problem } => write!(f, "DLPack, {field}: {problem}"),
             Self::Handle { what, value } => write!(f, "{value:#x} is no {what}"),
         }

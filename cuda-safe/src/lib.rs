@@ -108,6 +108,7 @@
 //! | [`MappedBuffer`], [`ManagedBuffer`] | as `T` | as `T` | likewise |
 //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share it |
 //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as those | they borrow it |
+//! | [`interop::ArrayView`], [`interop::ArrayViewMut`] | as `&[T]`, `&mut [T]` | as those | likewise |
 //! | [`interop::Imported`] | yes | yes | it is lent, and its owner is both |
 //! | [`interop::ImportedArray`] | as `T` | as `T` | likewise |
 //! | [`interop::dlpack::ManagedTensor`] | yes | yes | its deleter is called on any thread |
@@ -213,6 +214,8 @@ const _: () = {
     send_and_sync::<Pending<f32>>();
     send_and_sync::<MappedBuffer<f32>>();
     send_and_sync::<ManagedBuffer<f32>>();
+    send_and_sync::<interop::ArrayView<'_, f32>>();
+    send_and_sync::<interop::ArrayViewMut<'_, f32>>();
     send_and_sync::<interop::Imported>();
     send_and_sync::<interop::ImportedArray<f32>>();
     send_and_sync::<interop::dlpack::ManagedTensor>();

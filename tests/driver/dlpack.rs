@@ -5,7 +5,6 @@ use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor
 use cuda_safe::interop::{ExportedStream, Handover, Layout, TypeString};
 use cuda_safe::{
     CaptureMode, Context, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer, PinnedBuffer,
-    Stream,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -63,10 +62,6 @@ fn field<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static str 
 fn a_tensor_is_in_order_at_both_ends() {
     let context = need!(common::context());
     let scale = Scale::new(&context);
-    let handle = |stream: &Stream| match ConsumerStream::of(stream) {
-        ConsumerStream::Handle(handle) => ExportedStream::Handle(handle),
-        other => panic!("{other:?}"),
-    };
     for handover in [Handover::WaitByEvent, Handover::Synchronize] {
         for is_known in [false, true] {
             let mut buffer = produced(&context);
@@ -75,7 +70,7 @@ fn a_tensor_is_in_order_at_both_ends() {
             // SAFETY: the stream is alive.
             unsafe { ConsumerStream::of(&stream).wait_for(&home) }.expect("an order");
             let tensor = received(lent(&buffer, ()));
-            let tensor = tensor.with_producers_stream(is_known.then(|| handle(&home)));
+            let tensor = tensor.with_producers_stream(is_known.then(|| ExportedStream::of(&home)));
             // SAFETY: the buffer, which has the memory and the stream, is used when this is dropped.
             let array = unsafe { tensor.import::<i32>(&stream, handover) };
             let mut array = array.map_err(Error::from).expect("an import");

@@ -59,3 +59,4 @@ mod shared;
 mod slices;
 mod stream;
 mod stress;
+mod views;

@@ -111,6 +111,13 @@ fn of_layouts() -> Vec<(Invalid, &'static [&'static str])> {
             &["typestr", "\"<x1\": why"],
         ),
         (
+            Invalid::View {
+                what: "index",
+                problem: "5 is not within 3".to_owned(),
+            },
+            &["view", "index", "5 is not within 3"],
+        ),
+        (
             Invalid::Dlpack {
                 field: "ndim",
                 problem: "-1 dimensions".to_owned(),

@@ -54,7 +54,7 @@ elements! {
     [f32; 2]: Complex, [f64; 2]: Complex,
 }
 
-fn type_of<T: Element>() -> Result<TypeString, Invalid> {
+pub(super) fn type_of<T: Element>() -> Result<TypeString, Invalid> {
     TypeString::native(T::KIND, size_of::<T>())
 }
 
@@ -349,6 +349,13 @@ impl Imported {
         self.read_only
     }
 
+    pub(super) fn check_writable(&self) -> Result<(), Invalid> {
+        match self.read_only {
+            true => Err(refused("data", "the array is read-only")),
+            false => Ok(()),
+        }
+    }
+
     /// The stream that work on it runs on.
     pub fn stream(&self) -> &Stream {
         &self.lent.stream
@@ -366,9 +373,7 @@ impl<T> ImportedArray<T> {
     /// # Errors
     /// [`Invalid::ArrayInterface`] if the producer says that it is read-only.
     pub fn as_mut_slice(&mut self) -> Result<DeviceSliceMut<'_, T>> {
-        if self.is_read_only() {
-            return Err(refused("data", "the array is read-only").into());
-        }
+        self.whole.check_writable()?;
         Ok(DeviceSliceMut::new(
             self.whole.address,
             self.len,
@@ -413,9 +418,8 @@ impl<T: Element> DeviceBuffer<T> {
     #[doc(alias = "__cuda_array_interface__")]
     pub fn array_interface(&self) -> Result<ArrayInterface> {
         let layout = Layout::c_contiguous(&[self.len()], size_of::<T>())?;
-        let stream = self.stream().as_raw().expose_provenance() as u64;
         let array = ArrayInterface::new(type_of::<T>()?, layout, self.as_raw())?;
-        Ok(array.with_stream(Some(ExportedStream::Handle(stream))))
+        Ok(array.with_stream(Some(ExportedStream::of(self.stream()))))
     }
 }
 

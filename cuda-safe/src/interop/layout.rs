@@ -1,5 +1,12 @@
 //! Where the elements of an array lie.
 
+mod boxes;
+mod index;
+
+pub(super) use boxes::boxes;
+pub use index::Index;
+pub(super) use index::refused as no_view;
+
 use super::refused;
 use crate::invalid::Invalid;
 
@@ -150,7 +157,7 @@ impl Layout {
             .any(|(extent, stride)| *extent > 1 && *stride < 0)
     }
 
-    fn dimensions(&self) -> impl Iterator<Item = (&usize, &isize)> {
+    fn dimensions(&self) -> impl DoubleEndedIterator<Item = (&usize, &isize)> + ExactSizeIterator {
         self.shape.iter().zip(&self.strides)
     }
 

@@ -1,6 +1,7 @@
 //! The stream that an array is exported with.
 
 use crate::invalid::Invalid;
+use crate::stream::Stream;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 
 /// The `stream` of an array interface: with what a consumer has to get in order.
@@ -35,6 +36,12 @@ impl ExportedStream {
                 Err(_) => Err(refused(format!("{handle} is no handle of a stream"))),
             },
         }
+    }
+
+    /// Of a stream here, which all work on an array is in. It has to live as long as what is exported
+    /// with it.
+    pub fn of(stream: &Stream) -> Self {
+        Self::Handle(stream.as_raw().expose_provenance() as u64)
     }
 
     /// The number for the interface.

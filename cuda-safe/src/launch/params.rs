@@ -1,6 +1,7 @@
 //! The types of a kernel's parameters, and how arguments become bytes.
 
 use crate::error::Result;
+use crate::interop::{ArrayView, ArrayViewMut};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use bytemuck::NoUninit;
@@ -11,8 +12,8 @@ use cuda_sys::CUdeviceptr;
 ///
 /// | parameter type | in CUDA C++ | argument |
 /// |---|---|---|
-/// | `&[T]` | `const T*` | `&DeviceBuffer<T>`, or what else becomes a [`DeviceSlice`] |
-/// | `&mut [T]` | `T*` | `&mut DeviceBuffer<T>`, or what else becomes a [`DeviceSliceMut`] |
+/// | `&[T]` | `const T*` | `&DeviceBuffer<T>`, or what else becomes a [`DeviceSlice`]; `&ArrayView<T>` |
+/// | `&mut [T]` | `T*` | `&mut DeviceBuffer<T>`, or what else becomes a [`DeviceSliceMut`]; `&mut ArrayViewMut<T>` |
 /// | `u32`, `f32`, … | the same | the value |
 /// | [`Value<T>`] | a struct by value | [`Value`] |
 ///
@@ -123,6 +124,27 @@ impl<'a, T: 'static, S: Into<DeviceSliceMut<'a, T>>> Argument<&mut [T]> for S {
         slice.as_slice().check_stream(|| argument(index), stream)?;
         Ok(slice.as_raw())
     }
+}
+
+impl<T: 'static> Argument<&[T]> for &ArrayView<'_, T> {
+    #[inline]
+    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<CUdeviceptr> {
+        first(self, index, stream)
+    }
+}
+
+impl<T: 'static> Argument<&mut [T]> for &mut ArrayViewMut<'_, T> {
+    #[inline]
+    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<CUdeviceptr> {
+        first(self.whole(), index, stream)
+    }
+}
+
+/// The address of the first element.
+fn first<T>(view: &ArrayView<'_, T>, index: usize, stream: &Stream) -> Result<CUdeviceptr> {
+    let slice = DeviceSlice::<T>::new(view.as_raw(), 0, view.stream());
+    slice.check_stream(|| argument(index), stream)?;
+    Ok(slice.as_raw())
 }
 
 fn argument(index: usize) -> String {

@@ -3,8 +3,8 @@
 use super::primary;
 use crate::trace::Trace;
 use cuda_safe::interop::dlpack::{ConsumerStream, Export, ManagedTensor};
-use cuda_safe::interop::{ExportedStream, Handover};
-use cuda_safe::{DeviceBuffer, Result, Stream, StreamOptions};
+use cuda_safe::interop::{ArrayViewMut, ExportedStream, Handover, Index};
+use cuda_safe::{DeviceBuffer, Result, StreamOptions};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
@@ -62,7 +62,7 @@ pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
         }
         trace.drop(array);
     }
-    for handle in [ExportedStream::Legacy, handle_of(&home)] {
+    for handle in [ExportedStream::Legacy, ExportedStream::of(&home)] {
         let tensor = received(lent()?)?.with_producers_stream(Some(handle));
         // SAFETY: nobody else works on the memory, which is freed on the producer's stream, or when
         // nothing uses it.
@@ -78,6 +78,18 @@ pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-fn handle_of(stream: &Stream) -> ExportedStream {
-    ExportedStream::Handle(stream.as_raw().expose_provenance() as u64)
+pub(super) fn views(trace: &mut Trace) -> Result<()> {
+    let stream = primary()?.stream()?;
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 12)?;
+    let array = ArrayViewMut::new(&mut buffer, &[3, 4])?;
+    let (mut low, high) = array.split_at(1, 2)?;
+    let mut column = high.index(&[Index::ALL, Index::At(0)])?;
+    column.copy_from_slice(&[1, 2, 3])?;
+    low.fill(7)?;
+    let mut first = low.index(&[Index::ALL, Index::At(0)])?;
+    first.copy_from(column)?;
+    assert_eq!(first.as_view().to_vec()?, [1, 2, 3]);
+    assert_eq!(buffer.to_vec()?, [1, 7, 1, 0, 2, 7, 2, 0, 3, 7, 3, 0]);
+    trace.drops_from_here();
+    Ok(())
 }

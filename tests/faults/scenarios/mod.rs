@@ -86,6 +86,7 @@ pub(crate) static ALL: &[Scenario] = &[
     since((12, 5), "pool", green::pool),
     scenario("imported arrays", interop::run),
     scenario("tensors", interop::tensors),
+    scenario("views", interop::views),
     scenario("proof", green::proof),
     scenario("drops", drops::in_other_orders),
     scenario("threads", drops::on_other_threads),

@@ -62,7 +62,7 @@ impl ConsumerStream {
 
     /// Of a stream here, on which what is asked for will be used.
     pub fn of(stream: &Stream) -> Self {
-        Self::Handle(stream.as_raw().expose_provenance() as u64)
+        Self::Handle(ExportedStream::of(stream).number())
     }
 
     /// The producer's part: makes the consumer's stream wait for what `stream` has been given up to now

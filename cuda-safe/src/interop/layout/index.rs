@@ -1,0 +1,349 @@
+//! Parts of arrays, and other looks at the same elements: what NumPy calls views.
+
+use super::Layout;
+use crate::invalid::Invalid;
+use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
+
+/// What is taken of a dimension, as between the brackets of Python; of [`Layout::index`].
+///
+/// Numbers below 0 count from the end. Ranges end where the array does.
+///
+/// ```
+/// use cuda_safe::interop::{Index, Layout};
+///
+/// // a[1:, ::-2] of an array of 4 by 10.
+/// let array = Layout::c_contiguous(&[4, 10], 4)?;
+/// let (offset, part) = array.index(&[(1..).into(), Index::backwards(2)])?;
+/// assert_eq!((part.shape(), part.strides()), (&[3, 5][..], &[40, -8][..]));
+/// assert_eq!(offset, 40 + 36);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Index {
+    /// One, so that the dimension is gone.
+    At(isize),
+    /// `start:end:step`; where there is no number, from the beginning or to the end, in the direction
+    /// of the step.
+    Range {
+        /// The first.
+        start: Option<isize>,
+        /// Behind the last.
+        end: Option<isize>,
+        /// To the next; not 0.
+        step: isize,
+    },
+    /// `newaxis`: a dimension of extent 1 that was not there.
+    NewAxis,
+    /// `...`: all of as many dimensions as the others leave.
+    Rest,
+}
+
+impl Index {
+    /// `:`, all of it.
+    pub const ALL: Self = Self::Range {
+        start: None,
+        end: None,
+        step: 1,
+    };
+
+    /// `::step`, from the beginning.
+    pub const fn every(step: isize) -> Self {
+        Self::Range {
+            start: None,
+            end: None,
+            step,
+        }
+    }
+
+    /// `::-step`, from the end.
+    pub const fn backwards(step: isize) -> Self {
+        Self::every(-step)
+    }
+}
+
+impl From<isize> for Index {
+    fn from(at: isize) -> Self {
+        Self::At(at)
+    }
+}
+
+impl From<Range<isize>> for Index {
+    fn from(range: Range<isize>) -> Self {
+        Self::Range {
+            start: Some(range.start),
+            end: Some(range.end),
+            step: 1,
+        }
+    }
+}
+
+impl From<RangeFrom<isize>> for Index {
+    fn from(range: RangeFrom<isize>) -> Self {
+        Self::Range {
+            start: Some(range.start),
+            end: None,
+            step: 1,
+        }
+    }
+}
+
+impl From<RangeTo<isize>> for Index {
+    fn from(range: RangeTo<isize>) -> Self {
+        Self::Range {
+            start: None,
+            end: Some(range.end),
+            step: 1,
+        }
+    }
+}
+
+impl From<RangeFull> for Index {
+    fn from(_: RangeFull) -> Self {
+        Self::ALL
+    }
+}
+
+pub(in crate::interop) fn refused(what: &'static str, problem: impl Into<String>) -> Invalid {
+    Invalid::View {
+        what,
+        problem: problem.into(),
+    }
+}
+
+impl Layout {
+    /// A part of the array, dimension by dimension: how many bytes its first element is from this one's,
+    /// and where its elements lie. Dimensions that are not named are taken whole.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: more indices than dimensions, or one that is not within its dimension; a step
+    /// of 0.
+    pub fn index(&self, by: &[Index]) -> Result<(isize, Self), Invalid> {
+        let named = by
+            .iter()
+            .filter(|index| matches!(index, Index::At(_) | Index::Range { .. }))
+            .count();
+        let dimensions = self.shape.len();
+        let rest = dimensions.checked_sub(named).ok_or_else(|| {
+            let problem = format!("{named} indices for {dimensions} dimensions");
+            refused("index", problem)
+        })?;
+        let rests = by.iter().filter(|index| **index == Index::Rest).count();
+        if rests > 1 {
+            return Err(refused("index", format!("{rests} times the rest")));
+        }
+        let mut of = self.shape.iter().copied().zip(self.strides.iter().copied());
+        let mut offset = 0i128;
+        let mut part = Part::default();
+        // What is not named comes last.
+        let last = (rests == 0).then_some(Index::Rest);
+        for (place, index) in by.iter().copied().chain(last).enumerate() {
+            match index {
+                Index::NewAxis => part.push(1, 0),
+                Index::Rest => of.by_ref().take(rest).for_each(|(n, s)| part.push(n, s)),
+                Index::At(at) => {
+                    let Some((extent, stride)) = of.next() else {
+                        continue;
+                    };
+                    let at = within(at, extent).ok_or_else(|| {
+                        let problem = format!("{at} is not within {extent} (index {place})");
+                        refused("index", problem)
+                    })?;
+                    offset = offset.saturating_add((at as i128).saturating_mul(stride as i128));
+                }
+                Index::Range { start, end, step } => {
+                    let Some((extent, stride)) = of.next() else {
+                        continue;
+                    };
+                    if step == 0 {
+                        return Err(refused("index", format!("a step of 0 (index {place})")));
+                    }
+                    let (first, len) = range(start, end, step, extent);
+                    // Without an element it is not used.
+                    offset = offset.saturating_add(first.saturating_mul(stride as i128));
+                    // Of one element there is no next.
+                    part.push(len, stride.checked_mul(step).unwrap_or(stride));
+                }
+            }
+        }
+        let layout = part.layout(self.item_size, "index")?;
+        // Of a part without an element there is no first one.
+        let offset = if layout.is_empty() { 0 } else { offset };
+        let offset = isize::try_from(offset).map_err(|_| refused("index", "it goes too far"))?;
+        Ok((offset, layout))
+    }
+
+    /// The dimensions in another order: which of these each of the new ones is.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: not each dimension once.
+    pub fn permuted(&self, order: &[usize]) -> Result<Self, Invalid> {
+        let dimensions = self.shape.len();
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..dimensions) {
+            let problem = format!("{order:?} does not have each of {dimensions} dimensions once");
+            return Err(refused("order", problem));
+        }
+        let mut part = Part::default();
+        for dimension in order {
+            part.push(self.shape[*dimension], self.strides[*dimension]);
+        }
+        part.layout(self.item_size, "order")
+    }
+
+    /// The dimensions in the opposite order.
+    #[must_use]
+    pub fn transposed(mut self) -> Self {
+        self.shape.reverse();
+        self.strides.reverse();
+        self
+    }
+
+    /// The array as often as another shape has it: dimensions of extent 1, and others before the
+    /// first, are repeated by strides of 0.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: another extent than 1 would have to be another one.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self, Invalid> {
+        let cannot = || {
+            let problem = format!("{:?} cannot be broadcast to {shape:?}", self.shape);
+            refused("shape", problem)
+        };
+        let more = shape
+            .len()
+            .checked_sub(self.shape.len())
+            .ok_or_else(cannot)?;
+        let mut part = Part::default();
+        for (place, extent) in shape.iter().enumerate() {
+            let its = place.checked_sub(more);
+            match its.map(|its| (self.shape[its], self.strides[its])) {
+                Some((same, stride)) if same == *extent => part.push(same, stride),
+                None | Some((1, _)) => part.push(*extent, 0),
+                Some(_) => return Err(cannot()),
+            }
+        }
+        part.layout(self.item_size, "shape")
+    }
+
+    /// The same elements, in the same order (the last dimension varies fastest), in another shape,
+    /// where that needs no copy.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: another number of elements; strides that would need a copy.
+    pub fn reshaped(&self, shape: &[usize]) -> Result<Self, Invalid> {
+        let mut len = Some(1usize);
+        for extent in shape {
+            len = len.and_then(|len| len.checked_mul(*extent));
+        }
+        if shape.contains(&0) {
+            len = Some(0);
+        }
+        if len.is_none() || len != self.len() {
+            let problem = format!("{:?} has not as many elements as {shape:?}", self.shape);
+            return Err(refused("shape", problem));
+        }
+        if len == Some(0) {
+            return Self::c_contiguous(shape, self.item_size).map_err(|_| {
+                let problem = format!("{shape:?} is more than can be addressed");
+                refused("shape", problem)
+            });
+        }
+        let copy = || {
+            let problem = format!(
+                "{shape:?} of {:?} with strides {:?} needs a copy",
+                self.shape, self.strides
+            );
+            refused("shape", problem)
+        };
+        // Runs of dimensions, of the old and of the new, that have the same number of elements. Within
+        // a run the old ones have to lie as one.
+        let several = |(extent, _): &(&usize, &isize)| **extent != 1;
+        let mut old = self.dimensions().rev().filter(several);
+        let mut strides = vec![0; shape.len()];
+        let mut run: Option<(usize, isize)> = None;
+        for (extent, stride) in shape.iter().zip(&mut strides).rev() {
+            if *extent == 1 {
+                continue;
+            }
+            let (mut left, step) = match run.take() {
+                Some(run) => run,
+                None => old.next().map(|(n, step)| (*n, *step)).ok_or_else(copy)?,
+            };
+            *stride = step;
+            while left % extent != 0 || left < *extent {
+                let (more, stride) = old.next().ok_or_else(copy)?;
+                let behind = times(step, left);
+                if behind != Some(*stride) {
+                    return Err(copy());
+                }
+                left = left.checked_mul(*more).ok_or_else(copy)?;
+            }
+            if left > *extent {
+                let step = times(step, *extent).ok_or_else(copy)?;
+                run = Some((left / extent, step));
+            }
+        }
+        Self::strided(shape, &strides, self.item_size).map_err(|_| copy())
+    }
+}
+
+/// The dimensions of what is made.
+#[derive(Default)]
+struct Part {
+    shape: Vec<usize>,
+    strides: Vec<isize>,
+}
+
+impl Part {
+    fn push(&mut self, extent: usize, stride: isize) {
+        self.shape.push(extent);
+        self.strides.push(stride);
+    }
+
+    fn layout(self, item_size: usize, what: &'static str) -> Result<Layout, Invalid> {
+        Layout::strided(&self.shape, &self.strides, item_size).map_err(|invalid| match invalid {
+            Invalid::ArrayInterface { problem, .. } => refused(what, problem),
+            other => other,
+        })
+    }
+}
+
+fn times(step: isize, count: usize) -> Option<isize> {
+    step.checked_mul(isize::try_from(count).ok()?)
+}
+
+/// A number that may count from the end, from the beginning.
+fn within(at: isize, extent: usize) -> Option<usize> {
+    let at = match usize::try_from(at) {
+        Ok(at) => at,
+        Err(_) => extent.checked_sub(at.unsigned_abs())?,
+    };
+    (at < extent).then_some(at)
+}
+
+/// The first of a range of Python's, and how many there are.
+fn range(start: Option<isize>, end: Option<isize>, step: isize, extent: usize) -> (i128, usize) {
+    let extent = extent as i128;
+    // What the ends are cut to.
+    let (lowest, highest) = if step > 0 {
+        (0, extent)
+    } else {
+        (-1, extent - 1)
+    };
+    let cut = |end: isize| match end as i128 {
+        end if end < 0 => (end + extent).max(lowest),
+        end => end.min(highest),
+    };
+    let (from, to) = match step > 0 {
+        true => (start.map_or(lowest, cut), end.map_or(highest, cut)),
+        false => (start.map_or(highest, cut), end.map_or(lowest, cut)),
+    };
+    let far = if step > 0 { to - from } else { from - to };
+    if far <= 0 {
+        return (0, 0);
+    }
+    let steps = step.unsigned_abs() as i128;
+    // As many as the dimension has, at most.
+    let len = usize::try_from((far - 1) / steps + 1).unwrap_or(0);
+    (from, len)
+}

@@ -1,0 +1,461 @@
+//! Arrays of several dimensions in device memory.
+
+mod copy;
+
+use super::import::{Element, Imported, type_of};
+use super::layout::{Index, Layout, no_view};
+use super::{ArrayInterface, Dtype, ExportedStream};
+use crate::error::Result;
+use crate::invalid::Invalid;
+use crate::memory::{DeviceSlice, DeviceSliceMut};
+use crate::stream::Stream;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// An array in device memory to read: its elements are where a [`Layout`] says, all of them within
+/// memory that is borrowed.
+///
+/// Parts and other looks at the same elements ([`index`](Self::index), [`transposed`](Self::transposed),
+/// [`broadcast_to`](Self::broadcast_to), [`reshaped`](Self::reshaped)) cost no call of the driver. Like
+/// the memory it is bound to a stream. As an argument for a kernel, by reference, it stands for the
+/// address of its first element: the kernel gets the strides as well.
+///
+/// ```no_run
+/// use cuda_safe::interop::{ArrayView, Index};
+/// use cuda_safe::{Context, Device, DeviceBuffer};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// let buffer = DeviceBuffer::from_slice(&stream, &[0, 1, 2, 10, 11, 12])?;
+/// let array = ArrayView::new(&buffer, &[2, 3])?;
+/// let column = array.index(&[Index::ALL, Index::At(-1)])?;
+/// assert_eq!((column.layout().shape(), column.to_vec()?), (&[2][..], vec![2, 12]));
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct ArrayView<'a, T> {
+    /// Of the first element.
+    address: u64,
+    layout: Layout,
+    stream: &'a Stream,
+    elements: PhantomData<&'a T>,
+}
+
+/// An array in device memory to read and write, no element of which is two of the array's: as
+/// [`ArrayView`], of memory that is borrowed mutably.
+///
+/// ```no_run
+/// use cuda_safe::interop::{ArrayViewMut, Index};
+/// use cuda_safe::{Context, Device, DeviceBuffer};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 6)?;
+/// let array = ArrayViewMut::new(&mut buffer, &[2, 3])?;
+/// let mut column = array.index(&[Index::ALL, Index::At(1)])?;
+/// column.fill(7)?;
+/// assert_eq!(buffer.to_vec()?, [0, 7, 0, 0, 7, 0]);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct ArrayViewMut<'a, T> {
+    whole: ArrayView<'a, T>,
+    elements: PhantomData<&'a mut T>,
+}
+
+/// The address of an array's first element in memory of `len` elements of `T` at `start`.
+fn place<T>(start: u64, len: usize, first: usize, layout: &Layout) -> Result<u64, Invalid> {
+    check_elements::<T>(layout)?;
+    if layout.is_empty() {
+        return Ok(start);
+    }
+    let (all, range) = ((len * size_of::<T>()) as i128, layout.byte_range());
+    let first = first as i128 * size_of::<T>() as i128;
+    let is_within = first + range.start as i128 >= 0 && first + range.end as i128 <= all;
+    match u64::try_from(first) {
+        Ok(first) if is_within => Ok(start + first),
+        _ => {
+            let problem = format!(
+                "{:?} with strides {:?} goes beyond {len} elements of {} bytes",
+                layout.shape(),
+                layout.strides(),
+                size_of::<T>()
+            );
+            Err(no_view("memory", problem))
+        }
+    }
+}
+
+/// Whether elements in the layout can be of the type: of its size, and each aligned for it if the first
+/// one is.
+fn check_elements<T>(layout: &Layout) -> Result<(), Invalid> {
+    if layout.item_size() != size_of::<T>() {
+        let problem = format!("of {} bytes, not {}", size_of::<T>(), layout.item_size());
+        return Err(no_view("elements", problem));
+    }
+    let align = align_of::<T>() as isize;
+    let mut strides = layout.shape().iter().zip(layout.strides());
+    let odd = strides.find(|(extent, stride)| **extent > 1 && **stride % align != 0);
+    match odd {
+        Some((_, stride)) if !layout.is_empty() => {
+            let problem = format!("{stride} bytes apart, not aligned to {align}");
+            Err(no_view("elements", problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// For arrays to write: no two elements have a byte in common.
+fn check_apart(layout: &Layout) -> Result<(), Invalid> {
+    if layout.may_overlap_itself() {
+        let problem = format!(
+            "{:?} with strides {:?} may have elements that overlap, which cannot be written",
+            layout.shape(),
+            layout.strides()
+        );
+        return Err(no_view("elements", problem));
+    }
+    Ok(())
+}
+
+impl<'a, T> ArrayView<'a, T> {
+    /// All of the memory as a C-contiguous array.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: the shape has another number of elements.
+    pub fn new(memory: impl Into<DeviceSlice<'a, T>>, shape: &[usize]) -> Result<Self> {
+        let memory = memory.into();
+        Self::with_layout(memory, 0, whole::<T>(shape, memory.len())?)
+    }
+
+    /// An array in the memory, whose first element is this one of the memory's.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: an element is not within the memory, or not aligned; elements of another size.
+    pub fn with_layout(
+        memory: impl Into<DeviceSlice<'a, T>>,
+        first: usize,
+        layout: Layout,
+    ) -> Result<Self> {
+        let memory = memory.into();
+        let address = place::<T>(memory.as_raw(), memory.len(), first, &layout)?;
+        Ok(Self::at(address, layout, memory.stream()))
+    }
+
+    /// Of elements that are valid for `'a`.
+    fn at(address: u64, layout: Layout, stream: &'a Stream) -> Self {
+        Self {
+            address,
+            layout,
+            stream,
+            elements: PhantomData,
+        }
+    }
+
+    /// The same memory with another layout, of elements of this one's.
+    fn of_these(&self, layout: Layout) -> Self {
+        Self::at(self.address, layout, self.stream)
+    }
+
+    /// A part, dimension by dimension: [`Layout::index`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn index(&self, by: &[Index]) -> Result<Self> {
+        let (offset, layout) = self.layout.index(by)?;
+        // Within the memory, as the array is.
+        let address = self.address.wrapping_add_signed(offset as i64);
+        Ok(Self::at(address, layout, self.stream))
+    }
+
+    /// The dimensions in the opposite order.
+    #[must_use]
+    pub fn transposed(&self) -> Self {
+        self.of_these(self.layout.clone().transposed())
+    }
+
+    /// The dimensions in another order: [`Layout::permuted`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn permuted(&self, order: &[usize]) -> Result<Self> {
+        Ok(self.of_these(self.layout.permuted(order)?))
+    }
+
+    /// The array as often as another shape has it: [`Layout::broadcast_to`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
+        Ok(self.of_these(self.layout.broadcast_to(shape)?))
+    }
+
+    /// The same elements in another shape, where that needs no copy: [`Layout::reshaped`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reshaped(&self, shape: &[usize]) -> Result<Self> {
+        Ok(self.of_these(self.layout.reshaped(shape)?))
+    }
+
+    /// The address of the first element; anything for an array without one.
+    pub fn as_raw(&self) -> u64 {
+        self.address
+    }
+
+    /// Where the elements are, from the first on.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The stream that all work on the memory runs on.
+    pub fn stream(&self) -> &'a Stream {
+        self.stream
+    }
+
+    /// The elements one behind the other, if they are C-contiguous.
+    pub fn as_slice(&self) -> Option<DeviceSlice<'a, T>> {
+        let len = self
+            .layout
+            .len()
+            .filter(|_| self.layout.is_c_contiguous())?;
+        Some(DeviceSlice::new(self.address, len, self.stream))
+    }
+}
+
+impl<T: Element> ArrayViewMut<'_, T> {
+    /// The array for others, with its stream, which all work on it is in; as
+    /// [`DeviceBuffer::array_interface`](crate::DeviceBuffer::array_interface).
+    ///
+    /// # Errors
+    /// Those of [`ArrayInterface::new`].
+    #[doc(alias = "__cuda_array_interface__")]
+    pub fn array_interface(&mut self) -> Result<ArrayInterface> {
+        self.whole.interface()
+    }
+}
+
+impl<T: Element> ArrayView<'_, T> {
+    /// The array for others, with its stream, which all work on it is in; as
+    /// [`DeviceBuffer::array_interface`](crate::DeviceBuffer::array_interface), to be read only.
+    ///
+    /// # Errors
+    /// Those of [`ArrayInterface::new`].
+    #[doc(alias = "__cuda_array_interface__")]
+    pub fn array_interface(&self) -> Result<ArrayInterface> {
+        Ok(self.interface()?.read_only())
+    }
+
+    fn interface(&self) -> Result<ArrayInterface> {
+        let array = ArrayInterface::new(type_of::<T>()?, self.layout.clone(), self.address)?;
+        Ok(array.with_stream(Some(ExportedStream::of(self.stream))))
+    }
+}
+
+impl<'a, T> ArrayViewMut<'a, T> {
+    /// All of the memory as a C-contiguous array.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: the shape has another number of elements.
+    pub fn new(memory: impl Into<DeviceSliceMut<'a, T>>, shape: &[usize]) -> Result<Self> {
+        let memory = memory.into();
+        let layout = whole::<T>(shape, memory.len())?;
+        Self::with_layout(memory, 0, layout)
+    }
+
+    /// An array in the memory, whose first element is this one of the memory's.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: an element is not within the memory, or not aligned; elements of another size,
+    /// or that may overlap.
+    pub fn with_layout(
+        memory: impl Into<DeviceSliceMut<'a, T>>,
+        first: usize,
+        layout: Layout,
+    ) -> Result<Self> {
+        let memory = memory.into();
+        check_apart(&layout)?;
+        let address = place::<T>(memory.as_raw(), memory.len(), first, &layout)?;
+        Ok(Self::of(ArrayView::at(address, layout, memory.stream())))
+    }
+
+    /// Of elements that nobody else has, and that do not overlap.
+    fn of(whole: ArrayView<'a, T>) -> Self {
+        Self {
+            whole,
+            elements: PhantomData,
+        }
+    }
+
+    /// A part, dimension by dimension: [`Layout::index`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn index(self, by: &[Index]) -> Result<Self> {
+        Ok(Self::of(self.whole.index(by)?))
+    }
+
+    /// The parts before and from `middle` along a dimension, which have no element in common.
+    ///
+    /// # Errors
+    /// [`Invalid::View`]: there is no such dimension, or `middle` is beyond its end.
+    pub fn split_at(self, dimension: usize, middle: usize) -> Result<(Self, Self)> {
+        let extent = self.layout().shape().get(dimension);
+        let middle = match (extent, isize::try_from(middle)) {
+            (Some(extent), Ok(at)) if middle <= *extent => at,
+            _ => {
+                let problem = format!(
+                    "{middle} in dimension {dimension} of {:?}",
+                    self.layout().shape()
+                );
+                return Err(no_view("split", problem).into());
+            }
+        };
+        let part = |range: Index| {
+            let mut by = vec![Index::ALL; dimension];
+            by.push(range);
+            self.whole.index(&by)
+        };
+        Ok((
+            Self::of(part((..middle).into())?),
+            Self::of(part((middle..).into())?),
+        ))
+    }
+
+    /// The dimensions in the opposite order.
+    #[must_use]
+    pub fn transposed(self) -> Self {
+        Self::of(self.whole.transposed())
+    }
+
+    /// The dimensions in another order: [`Layout::permuted`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn permuted(self, order: &[usize]) -> Result<Self> {
+        Ok(Self::of(self.whole.permuted(order)?))
+    }
+
+    /// The same elements in another shape, where that needs no copy: [`Layout::reshaped`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reshaped(self, shape: &[usize]) -> Result<Self> {
+        Ok(Self::of(self.whole.reshaped(shape)?))
+    }
+
+    /// The same, to look at.
+    pub(crate) fn whole(&self) -> &ArrayView<'a, T> {
+        &self.whole
+    }
+
+    /// The same array, to read, for as long as this is borrowed.
+    pub fn as_view(&self) -> ArrayView<'_, T> {
+        self.whole.of_these(self.whole.layout.clone())
+    }
+
+    /// The same array, for as long as this is borrowed.
+    pub fn reborrow(&mut self) -> ArrayViewMut<'_, T> {
+        ArrayViewMut::of(self.whole.of_these(self.whole.layout.clone()))
+    }
+
+    /// The address of the first element; anything for an array without one.
+    pub fn as_raw(&self) -> u64 {
+        self.whole.address
+    }
+
+    /// Where the elements are, from the first on.
+    pub fn layout(&self) -> &Layout {
+        &self.whole.layout
+    }
+
+    /// The stream that all work on the memory runs on.
+    pub fn stream(&self) -> &'a Stream {
+        self.whole.stream
+    }
+
+    /// The elements one behind the other, if they are C-contiguous.
+    pub fn as_mut_slice(&mut self) -> Option<DeviceSliceMut<'_, T>> {
+        let slice = self.whole.as_slice()?;
+        Some(DeviceSliceMut::new(
+            slice.as_raw(),
+            slice.len(),
+            self.stream(),
+        ))
+    }
+}
+
+impl Imported {
+    /// The array, to read.
+    ///
+    /// # Errors
+    /// [`Invalid::ArrayInterface`] if its elements are said to be of another type; [`Invalid::View`]
+    /// if they are not aligned for it.
+    pub fn view<T: Element>(&self) -> Result<ArrayView<'_, T>> {
+        let expected = type_of::<T>()?;
+        if *self.dtype() != Dtype::Plain(expected) {
+            let problem = format!("{} where {expected} is expected", self.dtype());
+            return Err(super::refused("typestr", problem).into());
+        }
+        check_elements::<T>(self.layout())?;
+        if self.as_raw() % align_of::<T>() as u64 != 0 {
+            let problem = format!("at {:#x}, not aligned for {expected}", self.as_raw());
+            return Err(no_view("elements", problem).into());
+        }
+        Ok(ArrayView::at(
+            self.as_raw(),
+            self.layout().clone(),
+            self.stream(),
+        ))
+    }
+
+    /// The array, to read and write.
+    ///
+    /// # Errors
+    /// As for [`view`](Self::view); [`Invalid::ArrayInterface`] if the producer says that it is
+    /// read-only; [`Invalid::View`] if elements may overlap.
+    pub fn view_mut<T: Element>(&mut self) -> Result<ArrayViewMut<'_, T>> {
+        self.check_writable()?;
+        check_apart(self.layout())?;
+        Ok(ArrayViewMut::of(self.view()?))
+    }
+}
+
+/// The layout of all of `len` elements.
+fn whole<T>(shape: &[usize], len: usize) -> Result<Layout> {
+    let layout = Layout::c_contiguous(shape, size_of::<T>())?;
+    if layout.len() != Some(len) {
+        let problem = format!("{shape:?} for {len} elements");
+        return Err(no_view("shape", problem).into());
+    }
+    Ok(layout)
+}
+
+impl<T> Clone for ArrayView<'_, T> {
+    fn clone(&self) -> Self {
+        self.of_these(self.layout.clone())
+    }
+}
+
+impl<'a, T> From<ArrayViewMut<'a, T>> for ArrayView<'a, T> {
+    fn from(view: ArrayViewMut<'a, T>) -> Self {
+        view.whole
+    }
+}
+
+impl<T> fmt::Debug for ArrayView<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug("ArrayView", self, f)
+    }
+}
+
+impl<T> fmt::Debug for ArrayViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug("ArrayViewMut", &self.whole, f)
+    }
+}
+
+fn debug<T>(name: &str, view: &ArrayView<'_, T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.debug_struct(name)
+        .field("address", &format_args!("{:#x}", view.address))
+        .field("layout", &view.layout)
+        .field("element", &std::any::type_name::<T>())
+        .field("stream", view.stream)
+        .finish()
+}

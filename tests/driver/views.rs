@@ -1,0 +1,251 @@
+use crate::common;
+use crate::kernels::Scale;
+use crate::need;
+use cuda_safe::interop::{
+    ArrayInterface, ArrayView, ArrayViewMut, Handover, Index, Kind, Layout, TypeString,
+};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
+
+/// 0, 1, 2, … in rows of a hundred: what is where shows in the number.
+fn numbered(context: &Context, shape: [usize; 3]) -> (DeviceBuffer<u32>, Vec<u32>) {
+    let stream = context.stream().expect("a stream");
+    let [planes, rows, columns] = shape.map(|extent| extent as u32);
+    let number = |at: u32| {
+        let (plane, row) = (at / (rows * columns), at / columns % rows);
+        plane * 10_000 + row * 100 + at % columns
+    };
+    let numbers: Vec<u32> = (0..planes * rows * columns).map(number).collect();
+    let buffer = DeviceBuffer::from_slice(&stream, &numbers).expect("memory");
+    (buffer, numbers)
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(done: Result<T, Error>, expected: &str, words: &str) {
+    match done {
+        Err(Error::Invalid(invalid)) => match *invalid {
+            Invalid::View { what, problem } => {
+                assert_eq!(what, expected, "{problem}");
+                assert!(problem.contains(words), "{problem}");
+            }
+            other => panic!("{other}"),
+        },
+        done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn parts_of_an_array_are_copied_out() {
+    let context = need!(common::context());
+    let (buffer, numbers) = numbered(&context, [3, 4, 5]);
+    let array = ArrayView::new(&buffer, &[3, 4, 5]).expect("a view");
+    assert_eq!(array.to_vec().expect("a copy"), numbers);
+    let every = Index::every;
+    let at = Index::At;
+    let all = Index::ALL;
+    let cases: [(&[Index], Vec<u32>); 9] = [
+        (&[at(1), at(2), at(3)], vec![10203]),
+        (&[at(-1), at(0)], vec![20000, 20001, 20002, 20003, 20004]),
+        // A column: rows of one element.
+        (&[at(0), all, at(2)], vec![2, 102, 202, 302]),
+        // Every second of a row.
+        (&[at(0), at(1), every(2)], vec![100, 102, 104]),
+        // A plane with gaps between its rows.
+        (
+            &[at(2), (1..3).into(), (0..2).into()],
+            vec![20100, 20101, 20200, 20201],
+        ),
+        // A volume with gaps between rows and planes.
+        (
+            &[every(2), (2..).into(), (3..).into()],
+            vec![203, 204, 303, 304, 20203, 20204, 20303, 20304],
+        ),
+        // One column of all planes.
+        (
+            &[all, every(2), at(4)],
+            vec![4, 204, 10004, 10204, 20004, 20204],
+        ),
+        (
+            &[Index::NewAxis, Index::Rest, at(0), at(0)],
+            vec![0, 10000, 20000],
+        ),
+        (&[(2..2).into()], vec![]),
+    ];
+    for (by, expected) in cases {
+        let part = array.index(by).expect("a part");
+        assert_eq!(part.to_vec().expect("a copy"), expected, "{by:?}");
+    }
+    let row = array.index(&[at(1), at(1)]).expect("a row");
+    let slice = row.as_slice().expect("it has no gaps");
+    assert_eq!(slice.len(), 5);
+    let flat = array.reshaped(&[12, 5]).expect("no copy");
+    let last = flat.index(&[at(-1)]).expect("a row");
+    assert_eq!(last.to_vec().expect("a copy"), numbers[55..]);
+}
+
+#[test]
+fn what_is_no_box_is_not_copied() {
+    let context = need!(common::context());
+    let (mut buffer, _) = numbered(&context, [3, 4, 5]);
+    let array = ArrayView::new(&buffer, &[3, 4, 5]).expect("a view");
+    let backwards = array.index(&[Index::backwards(1)]).expect("a part");
+    let thin = array.index(&[Index::ALL, Index::every(3), Index::every(2)]);
+    let thin = thin.expect("a part");
+    assert_eq!(thin.layout().shape(), [3, 2, 3]);
+    let wide = array.broadcast_to(&[2, 3, 4, 5]).expect("often");
+    for view in [array.transposed(), backwards, thin, wide] {
+        refused(view.to_vec(), "copy", "no box");
+    }
+    refused(array.copy_to_slice(&mut [0; 7]), "copy", "7 elements");
+    let huge = array
+        .index(&[Index::At(0), Index::At(0), Index::At(0)])
+        .expect("one")
+        .broadcast_to(&[usize::MAX / 8, 2]);
+    refused(huge.expect("often").to_vec(), "copy", "addressed");
+
+    let mut array = ArrayViewMut::new(&mut buffer, &[60]).expect("a view");
+    refused(array.copy_from_slice(&[0; 61]), "copy", "61 elements");
+}
+
+#[test]
+fn parts_of_an_array_are_written_and_nothing_beside_them() {
+    let context = need!(common::context());
+    let (mut buffer, mut numbers) = numbered(&context, [3, 4, 5]);
+    let array = ArrayViewMut::new(&mut buffer, &[3, 4, 5]).expect("a view");
+    let inner = [Index::At(1), (1..3).into(), (1..4).into()];
+    let mut part = array.index(&inner).expect("a part");
+    part.copy_from_slice(&[1, 2, 3, 4, 5, 6]).expect("a copy");
+    assert_eq!(part.as_view().to_vec().expect("a copy"), [1, 2, 3, 4, 5, 6]);
+    part.index(&[Index::ALL, Index::At(0)])
+        .expect("a column")
+        .fill(9)
+        .expect("a fill");
+    numbers[26..29].copy_from_slice(&[9, 2, 3]);
+    numbers[31..34].copy_from_slice(&[9, 5, 6]);
+    assert_eq!(buffer.to_vec().expect("a copy"), numbers);
+
+    // From column to column, and all of it at once.
+    let array = ArrayViewMut::new(&mut buffer, &[12, 5]).expect("a view");
+    let (mut low, high) = array.split_at(1, 2).expect("two parts");
+    let high = high.index(&[Index::ALL, (1..).into()]).expect("a part");
+    low.copy_from(high.as_view()).expect("a copy");
+    for row in numbers.chunks_mut(5) {
+        row.copy_within(3..5, 0);
+    }
+    assert_eq!(buffer.to_vec().expect("a copy"), numbers);
+    let stream = buffer.stream().clone();
+    let other = DeviceBuffer::from_slice(&stream, &[1u32, 2]).expect("memory");
+    let other = ArrayView::new(&other, &[2]).expect("a view");
+    let mut array = ArrayViewMut::new(&mut buffer, &[5, 12]).expect("a view");
+    refused(array.reborrow().copy_from(other), "copy", "of [2]");
+    array.fill(7).expect("a fill");
+    assert_eq!(buffer.to_vec().expect("a copy"), [7; 60]);
+}
+
+#[test]
+fn views_that_there_cannot_be_are_refused() {
+    let context = need!(common::context());
+    let (mut buffer, _) = numbered(&context, [1, 4, 5]);
+    let strided =
+        |shape: &[usize], strides: &[isize]| Layout::strided(shape, strides, 4).expect("a layout");
+    refused(ArrayView::new(&buffer, &[3, 7]), "shape", "20 elements");
+    let of = |first, layout| ArrayView::with_layout(&buffer, first, layout);
+    of(19, strided(&[20], &[-4])).expect("backwards");
+    of(20, strided(&[0], &[4])).expect("nothing");
+    of(0, strided(&[1000], &[0])).expect("often");
+    refused(of(18, strided(&[20], &[-4])), "memory", "beyond 20");
+    refused(of(1, strided(&[20], &[4])), "memory", "beyond 20");
+    refused(of(usize::MAX, strided(&[], &[])), "memory", "beyond 20");
+    refused(of(0, strided(&[2], &[6])), "elements", "aligned to 4");
+    let bytes = Layout::c_contiguous(&[20], 1).expect("a layout");
+    refused(of(0, bytes), "elements", "not 1");
+    let array = of(0, strided(&[4, 5], &[20, 4])).expect("a view");
+    refused(array.index(&[Index::At(4)]), "index", "4 is not within 4");
+    refused(array.index(&[Index::At(0); 3]), "index", "3 indices");
+    refused(array.index(&[Index::every(0)]), "index", "step of 0");
+    refused(array.index(&[Index::Rest; 2]), "index", "2 times");
+    refused(array.permuted(&[0, 0]), "order", "once");
+    refused(array.broadcast_to(&[4, 6]), "shape", "broadcast");
+    refused(array.transposed().reshaped(&[20]), "shape", "a copy");
+    refused(array.reshaped(&[21]), "shape", "as many");
+
+    let twice = ArrayViewMut::with_layout(&mut buffer, 0, strided(&[2, 20], &[0, 4]));
+    refused(twice, "elements", "overlap");
+    let array = ArrayViewMut::new(&mut buffer, &[4, 5]).expect("a view");
+    refused(array.split_at(2, 0), "split", "dimension 2");
+    let array = ArrayViewMut::new(&mut buffer, &[4, 5]).expect("a view");
+    refused(array.split_at(0, 5), "split", "5 in dimension 0");
+}
+
+#[test]
+fn a_view_is_an_argument_of_its_stream() {
+    let context = need!(common::context());
+    let (mut buffer, _) = {
+        let stream = context.stream().expect("a stream");
+        (
+            DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory"),
+            (),
+        )
+    };
+    let stream = buffer.stream().clone();
+    let module = Module::from_ptx(&context, crate::kernels::VECTOR).expect("the test kernels");
+    let kernel = module.kernel("scale").expect("is in the module");
+    let kernel = kernel
+        .typed::<(&mut [i32], i32, i32, u32)>()
+        .expect("its parameters");
+    let config = LaunchConfig::linear(1, 32);
+    let array = ArrayViewMut::new(&mut buffer, &[4, 5]).expect("a view");
+    let mut row = array.index(&[Index::At(2)]).expect("a row");
+    // SAFETY: the kernel touches the first five elements from there on, which are the row.
+    unsafe { kernel.launch(&stream, config, (&mut row, 0, 7, 5)) }.expect("a launch");
+    let other = context.stream().expect("a stream");
+    // SAFETY: as above.
+    let refused = unsafe { kernel.launch(&other, config, (&mut row, 0, 7, 5)) };
+    assert!(matches!(refused, Err(Error::Invalid(invalid))
+        if matches!(*invalid, Invalid::OtherStream { .. })));
+    let mut expected = [0; 20];
+    expected[10..15].fill(7);
+    assert_eq!(buffer.to_vec().expect("a copy"), expected);
+}
+
+#[test]
+fn an_imported_array_is_seen_as_what_it_is() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory");
+    Scale::new(&context)
+        .run(&stream, &mut buffer, 0, 3)
+        .expect("a launch");
+    let ty = TypeString::native(Kind::Int, 4).expect("i4");
+    let column = Layout::strided(&[4], &[20], 4).expect("a layout");
+    let of = |layout: Layout, address| ArrayInterface::new(ty, layout, address).expect("right");
+    let base = buffer.as_raw();
+    let array = of(column.clone(), base + 8);
+    // SAFETY: the stream is that of all work on the buffer, which outlives this.
+    let imported = unsafe { array.import_untyped(&stream, Handover::Ignore, ()) };
+    let mut imported = imported.map_err(Error::from).expect("an import");
+    let mut view = imported.view_mut::<i32>().expect("it may be written");
+    let exported = view.array_interface().expect("an interface");
+    assert!(!exported.is_read_only() && *exported.layout() == column);
+    view.copy_from_slice(&[4, 5, 6, 7]).expect("a copy");
+    let view = imported.view::<i32>().expect("a view");
+    assert_eq!(view.to_vec().expect("a copy"), [4, 5, 6, 7]);
+    let exported = view.array_interface().expect("an interface");
+    assert!(exported.is_read_only() && exported.stream().is_some());
+    let text = imported.view::<f32>().expect_err("i4").to_string();
+    assert!(text.contains("typestr"), "{text}");
+
+    let odd = of(column.clone(), base + 2);
+    let constant = of(column, base).read_only();
+    let twice = of(Layout::strided(&[4], &[0], 4).expect("a layout"), base);
+    for (array, words) in [
+        (odd, "not aligned"),
+        (constant, "read-only"),
+        (twice, "overlap"),
+    ] {
+        // SAFETY: as above.
+        let imported = unsafe { array.import_untyped(&stream, Handover::Ignore, ()) };
+        let mut imported = imported.map_err(Error::from).expect("an import");
+        let text = imported.view_mut::<i32>().expect_err(words).to_string();
+        assert!(text.contains(words), "{text}");
+    }
+}
