@@ -56,10 +56,13 @@ fn driver() -> &'static Driver {
     static DRIVER: OnceLock<Driver> = OnceLock::new();
     DRIVER.get_or_init(|| {
         let asked_for = std::env::var("CUDA_SIM");
-        let why = match Device::get(0) {
-            Ok(_) if asked_for.is_err() => return Driver::Gpu,
-            Ok(_) => "there is a GPU, and CUDA_SIM asks for the software driver".to_owned(),
-            Err(why) => why.to_string(),
+        // A driver that was called once stays for the process, so a GPU's is left alone then.
+        let why = match &asked_for {
+            Ok(_) => "as CUDA_SIM says".to_owned(),
+            Err(_) => match Device::get(0) {
+                Ok(_) => return Driver::Gpu,
+                Err(why) => why.to_string(),
+            },
         };
         if std::env::var_os("CUDA_TESTS").is_some_and(|value| value == "require") {
             return Driver::None(why);
@@ -68,7 +71,7 @@ fn driver() -> &'static Driver {
         let profile: cuda_sim::Profile = profile.expect("CUDA_SIM names a profile");
         let _ = writeln!(
             std::io::stderr(),
-            "no GPU for tests ({why}): they run on the software driver, {profile}"
+            "tests run on the software driver, {profile} ({why})"
         );
         match cuda_sim::install(profile) {
             Ok(()) => {

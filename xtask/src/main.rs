@@ -12,6 +12,7 @@ mod header_check;
 mod headers;
 mod line_coverage;
 mod pack;
+mod profiles;
 mod ptx;
 mod regen;
 mod symbols;
@@ -29,6 +30,7 @@ usage: cargo xtask COMMAND
   coverage [--check]                       write COVERAGE.md; --check: only compare
   header-check [VERSION ...]               hold cuda-sys against the pinned headers (default: all of them)
   drivers                                  fetch real libcuda.so files from Debian into target/drivers
+  profiles                                 run tests/driver on the software driver, as each device and version
   asan                                     run the tests that need no GPU under AddressSanitizer
   line-coverage [--missing]                line coverage of cuda-safe by the tests that need no GPU;
                                            --missing: also which lines they do not reach
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Some("coverage") => coverage::run(rest),
         Some("header-check") => header_check::run(rest),
         Some("drivers") => drivers::run(rest),
+        Some("profiles") => profiles::run(rest),
         Some("asan") => asan::run(rest),
         Some("line-coverage") => line_coverage::run(rest),
         Some("cost") => cost::run(rest),

@@ -1,0 +1,117 @@
+//! `cargo xtask profiles`: the suite of behaviour (`tests/driver`) on the software driver, as other
+//! devices and driver versions than the recorded one, and with other orders of work.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::root;
+
+/// What `CUDA_SIM` names. `cargo test` plays h200@13.0 by itself, the recorded one.
+const PROFILES: &[&str] = &[
+    "h200@13.5",
+    "h200@13.1",
+    "h200@12.9",
+    "h200@12.6",
+    "h200@12.4",
+    "h200@12.2",
+    "h200@11.8",
+    "h100@13.5",
+    "a100@12.6",
+    "l40s@12.4",
+    "p40@11.8",
+    // Seeds: other choices among the streams that have work ready.
+    "h200@13.0#3",
+    "h200@13.0#17",
+];
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    ensure!(args.is_empty(), "profiles takes no arguments");
+    let suite = build()?;
+    let mut failed = Vec::new();
+    for profile in PROFILES {
+        match play(&suite, profile)? {
+            Some(Counts { passed, skipped }) => {
+                println!("{profile:<13} {passed} passed, {skipped} skipped");
+            }
+            None => {
+                println!("{profile:<13} failed, see above");
+                failed.push(*profile);
+            }
+        }
+    }
+    ensure!(
+        failed.is_empty(),
+        "the suite fails on {}: CUDA_SIM={} cargo test --test driver",
+        failed.join(", "),
+        failed[0]
+    );
+    Ok(())
+}
+
+/// A line of cargo's JSON, as far as it matters here.
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+}
+
+/// The test binary. It is built as `cargo test` builds it, with the checks of arithmetic on.
+fn build() -> Result<PathBuf> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(root())
+        .args(["test", "--no-run", "--quiet", "--test", "driver"])
+        .args(["-p", "cuda-workbench"])
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running cargo test")?;
+    ensure!(output.status.success(), "tests/driver does not build");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let mut messages = messages.lines().map(serde_json::from_str::<Message>);
+    messages
+        .find_map(|message| message.ok()?.executable)
+        .context("cargo names no executable")
+}
+
+struct Counts {
+    passed: usize,
+    skipped: usize,
+}
+
+/// Runs the suite on a profile. None: it fails, and what it printed is shown.
+fn play(suite: &Path, profile: &str) -> Result<Option<Counts>> {
+    let output = Command::new(suite)
+        .current_dir(root())
+        .env("CUDA_SIM", profile)
+        .env_remove("CUDA_TESTS")
+        .output()
+        .with_context(|| format!("running {}", suite.display()))?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        eprintln!("{stdout}{stderr}");
+        return Ok(None);
+    }
+    // The harness counts what is skipped as passed. "test result: ok. 12 passed; 0 failed; ..."
+    let result = stdout
+        .lines()
+        .rfind(|line| line.starts_with("test result:"));
+    let ran = result.and_then(|line| line.split(' ').nth(3)?.parse::<usize>().ok());
+    let ran = ran.with_context(|| format!("{} prints no result", suite.display()))?;
+    // "skipped TEST: REASON", perhaps twice: by the test and by its child process.
+    let skips = stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("skipped "));
+    let skipped: BTreeSet<&str> = skips.filter_map(|line| line.split(": ").next()).collect();
+    let skipped = skipped.len();
+    if skipped >= ran {
+        bail!("on {profile} every test is skipped: the software driver does not play it");
+    }
+    Ok(Some(Counts {
+        passed: ran - skipped,
+        skipped,
+    }))
+}
