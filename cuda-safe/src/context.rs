@@ -264,6 +264,9 @@ impl Context {
 
     /// `cuMemGetInfo(&free, &total)`: the bytes of device memory that are free, and all there are.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuMemGetInfo")]
     pub fn memory_info(&self) -> Result<MemoryInfo> {

@@ -124,6 +124,9 @@ impl Device {
 
     /// `cuDeviceGetName(name, len, device)`: what it is called, `NVIDIA H200`.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 2.0.
     #[doc(alias = "cuDeviceGetName")]
     pub fn name(&self) -> Result<String> {
@@ -140,6 +143,9 @@ impl Device {
 
     /// `cuDeviceGetUuid(&uuid, device)`: the identity of the GPU, or of its MIG instance.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 9.2 (from 11.4 on through `cuDeviceGetUuid_v2`).
     #[doc(alias = "cuDeviceGetUuid")]
     pub fn uuid(&self) -> Result<Uuid> {
@@ -155,6 +161,9 @@ impl Device {
 
     /// `cuDeviceTotalMem(&bytes, device)`: its memory, in bytes.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuDeviceTotalMem")]
     pub fn total_memory(&self) -> Result<usize> {
@@ -165,6 +174,9 @@ impl Device {
     }
 
     /// The compute capability, (9, 0) for an H200.
+    ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
     pub fn compute_capability(&self) -> Result<(u32, u32)> {
         Ok((
             self.attribute(attribute::COMPUTE_CAPABILITY_MAJOR)?,

@@ -12,8 +12,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The texts need no driver. Small, `Send`, `Sync` and `'static`: it goes through any error type.
 ///
 /// Whatever calls the driver may fail with [`Load`](Self::Load), [`Missing`](Self::Missing),
-/// [`Forked`](Self::Forked), and with the fatal codes of earlier work. Under "Errors" the functions
-/// of this crate name what comes in addition.
+/// [`Forked`](Self::Forked), with the fatal codes of earlier work, and in a host function with
+/// `CUDA_ERROR_NOT_PERMITTED`, as the driver takes few calls there. Under "Errors" the functions of
+/// this crate name what comes in addition.
 ///
 /// ```no_run
 /// use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error};

@@ -247,6 +247,9 @@ impl Module {
     /// `cuModuleGetLoadingMode(&mode)`: whether the driver loads code at once or when it is first
     /// used, in this process: as `CUDA_MODULE_LOADING` said when it was started.
     ///
+    /// # Errors
+    /// No driver, or a driver without a GPU.
+    ///
     /// Since CUDA 11.7.
     #[doc(alias = "cuModuleGetLoadingMode")]
     pub fn loading_mode() -> Result<LoadingMode> {

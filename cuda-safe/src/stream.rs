@@ -370,6 +370,9 @@ impl Stream {
 
     /// `cuStreamGetPriority(stream, &priority)`: the priority that the stream really has.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 5.5.
     #[doc(alias = "cuStreamGetPriority")]
     pub fn priority(&self) -> Result<i32> {
@@ -383,6 +386,9 @@ impl Stream {
 
     /// `cuStreamGetId(stream, &id)`: a number that no other stream of this process has or will
     /// have.
+    ///
+    /// # Errors
+    /// The driver is older.
     ///
     /// Since CUDA 12.0.
     #[doc(alias = "cuStreamGetId")]

@@ -84,6 +84,9 @@ impl Function {
     }
 
     /// Where the function is. Loads the driver if that has not been done.
+    ///
+    /// # Errors
+    /// There is no driver, or it is too old, or too new, to have the function.
     pub fn address(self) -> Result<NonNull<c_void>, Unavailable> {
         loader::find(self)
     }

@@ -107,7 +107,9 @@ fn version_of(source: &Source) -> Option<CudaVersion> {
 
 /// Opens the driver now instead of at the first call.
 ///
-/// Nothing is lost by a failure: the next call tries again.
+/// # Errors
+/// No file that was tried is a driver: the error lists them, each with the reason. Nothing is lost by
+/// it: the next call tries again.
 pub fn load() -> Result<(), LoadError> {
     source().map(|_| ())
 }

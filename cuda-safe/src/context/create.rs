@@ -181,6 +181,9 @@ impl Device {
     /// `cuDeviceGetExecAffinitySupport(&can, SM_COUNT, device)`: whether contexts can be
     /// [created with an affinity](Context::create_with_affinity): for clients of MPS.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 11.4.
     #[doc(alias = "cuDeviceGetExecAffinitySupport")]
     pub fn supports_execution_affinity(&self) -> Result<bool> {

@@ -18,6 +18,9 @@ impl Device {
     /// `cuDevicePrimaryCtxGetState(device, &flags, &active)`: whether the primary context is in
     /// use, and its flags.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 7.0.
     #[doc(alias = "cuDevicePrimaryCtxGetState")]
     pub fn primary_state(&self) -> Result<PrimaryState> {
@@ -46,6 +49,10 @@ impl Device {
 
     /// `cuDevicePrimaryCtxReset(device)`: destroys what everybody in this process made in the
     /// primary context. It cannot mend a fatal error.
+    ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error). After a fatal error it succeeds
+    /// (driver 580), and the calls after it still fail.
     ///
     /// # Safety
     /// Nothing that was made in the device's primary context, by this crate or any other code of

@@ -142,6 +142,9 @@ impl Context {
 
     /// `cuCtxGetCacheConfig(&config)`: the context's preference, which a kernel's own overrides.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuCtxGetCacheConfig")]
     pub fn cache_preference(&self) -> Result<CachePreference> {
@@ -155,6 +158,9 @@ impl Context {
     /// `cuCtxSetCacheConfig(config)`: changes the preference. A launch after it may have to wait
     /// for those before, so this is not for every launch.
     ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for an [other](CachePreference::Other) one that the driver does not know.
+    ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuCtxSetCacheConfig")]
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {
@@ -164,6 +170,9 @@ impl Context {
     }
 
     /// `cuCtxGetFlags(&flags)`: the flags that the context has.
+    ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
     ///
     /// Since CUDA 7.0.
     #[doc(alias = "cuCtxGetFlags")]
@@ -192,6 +201,9 @@ impl Context {
     /// `cuCtxGetApiVersion(context, &version)`: the version of the context API that it was made
     /// by, as the driver counts (3020 for those of today).
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 3.2.
     #[doc(alias = "cuCtxGetApiVersion")]
     pub fn api_version(&self) -> Result<u32> {
@@ -203,6 +215,9 @@ impl Context {
 
     /// `cuCtxGetStreamPriorityRange(&least, &greatest)`: the priorities that streams have, from the
     /// one that goes first (the lowest number) to the one that goes last.
+    ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
     ///
     /// Since CUDA 5.5.
     #[doc(alias = "cuCtxGetStreamPriorityRange")]
@@ -220,6 +235,9 @@ impl Context {
     }
 
     /// `cuCtxResetPersistingL2Cache()`: what persists in the L2 cache is ordinary again, at once.
+    ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
     ///
     /// Since CUDA 11.0.
     #[doc(alias = "cuCtxResetPersistingL2Cache")]

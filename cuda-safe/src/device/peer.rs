@@ -104,6 +104,9 @@ impl Device {
     /// of `peer`, once [`Context::enable_peer_access`](crate::Context::enable_peer_access) allows it.
     /// Of a device and itself the driver says no.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 4.0.
     #[doc(alias = "cuDeviceCanAccessPeer")]
     pub fn can_access_peer(&self, peer: &Self) -> Result<bool> {

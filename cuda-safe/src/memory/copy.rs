@@ -160,6 +160,9 @@ impl<T> DeviceSliceMut<'_, T> {
     /// `cuMemsetD8Async(this, 0, bytes, stream)`: sets all bytes to 0, in the order of the
     /// stream.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error). Without elements there is no call.
+    ///
     /// Since CUDA 3.2.
     #[inline]
     pub fn zero(&mut self) -> Result<()> {

@@ -254,6 +254,9 @@ impl Kernel {
     /// ([`Context::set_cache_preference`](crate::Context::set_cache_preference)).
     /// [`CARVEOUT`] says the same in percent.
     ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for an [other](CachePreference::Other) one that the driver does not know.
+    ///
     /// Since CUDA 3.0.
     #[doc(alias = "cuFuncSetCacheConfig")]
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {

@@ -126,6 +126,9 @@ impl Stream {
     /// `cuStreamGetFlags(stream, &flags)`: whether the stream is *blocking*, that is, waits for the
     /// legacy default stream and it for this one.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 5.5.
     #[doc(alias = "cuStreamGetFlags")]
     pub fn is_blocking(&self) -> Result<bool> {
@@ -140,6 +143,9 @@ impl Stream {
     /// `cuStreamGetAttribute(stream, SYNCHRONIZATION_POLICY, &value)`: how threads wait for the
     /// stream; none if nobody has said, so that the [context's flags](crate::ContextFlags) do.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 11.0.
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn synchronization_policy(&self) -> Result<Option<SynchronizationPolicy>> {
@@ -153,6 +159,10 @@ impl Stream {
 
     /// `cuStreamSetAttribute(stream, SYNCHRONIZATION_POLICY, value)`: changes how threads wait for the
     /// stream.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for an [other](SynchronizationPolicy::Other) one that the driver does not
+    /// know.
     ///
     /// Since CUDA 11.0.
     #[doc(alias = "cuStreamSetAttribute")]
@@ -238,6 +248,9 @@ impl Stream {
     /// `cuStreamGetAttribute(stream, ACCESS_POLICY_WINDOW, &value)`: the addresses that the stream has
     /// a policy for, and that.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
+    ///
     /// Since CUDA 11.0.
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn access_window(&self) -> Result<Option<(Range<CUdeviceptr>, AccessWindow)>> {
@@ -314,6 +327,9 @@ impl Stream {
 
     /// `cuStreamSetAttribute(stream, ACCESS_POLICY_WINDOW, value)` of no bytes: all accesses are as
     /// usual again.
+    ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
     ///
     /// Since CUDA 11.0.
     #[doc(alias = "cuStreamSetAttribute")]

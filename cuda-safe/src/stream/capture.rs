@@ -190,6 +190,10 @@ impl Stream {
 
     /// `cuStreamIsCapturing(stream, &status)`: whether work given to the stream is recorded.
     ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error). A capture that was broken is a status,
+    /// not an error.
+    ///
     /// Since CUDA 10.0.
     #[doc(alias = "cuStreamIsCapturing")]
     #[inline]
@@ -208,6 +212,9 @@ impl Stream {
     /// it is not recorded. Streams of one capture have one number.
     ///
     /// The graph under way, which the driver tells as well, is its own until the capture ends.
+    ///
+    /// # Errors
+    /// Only those that any call may have: see [`Error`](crate::Error).
     ///
     /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`).
     #[doc(alias = "cuStreamGetCaptureInfo")]
