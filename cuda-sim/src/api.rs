@@ -181,6 +181,7 @@ functions! { find_newest newest
     Usual cuStreamGetPriority(stream: val CUstream, priority: out c_int) => stream::priority;
     Usual cuStreamGetFlags(stream: val CUstream, flags: out c_uint) => attributes::flags;
     Usual cuStreamGetCtx(stream: val CUstream, context: out CUcontext) => attributes::context;
+    Usual cuStreamGetCtx_v2(stream: val CUstream, context: out CUcontext, green: out CUgreenCtx) => attributes::contexts;
     Usual cuStreamGetGreenCtx(stream: val CUstream, green: out CUgreenCtx) => attributes::green;
     Usual cuStreamGetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: out CUstreamAttrValue) => attributes::get;
     Usual cuStreamSetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: val *const CUstreamAttrValue) => attributes::set;
@@ -256,6 +257,7 @@ functions! { find_newest newest
     Usual cuMemcpyHtoDAsync_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize, stream: val CUstream) => memory::copy_in_async;
     Usual cuMemcpyDtoHAsync_v2(to: val *mut c_void, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_out_async;
     Usual cuMemcpyDtoDAsync_v2(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_on_device_async;
+    Usual cuMemcpyAsync(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_async;
     Usual cuMemcpyPeerAsync(to: val CUdeviceptr, its: val CUcontext, from: val CUdeviceptr, others: val CUcontext, size: val usize, stream: val CUstream) => peer::copy;
     Usual cuMemAllocPitch_v2(address: out CUdeviceptr, pitch: out usize, width: val usize, height: val usize, element: val c_uint) => boxes::allocate;
     Usual cuMemcpy2D_v2(copy: val *const CUDA_MEMCPY2D) => boxes::copy_plane;
@@ -266,6 +268,7 @@ functions! { find_newest newest
     Usual cuMemsetD2D8Async(at: val CUdeviceptr, pitch: val usize, value: val u8, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_8;
     Usual cuMemsetD2D16Async(at: val CUdeviceptr, pitch: val usize, value: val u16, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_16;
     Usual cuMemsetD2D32Async(at: val CUdeviceptr, pitch: val usize, value: val c_uint, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_32;
+    Usual cuMemsetD8_v2(at: val CUdeviceptr, value: val u8, count: val usize) => memory::fill_now;
     Usual cuMemsetD8Async(at: val CUdeviceptr, value: val u8, count: val usize, stream: val CUstream) => memory::fill_8;
     Usual cuMemsetD16Async(at: val CUdeviceptr, value: val u16, count: val usize, stream: val CUstream) => memory::fill_16;
     Usual cuMemsetD32Async(at: val CUdeviceptr, value: val c_uint, count: val usize, stream: val CUstream) => memory::fill_32;
@@ -305,6 +308,7 @@ functions! { find_newest newest
     Usual cuLinkAddFile_v2(state: val CUlinkState, kind: val CUjitInputType, path: val *const c_char, count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void) => linker::add_file;
     Usual cuLinkComplete(state: val CUlinkState, image: out *mut c_void, size: out usize) => linker::complete;
     Usual cuLinkDestroy(state: val CUlinkState) => linker::destroy;
+    Usual cuLaunchCooperativeKernel(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void) => launch::cooperative;
     Usual cuLaunchKernelEx(config: val *const CUlaunchConfig, function: val CUfunction, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel_ex;
     Usual cuLaunchKernel(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel;
 

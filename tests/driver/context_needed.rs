@@ -3,8 +3,9 @@
 
 use crate::kernels::VECTOR;
 use cuda_safe::sys::{self, CUresult};
-use cuda_safe::sys::{CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
-use std::ffi::{CString, c_void};
+use cuda_safe::sys::{CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUmodule, CUstream};
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
 
 /// Of the primary context.
@@ -13,11 +14,53 @@ struct Its {
     event: CUevent,
     module: CUmodule,
     function: CUfunction,
+    kernel: sys::CUkernel,
     memory: CUdeviceptr,
     pinned: *mut c_void,
     pool: sys::CUmemoryPool,
+    page: Box<Page>,
+    executable: CUgraphExec,
+    green: sys::CUgreenCtx,
     text: CString,
+    /// What is current changes from round to round.
+    round: Cell<usize>,
+    spare: [Spare; 4],
 }
+
+impl Its {
+    /// For the calls that let go of something: each has one in a round.
+    fn spare(&self) -> &Spare {
+        &self.spare[self.round.get()]
+    }
+}
+
+/// More of the primary context.
+struct Spare {
+    stream: CUstream,
+    event: CUevent,
+    module: CUmodule,
+    memory: CUdeviceptr,
+    pinned: *mut c_void,
+    registered: Box<Page>,
+    executable: CUgraphExec,
+}
+
+/// Memory of the host, to be registered; nobody reads or writes it.
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "as said")] [u8; 4096]);
+
+impl Page {
+    fn new() -> Box<Self> {
+        Box::new(Self([0; 4096]))
+    }
+
+    fn start(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+/// What the software driver does not play: there is no other process that could open it.
+const NOT_PLAYED: [&str; 1] = ["cuIpcGetMemHandle"];
 
 /// What a call needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +85,7 @@ macro_rules! call {
     };
 }
 
-const CALLS: [Call; 45] = [
+const CALLS: [Call; 63] = [
     call!("cuStreamQuery", Nothing, |its| sys::cuStreamQuery(
         its.stream
     )),
@@ -69,11 +112,34 @@ const CALLS: [Call; 45] = [
         |its| sys::cuEventSynchronize(its.event)
     ),
     call!("cuEventQuery", Nothing, |its| sys::cuEventQuery(its.event)),
-    call!("cuLaunchKernel", Nothing, |its| launch(its, its.stream)),
+    call!("cuLaunchKernel", Nothing, |its| launch(
+        its.function,
+        its.stream
+    )),
     call!("cuLaunchKernel on stream 0", ThePrimary, |its| launch(
-        its,
+        its.function,
         null_mut()
     )),
+    call!("cuLaunchKernel of a CUkernel", Nothing, |its| {
+        launch(its.kernel.cast(), its.stream)
+    }),
+    call!("cuLaunchKernelEx", Nothing, |its| {
+        let config = sys::CUlaunchConfig {
+            gridDimX: 1,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 1,
+            blockDimY: 1,
+            blockDimZ: 1,
+            hStream: its.stream,
+            ..Default::default()
+        };
+        sys::cuLaunchKernelEx(&raw const config, its.function, null_mut(), null_mut())
+    }),
+    call!("cuLaunchCooperativeKernel", Nothing, |its| {
+        let (function, stream) = (its.function, its.stream);
+        sys::cuLaunchCooperativeKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, null_mut())
+    }),
     call!("cuLaunchHostFunc", Nothing, |its| {
         unsafe extern "C" fn nothing(_: *mut c_void) {}
         sys::cuLaunchHostFunc(its.stream, Some(nothing), null_mut())
@@ -90,6 +156,9 @@ const CALLS: [Call; 45] = [
     call!("cuMemcpyDtoDAsync", Nothing, |its| {
         sys::cuMemcpyDtoDAsync_v2(its.memory, its.memory + 512, 64, its.stream)
     }),
+    call!("cuMemcpyAsync", Nothing, |its| {
+        sys::cuMemcpyAsync(its.memory, its.memory + 512, 64, its.stream)
+    }),
     call!("cuMemcpyHtoD", AContext, |its| {
         sys::cuMemcpyHtoD_v2(its.memory, [0u8; 64].as_ptr().cast(), 64)
     }),
@@ -99,10 +168,16 @@ const CALLS: [Call; 45] = [
     call!("cuMemsetD8Async", Nothing, |its| {
         sys::cuMemsetD8Async(its.memory, 1, 64, its.stream)
     }),
+    call!("cuMemsetD8", AContext, |its| sys::cuMemsetD8_v2(
+        its.memory, 1, 64
+    )),
     call!("cuMemAlloc", AContext, |_its| {
         let mut address = 0;
         sys::cuMemAlloc_v2(&raw mut address, 64)
     }),
+    call!("cuMemFree", Nothing, |its| sys::cuMemFree_v2(
+        its.spare().memory
+    )),
     call!("cuMemAllocAsync", Nothing, |its| {
         let mut address = 0;
         sys::cuMemAllocAsync(&raw mut address, 64, its.stream)
@@ -124,6 +199,20 @@ const CALLS: [Call; 45] = [
         let mut host = null_mut();
         sys::cuMemHostAlloc(&raw mut host, 64, 0)
     }),
+    call!("cuMemFreeHost", Nothing, |its| sys::cuMemFreeHost(
+        its.spare().pinned
+    )),
+    call!("cuMemHostRegister, cuMemHostUnregister", AContext, |its| {
+        let start = its.page.start();
+        let code = sys::cuMemHostRegister_v2(start, size_of::<Page>(), 0);
+        if code.is_success() {
+            let _ = sys::cuMemHostUnregister(start);
+        }
+        code
+    }),
+    call!("cuMemHostUnregister", Nothing, |its| {
+        sys::cuMemHostUnregister(its.spare().registered.start())
+    }),
     call!("cuMemGetInfo", AContext, |_its| {
         let (mut free, mut total) = (0, 0);
         sys::cuMemGetInfo_v2(&raw mut free, &raw mut total)
@@ -137,14 +226,24 @@ const CALLS: [Call; 45] = [
         let (mut start, mut size) = (0, 0);
         sys::cuMemGetAddressRange_v2(&raw mut start, &raw mut size, its.memory)
     }),
+    call!("cuIpcGetMemHandle", AContext, |its| {
+        let mut handle = sys::CUipcMemHandle::default();
+        sys::cuIpcGetMemHandle(&raw mut handle, its.memory)
+    }),
     call!("cuStreamCreate", AContext, |_its| {
         let mut stream = null_mut();
         sys::cuStreamCreate(&raw mut stream, 1)
     }),
+    call!("cuStreamDestroy", Nothing, |its| sys::cuStreamDestroy_v2(
+        its.spare().stream
+    )),
     call!("cuEventCreate", AContext, |_its| {
         let mut event = null_mut();
         sys::cuEventCreate(&raw mut event, 0)
     }),
+    call!("cuEventDestroy", Nothing, |its| sys::cuEventDestroy_v2(
+        its.spare().event
+    )),
     call!("cuModuleLoadData", AContext, |its| {
         let mut module = null_mut();
         sys::cuModuleLoadData(&raw mut module, its.text.as_ptr().cast())
@@ -153,10 +252,17 @@ const CALLS: [Call; 45] = [
         let mut function = null_mut();
         sys::cuModuleGetFunction(&raw mut function, its.module, c"add".as_ptr())
     }),
+    call!("cuModuleUnload", Nothing, |its| sys::cuModuleUnload(
+        its.spare().module
+    )),
     call!("cuFuncGetAttribute", Nothing, |its| {
         let mut value = 0;
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
         sys::cuFuncGetAttribute(&raw mut value, attribute, its.function)
+    }),
+    call!("cuFuncSetAttribute", Nothing, |its| {
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        sys::cuFuncSetAttribute(its.function, attribute, 1024)
     }),
     call!(
         "cuOccupancyMaxActiveBlocksPerMultiprocessor",
@@ -184,22 +290,40 @@ const CALLS: [Call; 45] = [
         sys::cuKernelGetFunction(&raw mut function, kernel)
     }),
     call!("cuStreamBeginCapture", Nothing, |its| {
-        let code = begin(its);
-        end(its);
+        let code = begin(its.stream);
+        end(its.stream);
         code
     }),
     call!("cuStreamEndCapture", Nothing, |its| {
-        let _ = begin(its);
-        end(its).1
+        let _ = begin(its.stream);
+        end(its.stream).1
     }),
     call!("cuGraphInstantiate", AContext, |its| {
-        let _ = begin(its);
+        let _ = begin(its.stream);
         let mut executable = null_mut();
-        sys::cuGraphInstantiateWithFlags(&raw mut executable, end(its).0, 0)
+        sys::cuGraphInstantiateWithFlags(&raw mut executable, end(its.stream).0, 0)
     }),
+    call!("cuGraphLaunch", Nothing, |its| sys::cuGraphLaunch(
+        its.executable,
+        its.stream
+    )),
+    call!(
+        "cuGraphExecDestroy",
+        Nothing,
+        |its| sys::cuGraphExecDestroy(its.spare().executable)
+    ),
     call!("cuGraphDestroy", Nothing, |its| {
-        let _ = begin(its);
-        sys::cuGraphDestroy(end(its).0)
+        let _ = begin(its.stream);
+        sys::cuGraphDestroy(end(its.stream).0)
+    }),
+    call!("cuGreenCtxStreamCreate, cuStreamDestroy", Nothing, |its| {
+        let mut stream = null_mut();
+        let code = sys::cuGreenCtxStreamCreate(&raw mut stream, its.green, 1, 0);
+        let _ = sys::cuStreamDestroy_v2(stream);
+        code
+    }),
+    call!("cuGreenCtxRecordEvent", Nothing, |its| {
+        sys::cuGreenCtxRecordEvent(its.green, its.event)
     }),
     call!("cuCtxSynchronize", AContext, |_its| sys::cuCtxSynchronize()),
     call!("cuStreamIsCapturing", Nothing, |its| {
@@ -228,11 +352,11 @@ const CALLS: [Call; 45] = [
     }),
 ];
 
-unsafe fn launch(its: &Its, stream: CUstream) -> CUresult {
+unsafe fn launch(function: CUfunction, stream: CUstream) -> CUresult {
     // SAFETY: the kernel is alive, takes nothing and does nothing.
     unsafe {
         sys::cuLaunchKernel(
-            its.function,
+            function,
             1,
             1,
             1,
@@ -266,17 +390,73 @@ unsafe fn library(its: &Its) -> (sys::CUlibrary, CUresult) {
     (library, code)
 }
 
-unsafe fn begin(its: &Its) -> CUresult {
-    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: the stream is alive.
-    unsafe { sys::cuStreamBeginCapture_v2(its.stream, mode) }
+unsafe fn kernel_of(library: sys::CUlibrary) -> sys::CUkernel {
+    let mut kernel = null_mut();
+    // SAFETY: the library is alive, the name ends with a NUL, and the pointer is to a local.
+    let code = unsafe { sys::cuLibraryGetKernel(&raw mut kernel, library, c"nothing".as_ptr()) };
+    assert_eq!(code, CUresult::CUDA_SUCCESS);
+    kernel
 }
 
-unsafe fn end(its: &Its) -> (sys::CUgraph, CUresult) {
+unsafe fn begin(stream: CUstream) -> CUresult {
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: the stream is alive.
+    unsafe { sys::cuStreamBeginCapture_v2(stream, mode) }
+}
+
+unsafe fn end(stream: CUstream) -> (sys::CUgraph, CUresult) {
     let mut graph = null_mut();
     // SAFETY: the stream is alive.
-    let code = unsafe { sys::cuStreamEndCapture(its.stream, &raw mut graph) };
+    let code = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
     (graph, code)
+}
+
+/// A graph of one launch, ready to be launched.
+unsafe fn executable(function: CUfunction, stream: CUstream) -> CUgraphExec {
+    let mut executable = null_mut();
+    // SAFETY: the stream is alive.
+    let began = unsafe { begin(stream) };
+    // SAFETY: the kernel and the stream are alive.
+    let launched = unsafe { launch(function, stream) };
+    // SAFETY: the stream is alive.
+    let (graph, ended) = unsafe { end(stream) };
+    // SAFETY: the graph is alive, and the pointer is to a local.
+    let made = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) };
+    assert_eq!([began, launched, ended, made], [CUresult::CUDA_SUCCESS; 4]);
+    executable
+}
+
+impl Spare {
+    /// In the current context, which the stream and the function are of.
+    unsafe fn new(function: CUfunction, stream: CUstream, text: &CStr) -> Self {
+        let mut its = Self {
+            stream: null_mut(),
+            event: null_mut(),
+            module: null_mut(),
+            memory: 0,
+            pinned: null_mut(),
+            registered: Page::new(),
+            // SAFETY: the caller's promise.
+            executable: unsafe { executable(function, stream) },
+        };
+        let image = text.as_ptr().cast();
+        let made = [
+            // SAFETY: here and below, the pointers are to fields of a local.
+            unsafe { sys::cuStreamCreate(&raw mut its.stream, 1) },
+            // SAFETY: as above.
+            unsafe { sys::cuEventCreate(&raw mut its.event, 0) },
+            // SAFETY: as above; the text ends with a NUL.
+            unsafe { sys::cuModuleLoadData(&raw mut its.module, image) },
+            // SAFETY: as above.
+            unsafe { sys::cuMemAlloc_v2(&raw mut its.memory, 64) },
+            // SAFETY: as above.
+            unsafe { sys::cuMemHostAlloc(&raw mut its.pinned, 64, 0) },
+            // SAFETY: the memory is there until it is registered no more.
+            unsafe { sys::cuMemHostRegister_v2(its.registered.start(), size_of::<Page>(), 0) },
+        ];
+        assert_eq!(made, [CUresult::CUDA_SUCCESS; 6]);
+        its
+    }
 }
 
 mod provoked {
@@ -285,22 +465,29 @@ mod provoked {
     use crate::green::{resource, smallest};
     use crate::need;
     use cuda_safe::green::GreenContext;
-    use cuda_safe::{Context, ContextFlags, DeviceBuffer, MemoryPool, PinnedBuffer};
-    use cuda_safe::{Module, Stream};
+    use cuda_safe::{Context, ContextFlags, CurrentContext, DeviceBuffer, Library};
+    use cuda_safe::{MemoryPool, Module, PinnedBuffer, Stream};
 
     /// What a call answers; a wait between it and the next keeps errors of work apart.
     fn wrong(its: &Its, stream: &Stream, others: bool, none: bool, how: &str) -> Vec<String> {
         let ask = |(name, needs, call): &Call| {
             let expected = match needs {
+                _ if common::is_software() && NOT_PLAYED.contains(name) => {
+                    CUresult::CUDA_ERROR_NOT_SUPPORTED
+                }
                 Needs::AContext | Needs::ThePrimary if none => CUresult::CUDA_ERROR_INVALID_CONTEXT,
                 Needs::ThePrimary if others => CUresult::CUDA_ERROR_INVALID_HANDLE,
                 _ => CUresult::CUDA_SUCCESS,
             };
             let seen = call(its);
             stream.synchronize().expect("nothing is broken");
-            (seen != expected).then(|| format!("{name} with {how}: {seen:?}"))
+            // Some are newer than 12.4.
+            let is_there = seen != CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
+            (seen != expected && is_there).then(|| format!("{name} with {how}: {seen:?}"))
         };
-        CALLS.iter().filter_map(ask).collect()
+        let wrong = CALLS.iter().filter_map(ask).collect();
+        its.round.set(its.round.get() + 1);
+        wrong
     }
 
     #[test]
@@ -318,20 +505,42 @@ mod provoked {
             let memory = DeviceBuffer::<u8>::plain_zeroed(&stream, 1024).expect("memory");
             let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
             let pool = MemoryPool::default_of(&context).expect("a pool");
+            let library = Library::from_ptx(VECTOR).expect("a library");
+            let text = CString::new(VECTOR).expect("no NUL");
+            let group = smallest(resource).groups.remove(0);
+            let green = GreenContext::new([group]).expect("a partition");
+            let (function, raw) = (kernel.as_raw(), stream.as_raw());
+            let prepare = |_: &CurrentContext| {
+                // SAFETY: the context of the stream and the kernel is current.
+                let spare = [(); 4].map(|()| unsafe { Spare::new(function, raw, &text) });
+                // SAFETY: both are alive.
+                let executable = unsafe { executable(function, raw) };
+                // SAFETY: the library is alive.
+                let kernel = unsafe { kernel_of(library.as_raw()) };
+                // Its first launch loads it. SAFETY: both are alive.
+                let loaded = unsafe { launch(kernel.cast(), raw) };
+                assert_eq!(loaded, CUresult::CUDA_SUCCESS);
+                (spare, executable, kernel)
+            };
+            let (spare, executable, its_kernel) = context.with_current(prepare).expect("current");
             let its = Its {
-                stream: stream.as_raw(),
+                stream: raw,
                 event: event.as_raw(),
                 module: module.as_raw(),
-                function: kernel.as_raw(),
+                function,
+                kernel: its_kernel,
                 memory: memory.as_raw(),
                 pinned: pinned.as_ptr().cast_mut().cast(),
                 pool: pool.as_raw(),
-                text: CString::new(VECTOR).expect("no NUL"),
+                page: Page::new(),
+                executable,
+                green: green.as_raw(),
+                text,
+                round: Cell::new(0),
+                spare,
             };
             let own = Context::create(&context.device(), ContextFlags::empty());
             let own = own.expect("a context");
-            let group = smallest(resource).groups.remove(0);
-            let green = GreenContext::new([group]).expect("a partition");
             stream.synchronize().expect("a wait");
             let mut seen = wrong(&its, &stream, false, true, "none");
             let current = own.make_current().expect("current");

@@ -172,3 +172,19 @@ pub(super) fn green(world: &mut World, stream: CUstream, green: &mut Out<CUgreen
     green.set(its.map_or(core::ptr::null_mut(), pointer));
     Ok(())
 }
+
+/// Both: of a stream of a green context the primary one, unverified (from documentation), and that.
+pub(super) fn contexts(
+    world: &mut World,
+    stream: CUstream,
+    context: &mut Out<CUcontext>,
+    green: &mut Out<CUgreenCtx>,
+) -> Answer {
+    context.required()?;
+    self::green(world, stream, green)?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    context.set(pointer(its.context));
+    Ok(())
+}

@@ -208,6 +208,37 @@ pub(super) fn kernel(
     launch(world, function, shape, stream, params, extra)
 }
 
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn cooperative(
+    world: &mut World,
+    function: CUfunction,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: CUstream,
+    params: *mut *mut c_void,
+) -> Answer {
+    let shape = Shape {
+        grid: [gx, gy, gz],
+        block: [bx, by, bz],
+        shared,
+        cooperative: true,
+        ..Shape::default()
+    };
+    launch(
+        world,
+        function,
+        shape,
+        stream,
+        params,
+        core::ptr::null_mut(),
+    )
+}
+
 pub(super) fn kernel_ex(
     world: &mut World,
     config: *const CUlaunchConfig,

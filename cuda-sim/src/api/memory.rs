@@ -309,6 +309,24 @@ pub(super) fn copy_on_device_async(
     world.give_or_capture(stream, work)
 }
 
+/// Between any two places; here not from host memory to host memory.
+pub(super) fn copy_async(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    let host = |address: CUdeviceptr| std::ptr::with_exposed_provenance_mut(address as usize);
+    let on_device = |address| world.memory.containing(address).is_some();
+    match (on_device(to), on_device(from)) {
+        (true, true) => copy_on_device_async(world, to, from, size, stream),
+        (true, false) => copy_in_async(world, to, host(from), size, stream),
+        (false, true) => copy_out_async(world, host(to), from, size, stream),
+        (false, false) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+    }
+}
+
 fn fill(
     world: &mut World,
     at: CUdeviceptr,
@@ -323,6 +341,12 @@ fn fill(
     let size = pattern.len().checked_mul(count);
     check_given(world, at, size.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
+}
+
+/// In the legacy default stream of the current context. (For memory of the host the driver waits
+/// as well.)
+pub(super) fn fill_now(world: &mut World, at: CUdeviceptr, value: u8, count: usize) -> Answer {
+    fill(world, at, vec![value], count, core::ptr::null_mut())
 }
 
 pub(super) fn fill_8(
