@@ -1,4 +1,4 @@
-//! NVIDIA's headers and assembler, and libclang, from PyPI into `target/`.
+//! NVIDIA's headers and assembler, libclang, and maturin, from PyPI into `target/`.
 
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +12,7 @@ struct Pins {
     headers: Vec<HeaderSet>,
     libclang: Package,
     ptxas: Package,
+    maturin: Package,
 }
 
 #[derive(Deserialize)]
@@ -83,6 +84,13 @@ pub(crate) fn provide_ptxas() -> Result<PathBuf> {
     let found = find(&folder, "ptxas")?;
     let found = found.with_context(|| format!("no ptxas in {}", folder.display()))?;
     Ok(found.join("ptxas"))
+}
+
+/// What builds wheels, fetched if it is not here yet.
+pub(crate) fn provide_maturin() -> Result<PathBuf> {
+    let folder = root().join("target/maturin");
+    install(&[pins()?.maturin], &folder, None)?;
+    Ok(folder.join("bin/maturin"))
 }
 
 /// Installs packages into a folder of their own with pip, once: a marker says what is there.

@@ -14,6 +14,7 @@ mod line_coverage;
 mod pack;
 mod profiles;
 mod ptx;
+mod python;
 mod regen;
 mod symbols;
 mod toolchain;
@@ -39,6 +40,9 @@ usage: cargo xtask COMMAND
   build-cost [ROUNDS]                      build time and size of the crates beside cudarc's
   msrv                                     check that the oldest supported compiler builds the crates
   ptx                                      hold the kernels' PTX against NVIDIA's assembler, without a GPU
+  wheel [DIR]                              build the wheel of python/ into DIR (default: target/wheels)
+  python [ARGUMENT ...]                    run the tests of python/ with its wheel, on the software driver unless
+                                           CUDA_TESTS=require; ARGUMENTs go to pytest
   pack DIR                                 build tests, examples and benchmark for a GPU machine without Rust
 ";
 
@@ -58,6 +62,8 @@ fn main() -> ExitCode {
         Some("build-cost") => build_cost::run(rest),
         Some("msrv") => toolchain::msrv(rest),
         Some("ptx") => ptx::run(rest),
+        Some("wheel") => python::wheel(rest),
+        Some("python") => python::test(rest),
         Some("pack") => pack::run(rest),
         _ => {
             eprint!("{USAGE}");

@@ -1,0 +1,87 @@
+"""Arrays of a GPU that flow to and from CuPy, PyTorch, Numba and JAX without a copy.
+
+A :class:`DeviceArray` is memory of a device in the order of a :class:`Stream`. Others take it, and it
+takes theirs, by the CUDA Array Interface and by DLPack, in order with their streams::
+
+    import cuda_safe, cupy
+
+    array = cuda_safe.DeviceArray.zeros((3, 4), "float32")
+    cupy.asarray(array)[1] = 7
+    array[1:, ::-1].copy_to_host()
+
+Importing the package needs no driver: the first use says what is missing. All exceptions are
+:class:`CudaError`.
+"""
+
+from __future__ import annotations
+
+import atexit
+
+from ._errors import (
+    ArrayInterfaceError,
+    ClosedError,
+    CudaError,
+    DriverError,
+    DriverNotFoundError,
+    ExchangeError,
+    FatalError,
+    ForkedError,
+    InvalidArgumentError,
+    InvalidValueError,
+    MissingFunctionError,
+    NoDeviceError,
+    OutOfMemoryError,
+    ReadOnlyError,
+)
+from ._native import (
+    Config,
+    Context,
+    Device,
+    DeviceArray,
+    Event,
+    GreenContext,
+    SmGroup,
+    SmResource,
+    Stream,
+    as_cuda_array,
+    config,
+    driver_version,
+    from_cuda_array_interface,
+    leaked,
+)
+from ._native import _end
+from ._types import MemoryInfo
+
+__all__ = [
+    "ArrayInterfaceError",
+    "ClosedError",
+    "Config",
+    "Context",
+    "CudaError",
+    "Device",
+    "DeviceArray",
+    "DriverError",
+    "DriverNotFoundError",
+    "Event",
+    "ExchangeError",
+    "FatalError",
+    "ForkedError",
+    "GreenContext",
+    "InvalidArgumentError",
+    "InvalidValueError",
+    "MemoryInfo",
+    "MissingFunctionError",
+    "NoDeviceError",
+    "OutOfMemoryError",
+    "ReadOnlyError",
+    "SmGroup",
+    "SmResource",
+    "Stream",
+    "as_cuda_array",
+    "config",
+    "driver_version",
+    "from_cuda_array_interface",
+    "leaked",
+]
+
+atexit.register(_end)

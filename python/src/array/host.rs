@@ -1,0 +1,273 @@
+//! Arrays and values of the host. What NumPy is asked is in `cuda_safe/_host.py`.
+
+use super::strided::{self, Elements};
+use super::{Array, PyDeviceArray, index, interface};
+use crate::ending::calling;
+use crate::error::{Failure, Result};
+use crate::lane::{At, HostAddress};
+use cuda_safe::interop::{Dtype, Layout, ReadOptions};
+use pyo3::call::PyCallArgs;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+/// Calls a function of `cuda_safe._host`.
+fn ask<'py, A>(
+    py: Python<'py>,
+    function: &Bound<'py, PyString>,
+    arguments: A,
+) -> PyResult<Bound<'py, PyAny>>
+where
+    A: PyCallArgs<'py>,
+{
+    calling(py, || {
+        let module = py.import(intern!(py, "cuda_safe._host"))?;
+        module.call_method1(function, arguments)
+    })
+}
+
+/// A dtype that a caller gives, by default NumPy's; and the shape of elements that are arrays.
+pub(super) fn dtype(
+    py: Python<'_>,
+    dtype: Option<&Bound<'_, PyAny>>,
+) -> Result<(Dtype, Vec<usize>)> {
+    let float = intern!(py, "float64");
+    let dtype = dtype.unwrap_or(float.as_any());
+    let described = ask(py, intern!(py, "describe"), (dtype,))?;
+    let (typestr, descr, shape): (String, Bound<'_, PyAny>, Vec<usize>) = described.extract()?;
+    let descr = match descr.is_none() {
+        true => None,
+        false => Some(interface::descr(&descr)?),
+    };
+    Ok((Dtype::read(&typestr, descr.as_deref())?, shape))
+}
+
+/// A shape that a caller gives: a tuple, a list, or a number.
+pub(super) fn shape(shape: &Bound<'_, PyAny>) -> Result<Vec<usize>> {
+    if let Ok(extent) = shape.extract::<usize>() {
+        return Ok(vec![extent]);
+    }
+    let refused = || Failure::invalid(format!("{shape} is no shape of an array"));
+    match shape.cast::<PyString>() {
+        Ok(_) => Err(refused()),
+        Err(_) => shape.extract().map_err(|_| refused()),
+    }
+}
+
+/// Numbers that are arguments of their own, or one tuple; none if there is nothing, or None.
+pub(super) fn numbers(arguments: &Bound<'_, PyTuple>) -> Result<Option<Vec<isize>>> {
+    if arguments.is_empty() {
+        return Ok(None);
+    }
+    if arguments.len() == 1 {
+        let only = arguments.get_item(0)?;
+        if only.is_none() {
+            return Ok(None);
+        }
+        if let Ok(numbers) = only.extract() {
+            return Ok(Some(numbers));
+        }
+    }
+    Ok(Some(arguments.extract()?))
+}
+
+pub(super) fn descr<'py>(py: Python<'py>, dtype: &Dtype) -> Result<Option<Bound<'py, PyList>>> {
+    match dtype {
+        Dtype::Plain(_) => Ok(None),
+        Dtype::Record(record) => Ok(Some(interface::write_descr(py, &record.to_descr())?)),
+    }
+}
+
+pub(super) fn numpy_dtype<'py>(py: Python<'py>, dtype: &Dtype) -> Result<Bound<'py, PyAny>> {
+    let arguments = (dtype.typestr(), descr(py, dtype)?);
+    Ok(ask(py, intern!(py, "numpy_dtype"), arguments)?)
+}
+
+/// A value as the bytes of an element.
+pub(super) fn item_bytes<'py>(
+    dtype: &Dtype,
+    value: &Bound<'py, PyAny>,
+) -> Result<Bound<'py, PyBytes>> {
+    let py = value.py();
+    let arguments = (value, dtype.typestr(), descr(py, dtype)?);
+    let item = ask(py, intern!(py, "item_bytes"), arguments)?;
+    Ok(item.cast_into().map_err(PyErr::from)?)
+}
+
+/// What is assigned to elements.
+pub(super) enum Values<'py> {
+    /// One for all, by its bytes.
+    One(Bound<'py, PyBytes>),
+    Each(HostArray<'py>),
+}
+
+pub(super) fn values<'py>(array: &Array, value: &Bound<'py, PyAny>) -> Result<Values<'py>> {
+    let py = value.py();
+    let shape = PyTuple::new(py, array.layout.shape())?;
+    let arguments = (
+        value,
+        array.dtype.typestr(),
+        descr(py, &array.dtype)?,
+        shape,
+    );
+    let values = ask(py, intern!(py, "values"), arguments)?;
+    match values.cast_into::<PyBytes>() {
+        Ok(item) => Ok(Values::One(item)),
+        Err(error) => Ok(Values::Each(HostArray::described(&error.into_inner())?)),
+    }
+}
+
+/// An array of the host, in C order.
+pub(super) struct HostArray<'py> {
+    pub(super) dtype: Dtype,
+    pub(super) layout: Layout,
+    address: usize,
+    is_read_only: bool,
+    /// What keeps the memory.
+    #[allow(dead_code, reason = "held, not read")]
+    owner: Bound<'py, PyAny>,
+}
+
+impl<'py> HostArray<'py> {
+    /// Of whatever NumPy makes one of, or of a buffer.
+    pub(super) fn of(source: &Bound<'py, PyAny>) -> Result<Self> {
+        let py = source.py();
+        Self::described(&ask(py, intern!(py, "host_array"), (source,))?)
+    }
+
+    /// Of `(__array_interface__, owner)`.
+    fn described(described: &Bound<'py, PyAny>) -> Result<Self> {
+        let (dict, owner): (Bound<'py, PyDict>, Bound<'py, PyAny>) = described.extract()?;
+        Self::of_interface(&dict, owner)
+    }
+
+    fn of_interface(dict: &Bound<'py, PyDict>, owner: Bound<'py, PyAny>) -> Result<Self> {
+        let py = dict.py();
+        let bytes = dict.get_item(intern!(py, "data"))?;
+        let bytes = bytes.as_ref().and_then(|data| data.cast::<PyBytes>().ok());
+        let dict = match bytes {
+            None => dict.clone(),
+            Some(bytes) => {
+                let dict = dict.copy()?;
+                dict.set_item(
+                    intern!(py, "data"),
+                    (bytes.as_bytes().as_ptr().addr(), true),
+                )?;
+                dict
+            }
+        };
+        let mut raw = interface::read(&dict)?;
+        // Of the host's interface the keys that mean something else.
+        raw.stream = None;
+        let array = raw.check(ReadOptions::default())?;
+        if let Some(bytes) = bytes {
+            if array.layout().byte_range().end.unsigned_abs() > bytes.as_bytes().len() {
+                return Err(Failure::invalid("the buffer has less bytes than its shape"));
+            }
+        }
+        Ok(Self {
+            dtype: array.dtype().clone(),
+            layout: array.layout().clone(),
+            address: usize::try_from(array.address()).unwrap_or(0),
+            is_read_only: array.is_read_only(),
+            owner,
+        })
+    }
+
+    fn memory(&self) -> HostAddress {
+        HostAddress(std::ptr::with_exposed_provenance_mut(self.address))
+    }
+}
+
+fn host_elements(memory: HostAddress, layout: &Layout) -> Elements<'_> {
+    Elements {
+        at: At::Host(memory),
+        layout,
+    }
+}
+
+impl PyDeviceArray {
+    /// Copies an array of the host here, broadcast to this shape, and waits.
+    pub(super) fn copy_host(&self, py: Python<'_>, source: &HostArray<'_>) -> Result<()> {
+        self.refuse_read_only()?;
+        let to = &self.array;
+        if to.dtype != source.dtype {
+            return Err(Failure::invalid(format!(
+                "elements of {} for elements of {}",
+                source.dtype, to.dtype
+            )));
+        }
+        let Some(layout) = index::broadcast(&source.layout, to.layout.shape()) else {
+            return Err(Failure::invalid(format!(
+                "the shape {:?} cannot be broadcast to {:?}",
+                source.layout.shape(),
+                to.layout.shape()
+            )));
+        };
+        let from = host_elements(source.memory(), &layout);
+        self.work(py, None, |lane| {
+            // SAFETY: the array's memory is kept alive, and the view is within it; the source holds all
+            // elements of its layout and is kept by the caller; one is of the host.
+            unsafe { strided::copy(lane, to.elements(), from) }
+        })
+    }
+
+    /// Copies all elements to the host, after a wait.
+    ///
+    /// # Safety
+    /// `to` is memory for all elements of the layout, which has this shape.
+    pub(super) unsafe fn copy_out(
+        &self,
+        py: Python<'_>,
+        to: *mut u8,
+        layout: &Layout,
+    ) -> Result<()> {
+        let (from, to) = (&self.array, host_elements(HostAddress(to), layout));
+        self.work(py, None, |lane| {
+            // SAFETY: as in `copy_host`, and the caller's promise.
+            unsafe { strided::copy(lane, to, from.elements()) }
+        })
+    }
+}
+
+/// The elements as an array of NumPy's.
+pub(super) fn copy_to_host<'py>(
+    py: Python<'py>,
+    array: &PyDeviceArray,
+    out: Option<Bound<'py, PyAny>>,
+) -> Result<Bound<'py, PyAny>> {
+    let its = &array.array;
+    let new = || {
+        let shape = PyTuple::new(py, its.layout.shape())?;
+        let arguments = (shape, its.dtype.typestr(), descr(py, &its.dtype)?);
+        Ok::<_, Failure>(ask(py, intern!(py, "empty"), arguments)?)
+    };
+    let target = match &out {
+        Some(out) => out.clone(),
+        None => new()?,
+    };
+    let dict = calling(py, || target.getattr(intern!(py, "__array_interface__")))?;
+    let dict = dict.cast_into::<PyDict>().map_err(PyErr::from)?;
+    let to = HostArray::of_interface(&dict, target.clone())?;
+    if to.is_read_only {
+        return Err(Failure::read_only());
+    }
+    if to.dtype != its.dtype || to.layout.shape() != its.layout.shape() {
+        return Err(Failure::invalid(format!(
+            "out is {:?} of {}, and the array {:?} of {}",
+            to.layout.shape(),
+            to.dtype,
+            its.layout.shape(),
+            its.dtype
+        )));
+    }
+    if !to.layout.is_c_contiguous() {
+        // By way of one that is.
+        let apart = copy_to_host(py, array, None)?;
+        ask(py, intern!(py, "copy_into"), (&target, apart))?;
+        return Ok(target);
+    }
+    // SAFETY: the target says that it has these elements, may be written, and is kept until the end.
+    unsafe { array.copy_out(py, to.memory().0, &to.layout) }?;
+    Ok(target)
+}

@@ -1,0 +1,265 @@
+//! `__cuda_array_interface__`, read and written.
+
+use super::memory::{Hold, Memory, locate};
+use super::{Array, PyDeviceArray};
+use crate::config;
+use crate::current;
+use crate::device::primary;
+use crate::error::{Failure, Result};
+use crate::lane::{Handle, Lane};
+use cuda_safe::Invalid;
+use cuda_safe::interop::{DescrEntry, DescrType, Dtype, ExportedStream, RawInterface, ReadOptions};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+
+/// What a key says that cannot be.
+fn refused(key: &'static str, problem: impl Into<String>) -> Failure {
+    let problem = problem.into();
+    Invalid::ArrayInterface { key, problem }.into()
+}
+
+/// What stands there, for an error text.
+fn kind(value: &Bound<'_, PyAny>) -> String {
+    let name = value.get_type().name();
+    name.map_or_else(|_| "something".to_owned(), |name| name.to_string())
+}
+
+fn number(key: &'static str, value: &Bound<'_, PyAny>) -> Result<i128> {
+    if let Ok(number) = value.extract::<i64>() {
+        return Ok(number.into());
+    }
+    let number = value.extract::<i128>();
+    number.map_err(|_| refused(key, format!("{} where a number is expected", kind(value))))
+}
+
+/// A tuple of numbers; a list is taken as well.
+fn numbers(key: &'static str, value: &Bound<'_, PyAny>) -> Result<Vec<i128>> {
+    if let Ok(tuple) = value.cast::<PyTuple>() {
+        return tuple
+            .iter_borrowed()
+            .map(|item| number(key, &item))
+            .collect();
+    }
+    if let Ok(list) = value.cast::<PyList>() {
+        return list.iter().map(|item| number(key, &item)).collect();
+    }
+    Err(refused(
+        key,
+        format!("{} where a tuple is expected", kind(value)),
+    ))
+}
+
+fn text(key: &'static str, value: &Bound<'_, PyAny>) -> Result<String> {
+    let text = value.cast::<PyString>();
+    let text =
+        text.map_err(|_| refused(key, format!("{} where a str is expected", kind(value))))?;
+    Ok(text.to_str()?.to_owned())
+}
+
+/// `(address, read_only)`.
+fn data(value: &Bound<'_, PyAny>) -> Result<(i128, bool)> {
+    let expected = || refused("data", "a tuple (address, read_only) is expected");
+    let (address, read_only) = match value.cast::<PyTuple>() {
+        Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
+        _ => match value.cast::<PyList>() {
+            Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
+            _ => return Err(expected()),
+        },
+    };
+    Ok((number("data", &address)?, read_only.is_truthy()?))
+}
+
+/// Records within records, at most: as many as `cuda-safe` reads, and one more for it to refuse.
+const DEPTH: usize = 33;
+
+/// `[(name, type), (name, type, shape), ...]`.
+pub(super) fn descr(value: &Bound<'_, PyAny>) -> Result<Vec<DescrEntry>> {
+    entries(value, DEPTH)
+}
+
+fn entries(value: &Bound<'_, PyAny>, depth: usize) -> Result<Vec<DescrEntry>> {
+    let expected = || {
+        refused(
+            "descr",
+            "a list of (name, type) or (name, type, shape) is expected",
+        )
+    };
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(refused("descr", "records within each other without an end"));
+    };
+    let list = value.cast::<PyList>().map_err(|_| expected())?;
+    let mut entries = Vec::new();
+    for entry in list.iter() {
+        let entry = entry.cast_into::<PyTuple>().map_err(|_| expected())?;
+        if !(2..=3).contains(&entry.len()) {
+            return Err(expected());
+        }
+        let (name, ty) = (entry.get_item(0)?, entry.get_item(1)?);
+        let (title, name) = match name.cast::<PyTuple>() {
+            Ok(pair) if pair.len() == 2 => {
+                let (title, name) = (pair.get_item(0)?, pair.get_item(1)?);
+                (Some(text("descr", &title)?), text("descr", &name)?)
+            }
+            _ => (None, text("descr", &name)?),
+        };
+        entries.push(DescrEntry {
+            name,
+            title,
+            ty: match ty.cast::<PyString>() {
+                Ok(ty) => DescrType::Text(ty.to_str()?.to_owned()),
+                Err(_) => DescrType::Nested(self::entries(&ty, depth)?),
+            },
+            shape: match entry.len() {
+                2 => Vec::new(),
+                _ => extents(&entry.get_item(2)?)?,
+            },
+        });
+    }
+    Ok(entries)
+}
+
+/// The shape of a field: a tuple, or a number.
+fn extents(shape: &Bound<'_, PyAny>) -> Result<Vec<usize>> {
+    let extents = match shape.extract::<i64>() {
+        Ok(extent) => vec![extent.into()],
+        Err(_) => numbers("descr", shape)?,
+    };
+    let extents: Option<Vec<usize>> = extents
+        .into_iter()
+        .map(|extent| usize::try_from(extent).ok())
+        .collect();
+    extents.ok_or_else(|| refused("descr", "a shape of a field that is none"))
+}
+
+/// The entries as Python has them.
+pub(super) fn write_descr<'py>(
+    py: Python<'py>,
+    entries: &[DescrEntry],
+) -> Result<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for entry in entries {
+        let name = match &entry.title {
+            None => PyString::new(py, &entry.name).into_any(),
+            Some(title) => (title, &entry.name).into_pyobject(py)?.into_any(),
+        };
+        let ty = match &entry.ty {
+            DescrType::Text(text) => PyString::new(py, text).into_any(),
+            DescrType::Nested(entries) => write_descr(py, entries)?.into_any(),
+        };
+        match entry.shape.is_empty() {
+            true => list.append((name, ty))?,
+            false => list.append((name, ty, PyTuple::new(py, &entry.shape)?))?,
+        }
+    }
+    Ok(list)
+}
+
+/// The keys of an interface of this kind, on a device or on the host, as they are.
+pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
+    let py = interface.py();
+    let dict = interface.cast::<PyDict>().map_err(|_| {
+        let name = kind(interface);
+        Failure::invalid(format!("an array interface is a dict, and not a {name}"))
+    })?;
+    // None means the same as no such key.
+    let get = |key| Ok::<_, PyErr>(dict.get_item(key)?.filter(|value| !value.is_none()));
+    let version = get(intern!(py, "version"))?;
+    let shape = get(intern!(py, "shape"))?;
+    let typestr = get(intern!(py, "typestr"))?;
+    let its_descr = get(intern!(py, "descr"))?;
+    let its_data = get(intern!(py, "data"))?;
+    let strides = get(intern!(py, "strides"))?;
+    let mask = get(intern!(py, "mask"))?;
+    let stream = get(intern!(py, "stream"))?;
+    let typestr = typestr.map(|value| text("typestr", &value)).transpose()?;
+    // It says nothing new of other kinds; and what is not used may be anything.
+    let is_void = typestr.as_deref().is_some_and(|text| text.contains('V'));
+    Ok(RawInterface {
+        version: version.map(|value| number("version", &value)).transpose()?,
+        shape: shape.map(|value| numbers("shape", &value)).transpose()?,
+        typestr,
+        descr: its_descr
+            .filter(|_| is_void)
+            .map(|value| descr(&value))
+            .transpose()?,
+        data: its_data.map(|value| data(&value)).transpose()?,
+        strides: strides
+            .map(|value| numbers("strides", &value))
+            .transpose()?,
+        // It is refused, or means nothing: what it is need not be read.
+        mask: mask.map(|_| Box::default()),
+        stream: stream.map(|value| number("stream", &value)).transpose()?,
+    })
+}
+
+/// The array that an interface describes.
+pub(super) fn import(
+    interface: &Bound<'_, PyAny>,
+    owner: Option<Py<PyAny>>,
+    sync: bool,
+) -> Result<PyDeviceArray> {
+    let py = interface.py();
+    let options = ReadOptions {
+        ignore_stream: !(sync && config::sync()),
+        ..ReadOptions::default()
+    };
+    let checked = read(interface)?.check(options)?;
+    let (layout, dtype) = (checked.layout().clone(), checked.dtype().clone());
+    let (ordinal, address) = match layout.is_empty() || layout.item_size() == 0 {
+        true => (current::device(py)?, 0),
+        false => {
+            let known = locate(checked.address(), layout.byte_range())?;
+            (known.ordinal, known.address)
+        }
+    };
+    let context = primary(py, ordinal)?;
+    let lane = match checked.stream() {
+        None => None,
+        Some(ExportedStream::Legacy) => Some(Lane::Legacy(context.clone())),
+        Some(ExportedStream::Handle(handle)) => {
+            Some(Lane::Handle(Handle::new(handle)?, context.clone()))
+        }
+        // It is another stream for other threads: what it has been given is waited for, and it has
+        // nothing to come behind, as each call here is done when it returns.
+        Some(ExportedStream::PerThread) => {
+            let lane = Lane::PerThread(context.clone());
+            py.detach(move || lane.synchronize())?;
+            None
+        }
+    };
+    let memory = Memory::foreign(Hold::Foreign, lane, context);
+    let array = Array {
+        dtype,
+        layout,
+        address,
+        read_only: checked.is_read_only(),
+    };
+    Ok(PyDeviceArray::new(array, memory.into(), owner))
+}
+
+/// The interface of an array, for others, in version 3.
+pub(super) fn write<'py>(
+    py: Python<'py>,
+    array: &Array,
+    stream: Option<u64>,
+) -> Result<Bound<'py, PyDict>> {
+    let layout = &array.layout;
+    let dict = PyDict::new(py);
+    dict.set_item(intern!(py, "shape"), PyTuple::new(py, layout.shape())?)?;
+    dict.set_item(intern!(py, "typestr"), array.dtype.typestr())?;
+    if let Dtype::Record(record) = &array.dtype {
+        dict.set_item(intern!(py, "descr"), write_descr(py, &record.to_descr())?)?;
+    }
+    let address = if layout.is_empty() { 0 } else { array.address };
+    dict.set_item(intern!(py, "data"), (address, array.read_only))?;
+    // To some consumers strides that say nothing new mean something else.
+    let strides = match layout.is_c_contiguous() {
+        true => None,
+        false => Some(PyTuple::new(py, layout.strides())?),
+    };
+    dict.set_item(intern!(py, "strides"), strides)?;
+    dict.set_item(intern!(py, "version"), 3)?;
+    dict.set_item(intern!(py, "stream"), stream)?;
+    Ok(dict)
+}

@@ -1,0 +1,202 @@
+//! Whose the memory of arrays is, and in which order it is used.
+
+use crate::device::default_stream;
+use crate::error::{Failure, Result, check};
+use crate::lane::Lane;
+use core::ffi::c_void;
+use cuda_safe::interop::ByteRange;
+use cuda_safe::sys::{self, CUmemorytype, CUpointer_attribute as Attribute, CUresult};
+use cuda_safe::{Context, DeviceBuffer, Invalid, Stream};
+use pyo3::prelude::*;
+
+/// Memory that arrays are views of.
+pub(crate) struct Memory {
+    #[allow(dead_code, reason = "held, not read")]
+    hold: Hold,
+    /// Where all work on it runs. None if its producer named no stream: then work is done when a call
+    /// returns, as there is nothing that the producer would come behind.
+    lane: Option<Lane>,
+    context: Context,
+}
+
+#[allow(dead_code, reason = "held, not read")]
+pub(crate) enum Hold {
+    /// Ours, freed in the order of its stream.
+    Buffer(DeviceBuffer<u8>),
+    /// Of a producer whom the arrays themselves keep alive.
+    Foreign,
+}
+
+impl Memory {
+    /// New memory, and where it is.
+    pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<(Self, u64)> {
+        let buffer = match DeviceBuffer::uninit(stream, bytes) {
+            // A device without pools.
+            Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
+                DeviceBuffer::plain_zeroed(stream, bytes)
+            }
+            Err(cuda_safe::Error::Missing(_)) => DeviceBuffer::plain_zeroed(stream, bytes),
+            buffer => buffer,
+        }?;
+        let address = buffer.as_raw();
+        let memory = Self {
+            lane: Some(Lane::Stream(stream.clone())),
+            context: stream.context().clone(),
+            hold: Hold::Buffer(buffer),
+        };
+        Ok((memory, address))
+    }
+
+    /// Somebody else's.
+    pub(crate) fn foreign(hold: Hold, lane: Option<Lane>, context: Context) -> Self {
+        Self {
+            hold,
+            lane,
+            context,
+        }
+    }
+
+    pub(crate) fn lane(&self) -> Option<&Lane> {
+        self.lane.as_ref()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Whether letting go of it makes calls of the driver, which may wait.
+    pub(crate) fn is_released(&self) -> bool {
+        matches!(self.hold, Hold::Buffer(_))
+    }
+}
+
+/// Where work on some memory runs, and what comes before and after it.
+pub(crate) struct Order {
+    lane: Lane,
+    /// Those of the other memory that is used.
+    others: Vec<Lane>,
+    wait: bool,
+}
+
+impl Order {
+    pub(crate) fn of(py: Python<'_>, memory: &Memory) -> Result<Self> {
+        let lane = match memory.lane() {
+            Some(lane) => lane.clone(),
+            // In order with the legacy default stream, at least.
+            None => Lane::Stream(default_stream(py, memory.context().device().ordinal())?),
+        };
+        Ok(Self {
+            lane,
+            others: Vec::new(),
+            wait: memory.lane().is_none(),
+        })
+    }
+
+    /// The same, with other memory that is read.
+    pub(crate) fn and(mut self, other: &Memory) -> Result<Self> {
+        let (its, others) = (self.lane.context().device(), other.context().device());
+        if its != others {
+            return Err(Failure::invalid(format!(
+                "arrays of the devices {} and {}: copy over the host",
+                its.ordinal(),
+                others.ordinal()
+            )));
+        }
+        match other.lane() {
+            Some(lane) if lane.is_same(&self.lane) => {}
+            Some(lane) => self.others.push(lane.clone()),
+            None => self.wait = true,
+        }
+        Ok(self)
+    }
+
+    /// Runs work behind all that was given to the streams, and lets those go on behind it.
+    pub(crate) fn run(self, work: impl FnOnce(&Lane) -> Result<()>) -> Result<()> {
+        for other in &self.others {
+            self.lane.follow(other)?;
+        }
+        let worked = work(&self.lane);
+        // Even if it failed: a part of it may be under way.
+        let ended = self.end();
+        worked.and(ended)
+    }
+
+    fn end(&self) -> Result<()> {
+        for other in &self.others {
+            other.follow(&self.lane)?;
+        }
+        if self.wait {
+            self.lane.synchronize()?;
+        }
+        Ok(())
+    }
+}
+
+/// What the driver knows of an address.
+pub(crate) struct Known {
+    /// Of the device that the memory is on.
+    pub(crate) ordinal: u32,
+    /// The address by which devices reach it.
+    pub(crate) address: u64,
+}
+
+const ASKED: [Attribute; 5] = [
+    Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+    Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+    Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+    Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+];
+
+/// Asks the driver, in one call, where memory is, and whether all of an array is in it.
+pub(crate) fn locate(address: u64, range: ByteRange) -> Result<Known> {
+    cuda_safe::init()?;
+    let mut asked = ASKED;
+    // The driver writes the lowest bytes of each.
+    let mut answers = [0u64; ASKED.len()];
+    let mut places: [*mut c_void; ASKED.len()] = [std::ptr::null_mut(); ASKED.len()];
+    for (place, answer) in places.iter_mut().zip(&mut answers) {
+        *place = (&raw mut *answer).cast();
+    }
+    // SAFETY: there are as many attributes as places, each a number of our own that is as large as the
+    // largest answer. The address is a number to the driver, which looks it up.
+    let code = unsafe {
+        sys::cuPointerGetAttributes(
+            ASKED.len() as u32,
+            asked.as_mut_ptr(),
+            places.as_mut_ptr(),
+            address,
+        )
+    };
+    check("cuPointerGetAttributes", code)?;
+    let [memory_type, ordinal, at, start, size] = answers;
+    let refused = |problem: String| {
+        Failure::from(Invalid::ArrayInterface {
+            key: "data",
+            problem,
+        })
+    };
+    if memory_type == u64::from(CUmemorytype::default().0) {
+        return Err(refused(format!(
+            "the driver knows of no memory at {address:#x} that devices reach"
+        )));
+    }
+    let ordinal = u32::try_from(ordinal)
+        .ok()
+        .filter(|ordinal| i32::try_from(*ordinal).is_ok())
+        .ok_or_else(|| refused(format!("the memory at {address:#x} is on no device")))?;
+    // None where no context is current: then it is the one that was given.
+    let at = if at == 0 { address } else { at };
+    let first = i128::from(address) + range.start as i128;
+    let end = i128::from(address) + range.end as i128;
+    let (start, behind) = (i128::from(start), i128::from(start) + i128::from(size));
+    if size != 0 && (first < start || end > behind) {
+        return Err(refused(format!(
+            "the array at {first:#x}..{end:#x} goes beyond the allocation {start:#x}..{behind:#x}"
+        )));
+    }
+    Ok(Known {
+        ordinal,
+        address: at,
+    })
+}

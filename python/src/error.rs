@@ -1,0 +1,130 @@
+//! What fails here, and the exception that it becomes.
+
+use crate::ending::calling;
+use cuda_safe::{CUresult, DriverError, Error, Invalid};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// The result of what may fail here.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// Why something did not happen.
+pub(crate) enum Failure {
+    /// `cuda-safe` said so.
+    Cuda(Error),
+    /// Python did.
+    Python(PyErr),
+    /// This package: the class of the exception, and the message.
+    Own(Class, String),
+}
+
+/// The classes that have no counterpart in `cuda-safe`.
+#[derive(Clone, Copy)]
+pub(crate) enum Class {
+    Closed,
+    InvalidArgument,
+    ReadOnly,
+}
+
+impl Failure {
+    /// An argument that cannot be right.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::Own(Class::InvalidArgument, message.into())
+    }
+
+    /// The use of something after its end.
+    #[cold]
+    pub(crate) fn closed(what: &str) -> Self {
+        Self::Own(Class::Closed, format!("the {what} was closed"))
+    }
+
+    /// A write to what must not be written.
+    #[cold]
+    pub(crate) fn read_only() -> Self {
+        Self::Own(Class::ReadOnly, "the array is read-only".to_owned())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Cuda(error)
+    }
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        Self::Cuda(invalid.into())
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        let (class, message, code) = match failure {
+            Failure::Python(error) => return error,
+            Failure::Own(Class::Closed, message) => ("ClosedError", message, None),
+            Failure::Own(Class::InvalidArgument, message) => {
+                ("InvalidArgumentError", message, None)
+            }
+            Failure::Own(Class::ReadOnly, message) => ("ReadOnlyError", message, None),
+            Failure::Cuda(error) => (class(&error), error.to_string(), error.code()),
+        };
+        Python::attach(|py| {
+            let made = calling(py, || exception(py, class, message, code));
+            made.unwrap_or_else(|error| error)
+        })
+    }
+}
+
+/// The name of the exception's class in `cuda_safe._errors`.
+fn class(error: &Error) -> &'static str {
+    if error.is_fatal() {
+        return "FatalError";
+    }
+    match error {
+        Error::Driver(DriverError { code, .. }) => match *code {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => "OutOfMemoryError",
+            CUresult::CUDA_ERROR_NO_DEVICE => "NoDeviceError",
+            CUresult::CUDA_ERROR_INVALID_VALUE => "InvalidValueError",
+            _ => "DriverError",
+        },
+        Error::Load(_) => "DriverNotFoundError",
+        Error::Missing(_) => "MissingFunctionError",
+        Error::NoDevice => "NoDeviceError",
+        Error::Forked => "ForkedError",
+        Error::Invalid(invalid) => match **invalid {
+            Invalid::ArrayInterface { .. } => "ArrayInterfaceError",
+            _ => "InvalidArgumentError",
+        },
+        Error::Compile(_) => "DriverError",
+        _ => "CudaError",
+    }
+}
+
+fn exception(
+    py: Python<'_>,
+    class: &str,
+    message: String,
+    code: Option<CUresult>,
+) -> PyResult<PyErr> {
+    let class = py.import("cuda_safe._errors")?.getattr(class)?;
+    let class = class.cast_into::<PyType>()?;
+    let name = code.and_then(CUresult::name);
+    let arguments = (message, code.map(|code| code.0), name);
+    debug_assert!(class.is_subclass_of::<pyo3::exceptions::PyException>()?);
+    Ok(PyErr::from_type(class, arguments))
+}
+
+/// The answer of a function of the driver that this crate calls itself.
+#[inline]
+pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
+    if code.is_success() {
+        return Ok(());
+    }
+    Err(Failure::Cuda(DriverError { code, call }.into()))
+}

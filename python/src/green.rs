@@ -1,0 +1,378 @@
+//! Green contexts: partitions of a device's multiprocessors.
+
+use crate::context::PyContext;
+use crate::current;
+use crate::device::PyDevice;
+use crate::error::{Failure, Result};
+use crate::hold::Closable;
+use crate::stream::PyStream;
+use cuda_safe::Device;
+use cuda_safe::StreamOptions;
+use cuda_safe::green::{
+    ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, Partitioning, SmGroup, SmResource,
+    Split, SplitByCount, SplitFlags, Wish,
+};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// Whose multiprocessors.
+#[derive(Clone)]
+enum Whole {
+    Device(Device),
+    Green(GreenContext),
+}
+
+/// The multiprocessors (SMs) of a device, or of a green context, to be split.
+#[pyclass(frozen, name = "SmResource", module = "cuda_safe")]
+pub(crate) struct PySmResource {
+    whole: Whole,
+    /// As they were when this was made.
+    sm_count: u32,
+    granularity: (u32, u32),
+}
+
+impl PySmResource {
+    pub(crate) fn of_device(py: Python<'_>, device: Device) -> Result<Self> {
+        Self::of(py, Whole::Device(device))
+    }
+
+    fn of(py: Python<'_>, whole: Whole) -> Result<Self> {
+        let resource = py.detach(|| whole.ask())?;
+        let granularity = resource.granularity()?;
+        Ok(Self {
+            whole,
+            sm_count: resource.sm_count(),
+            granularity: (granularity.min, granularity.multiple),
+        })
+    }
+}
+
+impl Whole {
+    fn ask(&self) -> cuda_safe::Result<SmResource> {
+        match self {
+            Self::Device(device) => SmResource::of_device(device),
+            Self::Green(green) => SmResource::of_green_context(green),
+        }
+    }
+}
+
+fn overlap(allow: bool) -> Overlap {
+    match allow {
+        true => Overlap::Allow,
+        false => Overlap::Refuse,
+    }
+}
+
+fn split_flags(ignore_coscheduling: bool, max_cluster: bool) -> SplitFlags {
+    let mut flags = SplitFlags::empty();
+    flags.set(SplitFlags::IGNORE_SM_COSCHEDULING, ignore_coscheduling);
+    flags.set(SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE, max_cluster);
+    flags
+}
+
+fn groups_of(split: Split) -> (Vec<PySmGroup>, Option<PySmGroup>) {
+    let groups = split.groups.into_iter().map(PySmGroup::of).collect();
+    (groups, split.remainder.map(PySmGroup::of))
+}
+
+/// A part for `SmResource.partition`: so many SMs, a share as "50%", or the rest.
+fn wish(part: &Bound<'_, PyAny>) -> Result<Wish> {
+    if part.is_none() {
+        return Ok(Wish::Rest);
+    }
+    if let Ok(sms) = part.extract::<u32>() {
+        return Ok(Wish::Sms(sms));
+    }
+    let share = part.extract::<String>().ok();
+    let share = share.and_then(|text| text.strip_suffix('%')?.trim().parse().ok());
+    share.map(Wish::Percent).ok_or_else(|| {
+        Failure::invalid("a part is a number of SMs, a share of them as \"50%\", or None: the rest")
+    })
+}
+
+#[pymethods]
+impl PySmResource {
+    /// The device.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        PyDevice(match &self.whole {
+            Whole::Device(device) => *device,
+            Whole::Green(green) => green.device(),
+        })
+    }
+
+    /// How many SMs there are.
+    #[getter]
+    fn sm_count(&self) -> u32 {
+        self.sm_count
+    }
+
+    /// The SMs of the smallest group that a split gives.
+    #[getter]
+    fn min_group(&self) -> u32 {
+        self.granularity.0
+    }
+
+    /// The SMs of a group are a multiple of this.
+    #[getter]
+    fn group_multiple(&self) -> u32 {
+        self.granularity.1
+    }
+
+    /// Groups of one size: of `min` SMs at least, which the driver rounds up. Gives the groups, and
+    /// what is left over, or None.
+    ///
+    /// While they, or green contexts of them, are there, a second split of the device is refused, and
+    /// the exception has this one's `label`; unless it says `allow_overlap`.
+    #[pyo3(signature = (
+        min, max_groups = None, *, label = "", allow_overlap = false, ignore_coscheduling = false,
+        max_cluster = false
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn split_by_count(
+        &self,
+        py: Python<'_>,
+        min: u32,
+        max_groups: Option<u32>,
+        label: &str,
+        allow_overlap: bool,
+        ignore_coscheduling: bool,
+        max_cluster: bool,
+    ) -> Result<(Vec<PySmGroup>, Option<PySmGroup>)> {
+        let split = SplitByCount {
+            min,
+            max_groups,
+            flags: split_flags(ignore_coscheduling, max_cluster),
+            overlap: overlap(allow_overlap),
+            label: label.to_owned(),
+            ..SplitByCount::default()
+        };
+        let split =
+            py.detach(|| Ok::<_, cuda_safe::Error>(self.whole.ask()?.split_by_count(split)?))?;
+        Ok(groups_of(split))
+    }
+
+    /// Groups of the given sizes, exactly, from one split (a driver for CUDA 13.1 or later); a size of
+    /// 0 is as many as there can be. With `backfill`, what cannot be had as a cluster is filled up.
+    /// Gives the groups, and what is left over, or None.
+    #[pyo3(signature = (
+        sizes, *, coscheduled = 0, backfill = false, label = "", allow_overlap = false
+    ))]
+    fn split(
+        &self,
+        py: Python<'_>,
+        sizes: Vec<u32>,
+        coscheduled: u32,
+        backfill: bool,
+        label: &str,
+        allow_overlap: bool,
+    ) -> Result<(Vec<PySmGroup>, Option<PySmGroup>)> {
+        let mut flags = GroupFlags::empty();
+        flags.set(GroupFlags::BACKFILL, backfill);
+        let request = |size: u32| GroupRequest {
+            coscheduled,
+            flags,
+            ..GroupRequest::of(size)
+        };
+        let split = ExactSplit {
+            groups: sizes.into_iter().map(request).collect(),
+            overlap: overlap(allow_overlap),
+            label: label.to_owned(),
+            ..ExactSplit::default()
+        };
+        let split = py.detach(|| Ok::<_, cuda_safe::Error>(self.whole.ask()?.split(split)?))?;
+        Ok(groups_of(split))
+    }
+
+    /// Green contexts of the sizes that are wished, on any driver: each part is a number of SMs, a
+    /// share as "50%", or None, once, for the rest. They have as many SMs at least (`sm_count` says how
+    /// many it became), and share none.
+    #[pyo3(signature = (
+        parts, *, label = "", allow_overlap = false, ignore_coscheduling = false, max_cluster = false
+    ))]
+    fn partition(
+        &self,
+        py: Python<'_>,
+        parts: Vec<Bound<'_, PyAny>>,
+        label: &str,
+        allow_overlap: bool,
+        ignore_coscheduling: bool,
+        max_cluster: bool,
+    ) -> Result<Vec<PyGreenContext>> {
+        let wishes: Result<Vec<Wish>> = parts.iter().map(wish).collect();
+        let partitioning = Partitioning {
+            wishes: wishes?,
+            flags: split_flags(ignore_coscheduling, max_cluster),
+            overlap: overlap(allow_overlap),
+            label: label.to_owned(),
+            ..Partitioning::default()
+        };
+        let made = py.detach(|| {
+            let partitions = self.whole.ask()?.partition(&partitioning)?;
+            let create = |part: cuda_safe::green::Part| Ok(part.create()?);
+            let made: cuda_safe::Result<Vec<GreenContext>> =
+                partitions.parts.into_iter().map(create).collect();
+            made
+        })?;
+        Ok(made.into_iter().map(PyGreenContext::of).collect())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<SmResource: {} SMs>", self.sm_count)
+    }
+}
+
+/// A group of multiprocessors out of a split, to make one green context of.
+#[pyclass(frozen, name = "SmGroup", module = "cuda_safe")]
+pub(crate) struct PySmGroup {
+    sm_count: u32,
+    group: Closable<SmGroup>,
+}
+
+impl PySmGroup {
+    fn of(group: SmGroup) -> Self {
+        Self {
+            sm_count: group.sm_count(),
+            group: Closable::new("group of SMs (or used in a green context)", group),
+        }
+    }
+}
+
+#[pymethods]
+impl PySmGroup {
+    /// How many SMs there are.
+    #[getter]
+    fn sm_count(&self) -> u32 {
+        self.sm_count
+    }
+
+    /// Gives the SMs back without using them.
+    fn close(&self, py: Python<'_>) {
+        self.group.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<SmGroup: {} SMs>", self.sm_count)
+    }
+}
+
+/// A partition of a device: what its streams are given runs on its multiprocessors only. CuPy,
+/// PyTorch and Numba work there if they are given one of its streams.
+///
+/// `with green:` makes it current on this thread, and on no other. It lives as long as its streams and
+/// the arrays on them; its end waits for all work of the device.
+#[pyclass(frozen, name = "GreenContext", module = "cuda_safe", weakref)]
+pub(crate) struct PyGreenContext(Closable<GreenContext>);
+
+impl PyGreenContext {
+    fn of(green: GreenContext) -> Self {
+        Self(Closable::new("green context", green))
+    }
+}
+
+#[pymethods]
+impl PyGreenContext {
+    /// A green context of groups out of one split, each of which it uses up. (Drivers before CUDA 12.5
+    /// take one group only.)
+    #[new]
+    fn new(py: Python<'_>, groups: Vec<Py<PySmGroup>>) -> Result<Self> {
+        let mut taken = Vec::new();
+        let put_back = |taken: Vec<SmGroup>| {
+            for (object, group) in groups.iter().zip(taken) {
+                object.get().group.put_back(group);
+            }
+        };
+        for object in &groups {
+            match object.get().group.take() {
+                Ok(group) => taken.push(group),
+                Err(why) => {
+                    put_back(taken);
+                    return Err(why);
+                }
+            }
+        }
+        match py.detach(|| GreenContext::new(taken)) {
+            Ok(green) => Ok(Self::of(green)),
+            Err(rejected) => {
+                put_back(rejected.value);
+                Err(rejected.error.into())
+            }
+        }
+    }
+
+    /// The device.
+    #[getter]
+    fn device(&self) -> Result<PyDevice> {
+        Ok(PyDevice(self.0.get()?.device()))
+    }
+
+    /// The context of its memory and kernels: the primary one of the device.
+    #[getter]
+    fn context(&self) -> Result<PyContext> {
+        Ok(PyContext(self.0.get()?.context().clone()))
+    }
+
+    /// The driver's handle, a `CUgreenCtx`. It stays this object's.
+    #[getter]
+    fn handle(&self) -> Result<usize> {
+        Ok(self.0.get()?.as_raw().addr())
+    }
+
+    /// How many SMs it has, as the driver says.
+    #[getter]
+    fn sm_count(&self) -> Result<u32> {
+        Ok(self.0.get()?.sm_count())
+    }
+
+    /// A number that no other green context of this process has or will have (a driver for CUDA 12.9
+    /// or later).
+    #[getter]
+    fn id(&self) -> Result<u64> {
+        Ok(self.0.get()?.id()?)
+    }
+
+    /// A stream whose work runs on this partition. It keeps the green context.
+    #[pyo3(signature = (*, priority = 0))]
+    fn stream(&self, py: Python<'_>, priority: i32) -> Result<PyStream> {
+        let green = self.0.get()?;
+        let options = StreamOptions {
+            priority,
+            ..StreamOptions::default()
+        };
+        Ok(PyStream::of(py.detach(|| green.stream_with(options))?))
+    }
+
+    /// Its multiprocessors, to be split again.
+    fn sm_resource(&self, py: Python<'_>) -> Result<PySmResource> {
+        PySmResource::of(py, Whole::Green(self.0.get()?))
+    }
+
+    /// Lets go of it: it is destroyed, which waits for all work of the device, when its streams and the
+    /// arrays on them are gone as well.
+    fn close(&self, py: Python<'_>) {
+        self.0.close(py);
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
+        current::enter_green(slf.as_any(), &slf.get().0.get()?)?;
+        Ok(slf.clone())
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(slf: &Bound<'_, Self>, _exception: &Bound<'_, PyTuple>) -> Result<()> {
+        current::leave(slf.as_any())
+    }
+
+    fn __repr__(&self) -> String {
+        match self.0.get() {
+            Ok(green) => format!("<GreenContext: {} SMs>", green.sm_count()),
+            Err(_) => "<GreenContext, closed>".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What is held for Python, and let go of where that may wait.
+
+use crate::error::{Failure, Result};
+use pyo3::prelude::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An object of Python that something of `cuda-safe` keeps alive. It is let go of on any thread, with
+/// the GIL or without, and at the end of the interpreter never.
+pub(crate) struct Owner(Option<Py<PyAny>>);
+
+impl Owner {
+    pub(crate) fn new(object: Py<PyAny>) -> Self {
+        Self(Some(object))
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let Some(object) = self.0.take() else { return };
+        let mut object = Some(object);
+        if Python::try_attach(|_| drop(object.take())).is_none() {
+            // There is no interpreter to let go of it.
+            std::mem::forget(object);
+        }
+    }
+}
+
+/// Something that can be closed, once. What it holds is dropped without the GIL, as that may wait.
+pub(crate) struct Closable<T: Send> {
+    what: &'static str,
+    held: Mutex<Option<T>>,
+}
+
+impl<T: Send> Closable<T> {
+    pub(crate) fn new(what: &'static str, held: T) -> Self {
+        Self {
+            what,
+            held: Mutex::new(Some(held)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A clone of what it holds.
+    pub(crate) fn get(&self) -> Result<T>
+    where
+        T: Clone,
+    {
+        let held = self.lock().as_ref().cloned();
+        held.ok_or_else(|| Failure::closed(self.what))
+    }
+
+    /// Takes it, so that it is closed from now on.
+    pub(crate) fn take(&self) -> Result<T> {
+        let held = self.lock().take();
+        held.ok_or_else(|| Failure::closed(self.what))
+    }
+
+    /// What was taken, and not used.
+    pub(crate) fn put_back(&self, held: T) {
+        *self.lock() = Some(held);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
+    /// Drops what it holds, if it was not closed before.
+    pub(crate) fn close(&self, py: Python<'_>) {
+        let held = self.lock().take();
+        py.detach(move || drop(held));
+    }
+}
+
+impl<T: Send> Drop for Closable<T> {
+    fn drop(&mut self) {
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(held) = held.take() else { return };
+        let mut held = Some(held);
+        // Without an interpreter there is no GIL that a wait would keep.
+        Python::try_attach(|py| {
+            let held = held.take();
+            py.detach(move || drop(held));
+        });
+    }
+}

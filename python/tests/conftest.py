@@ -1,0 +1,85 @@
+"""What the tests share.
+
+They run on the driver that `cuda_safe` finds: a GPU's, or the software driver, if CUDA_SYS_LIBRARY names
+that (`cargo xtask python` does). With CUDA_TESTS=require a test that would be skipped fails.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cuda_safe
+
+REQUIRED = os.environ.get("CUDA_TESTS") == "require"
+SIMULATED = "CUDA_SYS_LIBRARY" in os.environ
+
+
+def missing(what: str) -> None:
+    """Skips the test, or fails it where nothing may be missing."""
+    if REQUIRED:
+        pytest.fail(f"missing: {what}")
+    pytest.skip(f"missing: {what}")
+
+
+@pytest.fixture(scope="session")
+def _driver() -> str | None:
+    """Why there is no device, or None."""
+    try:
+        cuda_safe.Device.count()
+        cuda_safe.Device(0)
+    except cuda_safe.CudaError as why:
+        return str(why)
+    return None
+
+
+@pytest.fixture
+def device(_driver: str | None) -> cuda_safe.Device:
+    """The first device."""
+    if _driver is not None:
+        missing(_driver)
+    return cuda_safe.Device(0)
+
+
+class Producer:
+    """An object with an interface and nothing else."""
+
+    def __init__(self, interface: Any, keep: Any = None) -> None:
+        self.__cuda_array_interface__ = interface
+        self.keep = keep
+
+
+@pytest.fixture
+def produce() -> Callable[..., Producer]:
+    """Makes objects with the interface of an array, changed."""
+
+    def make(array: cuda_safe.DeviceArray, **changes: Any) -> Producer:
+        interface = {**array.__cuda_array_interface__, **changes}
+        return Producer({k: v for k, v in interface.items() if v is not ...}, array)
+
+    return make
+
+
+@pytest.fixture
+def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a program in a process of its own, which has to end well and say nothing but "done"."""
+
+    def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", program],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+        assert done.stdout.strip().endswith("done"), done.stdout
+        assert done.stderr == ""
+        return done
+
+    return run

@@ -1,0 +1,264 @@
+"""Who keeps whom, and how it ends."""
+
+import gc
+import os
+import threading
+import weakref
+
+import pytest
+
+import cuda_safe
+from cuda_safe import DeviceArray, Stream, as_cuda_array, from_cuda_array_interface
+
+
+def test_a_view_keeps_its_producer(device, produce):
+    array = DeviceArray.full(4, 7, "i4")
+    producer = produce(array)
+    gone = weakref.ref(producer)
+    imported = as_cuda_array(producer)
+    assert imported.owner is producer
+    view, stream = imported[::2], imported.stream
+    del producer, imported
+    gc.collect()
+    assert gone() is not None
+    assert view.copy_to_host().tolist() == [7, 7]
+    del view
+    gc.collect()
+    # The stream is the producer's, too.
+    assert gone() is not None
+    del stream
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_bare_interface_keeps_what_it_is_told_to(device, produce):
+    producer = produce(DeviceArray.zeros(3))
+    gone = weakref.ref(producer)
+    bare = from_cuda_array_interface(producer.__cuda_array_interface__)
+    assert bare.owner is None
+    array = from_cuda_array_interface(producer.__cuda_array_interface__, producer)
+    assert array.owner is producer
+    del producer, bare
+    gc.collect()
+    assert gone() is not None
+    array.close()
+    gc.collect()
+    assert gone() is None
+
+
+def test_circles_are_let_go_of(device, produce):
+    producer = produce(DeviceArray.zeros(3))
+    producer.imported = as_cuda_array(producer)
+    producer.view = producer.imported[1:]
+    gone = weakref.ref(producer)
+    del producer
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_array_that_was_handed_out_keeps_its_memory_when_closed(device):
+    array = DeviceArray.full(4, 7, "i4")
+    imported = as_cuda_array(array)
+    array.close()
+    with pytest.raises(cuda_safe.ClosedError):
+        array.fill(1)
+    assert imported.copy_to_host().tolist() == [7] * 4
+
+
+def test_the_owner_of_an_array_may_use_it_while_it_goes(device):
+    class Owner:
+        def __init__(self):
+            self.seen = None
+
+        def __del__(self):
+            try:
+                self.array.fill(1)
+            except cuda_safe.ClosedError as why:
+                seen.append(why)
+
+    seen = []
+    array = DeviceArray.zeros(3)
+    owner = Owner()
+    owner.array = from_cuda_array_interface(array.__cuda_array_interface__, owner)
+    del owner
+    gc.collect()
+    assert len(seen) <= 1
+
+
+def test_threads_use_and_close_at_once(device):
+    """Whoever is late hears that it was closed."""
+    errors = []
+
+    def work(array):
+        try:
+            for _ in range(200):
+                array.fill(3)
+                array[1:].copy_to_host()
+        except cuda_safe.ClosedError:
+            pass
+        except Exception as why:
+            errors.append(why)
+
+    for _ in range(10):
+        stream = Stream()
+        array = DeviceArray.zeros(100, "i4", stream=stream)
+        threads = [threading.Thread(target=work, args=(array,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        stream.close()
+        array.close()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+
+
+def test_other_threads_run_while_one_waits(device):
+    """A wait that kept the GIL would keep the thread that ends it."""
+    if "CUDA_SYS_LIBRARY" in os.environ:
+        pytest.skip("the software driver does not wait")
+    ticks = []
+    stop = threading.Event()
+
+    def tick():
+        while not stop.wait(0.001):
+            ticks.append(1)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    array = DeviceArray.zeros(1 << 30, "u1")
+    for number in range(400):
+        array.fill(number % 256)
+    before = len(ticks)
+    array.synchronize()
+    during = len(ticks) - before
+    stop.set()
+    thread.join()
+    assert during > 10
+
+
+def test_nothing_is_leaked(device):
+    before = cuda_safe.leaked()
+    for _ in range(20):
+        stream = Stream()
+        array = DeviceArray.zeros(100, stream=stream)
+        view = as_cuda_array(array)[1:]
+        del stream, array, view
+    gc.collect()
+    assert cuda_safe.leaked() == before
+
+
+ENDS = {
+    "objects in the module": "",
+    "a stack of contexts that nobody ended": "stream.__enter__(); device.__enter__()",
+    "a daemon thread that works": """
+import threading
+def work():
+    while True:
+        a = cuda_safe.DeviceArray.zeros(100, stream=stream)
+        a.fill(1)
+        cuda_safe.as_cuda_array(a)[1:].copy_to_host()
+        a.close()
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+import time; time.sleep(0.2)
+""",
+    "objects that others free at the end": """
+import atexit
+atexit.register(lambda: (array.copy_to_host(), stream.synchronize()))
+""",
+    "objects that end last": """
+import sys
+class Last:
+    def __del__(self, array=array, view=view):
+        view.fill(1)
+        array.copy_to_host()
+sys.last = Last()
+""",
+    "a circle": """
+class Producer: pass
+p = Producer()
+p.__cuda_array_interface__ = array.__cuda_array_interface__
+p.array = cuda_safe.as_cuda_array(p)
+p.stream = p.array.stream
+del p
+""",
+    "an owner of a stream": """
+theirs = cuda_safe.Stream.from_handle(stream.handle, owner=lambda: None)
+on_it = cuda_safe.DeviceArray.zeros(10, stream=theirs)
+""",
+    "an exit without an end": "import os; print('done', flush=True); os._exit(0)",
+    "an exception": """
+try:
+    array[100]
+except IndexError as why:
+    error = why
+""",
+}
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_an_interpreter_ends_clean(device, run_python, what):
+    run_python(
+        """
+import cuda_safe
+device = cuda_safe.Device(0)
+stream = cuda_safe.Stream()
+array = cuda_safe.DeviceArray.zeros((3, 4), "f4", stream=stream)
+view = cuda_safe.as_cuda_array(array)[1:]
+event = stream.record()
+if cuda_safe.driver_version() >= (12, 4):
+    green = device.sm_resource().partition(["25%"])[0]
+    green_stream = green.stream()
+    on_green = cuda_safe.DeviceArray.zeros(10, stream=green_stream)
+"""
+        + ENDS[what]
+        + "\nprint('done')"
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_fork_is_an_exception(device, run_python):
+    run_python(
+        """
+import cuda_safe, os, sys, warnings
+warnings.simplefilter("ignore")
+array = cuda_safe.DeviceArray.zeros(10)
+stream, event = cuda_safe.Stream(), cuda_safe.Event()
+child = os.fork()
+if child == 0:
+    uses = [
+        lambda: array.fill(1),
+        lambda: array.copy_to_host(),
+        lambda: array.copy(),
+        lambda: cuda_safe.as_cuda_array(array),
+        lambda: cuda_safe.DeviceArray.zeros(3),
+        lambda: stream.synchronize(),
+        lambda: event.record(stream),
+        lambda: stream.wait(event),
+        lambda: cuda_safe.Stream(),
+        lambda: cuda_safe.Device(),
+        lambda: cuda_safe.Device(0).sm_resource(),
+        lambda: cuda_safe.Stream.legacy().synchronize(),
+    ]
+    code = 0
+    for number, use in enumerate(uses):
+        try:
+            use()
+        except cuda_safe.ForkedError:
+            pass
+        except BaseException as why:
+            print(number, type(why), why)
+            code = 1
+        else:
+            print(number, "worked")
+            code = 1
+    # Letting go of things does nothing.
+    del array, stream, event
+    sys.stdout.flush()
+    sys.exit(code)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0
+assert (array.copy_to_host() == 0).all()
+print("done")
+"""
+    )
