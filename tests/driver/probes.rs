@@ -2,6 +2,7 @@
 
 use cuda_safe::Device;
 use cuda_safe::sys::*;
+use std::fmt;
 use std::ptr::{null, null_mut};
 
 /// Names a call and keeps its code.
@@ -9,8 +10,16 @@ macro_rules! ask {
     ($answers:ident, $what:expr, $call:expr) => {
         // SAFETY: handles are alive or plainly none, and pointers are to locals of the right types
         // or null, as each probe says by its name.
-        $answers.push(($what.to_owned(), unsafe { $call }))
+        let code = unsafe { $call };
+        $answers.push((String::from($what), format!("{code:?}")))
     };
+}
+
+mod green;
+
+/// Keeps what a call gave beside its code.
+fn tell(answers: &mut Answers, what: &str, value: impl fmt::Display) {
+    answers.push((what.to_owned(), value.to_string()));
 }
 
 fn sm_resource(device: &Device) -> CUdevResource {
@@ -67,16 +76,24 @@ pub(crate) fn split(device: &Device, flags: u32, min: u32) -> String {
 }
 
 /// Calls and their codes, one after another, each on what the ones before made.
-pub(crate) fn answers(device: &Device) -> Vec<(String, CUresult)> {
+pub(crate) fn answers(device: &Device) -> Answers {
     let mut answers = Vec::new();
     let d = device.as_raw();
     without_context(&mut answers, d);
     resources(&mut answers, device);
     green(&mut answers, device);
+    green::compositions(&mut answers, device);
+    green::contexts(&mut answers, device);
+    // Of the second retain; the green contexts held the context as well.
+    ask!(
+        answers,
+        "release the primary context again",
+        cuDevicePrimaryCtxRelease_v2(d)
+    );
     answers
 }
 
-type Answers = Vec<(String, CUresult)>;
+type Answers = Vec<(String, String)>;
 
 /// Which calls need a current context: those of the primary context's objects, with none current.
 fn without_context(answers: &mut Answers, d: CUdevice) {
