@@ -1,6 +1,7 @@
 //! Pieces of code that become one image, and options of the compiler.
 
 use crate::common;
+use crate::green::refusal;
 use crate::kernels::{APPLY, TWICE, VECTOR, kernel_of};
 use crate::need;
 use cuda_safe::sys::{CUjit_fallback, CUjit_target};
@@ -39,6 +40,48 @@ fn a_kernel_and_its_function_are_linked() {
     let library = Library::from_linked(&linked).expect("the driver's own");
     let apply = library.kernel(&context, "apply").expect("is there");
     doubles(&context, &apply.typed().expect("its parameters"));
+}
+
+#[test]
+fn an_image_is_loaded_with_options() {
+    let context = need!(common::context());
+    let mut linker = Linker::new(&context).expect("a linker");
+    linker.add_ptx("apply", APPLY).expect("PTX");
+    linker.add_ptx("twice", TWICE).expect("PTX");
+    let image = linker
+        .complete()
+        .expect("nothing is missing")
+        .bytes()
+        .to_vec();
+    // There is nothing to compile, and so nothing to tell.
+    let options = JitOptions {
+        info_log: true,
+        ..Default::default()
+    };
+    let too_hard = JitOptions {
+        optimization_level: Some(5),
+        ..Default::default()
+    };
+    // SAFETY: the driver made the image. (The others are refused before it sees them.)
+    let load = |image: &[u8], options| unsafe { Module::from_image_with(&context, image, options) };
+    doubles(
+        &context,
+        &kernel_of(&load(&image, &options).expect("whole"), "apply"),
+    );
+    let refused = load(&image, &too_hard).expect_err("there is no such level");
+    assert!(matches!(refusal(refused), Invalid::JitOption { .. }));
+    let refused = load(b"abcd", &options).expect_err("no image");
+    assert!(matches!(refusal(refused), Invalid::NotAnImage { .. }));
+
+    need!(common::since(12, 0));
+    // SAFETY: as above.
+    let load = |image: &[u8], options| unsafe { Library::from_image_with(image, options) };
+    let library = load(&image, &options).expect("whole");
+    let apply = library.kernel(&context, "apply").expect("is there");
+    doubles(&context, &apply.typed().expect("its parameters"));
+    let cut = &image[..image.len() / 2];
+    let refused = load(cut, &options).expect_err("half of it");
+    assert!(matches!(refusal(refused), Invalid::TruncatedImage { .. }));
 }
 
 #[test]

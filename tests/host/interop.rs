@@ -6,7 +6,7 @@ mod numpy;
 use cuda_safe::Invalid;
 use cuda_safe::interop::{
     ArrayInterface, ByteOrder, DescrEntry, DescrType, Dtype, ExportedStream, Kind, Layout,
-    RawInterface, ReadOptions, TypeString,
+    RawInterface, ReadOptions, Record, TypeString,
 };
 
 fn parse(text: &str) -> TypeString {
@@ -329,6 +329,38 @@ fn records_have_fields_padding_arrays_and_records_within() {
         ..raw
     };
     refused(&deep, "descr");
+}
+
+#[test]
+fn a_record_is_made_of_its_descr_alone() {
+    let descr = [
+        entry("id", "<u2", &[]),
+        // Padding has no name of its own, a field without a name gets one.
+        entry("", "|V6", &[]),
+        entry("", "<f8", &[2]),
+    ];
+    let record = Record::from_descr(&descr).expect("it is right");
+    let fields: Vec<_> = record.fields().iter().collect();
+    let told: Vec<_> = fields
+        .iter()
+        .map(|its| (its.name.as_str(), its.offset))
+        .collect();
+    assert_eq!(told, [("id", 0), ("f2", 8)]);
+    assert_eq!(record.size(), 24);
+    let again = Record::from_descr(&record.to_descr()).expect("its own");
+    assert_eq!(again, record);
+    assert_eq!(Record::from_descr(&[]).expect("no fields").size(), 0);
+
+    let mut deep = entry("x", "|u1", &[]);
+    for _ in 0..1000 {
+        deep.ty = DescrType::Nested(vec![deep.clone()]);
+    }
+    for wrong in [deep, entry("x", "i", &[]), entry("x", "<f8", &[usize::MAX])] {
+        match Record::from_descr(&[wrong]) {
+            Err(Invalid::ArrayInterface { key, .. }) => assert_eq!(key, "descr"),
+            done => panic!("{done:?}"),
+        }
+    }
 }
 
 #[test]

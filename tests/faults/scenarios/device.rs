@@ -2,12 +2,12 @@
 
 use super::{expect, if_there_is, invalid};
 use crate::trace::Trace;
-use cuda_safe::device::AtomicOperation;
+use cuda_safe::device::{AtomicOperation, PeerAttribute};
 use cuda_safe::{
     CUresult, Context, ContextFlags, Device, Error, GraphicsClient, Invalid, Result, attribute,
 };
 
-pub(super) fn run(_: &mut Trace) -> Result<()> {
+pub(super) fn run(trace: &mut Trace) -> Result<()> {
     cuda_safe::init()?;
     cuda_safe::version()?;
     let count = Device::count()?;
@@ -27,11 +27,24 @@ pub(super) fn run(_: &mut Trace) -> Result<()> {
         assert!(device.attribute(attribute)? > 0);
     }
     assert!(!device.can_access_peer(&device)?);
+    let itself = Some(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    let rank = device.peer_attribute(PeerAttribute::PerformanceRank, &device);
+    expect(rank, |error| error.code() == itself)?;
+    let atomics = device.peer_atomics(AtomicOperation::And, &device);
+    expect(atomics, |error| {
+        matches!(error, Error::Missing(_)) || error.code() == itself
+    })?;
     let bus = device.attribute(attribute::PCI_BUS_ID)?;
     assert_eq!(Device::by_pci_bus_id(&format!("{bus:02x}:00"))?, device);
     if_there_is(device.host_atomics(AtomicOperation::And))?;
     let affinity = Some(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     assert!(!device.supports_execution_affinity()?);
+    let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)?;
+    let context = Context::primary(&device)?;
+    assert_eq!(context.execution_affinity()?, sms);
+    trace.drop(context);
+    // SAFETY: nothing of the primary context is there.
+    unsafe { device.reset_primary() }?;
     let none = ContextFlags::empty();
     expect(Context::create_with_affinity(&device, none, 8), |error| {
         error.code() == affinity

@@ -3,8 +3,9 @@
 use super::{SMID, VECTOR, expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::green::{
-    Descriptor, GreenContext, GreenPool, GreenPoolOptions, Overlap, Partitioning, SmOverlapCause,
-    SmProbe, SmProbing, SmResource, SplitByCount, SplitFlags, Wish, WorkqueueScope, Workqueues,
+    Descriptor, GreenContext, GreenPool, GreenPoolOptions, GroupRequest, Overlap, Partitioning,
+    SmOverlapCause, SmProbe, SmProbing, SmResource, SplitByCount, SplitFlags, Wish, WorkqueueScope,
+    Workqueues,
 };
 use cuda_safe::{
     CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result,
@@ -117,6 +118,7 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
     let context = Context::primary(&device)?;
     let resource = SmResource::of_context(&context)?;
     assert!(!resource.equal_splits(SplitFlags::empty())?.is_empty());
+    if_there_is(resource.discover(&[GroupRequest::default()]))?;
     let asked = Partitioning {
         wishes: vec![Wish::Sms(32), Wish::Sms(16)],
         ..Partitioning::default()

@@ -50,6 +50,8 @@ pub(super) fn occupancy(trace: &mut Trace) -> Result<()> {
         ..Default::default()
     };
     assert_eq!(kernel.max_cluster_size(config, &pairs)?, 8);
+    let stream = context.stream()?;
+    assert_eq!(kernel.max_cluster_size_on(&stream, config, &pairs)?, 8);
     assert!(kernel.max_active_clusters(config, &pairs)? > 8);
     // In a context that is not current, with another that is.
     let other = cuda_safe::Context::create(&context.device(), Default::default())?;

@@ -4,8 +4,9 @@ use super::{VECTOR, expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
 use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT, USED_HIGH};
 use cuda_safe::{
-    Advice, DeviceBuffer, Invalid, LaunchConfig, ManagedBuffer, MappedBuffer, MemoryLocation,
-    MemoryPool, MemoryPoolOptions, Module, PinnedBuffer, PinnedOptions, Result,
+    Advice, DeviceBuffer, Invalid, LaunchConfig, ManagedBuffer, MappedBuffer, MemoryAccess,
+    MemoryLocation, MemoryPool, MemoryPoolOptions, Module, PinnedBuffer, PinnedOptions,
+    RegisterOptions, Result,
 };
 
 pub(super) fn pinned(trace: &mut Trace) -> Result<()> {
@@ -58,7 +59,12 @@ pub(super) fn registered(trace: &mut Trace) -> Result<()> {
     mapped.as_mut_slice().copy_from(&buffer)?;
     // Under way when it is unregistered.
     trace.drop(mapped);
-    let host = PinnedBuffer::register(&context, vec![1u8; 100])?;
+    let options = RegisterOptions {
+        mapped: true,
+        portable: true,
+        ..Default::default()
+    };
+    let host = PinnedBuffer::register_with(&context, vec![1u8; 100], options)?;
     trace.drop((stream, buffer));
     trace.drop(context);
     trace.drop(host);
@@ -103,11 +109,16 @@ pub(super) fn pools(trace: &mut Trace) -> Result<()> {
     let pool = MemoryPool::new(&context, MemoryPoolOptions::default())?;
     pool.set_attribute(RELEASE_THRESHOLD, 1 << 20)?;
     pool.grant_access(&device)?;
+    // SAFETY: nothing is allocated from it.
+    unsafe { pool.set_access(&device, MemoryAccess::ReadWrite) }?;
     pool.access(&device)?;
     let mut buffer = DeviceBuffer::<u16>::zeroed_from_pool(&pool, &stream, 100)?;
     assert_eq!(pool.attribute(USED_CURRENT)?, 200);
     pool.reset_high(USED_HIGH)?;
     pool.trim_to(0)?;
+    let mut other = DeviceBuffer::<u16>::uninit_from_pool(&pool, &stream, 3)?;
+    other.fill(1)?;
+    trace.drop(other);
     let own = MemoryPool::default_of(&context)?;
     let place = MemoryLocation::Device(device);
     if_there_is(MemoryPool::default_at(&context, place, false))?;

@@ -72,6 +72,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("pointers", kinds::pointers),
     scenario("module", module::module),
     scenario("library", module::library),
+    scenario("images", module::images),
     scenario("compiler", linker::options),
     scenario("linker", linker::linker),
     scenario("globals", module::globals),

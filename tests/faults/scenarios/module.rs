@@ -2,7 +2,8 @@
 
 use super::{GLOBALS, SMID, VECTOR, expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{Context, ContextFlags, Error, Invalid, LaunchConfig, Library, Module, Result};
+use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, Error, Invalid, JitOptions};
+use cuda_safe::{LaunchConfig, Library, LinkInput, Linker, Module, Result};
 
 fn no_such_kernel(error: &Error) -> bool {
     invalid(|why| matches!(why, Invalid::NoSuchKernel { .. }))(error)
@@ -61,6 +62,59 @@ pub(super) fn library(trace: &mut Trace) -> Result<()> {
     trace.drop((library, other));
     if_there_is(elsewhere.parameters())?;
     if_there_is(add.parameters())?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Code for a device, which is loaded as it is.
+pub(super) fn images(trace: &mut Trace) -> Result<()> {
+    // The header of a fatbin without images; this driver is told what is in it.
+    let image = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    cuda_sim::kernel::register_image(&image, &[("scale", &[8, 4, 4, 4])]);
+    let context = primary()?;
+    let options = JitOptions {
+        info_log: true,
+        ..Default::default()
+    };
+    // SAFETY: to this driver it is whole, here and below.
+    let plain = unsafe { Module::from_image(&context, &image) }?;
+    // SAFETY: as above.
+    let module = unsafe { Module::from_image_with(&context, &image, &options) }?;
+    // SAFETY: as above.
+    let bare = unsafe { Library::from_image(&image) }?;
+    // SAFETY: as above.
+    let library = unsafe { Library::from_image_with(&image, &options) }?;
+    // SAFETY: it is refused.
+    let cut = unsafe { Module::from_image(&context, &image[..8]) };
+    expect(
+        cut,
+        invalid(|why| matches!(why, Invalid::TruncatedImage { .. })),
+    )?;
+    let mut linker = Linker::new(&context)?;
+    // SAFETY: as above.
+    unsafe { linker.add_data(LinkInput::Fatbin, "binary", &image) }?;
+    // SAFETY: it is PTX.
+    unsafe { linker.add_data(LinkInput::Ptx, "text", GLOBALS.as_bytes()) }?;
+    // SAFETY: this driver does not look at it.
+    let host = unsafe { linker.add_data(LinkInput::Object, "host", b"!<arch>") };
+    let no_code = Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+    expect(host, |error| error.code() == no_code)?;
+    let linked = trace.drops_after("cuLinkComplete", || linker.complete())?;
+    let both = Module::from_linked(&context, &linked)?;
+    trace.drop((plain, bare, linked));
+
+    let scale = library.kernel(&context, "scale")?;
+    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>()?;
+    trace.drop(library);
+    let stream = context.stream()?;
+    let mut x = DeviceBuffer::from_slice(&stream, &[1, 2, 3])?;
+    // SAFETY: the kernel touches 3 elements, as many as there are.
+    unsafe { scale.launch(&stream, LaunchConfig::linear(1, 3), (&mut x, 2, 1, 3)) }?;
+    assert_eq!(x.to_vec()?, [3, 5, 7]);
+    module.kernel("scale")?;
+    both.kernel("scale")?;
+    both.kernel("bump")?;
+    trace.drop(context);
     trace.drops_from_here();
     Ok(())
 }
