@@ -37,7 +37,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     };
     let line = support::choose(sim.as_deref())?;
     if let Some(line) = &line {
-        println!("{line}");
+        support::say(line, false);
     }
     let device = Device::get(0)?;
     println!("{}, CUDA {}", device.name()?, cuda_safe::version()?);

@@ -22,7 +22,7 @@ fn run() -> Result<usize, Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let sim = support::take_sim(&mut arguments)?;
     if let Some(line) = support::choose(sim.as_deref())? {
-        println!("{line}");
+        support::say(&line, false);
     }
     let wrong = add(1 << 20)?;
     println!("{} sums, {wrong} wrong", 1 << 20);

@@ -44,8 +44,7 @@ fn isolation(options: &Options) -> Result<(), Error> {
     let line = support::choose(options.sim.as_deref())?;
     if let Some(line) = &line {
         kernels::register_kernels();
-        // JSON is to be all that is on the standard output.
-        eprintln!("{line}");
+        support::say(line, options.json);
     }
     let device = Device::get(options.device)?;
     let report = Report {

@@ -48,12 +48,7 @@ fn main() -> ExitCode {
 /// Partitions, proves and shows; whether the partitions are disjoint, but for what the hardware adds.
 fn partition(options: &Options) -> Result<bool, Error> {
     if let Some(line) = support::choose(options.sim.as_deref())? {
-        // JSON is to be all that is on the standard output.
-        if options.json {
-            eprintln!("{line}");
-        } else {
-            println!("{line}");
-        }
+        support::say(&line, options.json);
     }
     let device = Device::get(options.device)?;
     let plan = plan::make(&device, &options.ask)?;

@@ -22,6 +22,16 @@ pub(crate) fn take_sim(arguments: &mut Vec<String>) -> Result<Option<String>, St
     Ok(arguments.drain(at..=at + 1).nth(1))
 }
 
+/// Says which driver it is, in the first line; beside the standard output where that is to be JSON and
+/// nothing else.
+pub(crate) fn say(line: &str, json: bool) {
+    if json {
+        eprintln!("{line}");
+    } else {
+        println!("{line}");
+    }
+}
+
 /// Chooses the driver: the software one where it is asked for or there is no other. A line that
 /// says so, if that is the one.
 pub(crate) fn choose(sim: Option<&str>) -> Result<Option<String>, String> {
