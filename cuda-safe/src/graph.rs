@@ -33,7 +33,7 @@ pub struct Graph {
 
 /// `CUgraphExec`: a graph that streams run, of [`Graph::instantiate`].
 ///
-/// Destroying it waits at most for its own launches. Not `Sync`, as for [`Graph`].
+/// Destroying it waits for nothing (driver 580): its launches go on. Not `Sync`, as for [`Graph`].
 ///
 /// ```no_run
 /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};

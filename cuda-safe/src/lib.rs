@@ -43,13 +43,12 @@
 //! | [`DeviceBuffer`] of plain memory, [`PitchedBuffer`] | its stream, and then all work | stream-ordered memory: [`DeviceBuffer::zeroed`] |
 //! | [`ManagedBuffer`] | all work | keep it |
 //! | [`Module`], [`Library`] | all work | keep them: they are held by their kernels |
-//! | [`ExecutableGraph`] | its launches at most | keep it, and launch it again |
 //! | [`green::GreenContext`] | all work | [`green::GreenPool`] |
 //! | [`Context`]: created, or the last of a primary one | all work | keep a clone |
 //! | [`MemoryPool`] | the frees of its memory | keep a clone |
 //! | [`Pending`], [`CopyScope`] | the copies | [`Pending::wait`], where a wait suits |
 //! | [`interop::Imported`] and [`interop::ImportedArray`] without a stream of their producer's | the work on them | import them with the stream |
-//! | [`Stream`], [`Event`], [`Graph`], [`Linker`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] and its readers, leases of a [`green::GreenPool`] | nothing | |
+//! | [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`], [`Linker`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] and its readers, leases of a [`green::GreenPool`] | nothing | |
 //!
 //! Where one of the last row is the last to hold one of the others, that is released with it.
 //!

@@ -1,10 +1,11 @@
 //! Dropping in any order, on any thread, with any context current.
 
 use crate::common::{self, child};
-use crate::kernels::{Busy, RecordSmid, Scale};
+use crate::kernels::{Busy, RecordSmid, SMID, Scale, kernel};
 use crate::need;
 use cuda_safe::{
-    CaptureMode, Context, ContextFlags, DeviceBuffer, Event, ExecutableGraph, PinnedBuffer, Stream,
+    CaptureMode, Context, ContextFlags, DeviceBuffer, Event, ExecutableGraph, LaunchConfig,
+    PinnedBuffer, Stream,
 };
 use std::any::Any;
 
@@ -143,6 +144,32 @@ fn fill_in_a_graph(context: &Context) -> (ExecutableGraph, DeviceBuffer<u8>) {
     let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
     let graph = graph.expect("a graph").instantiate().expect("is launched");
     (graph, buffer)
+}
+
+#[test]
+fn an_executable_graph_is_dropped_while_its_launch_runs() {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let (stream, watched) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let kernel = kernel::<(&mut [u32], u32)>(&context, SMID, "record_smid");
+        let mut smids = DeviceBuffer::from_slice(&stream, &[u32::MAX]).expect("a copy");
+        let graph = stream.capture(CaptureMode::default(), |_| {
+            let config = LaunchConfig::linear(1, 32);
+            // SAFETY: the kernel writes an element for its one block.
+            unsafe { kernel.launch(&stream, config, (&mut smids, 200_000_000)) }
+        });
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        // SAFETY: the kernel and the memory are alive, and nobody else uses that before the wait.
+        unsafe { graph.launch(&watched) }.expect("a launch");
+        drop(graph);
+        assert!(!watched.is_idle().expect("a query"), "nothing waited");
+        watched.synchronize().expect("a wait");
+        assert_ne!(smids.to_vec().expect("a copy"), [u32::MAX], "it ran");
+    });
 }
 
 #[test]
