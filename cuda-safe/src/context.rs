@@ -113,7 +113,8 @@ impl Context {
     /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_DEVICE_UNAVAILABLE` (exclusive mode), or a fatal
     /// error of earlier work.
     ///
-    /// Since CUDA 7.0.
+    /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxRetain`](fn@cuda_sys::cuDevicePrimaryCtxRetain),
+    /// [`cuDevicePrimaryCtxRelease_v2`](fn@cuda_sys::cuDevicePrimaryCtxRelease_v2).
     #[doc(alias = "cuDevicePrimaryCtxRetain")]
     #[doc(alias = "cuDevicePrimaryCtxRelease")]
     pub fn primary(device: &Device) -> Result<Self> {
@@ -211,7 +212,7 @@ impl Context {
 
     /// The device that the context is on (`cuCtxGetDevice`, asked once).
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuCtxGetDevice_v2`](fn@cuda_sys::cuCtxGetDevice_v2).
     #[doc(alias = "cuCtxGetDevice")]
     pub fn device(&self) -> Device {
         self.inner.device
@@ -220,7 +221,7 @@ impl Context {
     /// `cuCtxGetId(context, &id)`: a number that no other context of this process has or will
     /// have; none on drivers before it.
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuCtxGetId`](fn@cuda_sys::cuCtxGetId).
     #[doc(alias = "cuCtxGetId")]
     pub fn id(&self) -> Option<u64> {
         self.inner.id
@@ -246,7 +247,8 @@ impl Context {
     /// # Errors
     /// Those of the work that it waits for.
     ///
-    /// Since CUDA 2.0 (from 13.0 on through `cuCtxSynchronize_v2`).
+    /// Since CUDA 2.0 (from 13.0 on through `cuCtxSynchronize_v2`). Raw:
+    /// [`cuCtxSynchronize_v2`](fn@cuda_sys::cuCtxSynchronize_v2).
     #[doc(alias = "cuCtxSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         refuse_inside()?;
@@ -267,7 +269,7 @@ impl Context {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemGetInfo_v2`](fn@cuda_sys::cuMemGetInfo_v2).
     #[doc(alias = "cuMemGetInfo")]
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let (mut free, mut total) = (0, 0);

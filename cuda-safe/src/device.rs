@@ -47,7 +47,7 @@ impl Device {
     /// # Errors
     /// No driver, or a driver without a GPU.
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuDeviceGetCount`](fn@cuda_sys::cuDeviceGetCount).
     #[doc(alias = "cuDeviceGetCount")]
     pub fn count() -> Result<u32> {
         driver::init()?;
@@ -62,7 +62,7 @@ impl Device {
     /// # Errors
     /// [`Invalid::DeviceOrdinal`]; no driver, or a driver without a GPU.
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuDeviceGet`](fn@cuda_sys::cuDeviceGet).
     #[doc(alias = "cuDeviceGet")]
     pub fn get(ordinal: u32) -> Result<Self> {
         let count = Self::count()?;
@@ -94,7 +94,7 @@ impl Device {
     /// `CUDA_ERROR_INVALID_DEVICE` if there is none, `CUDA_ERROR_INVALID_VALUE` if that is no place;
     /// a NUL inside the text.
     ///
-    /// Since CUDA 4.1.
+    /// Since CUDA 4.1. Raw: [`cuDeviceGetByPCIBusId`](fn@cuda_sys::cuDeviceGetByPCIBusId).
     #[doc(alias = "cuDeviceGetByPCIBusId")]
     pub fn by_pci_bus_id(bus_id: &str) -> Result<Self> {
         driver::init()?;
@@ -127,7 +127,7 @@ impl Device {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuDeviceGetName`](fn@cuda_sys::cuDeviceGetName).
     #[doc(alias = "cuDeviceGetName")]
     pub fn name(&self) -> Result<String> {
         let mut name = [0u8; 256];
@@ -146,7 +146,8 @@ impl Device {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 9.2 (from 11.4 on through `cuDeviceGetUuid_v2`).
+    /// Since CUDA 9.2 (from 11.4 on through `cuDeviceGetUuid_v2`). Raw:
+    /// [`cuDeviceGetUuid_v2`](fn@cuda_sys::cuDeviceGetUuid_v2).
     #[doc(alias = "cuDeviceGetUuid")]
     pub fn uuid(&self) -> Result<Uuid> {
         let mut uuid = CUuuid::default();
@@ -164,7 +165,7 @@ impl Device {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuDeviceTotalMem_v2`](fn@cuda_sys::cuDeviceTotalMem_v2).
     #[doc(alias = "cuDeviceTotalMem")]
     pub fn total_memory(&self) -> Result<usize> {
         let mut bytes = 0;
@@ -190,7 +191,8 @@ impl Device {
     /// # Errors
     /// [`Invalid::UnknownAttribute`] if the attribute is newer than the driver.
     ///
-    /// Since CUDA 2.0; each attribute says since when it is known.
+    /// Since CUDA 2.0; each attribute says since when it is known. Raw:
+    /// [`cuDeviceGetAttribute`](fn@cuda_sys::cuDeviceGetAttribute).
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn attribute<T: AttributeValue>(&self, attribute: Attribute<T>) -> Result<T> {
         self.attribute_raw(attribute.raw())

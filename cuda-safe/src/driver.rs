@@ -17,7 +17,7 @@ static READY: AtomicBool = AtomicBool::new(false);
 /// No driver ([`Error::Load`]), a driver without a GPU ([`Error::NoDevice`]), a forked process
 /// ([`Error::Forked`]).
 ///
-/// Since CUDA 2.0.
+/// Since CUDA 2.0. Raw: [`cuInit`](fn@cuda_sys::cuInit).
 #[doc(alias = "cuInit")]
 pub fn init() -> Result<()> {
     if fork::in_child() {
@@ -42,7 +42,7 @@ pub fn init() -> Result<()> {
 /// # Errors
 /// There is no driver.
 ///
-/// Since CUDA 2.2.
+/// Since CUDA 2.2. Raw: [`cuDriverGetVersion`](fn@cuda_sys::cuDriverGetVersion).
 #[doc(alias = "cuDriverGetVersion")]
 pub fn version() -> Result<CudaVersion> {
     cuda_sys::driver_version().map_err(Error::Load)

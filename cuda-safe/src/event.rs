@@ -107,7 +107,8 @@ impl Context {
     /// # Errors
     /// [`Invalid::InterprocessTiming`]; `CUDA_ERROR_OUT_OF_MEMORY`, or one of earlier work.
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuEventCreate`](fn@cuda_sys::cuEventCreate),
+    /// [`cuEventDestroy_v2`](fn@cuda_sys::cuEventDestroy_v2).
     #[doc(alias = "cuEventCreate")]
     #[doc(alias = "cuEventDestroy")]
     pub fn event_with(&self, options: EventOptions) -> Result<Event> {
@@ -213,7 +214,7 @@ impl Event {
     /// # Errors
     /// The stream is of another context.
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
     #[doc(alias = "cuEventRecord")]
     #[inline]
     pub fn record(&self, stream: &Stream) -> Result<()> {
@@ -233,7 +234,7 @@ impl Event {
     /// # Errors
     /// The stream is of another context; `CUDA_ERROR_INVALID_VALUE` if it is not captured.
     ///
-    /// Since CUDA 11.1.
+    /// Since CUDA 11.1. Raw: [`cuEventRecordWithFlags`](fn@cuda_sys::cuEventRecordWithFlags).
     #[doc(alias = "cuEventRecordWithFlags")]
     pub fn record_external(&self, stream: &Stream) -> Result<()> {
         same_context("the event", self.context(), stream.context())?;
@@ -252,7 +253,7 @@ impl Event {
     /// # Errors
     /// Those of the work; [`Error::Forked`](crate::Error::Forked).
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuEventSynchronize`](fn@cuda_sys::cuEventSynchronize).
     #[doc(alias = "cuEventSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         refuse_inside()?;
@@ -268,7 +269,7 @@ impl Event {
     /// # Errors
     /// Those of the work; [`Error::Forked`](crate::Error::Forked).
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuEventQuery`](fn@cuda_sys::cuEventQuery).
     #[doc(alias = "cuEventQuery")]
     #[inline]
     pub fn is_done(&self) -> Result<bool> {
@@ -286,7 +287,8 @@ impl Event {
     /// `CUDA_ERROR_INVALID_HANDLE` without timing or a record, `CUDA_ERROR_NOT_READY` before both
     /// are done.
     ///
-    /// Since CUDA 2.0 (from 12.8 on through `cuEventElapsedTime_v2`).
+    /// Since CUDA 2.0 (from 12.8 on through `cuEventElapsedTime_v2`). Raw:
+    /// [`cuEventElapsedTime_v2`](fn@cuda_sys::cuEventElapsedTime_v2).
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
         let mut milliseconds = 0.0f32;

@@ -25,6 +25,8 @@ use std::sync::Arc;
 /// and the events of [external](crate::Event::record_external) records and waits.
 ///
 /// Destroying it (`cuGraphDestroy`) waits for nothing. Not `Sync`: the driver does not lock graphs.
+///
+/// Raw: [`cuGraphDestroy`](fn@cuda_sys::cuGraphDestroy).
 #[doc(alias = "cuGraphDestroy")]
 pub struct Graph {
     raw: CUgraph,
@@ -110,7 +112,9 @@ impl Graph {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; what is wrong with the graph.
     ///
-    /// Since CUDA 11.4 (`cuGraphInstantiateWithFlags`).
+    /// Since CUDA 11.4 (`cuGraphInstantiateWithFlags`). Raw:
+    /// [`cuGraphInstantiateWithFlags`](fn@cuda_sys::cuGraphInstantiateWithFlags),
+    /// [`cuGraphExecDestroy`](fn@cuda_sys::cuGraphExecDestroy).
     #[doc(alias = "cuGraphInstantiateWithFlags")]
     #[doc(alias = "cuGraphExecDestroy")]
     pub fn instantiate(&self) -> Result<ExecutableGraph> {
@@ -183,7 +187,7 @@ impl ExecutableGraph {
     /// Launching into a stream that is captured makes the graph a part of that recording, to which
     /// the same applies. (What this [holds](Graph) the other holds then as well.)
     ///
-    /// Since CUDA 10.0.
+    /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
     #[doc(alias = "cuGraphLaunch")]
     pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
         same_context("the graph", self.context(), stream.context())?;

@@ -103,7 +103,7 @@ impl Kernel {
     /// As for [`TypedKernel::launch`]; and there is a pointer for each of the kernel's parameters,
     /// to as many readable bytes as the parameter has.
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel).
     #[doc(alias = "cuLaunchKernel")]
     #[inline(always)]
     pub unsafe fn launch_raw(
@@ -150,7 +150,7 @@ impl Kernel {
     /// As for [`TypedKernel::launch_with`]; and there is a pointer for each of the kernel's
     /// parameters, to as many readable bytes as the parameter has.
     ///
-    /// Since CUDA 11.6.
+    /// Since CUDA 11.6. Raw: [`cuLaunchKernelEx`](fn@cuda_sys::cuLaunchKernelEx).
     #[doc(alias = "cuLaunchKernelEx")]
     #[inline]
     pub unsafe fn launch_raw_with(
@@ -260,7 +260,7 @@ impl<P: Params> TypedKernel<P> {
     /// its launches, and the buffers are alive until that is done. It has the kernel too: the module
     /// stays loaded for as long as the graph, and what is made of it, is there.
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel).
     #[doc(alias = "cuLaunchKernel")]
     #[inline]
     pub unsafe fn launch(
@@ -295,7 +295,8 @@ impl<P: Params> TypedKernel<P> {
     ///
     /// In a capture the events of the attributes outlive the graph, what is made of it, and its launches, as well.
     ///
-    /// Since CUDA 11.6 (officially 11.8); each attribute says when it came.
+    /// Since CUDA 11.6 (officially 11.8); each attribute says when it came. Raw:
+    /// [`cuLaunchKernelEx`](fn@cuda_sys::cuLaunchKernelEx).
     ///
     /// ```no_run
     /// use cuda_safe::{LaunchAttributes, LaunchConfig, TypedKernel};

@@ -90,7 +90,9 @@ impl Module {
     /// [`Error::Compile`](crate::Error::Compile) with the compiler's log;
     /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); empty text, or a NUL inside.
     ///
-    /// Since CUDA 2.1.
+    /// Since CUDA 2.1. Raw: [`cuModuleLoadData`](fn@cuda_sys::cuModuleLoadData),
+    /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx),
+    /// [`cuModuleUnload`](fn@cuda_sys::cuModuleUnload).
     #[doc(alias = "cuModuleLoadData")]
     #[doc(alias = "cuModuleLoadDataEx")]
     #[doc(alias = "cuModuleUnload")]
@@ -105,7 +107,8 @@ impl Module {
     /// As for [`from_ptx`](Self::from_ptx); [`Invalid::JitOption`];
     /// [`Invalid::JitOptionNeedsNewerDriver`].
     ///
-    /// Since CUDA 2.1; some options are newer.
+    /// Since CUDA 2.1; some options are newer. Raw:
+    /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx).
     #[doc(alias = "cuModuleLoadDataEx")]
     pub fn from_ptx_with(context: &Context, ptx: &str, options: &JitOptions) -> Result<Self> {
         Self::from_checked_ptx(context, &image::ptx(ptx)?, options)
@@ -144,7 +147,8 @@ impl Module {
     /// # Safety
     /// As for [`from_image`](Self::from_image).
     ///
-    /// Since CUDA 2.1; some options are newer.
+    /// Since CUDA 2.1; some options are newer. Raw:
+    /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx).
     #[doc(alias = "cuModuleLoadDataEx")]
     pub unsafe fn from_image_with(
         context: &Context,
@@ -250,7 +254,7 @@ impl Module {
     /// # Errors
     /// No driver, or a driver without a GPU.
     ///
-    /// Since CUDA 11.7.
+    /// Since CUDA 11.7. Raw: [`cuModuleGetLoadingMode`](fn@cuda_sys::cuModuleGetLoadingMode).
     #[doc(alias = "cuModuleGetLoadingMode")]
     pub fn loading_mode() -> Result<LoadingMode> {
         driver::init()?;
@@ -270,7 +274,7 @@ impl Module {
     /// # Errors
     /// [`Invalid::NoSuchKernel`], which lists the kernels there are where the driver can (12.4).
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuModuleGetFunction`](fn@cuda_sys::cuModuleGetFunction).
     #[doc(alias = "cuModuleGetFunction")]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let c_name = image::name(name)?;
@@ -289,7 +293,9 @@ impl Module {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuModuleEnumerateFunctions`](fn@cuda_sys::cuModuleEnumerateFunctions),
+    /// [`cuModuleGetFunctionCount`](fn@cuda_sys::cuModuleGetFunctionCount),
+    /// [`cuFuncGetName`](fn@cuda_sys::cuFuncGetName).
     #[doc(alias = "cuModuleEnumerateFunctions")]
     #[doc(alias = "cuModuleGetFunctionCount")]
     #[doc(alias = "cuFuncGetName")]

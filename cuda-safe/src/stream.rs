@@ -129,7 +129,9 @@ impl Context {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`, or one of earlier work.
     ///
-    /// Since CUDA 5.5.
+    /// Since CUDA 5.5. Raw: [`cuStreamCreate`](fn@cuda_sys::cuStreamCreate),
+    /// [`cuStreamCreateWithPriority`](fn@cuda_sys::cuStreamCreateWithPriority),
+    /// [`cuStreamDestroy_v2`](fn@cuda_sys::cuStreamDestroy_v2).
     #[doc(alias = "cuStreamCreate")]
     #[doc(alias = "cuStreamCreateWithPriority")]
     #[doc(alias = "cuStreamDestroy")]
@@ -284,7 +286,7 @@ impl Stream {
     /// Those of the work that it waits for; [`Error::HostFunctionPanicked`];
     /// [`Error::InHostFunction`]; [`Error::Forked`].
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         release::drain();
@@ -307,7 +309,7 @@ impl Stream {
     /// # Errors
     /// Those of the work that is done; [`Error::Forked`].
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
     #[doc(alias = "cuStreamQuery")]
     #[inline]
     pub fn is_idle(&self) -> Result<bool> {
@@ -329,7 +331,7 @@ impl Stream {
     /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and its kin: in a capture the stream cannot wait for
     /// what is outside of it, or in another one.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.entering_capture(|| {
@@ -351,7 +353,7 @@ impl Stream {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` if the stream is not captured.
     ///
-    /// Since CUDA 11.1.
+    /// Since CUDA 11.1. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait_external(&self, event: &Event) -> Result<()> {
         let flags = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
@@ -373,7 +375,7 @@ impl Stream {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 5.5.
+    /// Since CUDA 5.5. Raw: [`cuStreamGetPriority`](fn@cuda_sys::cuStreamGetPriority).
     #[doc(alias = "cuStreamGetPriority")]
     pub fn priority(&self) -> Result<i32> {
         let mut priority = 0;
@@ -390,7 +392,7 @@ impl Stream {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuStreamGetId`](fn@cuda_sys::cuStreamGetId).
     #[doc(alias = "cuStreamGetId")]
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;

@@ -1,7 +1,8 @@
 //! `cargo xtask coverage`: COVERAGE.md, what of the driver's API has a safe form in `cuda-safe`.
 //!
 //! The functions come from the rows of cuda-sys, their safe items from the `doc(alias)`es of
-//! cuda-safe, and the reasons for what is missing from `xtask/coverage.toml`.
+//! cuda-safe, and the reasons for what is missing from `xtask/coverage.toml`. An item with such an
+//! alias has to link to the raw function.
 
 mod sources;
 
@@ -37,10 +38,28 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let notes: Notes = toml::from_str(&notes).context("reading xtask/coverage.toml")?;
     let mut sources = Sources::default();
     sources.read(&root().join("cuda-safe/src/lib.rs"), Some(""))?;
+    check_links(&sources)?;
     let text = render(&notes.groups, &rows(&sources, &notes.reasons)?)?;
 
     let path = root().join("COVERAGE.md");
     settle(&[Generated { path, text }], check, "coverage")
+}
+
+/// Each item that names a function of the driver links to the raw one, whose page has the link to
+/// NVIDIA's. (That the links lead somewhere, rustdoc checks.)
+fn check_links(sources: &Sources) -> Result<()> {
+    for (function, item) in &sources.unlinked {
+        let item = item.trim_start_matches(PRIVATE);
+        eprintln!(
+            "{item} has the alias {function}, and no link like [`{function}`](fn@cuda_sys::{function})"
+        );
+    }
+    let count = sources.unlinked.len();
+    ensure!(
+        count == 0,
+        "{count} links to raw functions are missing in cuda-safe"
+    );
+    Ok(())
 }
 
 /// Where a function stands.

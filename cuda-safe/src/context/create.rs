@@ -34,7 +34,8 @@ impl Context {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.
     ///
-    /// Since CUDA 3.2 (from 12.5 on through `cuCtxCreate_v4`).
+    /// Since CUDA 3.2 (from 12.5 on through `cuCtxCreate_v4`). Raw:
+    /// [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4), [`cuCtxDestroy_v2`](fn@cuda_sys::cuCtxDestroy_v2).
     #[doc(alias = "cuCtxCreate")]
     #[doc(alias = "cuCtxDestroy")]
     pub fn create(device: &Device, flags: ContextFlags) -> Result<Self> {
@@ -60,7 +61,8 @@ impl Context {
     /// As for [`create`](Self::create); `CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY` where
     /// [`Device::supports_execution_affinity`] says no; the driver is older.
     ///
-    /// Since CUDA 11.4 (from 12.5 on through `cuCtxCreate_v4`).
+    /// Since CUDA 11.4 (from 12.5 on through `cuCtxCreate_v4`). Raw:
+    /// [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4).
     #[doc(alias = "cuCtxCreate")]
     pub fn create_with_affinity(
         device: &Device,
@@ -103,7 +105,7 @@ impl Context {
     /// the context, and everything made in it, is gone. (What cannot be released in that moment is
     /// leaked and reported, as for [`borrow_raw`](Self::borrow_raw).)
     ///
-    /// Since CUDA 12.5.
+    /// Since CUDA 12.5. Raw: [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4).
     #[doc(alias = "cuCtxCreate")]
     pub unsafe fn create_for_graphics(
         device: &Device,
@@ -158,7 +160,7 @@ impl Context {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 11.4.
+    /// Since CUDA 11.4. Raw: [`cuCtxGetExecAffinity`](fn@cuda_sys::cuCtxGetExecAffinity).
     #[doc(alias = "cuCtxGetExecAffinity")]
     pub fn execution_affinity(&self) -> Result<u32> {
         let mut affinity = CUexecAffinityParam {
@@ -184,7 +186,8 @@ impl Device {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 11.4.
+    /// Since CUDA 11.4. Raw:
+    /// [`cuDeviceGetExecAffinitySupport`](fn@cuda_sys::cuDeviceGetExecAffinitySupport).
     #[doc(alias = "cuDeviceGetExecAffinitySupport")]
     pub fn supports_execution_affinity(&self) -> Result<bool> {
         let mut can = 0;

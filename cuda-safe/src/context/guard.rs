@@ -46,7 +46,9 @@ impl Context {
     /// # Errors
     /// The driver refuses, as it does on the threads of its callbacks.
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuCtxPushCurrent_v2`](fn@cuda_sys::cuCtxPushCurrent_v2),
+    /// [`cuCtxPopCurrent_v2`](fn@cuda_sys::cuCtxPopCurrent_v2),
+    /// [`cuCtxGetCurrent`](fn@cuda_sys::cuCtxGetCurrent).
     #[doc(alias = "cuCtxPushCurrent")]
     #[doc(alias = "cuCtxPopCurrent")]
     #[doc(alias = "cuCtxGetCurrent")]
@@ -62,7 +64,8 @@ impl Context {
     /// # Errors
     /// As for [`make_current`](Self::make_current); then `f` is not called.
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuCtxPushCurrent_v2`](fn@cuda_sys::cuCtxPushCurrent_v2),
+    /// [`cuCtxPopCurrent_v2`](fn@cuda_sys::cuCtxPopCurrent_v2).
     ///
     /// ```no_run
     /// # use cuda_safe::{Context, Device};

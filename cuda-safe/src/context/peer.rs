@@ -15,7 +15,7 @@ impl Context {
     /// [`Device::can_access_peer`](crate::Device::can_access_peer));
     /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`; `CUDA_ERROR_TOO_MANY_PEERS`.
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuCtxEnablePeerAccess`](fn@cuda_sys::cuCtxEnablePeerAccess).
     #[doc(alias = "cuCtxEnablePeerAccess")]
     pub fn enable_peer_access(&self, peer: &Self) -> Result<()> {
         let _current = self.enter()?;
@@ -32,7 +32,7 @@ impl Context {
     /// # Safety
     /// No work that uses memory of `peer` is under way in this context, or is given to it later.
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuCtxDisablePeerAccess`](fn@cuda_sys::cuCtxDisablePeerAccess).
     #[doc(alias = "cuCtxDisablePeerAccess")]
     pub unsafe fn disable_peer_access(&self, peer: &Self) -> Result<()> {
         let _current = self.enter()?;

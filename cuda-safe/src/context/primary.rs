@@ -21,7 +21,7 @@ impl Device {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 7.0.
+    /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxGetState`](fn@cuda_sys::cuDevicePrimaryCtxGetState).
     #[doc(alias = "cuDevicePrimaryCtxGetState")]
     pub fn primary_state(&self) -> Result<PrimaryState> {
         let (mut flags, mut active) = (0, 0);
@@ -40,7 +40,8 @@ impl Device {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.
     ///
-    /// Since CUDA 7.0; before 11.0 only while nobody retains it.
+    /// Since CUDA 7.0; before 11.0 only while nobody retains it. Raw:
+    /// [`cuDevicePrimaryCtxSetFlags_v2`](fn@cuda_sys::cuDevicePrimaryCtxSetFlags_v2).
     #[doc(alias = "cuDevicePrimaryCtxSetFlags")]
     pub fn set_primary_flags(&self, flags: ContextFlags) -> Result<()> {
         // SAFETY: two numbers.
@@ -59,7 +60,7 @@ impl Device {
     /// the process, is used afterwards, not even dropped: the driver crashes on some uses of dead
     /// handles. No thread has it on its stack.
     ///
-    /// Since CUDA 7.0.
+    /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxReset_v2`](fn@cuda_sys::cuDevicePrimaryCtxReset_v2).
     #[doc(alias = "cuDevicePrimaryCtxReset")]
     pub unsafe fn reset_primary(&self) -> Result<()> {
         // SAFETY: the caller's promise.

@@ -104,7 +104,7 @@ impl Context {
     /// `CUDA_ERROR_UNSUPPORTED_LIMIT`, `CUDA_ERROR_INVALID_VALUE` for one that the driver does not
     /// know.
     ///
-    /// Since CUDA 3.1.
+    /// Since CUDA 3.1. Raw: [`cuCtxGetLimit`](fn@cuda_sys::cuCtxGetLimit).
     #[doc(alias = "cuCtxGetLimit")]
     pub fn limit(&self, limit: Limit) -> Result<usize> {
         let mut value = 0;
@@ -122,7 +122,7 @@ impl Context {
     /// As for [`limit`](Self::limit); `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` where
     /// it is too late, or too much.
     ///
-    /// Since CUDA 3.1.
+    /// Since CUDA 3.1. Raw: [`cuCtxSetLimit`](fn@cuda_sys::cuCtxSetLimit).
     ///
     /// ```no_run
     /// use cuda_safe::{Context, Device, Limit};
@@ -145,7 +145,7 @@ impl Context {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuCtxGetCacheConfig`](fn@cuda_sys::cuCtxGetCacheConfig).
     #[doc(alias = "cuCtxGetCacheConfig")]
     pub fn cache_preference(&self) -> Result<CachePreference> {
         let mut raw = CUfunc_cache::default();
@@ -161,7 +161,7 @@ impl Context {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for an [other](CachePreference::Other) one that the driver does not know.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuCtxSetCacheConfig`](fn@cuda_sys::cuCtxSetCacheConfig).
     #[doc(alias = "cuCtxSetCacheConfig")]
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {
         let _current = self.enter()?;
@@ -174,7 +174,7 @@ impl Context {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 7.0.
+    /// Since CUDA 7.0. Raw: [`cuCtxGetFlags`](fn@cuda_sys::cuCtxGetFlags).
     #[doc(alias = "cuCtxGetFlags")]
     pub fn flags(&self) -> Result<ContextFlags> {
         let mut flags = 0;
@@ -190,7 +190,7 @@ impl Context {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other; the driver is older.
     ///
-    /// Since CUDA 12.1.
+    /// Since CUDA 12.1. Raw: [`cuCtxSetFlags`](fn@cuda_sys::cuCtxSetFlags).
     #[doc(alias = "cuCtxSetFlags")]
     pub fn set_flags(&self, flags: ContextFlags) -> Result<()> {
         let _current = self.enter()?;
@@ -204,7 +204,7 @@ impl Context {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuCtxGetApiVersion`](fn@cuda_sys::cuCtxGetApiVersion).
     #[doc(alias = "cuCtxGetApiVersion")]
     pub fn api_version(&self) -> Result<u32> {
         let mut version = 0;
@@ -219,7 +219,7 @@ impl Context {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 5.5.
+    /// Since CUDA 5.5. Raw: [`cuCtxGetStreamPriorityRange`](fn@cuda_sys::cuCtxGetStreamPriorityRange).
     #[doc(alias = "cuCtxGetStreamPriorityRange")]
     pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
         let (mut least, mut greatest) = (0, 0);
@@ -239,7 +239,7 @@ impl Context {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 11.0.
+    /// Since CUDA 11.0. Raw: [`cuCtxResetPersistingL2Cache`](fn@cuda_sys::cuCtxResetPersistingL2Cache).
     #[doc(alias = "cuCtxResetPersistingL2Cache")]
     pub fn reset_persisting_l2(&self) -> Result<()> {
         let _current = self.enter()?;
@@ -254,7 +254,7 @@ impl Context {
     /// The event is of another context; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the
     /// streams is captured, which breaks that capture; the driver is older.
     ///
-    /// Since CUDA 12.5.
+    /// Since CUDA 12.5. Raw: [`cuCtxRecordEvent`](fn@cuda_sys::cuCtxRecordEvent).
     #[doc(alias = "cuCtxRecordEvent")]
     pub fn record(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self)?;
@@ -273,7 +273,7 @@ impl Context {
     /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the streams, or the event, is captured,
     /// which breaks that capture; the driver is older.
     ///
-    /// Since CUDA 12.5.
+    /// Since CUDA 12.5. Raw: [`cuCtxWaitEvent`](fn@cuda_sys::cuCtxWaitEvent).
     #[doc(alias = "cuCtxWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         without_current(self, || {

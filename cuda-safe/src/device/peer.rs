@@ -107,7 +107,7 @@ impl Device {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuDeviceCanAccessPeer`](fn@cuda_sys::cuDeviceCanAccessPeer).
     #[doc(alias = "cuDeviceCanAccessPeer")]
     pub fn can_access_peer(&self, peer: &Self) -> Result<bool> {
         let mut can = 0;
@@ -123,7 +123,7 @@ impl Device {
     /// `CUDA_ERROR_INVALID_DEVICE` for a device and itself; `CUDA_ERROR_INVALID_VALUE` if the driver
     /// does not know the attribute.
     ///
-    /// Since CUDA 8.0.
+    /// Since CUDA 8.0. Raw: [`cuDeviceGetP2PAttribute`](fn@cuda_sys::cuDeviceGetP2PAttribute).
     #[doc(alias = "cuDeviceGetP2PAttribute")]
     pub fn peer_attribute(&self, attribute: PeerAttribute, peer: &Self) -> Result<u32> {
         let mut value = 0;
@@ -143,7 +143,8 @@ impl Device {
     /// # Errors
     /// The driver is older; `CUDA_ERROR_INVALID_DEVICE` for a device and itself.
     ///
-    /// Since CUDA 13.0.
+    /// Since CUDA 13.0. Raw:
+    /// [`cuDeviceGetP2PAtomicCapabilities`](fn@cuda_sys::cuDeviceGetP2PAtomicCapabilities).
     #[doc(alias = "cuDeviceGetP2PAtomicCapabilities")]
     pub fn peer_atomics(
         &self,
@@ -167,7 +168,8 @@ impl Device {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 13.0.
+    /// Since CUDA 13.0. Raw:
+    /// [`cuDeviceGetHostAtomicCapabilities`](fn@cuda_sys::cuDeviceGetHostAtomicCapabilities).
     #[doc(alias = "cuDeviceGetHostAtomicCapabilities")]
     pub fn host_atomics(&self, operation: AtomicOperation) -> Result<AtomicCapabilities> {
         let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));

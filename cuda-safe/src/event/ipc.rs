@@ -63,7 +63,7 @@ impl Event {
     /// without [`IPC_EVENT_SUPPORTED`](crate::attribute::IPC_EVENT_SUPPORTED), and on the software
     /// driver.
     ///
-    /// Since CUDA 4.1.
+    /// Since CUDA 4.1. Raw: [`cuIpcGetEventHandle`](fn@cuda_sys::cuIpcGetEventHandle).
     #[doc(alias = "cuIpcGetEventHandle")]
     pub fn ipc_handle(&self) -> Result<EventIpcHandle> {
         let mut handle = CUipcEventHandle::default();
@@ -92,7 +92,7 @@ impl Context {
     /// The bytes are those of a handle that another process of this machine got from its driver, for
     /// an event of the same device; that process keeps the event until the one opened here is gone.
     ///
-    /// Since CUDA 4.1.
+    /// Since CUDA 4.1. Raw: [`cuIpcOpenEventHandle`](fn@cuda_sys::cuIpcOpenEventHandle).
     #[doc(alias = "cuIpcOpenEventHandle")]
     pub unsafe fn open_event(&self, handle: &EventIpcHandle) -> Result<Event> {
         release::drain();

@@ -127,7 +127,7 @@ impl GreenContext {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuStreamGetGreenCtx`](fn@cuda_sys::cuStreamGetGreenCtx).
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub fn of_stream(stream: &Stream) -> Result<Option<Self>> {
         if let Some(green) = stream.green_context() {
@@ -205,7 +205,7 @@ impl GreenContext {
 
     /// How many SMs the partition has, as the driver counts (`cuGreenCtxGetDevResource`).
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn sm_count(&self) -> u32 {
         self.inner.sm_count
@@ -226,7 +226,7 @@ impl GreenContext {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 12.9.
+    /// Since CUDA 12.9. Raw: [`cuGreenCtxGetId`](fn@cuda_sys::cuGreenCtxGetId).
     #[doc(alias = "cuGreenCtxGetId")]
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
@@ -251,7 +251,8 @@ impl GreenContext {
     /// [`Invalid::BlockingGreenStream`] if the options ask for a blocking one;
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
-    /// Since CUDA 12.5 (on 12.4 through the context's view, made current for the call).
+    /// Since CUDA 12.5 (on 12.4 through the context's view, made current for the call). Raw:
+    /// [`cuGreenCtxStreamCreate`](fn@cuda_sys::cuGreenCtxStreamCreate).
     #[doc(alias = "cuGreenCtxStreamCreate")]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         if options.blocking {

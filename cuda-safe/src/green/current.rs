@@ -30,7 +30,7 @@ impl GreenContext {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
     pub fn as_raw_context(&self) -> Result<CUcontext> {
         let _lock = self.lock()?;
@@ -53,7 +53,7 @@ impl GreenContext {
     /// [`Invalid::CurrentElsewhere`]: it is current on another thread; as for
     /// [`Context::make_current`].
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
     pub fn make_current(&self) -> Result<CurrentGreenContext> {
         let here = std::thread::current().id();
@@ -99,7 +99,7 @@ impl GreenContext {
     /// # Errors
     /// As for [`make_current`](Self::make_current); then `f` is not called.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
     pub fn with_current<R>(&self, f: impl FnOnce(&CurrentGreenContext) -> R) -> Result<R> {
         let current = self.make_current()?;
@@ -113,7 +113,7 @@ impl GreenContext {
     /// The event is of another context than the device's primary one;
     /// [`Invalid::GreenContextIsCaptured`], which breaks the capture.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuGreenCtxRecordEvent`](fn@cuda_sys::cuGreenCtxRecordEvent).
     #[doc(alias = "cuGreenCtxRecordEvent")]
     pub fn record(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
@@ -132,7 +132,7 @@ impl GreenContext {
     /// # Errors
     /// [`Invalid::GreenContextIsCaptured`], which breaks the capture, also for an event of a capture.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuGreenCtxWaitEvent`](fn@cuda_sys::cuGreenCtxWaitEvent).
     #[doc(alias = "cuGreenCtxWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _lock = self.lock()?;

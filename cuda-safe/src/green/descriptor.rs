@@ -75,7 +75,10 @@ impl Descriptor {
     /// [`Invalid::SeveralGroupsNeedNewerDriver`], [`Invalid::WorkqueuesOfOtherDevice`];
     /// `CUDA_ERROR_NOT_SUPPORTED`, `CUDA_ERROR_OUT_OF_MEMORY`; the driver is older.
     ///
-    /// Since CUDA 12.4; several resources since 12.5.
+    /// Since CUDA 12.4; several resources since 12.5. Raw:
+    /// [`cuDevResourceGenerateDesc`](fn@cuda_sys::cuDevResourceGenerateDesc),
+    /// [`cuGreenCtxCreate`](fn@cuda_sys::cuGreenCtxCreate),
+    /// [`cuGreenCtxDestroy`](fn@cuda_sys::cuGreenCtxDestroy).
     #[doc(alias = "cuDevResourceGenerateDesc")]
     #[doc(alias = "cuGreenCtxCreate")]
     #[doc(alias = "cuGreenCtxDestroy")]

@@ -139,7 +139,7 @@ impl SmResource {
     /// [`Invalid::GroupFlagsNeedNewerDriver`], [`Invalid::SplitInUse`];
     /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; the driver is older.
     ///
-    /// Since CUDA 13.1.
+    /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
     pub fn split(self, split: ExactSplit) -> Result<Split, Rejected<Self>> {
         self.try_split(&split)

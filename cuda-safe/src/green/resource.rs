@@ -106,7 +106,7 @@ impl SmResource {
     /// # Errors
     /// The driver is older ([`Error::Missing`]); there is no driver or no GPU.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuDeviceGetDevResource`](fn@cuda_sys::cuDeviceGetDevResource).
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
         driver::init()?;
@@ -128,7 +128,7 @@ impl SmResource {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn of_context(context: &Context) -> Result<Self> {
         let whole: Whole = Arc::new(context.clone());
@@ -150,7 +150,7 @@ impl SmResource {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
         let whole: Whole = Arc::new(green.clone());
@@ -167,7 +167,7 @@ impl SmResource {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 13.1.
+    /// Since CUDA 13.1. Raw: [`cuStreamGetDevResource`](fn@cuda_sys::cuStreamGetDevResource).
     #[doc(alias = "cuStreamGetDevResource")]
     pub fn of_stream(stream: &Stream) -> Result<Self> {
         let device = stream.context().device();

@@ -74,7 +74,7 @@ impl SmResource {
     /// With the resource given back: [`Invalid::SplitAboveResource`], [`Invalid::NoGroups`],
     /// [`Invalid::SplitFlags`], [`Invalid::SplitInUse`]; the driver is older.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
         let done = Pieces::by_count(&self.part, &split).and_then(|pieces| {
@@ -93,7 +93,7 @@ impl SmGroup {
     /// # Errors
     /// With the group given back: as for [`SmResource::split_by_count`] and [`GreenContext::new`].
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
         let (device, part, first) = (self.device, self.part.clone(), Arc::clone(&self.claim));

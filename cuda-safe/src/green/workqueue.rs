@@ -76,7 +76,7 @@ impl Workqueues {
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
     ///
-    /// Since CUDA 13.1.
+    /// Since CUDA 13.1. Raw: [`cuDeviceGetDevResource`](fn@cuda_sys::cuDeviceGetDevResource).
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
         driver::init()?;
@@ -99,7 +99,7 @@ impl Workqueues {
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
     ///
-    /// Since CUDA 13.1.
+    /// Since CUDA 13.1. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn of_context(context: &Context) -> Result<Self> {
         Self::ask(context.device(), CONFIG, |place| {
@@ -120,7 +120,7 @@ impl Workqueues {
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
     ///
-    /// Since CUDA 13.1.
+    /// Since CUDA 13.1. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
         Self::ask(green.device(), CONFIG, |place| {
@@ -134,7 +134,7 @@ impl Workqueues {
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
     ///
-    /// Since CUDA 13.1.
+    /// Since CUDA 13.1. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn shared_with(green: &GreenContext) -> Result<Self> {
         let queues = Self::ask(green.device(), QUEUES, |place| {

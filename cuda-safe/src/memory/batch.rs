@@ -88,7 +88,8 @@ impl<'a> CopyBatch<'a> {
     /// # Errors
     /// Those of the driver; some of the copies may have been given then.
     ///
-    /// Since CUDA 12.8 (from 13.0 on through `cuMemcpyBatchAsync_v2`).
+    /// Since CUDA 12.8 (from 13.0 on through `cuMemcpyBatchAsync_v2`). Raw:
+    /// [`cuMemcpyBatchAsync_v2`](fn@cuda_sys::cuMemcpyBatchAsync_v2).
     #[doc(alias = "cuMemcpyBatchAsync")]
     pub fn submit(mut self) -> Result<()> {
         if self.is_empty() {

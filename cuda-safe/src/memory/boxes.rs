@@ -22,7 +22,8 @@ impl<T> DeviceSliceMut<'_, T> {
     /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::OtherStream`] if the streams
     /// differ.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpy2DAsync_v2`](fn@cuda_sys::cuMemcpy2DAsync_v2),
+    /// [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     ///
     /// ```no_run
     /// # use cuda_safe::{Context, Device, DeviceBuffer, Extent, Region};
@@ -70,7 +71,8 @@ impl<T> DeviceSliceMut<'_, T> {
     /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::StreamIsCaptured`];
     /// [`Error::InHostFunction`](crate::Error); those of earlier work on the stream.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpy2DAsync_v2`](fn@cuda_sys::cuMemcpy2DAsync_v2),
+    /// [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     #[doc(alias = "cuMemcpy2DAsync")]
     #[doc(alias = "cuMemcpy3DAsync")]
     pub fn copy_box_from_slice(
@@ -109,7 +111,9 @@ impl<T> DeviceSliceMut<'_, T> {
     /// [`Invalid::Region`] if the box is not within the memory; [`Invalid::FillSize`] for elements of
     /// other sizes than 1, 2 and 4 bytes.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemsetD2D8Async`](fn@cuda_sys::cuMemsetD2D8Async),
+    /// [`cuMemsetD2D16Async`](fn@cuda_sys::cuMemsetD2D16Async),
+    /// [`cuMemsetD2D32Async`](fn@cuda_sys::cuMemsetD2D32Async).
     #[doc(alias = "cuMemsetD2D8Async")]
     #[doc(alias = "cuMemsetD2D16Async")]
     #[doc(alias = "cuMemsetD2D32Async")]
@@ -167,7 +171,8 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::StreamIsCaptured`]; those of
     /// earlier work on the stream, and then nothing is copied.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpy2D_v2`](fn@cuda_sys::cuMemcpy2D_v2),
+    /// [`cuMemcpy3D_v2`](fn@cuda_sys::cuMemcpy3D_v2).
     #[doc(alias = "cuMemcpy2D")]
     #[doc(alias = "cuMemcpy3D")]
     pub fn copy_box_to_slice(

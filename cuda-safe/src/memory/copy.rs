@@ -20,7 +20,8 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// [`Error::InHostFunction`](crate::Error); those of
     /// earlier work on the stream.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpyHtoD_v2`](fn@cuda_sys::cuMemcpyHtoD_v2),
+    /// [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
     #[doc(alias = "cuMemcpyHtoD")]
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
@@ -52,7 +53,9 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// # Errors
     /// [`Invalid::FillSize`] for elements of other sizes than 1, 2 and 4 bytes.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemsetD8Async`](fn@cuda_sys::cuMemsetD8Async),
+    /// [`cuMemsetD16Async`](fn@cuda_sys::cuMemsetD16Async),
+    /// [`cuMemsetD32Async`](fn@cuda_sys::cuMemsetD32Async).
     #[doc(alias = "cuMemsetD8Async")]
     #[doc(alias = "cuMemsetD16Async")]
     #[doc(alias = "cuMemsetD32Async")]
@@ -100,7 +103,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     /// The driver makes this copy in the legacy default stream of the context, so it also waits
     /// for *blocking* streams ([`StreamOptions::blocking`](crate::StreamOptions::blocking)).
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpyDtoH_v2`](fn@cuda_sys::cuMemcpyDtoH_v2).
     #[doc(alias = "cuMemcpyDtoH")]
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         same_length(self.len(), slice.len())?;
@@ -135,7 +138,7 @@ impl<T> DeviceSliceMut<'_, T> {
     /// # Errors
     /// [`Invalid::Lengths`] if the lengths differ, [`Invalid::OtherStream`] if the streams do.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpyDtoDAsync_v2`](fn@cuda_sys::cuMemcpyDtoDAsync_v2).
     #[doc(alias = "cuMemcpyDtoDAsync")]
     #[inline]
     pub fn copy_from<'a>(&mut self, source: impl Into<DeviceSlice<'a, T>>) -> Result<()>

@@ -52,7 +52,8 @@ impl<T> DeviceBuffer<T> {
     /// ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)); a length that
     /// cannot be addressed; [`Invalid::StreamIsCaptured`].
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemAllocAsync`](fn@cuda_sys::cuMemAllocAsync),
+    /// [`cuMemFreeAsync`](fn@cuda_sys::cuMemFreeAsync).
     #[doc(alias = "cuMemAllocAsync")]
     #[doc(alias = "cuMemFreeAsync")]
     pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
@@ -85,7 +86,8 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; a length that cannot be addressed; [`Invalid::StreamIsCaptured`].
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemAlloc_v2`](fn@cuda_sys::cuMemAlloc_v2),
+    /// [`cuMemFree_v2`](fn@cuda_sys::cuMemFree_v2).
     #[doc(alias = "cuMemAlloc")]
     #[doc(alias = "cuMemFree")]
     pub fn plain_zeroed(stream: &Stream, len: usize) -> Result<Self> {
@@ -253,7 +255,7 @@ impl<T> DeviceBuffer<T> {
     /// [`Invalid::ForeignMemory`], as those who keep it think of the stream that they gave;
     /// [`Invalid::StreamIsCaptured`]; those of the driver.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn rebind(mut self, stream: &Stream) -> Result<Self, Rejected<Self>> {
         if self.stream() == stream {

@@ -67,7 +67,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_NOT_SUPPORTED`
     /// ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)); a length that cannot be addressed.
     ///
-    /// Since CUDA 6.0.
+    /// Since CUDA 6.0. Raw: [`cuMemAllocManaged`](fn@cuda_sys::cuMemAllocManaged).
     #[doc(alias = "cuMemAllocManaged")]
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
         let mut buffer = Self::allocate(stream, len)?;
@@ -83,7 +83,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// # Errors
     /// As for [`zeroed`](Self::zeroed).
     ///
-    /// Since CUDA 6.0.
+    /// Since CUDA 6.0. Raw: [`cuMemAllocManaged`](fn@cuda_sys::cuMemAllocManaged).
     #[doc(alias = "cuMemAllocManaged")]
     pub fn from_slice(stream: &Stream, slice: &[T]) -> Result<Self> {
         let buffer = Self::allocate(stream, slice.len())?;
@@ -191,7 +191,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// # Errors
     /// Those of the work given to the stream.
     ///
-    /// Since CUDA 6.0.
+    /// Since CUDA 6.0. Raw: [`cuStreamAttachMemAsync`](fn@cuda_sys::cuStreamAttachMemAsync).
     #[doc(alias = "cuStreamAttachMemAsync")]
     pub fn host(&mut self) -> Result<&mut [T]> {
         release::drain();
@@ -223,7 +223,7 @@ impl<T> ManagedBuffer<T> {
     /// # Errors
     /// Those of attaching it to the stream, where that has to be; elsewhere none.
     ///
-    /// Since CUDA 6.0.
+    /// Since CUDA 6.0. Raw: [`cuStreamAttachMemAsync`](fn@cuda_sys::cuStreamAttachMemAsync).
     #[doc(alias = "cuStreamAttachMemAsync")]
     pub fn device(&self) -> Result<DeviceSlice<'_, T>> {
         self.give_to_stream()?;

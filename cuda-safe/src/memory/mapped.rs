@@ -45,7 +45,7 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
     /// memory is not mapped ([`PinnedOptions::mapped`](crate::PinnedOptions::mapped)) and
     /// addressing is not unified.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemHostGetDevicePointer_v2`](fn@cuda_sys::cuMemHostGetDevicePointer_v2).
     #[doc(alias = "cuMemHostGetDevicePointer")]
     pub fn new(
         memory: PinnedBuffer<T>,

@@ -33,7 +33,7 @@ impl<T> SharedBuffer<T> {
     /// # Errors
     /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of the driver.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn on_peer(&self, stream: &Stream) -> Result<PeerReader<T>> {
         self.reader(stream).map(PeerReader)
@@ -76,7 +76,7 @@ impl<T> DeviceSliceMut<'_, T> {
     /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ,
     /// [`Invalid::OtherStream`](crate::Invalid::OtherStream) if the streams do.
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuMemcpyPeerAsync`](fn@cuda_sys::cuMemcpyPeerAsync).
     #[doc(alias = "cuMemcpyPeerAsync")]
     pub fn copy_from_peer(&mut self, source: &PeerReader<T>) -> Result<()> {
         let from = source.0.as_slice();

@@ -44,7 +44,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// the driver refuses, its error may be of earlier work and the copy under way: the copy is waited for first. Should
     /// that fail too, the source is stranded, and what is given back is empty.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from_pinned(
         &mut self,
@@ -66,7 +66,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     /// # Errors
     /// As for [`DeviceSliceMut::copy_from_pinned`].
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpyDtoHAsync_v2`](fn@cuda_sys::cuMemcpyDtoHAsync_v2).
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn copy_to_pinned(
         &self,

@@ -137,7 +137,8 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; a length that cannot be addressed.
     ///
-    /// Since CUDA 2.2.
+    /// Since CUDA 2.2. Raw: [`cuMemHostAlloc`](fn@cuda_sys::cuMemHostAlloc),
+    /// [`cuMemFreeHost`](fn@cuda_sys::cuMemFreeHost).
     #[doc(alias = "cuMemHostAlloc")]
     #[doc(alias = "cuMemFreeHost")]
     pub fn zeroed_with(context: &Context, len: usize, options: PinnedOptions) -> Result<Self> {
@@ -185,7 +186,7 @@ impl<T> PinnedBuffer<T> {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a registered vector.
     ///
-    /// Since CUDA 2.3.
+    /// Since CUDA 2.3. Raw: [`cuMemHostGetFlags`](fn@cuda_sys::cuMemHostGetFlags).
     #[doc(alias = "cuMemHostGetFlags")]
     pub fn flags(&self) -> Result<PinnedFlags> {
         let mut flags = 0;

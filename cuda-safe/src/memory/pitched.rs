@@ -39,7 +39,7 @@ impl<T> PitchedBuffer<T> {
     /// [`Invalid::PitchSize`]: the driver aligns rows for elements of 1, 2, 4, 8 and 16 bytes;
     /// [`Invalid::TooLarge`]; [`Invalid::StreamIsCaptured`]; `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemAllocPitch_v2`](fn@cuda_sys::cuMemAllocPitch_v2).
     #[doc(alias = "cuMemAllocPitch")]
     pub fn zeroed(stream: &Stream, width: usize, height: usize) -> Result<Self> {
         release::drain();

@@ -96,7 +96,7 @@ impl Context {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 7.0.
+    /// Since CUDA 7.0. Raw: [`cuPointerGetAttributes`](fn@cuda_sys::cuPointerGetAttributes).
     #[doc(alias = "cuPointerGetAttributes")]
     pub fn pointer_info(&self, address: CUdeviceptr) -> Result<Option<PointerInfo>> {
         let _current = self.enter()?;
@@ -115,7 +115,7 @@ impl Context {
     /// # Errors
     /// `CUDA_ERROR_NOT_FOUND` or `CUDA_ERROR_INVALID_VALUE` if there is none.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemGetAddressRange_v2`](fn@cuda_sys::cuMemGetAddressRange_v2).
     #[doc(alias = "cuMemGetAddressRange")]
     pub fn address_range(&self, address: CUdeviceptr) -> Result<Range<CUdeviceptr>> {
         let (mut start, mut size) = (0, 0);
@@ -241,7 +241,7 @@ impl<T> DeviceBuffer<T> {
     /// `CUDA_ERROR_INVALID_VALUE` or `CUDA_ERROR_NOT_SUPPORTED` where it cannot be set, as on
     /// memory of pools.
     ///
-    /// Since CUDA 6.0.
+    /// Since CUDA 6.0. Raw: [`cuPointerSetAttribute`](fn@cuda_sys::cuPointerSetAttribute).
     #[doc(alias = "cuPointerSetAttribute")]
     pub fn set_sync_memops(&mut self, on: bool) -> Result<()> {
         if self.size_bytes() == 0 {

@@ -98,7 +98,8 @@ impl MemoryPool {
     /// `CUDA_ERROR_INVALID_VALUE` for a place where there can be none;
     /// [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver).
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemPoolCreate`](fn@cuda_sys::cuMemPoolCreate),
+    /// [`cuMemPoolDestroy`](fn@cuda_sys::cuMemPoolDestroy).
     #[doc(alias = "cuMemPoolCreate")]
     #[doc(alias = "cuMemPoolDestroy")]
     pub fn new(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
@@ -122,7 +123,7 @@ impl MemoryPool {
     /// # Errors
     /// `CUDA_ERROR_NOT_SUPPORTED` on devices without pools.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuDeviceGetDefaultMemPool`](fn@cuda_sys::cuDeviceGetDefaultMemPool).
     #[doc(alias = "cuDeviceGetDefaultMemPool")]
     pub fn default_of(context: &Context) -> Result<Self> {
         let device = context.device();
@@ -227,7 +228,8 @@ impl MemoryPool {
     /// # Errors
     /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) if it is newer than the driver.
     ///
-    /// Since CUDA 11.2; each attribute says since when it is known.
+    /// Since CUDA 11.2; each attribute says since when it is known. Raw:
+    /// [`cuMemPoolGetAttribute`](fn@cuda_sys::cuMemPoolGetAttribute).
     #[doc(alias = "cuMemPoolGetAttribute")]
     pub fn attribute<T: PoolValue, A>(&self, attribute: PoolAttribute<T, A>) -> Result<T> {
         // As large as the largest, and zero where a smaller one is written.
@@ -247,7 +249,7 @@ impl MemoryPool {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE`.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemPoolSetAttribute`](fn@cuda_sys::cuMemPoolSetAttribute).
     #[doc(alias = "cuMemPoolSetAttribute")]
     pub fn set_attribute<T: PoolValue>(
         &self,
@@ -263,7 +265,7 @@ impl MemoryPool {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemPoolSetAttribute`](fn@cuda_sys::cuMemPoolSetAttribute).
     #[doc(alias = "cuMemPoolSetAttribute")]
     pub fn reset_high(&self, attribute: PoolAttribute<u64, High>) -> Result<()> {
         self.set(attribute, 0)
@@ -285,7 +287,7 @@ impl MemoryPool {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemPoolTrimTo`](fn@cuda_sys::cuMemPoolTrimTo).
     #[doc(alias = "cuMemPoolTrimTo")]
     pub fn trim_to(&self, keep: usize) -> Result<()> {
         release::drain();
@@ -305,7 +307,7 @@ impl<T> DeviceBuffer<T> {
     /// [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool); a length that cannot be
     /// addressed; [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemAllocFromPoolAsync`](fn@cuda_sys::cuMemAllocFromPoolAsync).
     #[doc(alias = "cuMemAllocFromPoolAsync")]
     pub fn uninit_from_pool(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
         release::drain();

@@ -51,7 +51,7 @@ impl Stream {
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
     #[doc(alias = "cuStreamSynchronize")]
     pub fn copy_scope<'env, R>(
         &'env self,
@@ -95,7 +95,7 @@ impl<'scope> CopyScope<'scope, '_> {
     /// [`Invalid::OtherStream`](crate::Invalid::OtherStream);
     /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of the driver.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from_pinned<'a, T: NoUninit>(
         &self,
@@ -119,7 +119,7 @@ impl<'scope> CopyScope<'scope, '_> {
     /// # Errors
     /// As for [`copy_from_pinned`](Self::copy_from_pinned).
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemcpyDtoHAsync_v2`](fn@cuda_sys::cuMemcpyDtoHAsync_v2).
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn copy_to_pinned<'a, T: AnyBitPattern>(
         &self,

@@ -110,7 +110,7 @@ impl<T> SharedBuffer<T> {
     /// # Errors
     /// A stream of another context; [`Invalid::StreamIsCaptured`]; those of the driver.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn on(&self, stream: &Stream) -> Result<SharedReader<T>> {
         same_context("the stream", stream.context(), self.stream().context())?;

@@ -198,7 +198,7 @@ impl Kernel {
     /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) where the driver is older
     /// than the attribute.
     ///
-    /// Since CUDA 2.2.
+    /// Since CUDA 2.2. Raw: [`cuFuncGetAttribute`](fn@cuda_sys::cuFuncGetAttribute).
     #[doc(alias = "cuFuncGetAttribute")]
     pub fn attribute<T: KernelAttributeValue, const SETTABLE: bool>(
         &self,
@@ -227,7 +227,7 @@ impl Kernel {
     /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) as for
     /// [`attribute`](Self::attribute).
     ///
-    /// Since CUDA 9.0.
+    /// Since CUDA 9.0. Raw: [`cuFuncSetAttribute`](fn@cuda_sys::cuFuncSetAttribute).
     ///
     /// ```compile_fail,E0308
     /// # fn f(kernel: cuda_safe::Kernel) {
@@ -257,7 +257,7 @@ impl Kernel {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for an [other](CachePreference::Other) one that the driver does not know.
     ///
-    /// Since CUDA 3.0.
+    /// Since CUDA 3.0. Raw: [`cuFuncSetCacheConfig`](fn@cuda_sys::cuFuncSetCacheConfig).
     #[doc(alias = "cuFuncSetCacheConfig")]
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {
         without_current(self.context(), || {
@@ -272,7 +272,7 @@ impl Kernel {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver is older.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuFuncLoad`](fn@cuda_sys::cuFuncLoad).
     #[doc(alias = "cuFuncLoad")]
     pub fn load(&self) -> Result<()> {
         without_current(self.context(), || {
@@ -286,7 +286,7 @@ impl Kernel {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuFuncIsLoaded`](fn@cuda_sys::cuFuncIsLoaded).
     #[doc(alias = "cuFuncIsLoaded")]
     pub fn is_loaded(&self) -> Result<bool> {
         let mut state = CUfunctionLoadingState::default();

@@ -107,7 +107,7 @@ impl Module {
     /// # Errors
     /// [`Invalid::NoSuchGlobal`].
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuModuleGetGlobal_v2`](fn@cuda_sys::cuModuleGetGlobal_v2).
     #[doc(alias = "cuModuleGetGlobal")]
     pub fn global(&self, name: &str) -> Result<Global> {
         let c_name = image::name(name)?;
@@ -137,7 +137,7 @@ impl Library {
     /// # Errors
     /// [`Invalid::NoSuchGlobal`]; those of the compiler, for PTX that no context needed before.
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuLibraryGetGlobal`](fn@cuda_sys::cuLibraryGetGlobal).
     #[doc(alias = "cuLibraryGetGlobal")]
     pub fn global(&self, context: &Context, name: &str) -> Result<Global> {
         self.find(context, name, |at, bytes, text| {
@@ -153,7 +153,7 @@ impl Library {
     /// # Errors
     /// As for [`global`](Self::global).
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuLibraryGetManaged`](fn@cuda_sys::cuLibraryGetManaged).
     #[doc(alias = "cuLibraryGetManaged")]
     pub fn managed(&self, context: &Context, name: &str) -> Result<Global> {
         self.find(context, name, |at, bytes, text| {

@@ -120,7 +120,8 @@ impl Kernel {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuFuncGetParamInfo`](fn@cuda_sys::cuFuncGetParamInfo),
+    /// [`cuFuncGetParamCount`](fn@cuda_sys::cuFuncGetParamCount).
     #[doc(alias = "cuFuncGetParamInfo")]
     #[doc(alias = "cuFuncGetParamCount")]
     pub fn parameters(&self) -> Result<Option<Vec<Parameter>>> {

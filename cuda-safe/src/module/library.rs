@@ -66,7 +66,8 @@ impl Library {
     /// [`Error::Compile`](crate::Error::Compile) with the compiler's log;
     /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); empty text, or a NUL inside.
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData),
+    /// [`cuLibraryUnload`](fn@cuda_sys::cuLibraryUnload).
     #[doc(alias = "cuLibraryLoadData")]
     #[doc(alias = "cuLibraryUnload")]
     pub fn from_ptx(ptx: &str) -> Result<Self> {
@@ -79,7 +80,7 @@ impl Library {
     /// # Errors
     /// As for [`from_ptx`](Self::from_ptx) and [`Module::from_ptx_with`].
     ///
-    /// Since CUDA 12.0; some options are newer.
+    /// Since CUDA 12.0; some options are newer. Raw: [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData).
     #[doc(alias = "cuLibraryLoadData")]
     pub fn from_ptx_with(ptx: &str, options: &JitOptions) -> Result<Self> {
         let text = image::ptx(ptx)?;
@@ -118,7 +119,7 @@ impl Library {
     /// # Safety
     /// As for [`from_image`](Self::from_image).
     ///
-    /// Since CUDA 12.0; some options are newer.
+    /// Since CUDA 12.0; some options are newer. Raw: [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData).
     #[doc(alias = "cuLibraryLoadData")]
     pub unsafe fn from_image_with(image: &[u8], options: &JitOptions) -> Result<Self> {
         image::check(image)?;
@@ -213,7 +214,8 @@ impl Library {
     /// # Errors
     /// [`Invalid::NoSuchKernel`](crate::Invalid::NoSuchKernel), which lists the kernels there are where the driver can (12.4).
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuLibraryGetKernel`](fn@cuda_sys::cuLibraryGetKernel),
+    /// [`cuKernelGetFunction`](fn@cuda_sys::cuKernelGetFunction).
     #[doc(alias = "cuLibraryGetKernel")]
     #[doc(alias = "cuKernelGetFunction")]
     pub fn kernel(&self, context: &Context, name: &str) -> Result<Kernel> {
@@ -253,7 +255,9 @@ impl Library {
     /// # Errors
     /// The driver is older.
     ///
-    /// Since CUDA 12.4.
+    /// Since CUDA 12.4. Raw: [`cuLibraryEnumerateKernels`](fn@cuda_sys::cuLibraryEnumerateKernels),
+    /// [`cuLibraryGetKernelCount`](fn@cuda_sys::cuLibraryGetKernelCount),
+    /// [`cuKernelGetName`](fn@cuda_sys::cuKernelGetName).
     #[doc(alias = "cuLibraryEnumerateKernels")]
     #[doc(alias = "cuLibraryGetKernelCount")]
     #[doc(alias = "cuKernelGetName")]

@@ -105,7 +105,8 @@ impl Linker {
     /// [`Invalid::JitOption`], [`Invalid::JitOptionNeedsNewerDriver`];
     /// `CUDA_ERROR_JIT_COMPILER_NOT_FOUND`.
     ///
-    /// Since CUDA 6.5.
+    /// Since CUDA 6.5. Raw: [`cuLinkCreate_v2`](fn@cuda_sys::cuLinkCreate_v2),
+    /// [`cuLinkDestroy`](fn@cuda_sys::cuLinkDestroy).
     #[doc(alias = "cuLinkCreate")]
     #[doc(alias = "cuLinkDestroy")]
     pub fn with(context: &Context, options: &JitOptions) -> Result<Self> {
@@ -138,7 +139,7 @@ impl Linker {
     /// [`Error::Compile`](crate::Error::Compile) with the log so far;
     /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); empty text, or a NUL inside.
     ///
-    /// Since CUDA 6.5.
+    /// Since CUDA 6.5. Raw: [`cuLinkAddData_v2`](fn@cuda_sys::cuLinkAddData_v2).
     #[doc(alias = "cuLinkAddData")]
     pub fn add_ptx(&mut self, name: &str, ptx: &str) -> Result<()> {
         let text = image::ptx(ptx)?;
@@ -158,7 +159,7 @@ impl Linker {
     /// `data` is a whole piece of that kind, made by NVIDIA's tools: the driver trusts what is in
     /// it.
     ///
-    /// Since CUDA 6.5.
+    /// Since CUDA 6.5. Raw: [`cuLinkAddData_v2`](fn@cuda_sys::cuLinkAddData_v2).
     #[doc(alias = "cuLinkAddData")]
     pub unsafe fn add_data(&mut self, kind: LinkInput, name: &str, data: &[u8]) -> Result<()> {
         match kind {
@@ -210,7 +211,7 @@ impl Linker {
     /// it. Nobody changes it meanwhile. (PTX can be read and given to
     /// [`add_ptx`](Self::add_ptx).)
     ///
-    /// Since CUDA 6.5.
+    /// Since CUDA 6.5. Raw: [`cuLinkAddFile_v2`](fn@cuda_sys::cuLinkAddFile_v2).
     #[doc(alias = "cuLinkAddFile")]
     pub unsafe fn add_file(&mut self, kind: LinkInput, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref().as_os_str().as_encoded_bytes();
@@ -237,7 +238,7 @@ impl Linker {
     /// [`Error::Compile`](crate::Error::Compile) with the log: of a name that no piece has, or that
     /// several have.
     ///
-    /// Since CUDA 5.5.
+    /// Since CUDA 5.5. Raw: [`cuLinkComplete`](fn@cuda_sys::cuLinkComplete).
     #[doc(alias = "cuLinkComplete")]
     pub fn complete(self) -> Result<Linked> {
         let (mut image, mut size) = (std::ptr::null_mut(), 0);

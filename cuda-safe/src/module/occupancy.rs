@@ -51,7 +51,9 @@ impl Kernel {
     /// # Errors
     /// [`Invalid::LaunchConfig`] for a block without threads.
     ///
-    /// Since CUDA 7.0.
+    /// Since CUDA 7.0. Raw:
+    /// [`cuOccupancyMaxActiveBlocksPerMultiprocessor`](fn@cuda_sys::cuOccupancyMaxActiveBlocksPerMultiprocessor),
+    /// [`cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`](fn@cuda_sys::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags).
     #[doc(alias = "cuOccupancyMaxActiveBlocksPerMultiprocessor")]
     #[doc(alias = "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")]
     pub fn max_active_blocks(&self, threads: u32, options: OccupancyOptions) -> Result<u32> {
@@ -85,7 +87,9 @@ impl Kernel {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 7.0.
+    /// Since CUDA 7.0. Raw:
+    /// [`cuOccupancyMaxPotentialBlockSize`](fn@cuda_sys::cuOccupancyMaxPotentialBlockSize),
+    /// [`cuOccupancyMaxPotentialBlockSizeWithFlags`](fn@cuda_sys::cuOccupancyMaxPotentialBlockSizeWithFlags).
     ///
     /// ```no_run
     /// use cuda_safe::LaunchConfig;
@@ -177,7 +181,8 @@ impl Kernel {
     /// [`Invalid::LaunchConfig`] for no blocks, or blocks without threads;
     /// `CUDA_ERROR_INVALID_VALUE` where so many do not fit.
     ///
-    /// Since CUDA 10.2.
+    /// Since CUDA 10.2. Raw:
+    /// [`cuOccupancyAvailableDynamicSMemPerBlock`](fn@cuda_sys::cuOccupancyAvailableDynamicSMemPerBlock).
     #[doc(alias = "cuOccupancyAvailableDynamicSMemPerBlock")]
     pub fn available_shared_bytes(&self, blocks: u32, threads: u32) -> Result<usize> {
         let (blocks, threads) = (count(blocks)?, count(threads)?);
@@ -202,7 +207,8 @@ impl Kernel {
     /// # Errors
     /// Those of a launch of that shape; devices without clusters (compute capability below 9.0).
     ///
-    /// Since CUDA 11.7.
+    /// Since CUDA 11.7. Raw:
+    /// [`cuOccupancyMaxPotentialClusterSize`](fn@cuda_sys::cuOccupancyMaxPotentialClusterSize).
     #[doc(alias = "cuOccupancyMaxPotentialClusterSize")]
     pub fn max_cluster_size(
         &self,
@@ -253,7 +259,7 @@ impl Kernel {
     /// As for [`max_cluster_size`](Self::max_cluster_size); no
     /// [cluster size](LaunchAttributes::cluster), where the kernel requires none itself.
     ///
-    /// Since CUDA 11.7.
+    /// Since CUDA 11.7. Raw: [`cuOccupancyMaxActiveClusters`](fn@cuda_sys::cuOccupancyMaxActiveClusters).
     #[doc(alias = "cuOccupancyMaxActiveClusters")]
     pub fn max_active_clusters(
         &self,

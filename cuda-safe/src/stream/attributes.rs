@@ -129,7 +129,7 @@ impl Stream {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 5.5.
+    /// Since CUDA 5.5. Raw: [`cuStreamGetFlags`](fn@cuda_sys::cuStreamGetFlags).
     #[doc(alias = "cuStreamGetFlags")]
     pub fn is_blocking(&self) -> Result<bool> {
         let mut flags = 0;
@@ -146,7 +146,7 @@ impl Stream {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 11.0.
+    /// Since CUDA 11.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn synchronization_policy(&self) -> Result<Option<SynchronizationPolicy>> {
         let value = self.attribute(POLICY)?;
@@ -164,7 +164,7 @@ impl Stream {
     /// `CUDA_ERROR_INVALID_VALUE` for an [other](SynchronizationPolicy::Other) one that the driver does not
     /// know.
     ///
-    /// Since CUDA 11.0.
+    /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
     pub fn set_synchronization_policy(&self, policy: SynchronizationPolicy) -> Result<()> {
         self.set_attribute(POLICY, |value| value.syncPolicy = policy.raw())
@@ -176,7 +176,7 @@ impl Stream {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` on a driver that is older.
     ///
-    /// Since CUDA 11.8.
+    /// Since CUDA 11.8. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
     pub fn set_priority(&self, priority: i32) -> Result<()> {
         self.set_attribute(PRIORITY, |value| value.priority = priority)
@@ -187,7 +187,7 @@ impl Stream {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` on a driver that is older.
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn memory_sync_domain(&self) -> Result<MemorySyncDomain> {
         let value = self.attribute(DOMAIN)?;
@@ -203,7 +203,7 @@ impl Stream {
     /// # Errors
     /// As for [`memory_sync_domain`](Self::memory_sync_domain).
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
     pub fn set_memory_sync_domain(&self, domain: MemorySyncDomain) -> Result<()> {
         self.set_attribute(DOMAIN, |value| value.memSyncDomain = domain.raw())
@@ -215,7 +215,7 @@ impl Stream {
     /// # Errors
     /// As for [`memory_sync_domain`](Self::memory_sync_domain).
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn memory_sync_domain_map(&self) -> Result<MemorySyncDomainMap> {
         let value = self.attribute(DOMAIN_MAP)?;
@@ -233,7 +233,7 @@ impl Stream {
     /// `CUDA_ERROR_INVALID_VALUE` for a domain that the device does not have, and on a driver that is
     /// older.
     ///
-    /// Since CUDA 12.0.
+    /// Since CUDA 12.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
     pub fn set_memory_sync_domain_map(&self, map: MemorySyncDomainMap) -> Result<()> {
         let MemorySyncDomainMap { default, remote } = map;
@@ -251,7 +251,7 @@ impl Stream {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 11.0.
+    /// Since CUDA 11.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn access_window(&self) -> Result<Option<(Range<CUdeviceptr>, AccessWindow)>> {
         let value = self.attribute(WINDOW)?;
@@ -291,7 +291,7 @@ impl Stream {
     /// Memory of another context; [`Invalid::AccessWindow`]; `CUDA_ERROR_INVALID_VALUE` for more bytes
     /// than [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
     ///
-    /// Since CUDA 11.0.
+    /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
     pub fn set_access_window<'a, T: 'a>(
         &self,
@@ -331,7 +331,7 @@ impl Stream {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 11.0.
+    /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
     pub fn clear_access_window(&self) -> Result<()> {
         // Zeros are no bytes, and normal.
@@ -343,7 +343,7 @@ impl Stream {
     /// # Errors
     /// A stream of another context.
     ///
-    /// Since CUDA 11.0.
+    /// Since CUDA 11.0. Raw: [`cuStreamCopyAttributes`](fn@cuda_sys::cuStreamCopyAttributes).
     #[doc(alias = "cuStreamCopyAttributes")]
     pub fn copy_attributes_from(&self, source: &Self) -> Result<()> {
         same_context("the source", source.context(), self.context())?;

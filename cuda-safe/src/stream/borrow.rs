@@ -18,7 +18,8 @@ impl Stream {
     /// `raw` is a stream that stays alive until the last clone of this, and every buffer bound to it,
     /// is gone.
     ///
-    /// Since CUDA 9.2.
+    /// Since CUDA 9.2. Raw: [`cuStreamGetCtx`](fn@cuda_sys::cuStreamGetCtx),
+    /// [`cuStreamGetGreenCtx`](fn@cuda_sys::cuStreamGetGreenCtx).
     #[doc(alias = "cuStreamGetCtx")]
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub unsafe fn borrow_checked(raw: CUstream, context: &Context) -> Result<Self> {

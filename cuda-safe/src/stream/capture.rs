@@ -49,7 +49,8 @@ impl CaptureMode {
     /// The driver refuses; then `f` is not called. If the mode cannot be put back, that is told to
     /// [`set_report_hook`](crate::set_report_hook)'s function.
     ///
-    /// Since CUDA 10.1.
+    /// Since CUDA 10.1. Raw:
+    /// [`cuThreadExchangeStreamCaptureMode`](fn@cuda_sys::cuThreadExchangeStreamCaptureMode).
     #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
     pub fn with<R>(self, f: impl FnOnce() -> R) -> Result<R> {
         /// The mode that was there before, which its drop puts back.
@@ -163,7 +164,7 @@ impl Stream {
     ///
     /// A second call (`cuStreamGetCaptureInfo`) asks for the number of the capture.
     ///
-    /// Since CUDA 10.1.
+    /// Since CUDA 10.1. Raw: [`cuStreamBeginCapture_v2`](fn@cuda_sys::cuStreamBeginCapture_v2).
     #[doc(alias = "cuStreamBeginCapture")]
     pub fn begin_capture(&self, mode: CaptureMode) -> Result<Capture> {
         release::drain();
@@ -194,7 +195,7 @@ impl Stream {
     /// Only those that any call may have: see [`Error`](crate::Error). A capture that was broken is a status,
     /// not an error.
     ///
-    /// Since CUDA 10.0.
+    /// Since CUDA 10.0. Raw: [`cuStreamIsCapturing`](fn@cuda_sys::cuStreamIsCapturing).
     #[doc(alias = "cuStreamIsCapturing")]
     #[inline]
     pub fn capture_status(&self) -> Result<CaptureStatus> {
@@ -216,7 +217,8 @@ impl Stream {
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error).
     ///
-    /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`).
+    /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`). Raw:
+    /// [`cuStreamGetCaptureInfo_v3`](fn@cuda_sys::cuStreamGetCaptureInfo_v3).
     #[doc(alias = "cuStreamGetCaptureInfo")]
     pub fn capture_id(&self) -> Result<Option<u64>> {
         let mut id = None;
@@ -261,7 +263,7 @@ impl Capture {
     /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` if other streams are part of it for which this one does
     /// not wait. With any error the recording is thrown away, and the stream is as before.
     ///
-    /// Since CUDA 10.0.
+    /// Since CUDA 10.0. Raw: [`cuStreamEndCapture`](fn@cuda_sys::cuStreamEndCapture).
     #[doc(alias = "cuStreamEndCapture")]
     pub fn finish(self) -> Result<Graph> {
         let mut this = std::mem::ManuallyDrop::new(self);

@@ -87,7 +87,7 @@ impl DefaultStream<'_> {
     /// As for [`Stream::synchronize`](crate::Stream::synchronize); of host functions those that were
     /// launched through default streams of the same guard.
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         refuse_inside()?;
@@ -105,7 +105,7 @@ impl DefaultStream<'_> {
     /// # Errors
     /// Those of the work that is done; [`Error::Forked`](crate::Error::Forked).
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
     #[doc(alias = "cuStreamQuery")]
     pub fn is_idle(&self) -> Result<bool> {
         let _current = self.context().enter()?;
@@ -122,7 +122,7 @@ impl DefaultStream<'_> {
     /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` and its kin, for an event recorded in a captured stream:
     /// of the legacy stream. The thread's own one becomes part of the capture.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _current = self.context().enter()?;
@@ -142,7 +142,7 @@ impl DefaultStream<'_> {
     /// # Errors
     /// The event is of another context.
     ///
-    /// Since CUDA 2.0.
+    /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
@@ -160,7 +160,7 @@ impl DefaultStream<'_> {
     /// # Errors
     /// As there.
     ///
-    /// Since CUDA 10.0.
+    /// Since CUDA 10.0. Raw: [`cuLaunchHostFunc`](fn@cuda_sys::cuLaunchHostFunc).
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         release::drain();

@@ -67,7 +67,7 @@ impl Stream {
     /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of earlier work. The
     /// future has those of the work, and [`Error::HostFunctionPanicked`], for a waker too.
     ///
-    /// Since CUDA 5.0.
+    /// Since CUDA 5.0. Raw: [`cuStreamAddCallback`](fn@cuda_sys::cuStreamAddCallback).
     #[doc(alias = "cuStreamAddCallback")]
     pub fn done(&self) -> Result<Done> {
         release::drain();

@@ -72,7 +72,7 @@ impl Stream {
     ///
     /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured): a graph would run it more than once.
     ///
-    /// Since CUDA 10.0.
+    /// Since CUDA 10.0. Raw: [`cuLaunchHostFunc`](fn@cuda_sys::cuLaunchHostFunc).
     ///
     /// ```no_run
     /// # use cuda_safe::{Context, Device};

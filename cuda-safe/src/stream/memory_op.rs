@@ -130,7 +130,10 @@ impl Stream {
     /// Nobody else writes or reads what is written there at the same time, but through such operations
     /// or atomically; and the bits are allowed for the type that the memory has.
     ///
-    /// Since CUDA 11.7.
+    /// Since CUDA 11.7. Raw: [`cuStreamWriteValue32_v2`](fn@cuda_sys::cuStreamWriteValue32_v2),
+    /// [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2),
+    /// [`cuStreamWaitValue32_v2`](fn@cuda_sys::cuStreamWaitValue32_v2),
+    /// [`cuStreamWaitValue64_v2`](fn@cuda_sys::cuStreamWaitValue64_v2).
     #[doc(alias = "cuStreamWriteValue32")]
     #[doc(alias = "cuStreamWriteValue64")]
     #[doc(alias = "cuStreamWaitValue32")]
@@ -183,7 +186,7 @@ impl Stream {
     /// # Safety
     /// As for [`memory_operation`](Self::memory_operation), of each.
     ///
-    /// Since CUDA 11.7.
+    /// Since CUDA 11.7. Raw: [`cuStreamBatchMemOp_v2`](fn@cuda_sys::cuStreamBatchMemOp_v2).
     ///
     /// ```no_run
     /// use cuda_safe::{Context, Device, DeviceBuffer, MemoryOperation, WaitCondition};
@@ -326,7 +329,7 @@ impl DeviceSliceMut<'_, u32> {
     /// stream-ordered or managed memory (a buffer made by
     /// [`plain_zeroed`](crate::DeviceBuffer::plain_zeroed) will do, and mapped pinned memory).
     ///
-    /// Since CUDA 11.7.
+    /// Since CUDA 11.7. Raw: [`cuStreamWriteValue32_v2`](fn@cuda_sys::cuStreamWriteValue32_v2).
     #[doc(alias = "cuStreamWriteValue32")]
     pub fn write_value(&mut self, index: usize, value: u32) -> Result<()> {
         let element = self.reborrow().slice(element(index))?;
@@ -348,7 +351,7 @@ impl DeviceSliceMut<'_, u64> {
     /// As for elements of 4 bytes; `CUDA_ERROR_NOT_SUPPORTED` on devices without
     /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     ///
-    /// Since CUDA 11.7.
+    /// Since CUDA 11.7. Raw: [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2).
     #[doc(alias = "cuStreamWriteValue64")]
     pub fn write_value(&mut self, index: usize, value: u64) -> Result<()> {
         let element = self.reborrow().slice(element(index))?;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use syn::visit::{self, Visit};
-use syn::{Attribute, ImplItem, Item, Type, UseTree, Visibility};
+use syn::{Attribute, Expr, ImplItem, Item, Lit, Meta, Type, UseTree, Visibility};
 
 /// Before the path of a private item of a type, so that it is not taken for a public one.
 pub(super) const PRIVATE: &str = "private::";
@@ -19,6 +19,8 @@ pub(super) struct Sources {
     pub(super) public: BTreeMap<String, String>,
     /// Functions and the items that have them as alias, without modules.
     pub(super) aliases: BTreeSet<(String, String)>,
+    /// Of these those whose text does not link to the raw function, which links to NVIDIA's page.
+    pub(super) unlinked: BTreeSet<(String, String)>,
     /// The driver's functions that the code names, of any ABI.
     pub(super) used: BTreeSet<Function>,
     /// The item at hand: `Stream`, `synchronize`.
@@ -77,6 +79,23 @@ impl Sources {
         }
     }
 
+    /// The functions that the item at hand names. Of the aliases only names of functions count: `cu`
+    /// and a capital.
+    fn note(&mut self, attributes: &[Attribute]) {
+        let linked: BTreeSet<&str> = links(attributes).into_iter().map(Function::base).collect();
+        for alias in attributes.iter().filter_map(alias) {
+            let capital = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+            if !alias.strip_prefix("cu").is_some_and(capital) {
+                continue;
+            }
+            let named = (alias, self.item.join("::"));
+            if !linked.contains(named.0.as_str()) {
+                self.unlinked.insert(named.clone());
+            }
+            self.aliases.insert(named);
+        }
+    }
+
     fn tokens(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
@@ -96,14 +115,15 @@ impl<'a> Visit<'a> for Sources {
         }
         let depth = self.item.len();
         self.item.extend(name);
+        self.note(attributes);
         visit::visit_item(self, item);
         self.item.truncate(depth);
     }
 
     fn visit_impl_item(&mut self, item: &'a ImplItem) {
-        let (visibility, name) = match item {
-            ImplItem::Fn(item) => (&item.vis, item.sig.ident.to_string()),
-            ImplItem::Const(item) => (&item.vis, item.ident.to_string()),
+        let (attributes, visibility, name) = match item {
+            ImplItem::Fn(item) => (&item.attrs, &item.vis, item.sig.ident.to_string()),
+            ImplItem::Const(item) => (&item.attrs, &item.vis, item.ident.to_string()),
             _ => return visit::visit_impl_item(self, item),
         };
         let outer = self.item.clone();
@@ -112,22 +132,9 @@ impl<'a> Visit<'a> for Sources {
                 .insert(0, PRIVATE.trim_end_matches(':').to_owned());
         }
         self.item.push(name);
+        self.note(attributes);
         visit::visit_impl_item(self, item);
         self.item = outer;
-    }
-
-    /// Of the aliases only names of functions count: `cu` and a capital.
-    fn visit_attribute(&mut self, attribute: &'a Attribute) {
-        let _ = attribute.parse_nested_meta(|meta| {
-            let alias: syn::LitStr = meta.value()?.parse()?;
-            let alias = alias.value();
-            let capital = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
-            let function = alias.strip_prefix("cu").is_some_and(capital);
-            if meta.path.is_ident("alias") && function {
-                self.aliases.insert((alias, self.item.join("::")));
-            }
-            Ok(())
-        });
     }
 
     fn visit_ident(&mut self, ident: &'a syn::Ident) {
@@ -137,6 +144,39 @@ impl<'a> Visit<'a> for Sources {
     fn visit_macro(&mut self, call: &'a syn::Macro) {
         self.tokens(call.tokens.clone());
     }
+}
+
+/// What `#[doc(alias = "…")]` has.
+fn alias(attribute: &Attribute) -> Option<String> {
+    let mut alias = None;
+    let _ = attribute.parse_nested_meta(|meta| {
+        let value: syn::LitStr = meta.value()?.parse()?;
+        if meta.path.is_ident("alias") {
+            alias = Some(value.value());
+        }
+        Ok(())
+    });
+    alias
+}
+
+/// The raw functions that the text of an item links to.
+fn links(attributes: &[Attribute]) -> Vec<Function> {
+    let mut found = Vec::new();
+    for attribute in attributes {
+        let Meta::NameValue(meta) = &attribute.meta else {
+            continue;
+        };
+        if let Expr::Lit(syn::ExprLit {
+            lit: Lit::Str(line),
+            ..
+        }) = &meta.value
+        {
+            for link in line.value().split("](fn@cuda_sys::").skip(1) {
+                found.extend(link.split(')').next().and_then(Function::find));
+            }
+        }
+    }
+    found
 }
 
 /// The attributes, the visibility and the name of an item; of an `impl`, the name of the type.

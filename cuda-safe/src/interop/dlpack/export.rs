@@ -113,6 +113,8 @@ impl Export {
     /// # Safety
     /// A handle is of a stream of the same context that is alive until the deleter has returned; or,
     /// where that is called in a capture, until the next create, copy or wait on a thread without one.
+    ///
+    /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub unsafe fn behind(
         self,

@@ -74,6 +74,8 @@ impl ConsumerStream {
     ///
     /// # Safety
     /// A handle is of a stream that is alive.
+    ///
+    /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub unsafe fn wait_for(&self, stream: &Stream) -> Result<()> {
         let Some(consumers) = self.exported() else {

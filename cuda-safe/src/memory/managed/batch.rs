@@ -37,7 +37,7 @@ impl Stream {
     /// [`Invalid::OtherStream`](crate::Invalid::OtherStream); `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent
     /// managed access; the driver is older.
     ///
-    /// Since CUDA 13.0.
+    /// Since CUDA 13.0. Raw: [`cuMemPrefetchBatchAsync`](fn@cuda_sys::cuMemPrefetchBatchAsync).
     #[doc(alias = "cuMemPrefetchBatchAsync")]
     pub fn prefetch_batch(&self, ranges: &[(ManagedRange<'_>, MemoryLocation)]) -> Result<()> {
         self.give_batch(with_places(ranges), |batch, stream| {
@@ -75,7 +75,7 @@ impl Stream {
     /// Up to that nothing reads it, on the device or the host; a slice of
     /// [`ManagedBuffer::host`](crate::ManagedBuffer::host) over it is a read.
     ///
-    /// Since CUDA 13.0.
+    /// Since CUDA 13.0. Raw: [`cuMemDiscardBatchAsync`](fn@cuda_sys::cuMemDiscardBatchAsync).
     #[doc(alias = "cuMemDiscardBatchAsync")]
     pub unsafe fn discard_batch(&self, ranges: &[ManagedRange<'_>]) -> Result<()> {
         let ranges = ranges.iter().map(|range| (range, None));
@@ -106,7 +106,8 @@ impl Stream {
     /// # Safety
     /// As for [`discard_batch`](Self::discard_batch).
     ///
-    /// Since CUDA 13.0.
+    /// Since CUDA 13.0. Raw:
+    /// [`cuMemDiscardAndPrefetchBatchAsync`](fn@cuda_sys::cuMemDiscardAndPrefetchBatchAsync).
     #[doc(alias = "cuMemDiscardAndPrefetchBatchAsync")]
     pub unsafe fn discard_and_prefetch_batch(
         &self,

@@ -106,7 +106,8 @@ impl<'a> ManagedRange<'a> {
     /// `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent managed access;
     /// [`Invalid::NeedsNewerDriver`] for a NUMA node.
     ///
-    /// Since CUDA 8.0 (from 12.2 on through `cuMemAdvise_v2`).
+    /// Since CUDA 8.0 (from 12.2 on through `cuMemAdvise_v2`). Raw:
+    /// [`cuMemAdvise_v2`](fn@cuda_sys::cuMemAdvise_v2).
     #[doc(alias = "cuMemAdvise")]
     pub fn advise(&self, advice: Advice) -> Result<()> {
         if self.bytes == 0 {
@@ -133,7 +134,8 @@ impl<'a> ManagedRange<'a> {
     /// # Errors
     /// As for [`advise`](Self::advise).
     ///
-    /// Since CUDA 8.0 (from 12.2 on through `cuMemPrefetchAsync_v2`).
+    /// Since CUDA 8.0 (from 12.2 on through `cuMemPrefetchAsync_v2`). Raw:
+    /// [`cuMemPrefetchAsync_v2`](fn@cuda_sys::cuMemPrefetchAsync_v2).
     #[doc(alias = "cuMemPrefetchAsync")]
     pub fn prefetch(&self, to: MemoryLocation) -> Result<()> {
         if self.bytes == 0 {
@@ -159,7 +161,8 @@ impl<'a> ManagedRange<'a> {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 8.0. (NUMA nodes are told apart from 12.2 on.)
+    /// Since CUDA 8.0. (NUMA nodes are told apart from 12.2 on.) Raw:
+    /// [`cuMemRangeGetAttributes`](fn@cuda_sys::cuMemRangeGetAttributes).
     #[doc(alias = "cuMemRangeGetAttributes")]
     pub fn info(&self) -> Result<RangeInfo> {
         if self.bytes == 0 {

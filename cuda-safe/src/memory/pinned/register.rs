@@ -74,7 +74,8 @@ impl<T: Copy> PinnedBuffer<T> {
     /// `CUDA_ERROR_NOT_SUPPORTED`
     /// ([`HOST_REGISTER_SUPPORTED`](crate::attribute::HOST_REGISTER_SUPPORTED)).
     ///
-    /// Since CUDA 4.0 (from 6.5 on through `cuMemHostRegister_v2`).
+    /// Since CUDA 4.0 (from 6.5 on through `cuMemHostRegister_v2`). Raw:
+    /// [`cuMemHostRegister_v2`](fn@cuda_sys::cuMemHostRegister_v2).
     #[doc(alias = "cuMemHostRegister")]
     pub fn register_with(
         context: &Context,
@@ -112,7 +113,7 @@ impl<T: Copy> PinnedBuffer<T> {
     /// With the buffer given back, as it was: [`Invalid::NotRegistered`] if it is no vector; those
     /// of earlier work.
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuMemHostUnregister`](fn@cuda_sys::cuMemHostUnregister).
     #[doc(alias = "cuMemHostUnregister")]
     pub fn unregister(mut self) -> Result<Vec<T>, Rejected<Self>> {
         release::drain();

@@ -49,7 +49,7 @@ impl MemoryPool {
     /// # Errors
     /// Those of the driver.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemPoolGetAccess`](fn@cuda_sys::cuMemPoolGetAccess).
     #[doc(alias = "cuMemPoolGetAccess")]
     pub fn access(&self, device: &Device) -> Result<MemoryAccess> {
         let mut flags = CUmemAccess_flags::default();
@@ -68,7 +68,7 @@ impl MemoryPool {
     /// # Errors
     /// `CUDA_ERROR_INVALID_DEVICE` or the like for a device that cannot reach it.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
     #[doc(alias = "cuMemPoolSetAccess")]
     pub fn grant_access(&self, device: &Device) -> Result<()> {
         // SAFETY: this takes nothing away.
@@ -86,7 +86,7 @@ impl MemoryPool {
     /// If this takes something away, no work of the device that was given or will be does that with
     /// memory of the pool: it would be an illegal address, the end of the process's use of the GPU.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
     #[doc(alias = "cuMemPoolSetAccess")]
     pub unsafe fn set_access(&self, device: &Device, access: MemoryAccess) -> Result<()> {
         let map = CUmemAccessDesc {

@@ -17,7 +17,7 @@ impl Device {
     /// # Errors
     /// `CUDA_ERROR_NOT_SUPPORTED` on devices without pools.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuDeviceGetMemPool`](fn@cuda_sys::cuDeviceGetMemPool).
     #[doc(alias = "cuDeviceGetMemPool")]
     pub fn memory_pool(&self) -> Result<CUmemoryPool> {
         let mut raw = std::ptr::null_mut();
@@ -32,7 +32,7 @@ impl Device {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a pool of another place.
     ///
-    /// Since CUDA 11.2.
+    /// Since CUDA 11.2. Raw: [`cuDeviceSetMemPool`](fn@cuda_sys::cuDeviceSetMemPool).
     #[doc(alias = "cuDeviceSetMemPool")]
     pub fn set_memory_pool(&self, pool: &MemoryPool) -> Result<()> {
         // SAFETY: the pool is alive, and stays from here on.
@@ -49,7 +49,7 @@ impl MemoryPool {
     /// # Errors
     /// `CUDA_ERROR_NOT_SUPPORTED`, `CUDA_ERROR_INVALID_VALUE` for a place without one.
     ///
-    /// Since CUDA 13.0.
+    /// Since CUDA 13.0. Raw: [`cuMemGetDefaultMemPool`](fn@cuda_sys::cuMemGetDefaultMemPool).
     #[doc(alias = "cuMemGetDefaultMemPool")]
     pub fn default_at(context: &Context, location: MemoryLocation, managed: bool) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
@@ -68,7 +68,7 @@ impl MemoryPool {
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` if it is not of that place and kind; the driver is older.
     ///
-    /// Since CUDA 13.0.
+    /// Since CUDA 13.0. Raw: [`cuMemSetMemPool`](fn@cuda_sys::cuMemSetMemPool).
     #[doc(alias = "cuMemSetMemPool")]
     pub fn set_current_at(&self, location: MemoryLocation, managed: bool) -> Result<()> {
         let (mut place, kind) = (location.raw(), allocation_type(managed));
@@ -85,7 +85,7 @@ impl MemoryPool {
     /// # Errors
     /// As for [`default_at`](Self::default_at).
     ///
-    /// Since CUDA 13.0.
+    /// Since CUDA 13.0. Raw: [`cuMemGetMemPool`](fn@cuda_sys::cuMemGetMemPool).
     #[doc(alias = "cuMemGetMemPool")]
     pub fn current_at(
         context: &Context,
