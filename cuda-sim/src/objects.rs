@@ -56,6 +56,8 @@ pub(crate) struct Stream {
     pub(crate) green: Option<usize>,
     /// Nobody made it, and nobody destroys it.
     pub(crate) is_default: bool,
+    /// Its green context is gone: it can only be destroyed.
+    pub(crate) is_detached: bool,
     pub(crate) id: u64,
     pub(crate) blocking: bool,
     pub(crate) priority: i32,

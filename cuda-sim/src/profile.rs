@@ -42,6 +42,8 @@ pub(crate) struct Gpu {
     pub(crate) threads_per_sm: u32,
     pub(crate) blocks_per_sm: u32,
     pub(crate) l2: u32,
+    /// Parts with multiprocessors and memory of their own.
+    pub(crate) locality_domains: u32,
 }
 
 impl Gpu {
@@ -58,9 +60,14 @@ impl Gpu {
     pub(crate) fn shared_reserved(&self) -> u32 {
         if self.capability.0 < 8 { 0 } else { 1024 }
     }
+
+    /// The locality domain of an SM: which ones these are nobody has told.
+    pub(crate) fn domain_of(&self, sm: u32) -> u32 {
+        sm / self.sms.div_ceil(self.locality_domains)
+    }
 }
 
-const GPUS: [Gpu; 5] = [
+const GPUS: [Gpu; 7] = [
     Gpu {
         key: "h200",
         name: "NVIDIA H200",
@@ -72,6 +79,7 @@ const GPUS: [Gpu; 5] = [
         threads_per_sm: 2_048,
         blocks_per_sm: 32,
         l2: 62_914_560,
+        locality_domains: 1,
     },
     Gpu {
         key: "h100",
@@ -84,6 +92,7 @@ const GPUS: [Gpu; 5] = [
         threads_per_sm: 2_048,
         blocks_per_sm: 32,
         l2: 52_428_800,
+        locality_domains: 1,
     },
     Gpu {
         key: "a100",
@@ -96,6 +105,7 @@ const GPUS: [Gpu; 5] = [
         threads_per_sm: 2_048,
         blocks_per_sm: 32,
         l2: 41_943_040,
+        locality_domains: 1,
     },
     Gpu {
         key: "l40s",
@@ -108,6 +118,7 @@ const GPUS: [Gpu; 5] = [
         threads_per_sm: 1_536,
         blocks_per_sm: 24,
         l2: 100_663_296,
+        locality_domains: 1,
     },
     Gpu {
         key: "p40",
@@ -120,11 +131,38 @@ const GPUS: [Gpu; 5] = [
         threads_per_sm: 2_048,
         blocks_per_sm: 32,
         l2: 3_145_728,
+        locality_domains: 1,
+    },
+    Gpu {
+        key: "v100",
+        name: "Tesla V100-SXM2-32GB",
+        capability: (7, 0),
+        sms: 80,
+        memory: 34_359_738_368,
+        clock: 1_530_000,
+        shared_memory_per_sm: 98_304,
+        threads_per_sm: 2_048,
+        blocks_per_sm: 32,
+        l2: 6_291_456,
+        locality_domains: 1,
+    },
+    Gpu {
+        key: "b200",
+        name: "NVIDIA B200",
+        capability: (10, 0),
+        sms: 148,
+        memory: 192_265_846_784,
+        clock: 1_965_000,
+        shared_memory_per_sm: 233_472,
+        threads_per_sm: 2_048,
+        blocks_per_sm: 32,
+        l2: 132_644_864,
+        locality_domains: 2,
     },
 ];
 
 /// The driver versions that are played.
-const VERSIONS: [CudaVersion; 8] = [
+const VERSIONS: [CudaVersion; 9] = [
     CudaVersion::new(11, 8),
     CudaVersion::new(12, 2),
     CudaVersion::new(12, 4),
@@ -132,6 +170,7 @@ const VERSIONS: [CudaVersion; 8] = [
     CudaVersion::new(12, 9),
     RECORDED,
     CudaVersion::new(13, 1),
+    CudaVersion::new(13, 4),
     CudaVersion::new(13, 5),
 ];
 
@@ -174,11 +213,22 @@ impl Profile {
         Self::of(&GPUS[4])
     }
 
+    /// Tesla V100 (7.0, 80 SMs).
+    pub const fn v100() -> Self {
+        Self::of(&GPUS[5])
+    }
+
+    /// NVIDIA B200 (10.0, 148 SMs in two locality domains).
+    pub const fn b200() -> Self {
+        Self::of(&GPUS[6])
+    }
+
     /// The same GPU with a driver of another CUDA version: functions above it are absent, fields
     /// newer than it are zero, and rules that changed with versions are that version's.
     ///
     /// # Errors
-    /// It is none of the versions that are played: 11.8, 12.2, 12.4, 12.6, 12.9, 13.0, 13.1, 13.5.
+    /// It is none of the versions that are played: 11.8, 12.2, 12.4, 12.6, 12.9, 13.0, 13.1, 13.4,
+    /// 13.5.
     pub fn with_driver(self, driver: CudaVersion) -> Result<Self, UnknownProfile> {
         if VERSIONS.contains(&driver) {
             Ok(Self { driver, ..self })

@@ -193,6 +193,10 @@ impl World {
             return Ok(self.context(current)?.legacy);
         }
         match self.streams.state(handle) {
+            State::Alive if self.streams.get(handle).is_some_and(|its| its.is_detached) => {
+                mistake("a stream is used after its green context was destroyed");
+                Err(CUresult::CUDA_ERROR_STREAM_DETACHED)
+            }
             State::Alive => Ok(handle),
             State::Dead => {
                 mistake("a stream is used after it was destroyed");
@@ -222,6 +226,7 @@ impl World {
             context: owner,
             green,
             is_default: true,
+            is_detached: false,
             id,
             blocking: true,
             priority: 0,

@@ -4,12 +4,12 @@ use super::{Stream, other_context, refuse_default};
 use crate::call::call;
 use crate::context::{Context, device_of};
 use crate::error::{Error, Result};
-use cuda_sys::{CUcontext, CUstream};
+use cuda_sys::{CUcontext, CUresult, CUstream};
 
 impl Stream {
     /// [`borrow_raw`](Self::borrow_raw) with a look at whose stream it is (`cuStreamGetCtx`, and for
-    /// a stream of a green context `cuStreamGetGreenCtx`): for handles of other code that may have
-    /// another context.
+    /// a stream of a green context `cuStreamGetGreenCtx`, with `cuCtxFromGreenCtx` on CUDA 12.5 to
+    /// 12.9): for handles of other code that may have another context.
     ///
     /// # Errors
     /// [`Invalid::OtherContext`](crate::Invalid::OtherContext); as for `borrow_raw`.
@@ -24,15 +24,35 @@ impl Stream {
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub unsafe fn borrow_checked(raw: CUstream, context: &Context) -> Result<Self> {
         refuse_default(raw)?;
-        let mut its: CUcontext = std::ptr::null_mut();
-        // SAFETY: the stream is alive, by the caller's promise, and the pointer is to a local.
-        unsafe { call!(cuStreamGetCtx(raw, &raw mut its)) }?;
+        let its = context_of(raw)?;
         if its != context.as_raw() && !is_green_of(raw, its, context)? {
             let its = format!("a context ({its:p})");
             return Err(other_context("the stream", its, context));
         }
         // SAFETY: the caller's promise; the context was just asked for.
         unsafe { Self::borrow_raw(raw, context) }
+    }
+}
+
+/// The context of a stream that is alive; of a stream of a green context, that one's view.
+fn context_of(stream: CUstream) -> Result<CUcontext> {
+    let mut its = std::ptr::null_mut();
+    // SAFETY: the stream is alive, and the pointer is to a local.
+    match unsafe { call!(cuStreamGetCtx(stream, &raw mut its)) } {
+        Ok(()) => Ok(its),
+        // Drivers of CUDA 12.5 to 12.9 do not tell, of streams of green contexts.
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
+            let mut green = std::ptr::null_mut();
+            // SAFETY: as above.
+            unsafe { call!(cuStreamGetGreenCtx(stream, &raw mut green)) }?;
+            if green.is_null() {
+                return Err(error);
+            }
+            // SAFETY: a green context is alive while its stream is of use; the pointer is to a local.
+            unsafe { call!(cuCtxFromGreenCtx(&raw mut its, green)) }?;
+            Ok(its)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -150,12 +150,31 @@ pub(super) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>
     Ok(())
 }
 
-/// Of a stream of a green context: that one's view (measured).
+/// Unverified (from documentation): while a green context is current, a thread's own default stream
+/// is none to ask for its context.
+fn refuse_per_thread(world: &World, stream: CUstream) -> Answer {
+    let is_view = |current| {
+        let its = world.context(current);
+        its.is_ok_and(|its| matches!(its.kind, ContextKind::View(_)))
+    };
+    if stream == cuda_sys::CU_STREAM_PER_THREAD && world.current().is_ok_and(is_view) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    Ok(())
+}
+
+/// Of a stream of a green context: that one's view (measured). Unverified (from documentation): from
+/// CUDA 12.5 to 12.9 such a stream has none.
 pub(super) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUcontext>) -> Answer {
     context.required()?;
+    refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
     let its = world.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let without = CudaVersion::new(12, 5)..CudaVersion::new(13, 0);
+    if its.green.is_some() && without.contains(&world.profile.driver) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     let is_its_view = |kind: ContextKind| match (kind, its.green) {
         (ContextKind::View(green), Some(own)) => green == own,
         _ => false,
@@ -167,6 +186,7 @@ pub(super) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUc
 
 pub(super) fn green(world: &mut World, stream: CUstream, green: &mut Out<CUgreenCtx>) -> Answer {
     green.required()?;
+    refuse_per_thread(world, stream)?;
     let stream = world.stream(stream.addr())?;
     let its = world.streams.get(stream).and_then(|its| its.green);
     green.set(its.map_or(core::ptr::null_mut(), pointer));

@@ -33,6 +33,7 @@ impl World {
             context: owner,
             green,
             is_default: true,
+            is_detached: false,
             id: stream_id,
             blocking: true,
             priority: 0,
@@ -104,6 +105,21 @@ impl World {
             mistake("the view of a green context is current on two threads at once");
         }
         self.current_views.push((view, this));
+    }
+
+    /// Leaves the streams of a green context that goes to those who have them: to be destroyed. What
+    /// nobody made goes as well.
+    pub(super) fn detach_streams(&mut self, green: usize) {
+        let its =
+            |(_, stream): &(usize, &Stream)| stream.green == Some(green) && !stream.is_default;
+        let streams: Vec<usize> = self.streams.iter().filter(its).map(|(at, _)| at).collect();
+        for stream in streams {
+            self.leave_capture(stream);
+            self.executor.forget(stream);
+            if let Some(its) = self.streams.get_mut(stream) {
+                its.is_detached = true;
+            }
+        }
     }
 
     /// Takes streams away from under those who have them.

@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use cuda_sys::{
     CUGPUDirectRDMAWritesOrdering, CUdevice, CUdevice_attribute as Attribute, CUdeviceNumaConfig,
     CUflushGPUDirectRDMAWritesOptions, CUmemAllocationHandleType, CUmemDecompressAlgorithm,
-    CUresult, CUuuid,
+    CUresult, CUuuid, CudaVersion,
 };
 
 pub(super) fn init(world: &mut World, flags: c_uint) -> Answer {
@@ -114,6 +114,7 @@ pub(super) fn attribute(
     let number = world.device(device)?;
     value.required()?;
     let gpu = world.profile.gpu;
+    let has_domains = world.profile.driver >= CudaVersion::new(13, 4);
     let answer = match attribute {
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => gpu.shared_opt_in(),
         Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => gpu.shared_reserved(),
@@ -136,6 +137,10 @@ pub(super) fn attribute(
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
         | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => u32::try_from(number).unwrap_or(0),
+        Attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_COUNT if has_domains => gpu.locality_domains,
+        Attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT if has_domains => {
+            gpu.sms / gpu.locality_domains
+        }
         other => recorded(other).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
     };
     value.set(c_int::try_from(answer).unwrap_or(c_int::MAX));

@@ -25,6 +25,13 @@ pub(crate) struct Group {
     pub(super) count: u32,
     /// The id of the green context that it is a part of; 0: of the device.
     pub(super) within: u32,
+    /// How many SMs run clusters together.
+    pub(super) alignment: u32,
+    /// How an exact split chose it.
+    pub(super) flags: u32,
+    pub(super) domain: u32,
+    /// What a split left over.
+    pub(super) is_remainder: bool,
     /// A bit for each.
     pub(super) sms: [u32; WORDS],
 }
@@ -60,17 +67,63 @@ impl Group {
             split: word(2),
             count: word(3),
             within: word(4),
-            sms: core::array::from_fn(|index| word(5 + index)),
+            alignment: word(5),
+            flags: word(6),
+            domain: word(7),
+            is_remainder: word(8) != 0,
+            sms: core::array::from_fn(|index| word(9 + index)),
         })
     }
 
+    /// SMs that are not out of a split.
+    fn whole(world: &World, device: usize, count: u32, within: u64, sms: [u32; WORDS]) -> Self {
+        Self {
+            device: u32::try_from(device).unwrap_or(0),
+            split: 0,
+            count,
+            within: u32::try_from(within).unwrap_or(0),
+            alignment: granularity(&world.profile, false).multiple,
+            flags: 0,
+            domain: 0,
+            is_remainder: false,
+            sms,
+        }
+    }
+
+    /// What is left of it, without the guarantees that groups have. Unverified (from documentation): up
+    /// to CUDA 13.0 it says the same of itself as the groups do.
+    pub(super) fn remainder(self, world: &World) -> Self {
+        let alignment = if world.profile.driver < CudaVersion::new(13, 1) {
+            self.alignment
+        } else {
+            self.alignment.min(2)
+        };
+        Self {
+            alignment,
+            flags: 0,
+            domain: 0,
+            is_remainder: true,
+            ..self
+        }
+    }
+
     /// The resource as C sees it; fields newer than the driver are zero.
-    pub(super) fn resource(self, world: &World, ignore_coscheduling: bool) -> CUdevResource {
+    pub(super) fn resource(self, world: &World) -> CUdevResource {
         let mut resource = CUdevResource {
             type_: Type::CU_DEV_RESOURCE_TYPE_SM,
             ..CUdevResource::default()
         };
-        let words = [MARK, self.device, self.split, self.count, self.within];
+        let words = [
+            MARK,
+            self.device,
+            self.split,
+            self.count,
+            self.within,
+            self.alignment,
+            self.flags,
+            self.domain,
+            u32::from(self.is_remainder),
+        ];
         let words = words.into_iter().chain(self.sms);
         for (place, word) in resource._internal_padding.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
@@ -79,10 +132,18 @@ impl Group {
             smCount: self.count,
             ..CUdevSmResource::default()
         };
-        if world.profile.driver >= CudaVersion::new(13, 0) {
-            let granularity = granularity(&world.profile, ignore_coscheduling);
-            sm.minSmPartitionSize = granularity.min;
-            sm.smCoscheduledAlignment = granularity.multiple;
+        let since = |major, minor| world.profile.driver >= CudaVersion::new(major, minor);
+        if since(13, 0) {
+            let usual = granularity(&world.profile, false);
+            let is_finer = self.alignment < usual.multiple;
+            sm.minSmPartitionSize = granularity(&world.profile, is_finer).min;
+            sm.smCoscheduledAlignment = self.alignment;
+        }
+        if since(13, 1) {
+            sm.flags = self.flags;
+        }
+        if since(13, 4) {
+            sm.localityDomainId = self.domain;
         }
         resource.__bindgen_anon_1.sm = sm;
         resource
@@ -124,15 +185,9 @@ pub(super) fn device_resource(
         )?);
         return Ok(());
     }
-    let device = u32::try_from(number).unwrap_or(0);
-    let all = Group {
-        device,
-        split: 0,
-        count: world.profile.gpu.sms,
-        within: 0,
-        sms: bits(0..world.profile.gpu.sms),
-    };
-    resource.set(all.resource(world, false));
+    let sms = world.profile.gpu.sms;
+    let all = Group::whole(world, number, sms, 0, bits(0..sms));
+    resource.set(all.resource(world));
     Ok(())
 }
 
@@ -152,14 +207,9 @@ pub(super) fn resource(
         resource.set(its);
         return Ok(());
     }
-    let group = Group {
-        device: u32::try_from(green.device).unwrap_or(0),
-        split: 0,
-        count: green.sm_count,
-        within: u32::try_from(green.id).unwrap_or(0),
-        sms: bits(green.sms.iter().copied()),
-    };
-    resource.set(group.resource(world, false));
+    let sms = bits(green.sms.iter().copied());
+    let group = Group::whole(world, green.device, green.sm_count, green.id, sms);
+    resource.set(group.resource(world));
     Ok(())
 }
 
@@ -241,11 +291,12 @@ pub(super) fn split_by_count(
     let part = |first: u32, count: u32| Group {
         split: world.splits,
         count,
+        alignment: granularity(&world.profile, ignoring).multiple,
         sms: bits(input.sms().skip(first as usize).take(count as usize)),
         ..input
     };
     for index in 0..given {
-        let group = part(index * size, size).resource(world, ignoring);
+        let group = part(index * size, size).resource(world);
         // SAFETY: the caller has room for `count` resources there.
         let place = unsafe { groups.add(index as usize) };
         // SAFETY: as above.
@@ -255,7 +306,7 @@ pub(super) fn split_by_count(
     let rest = input.count - given * size;
     remainder.set(match rest {
         0 => CUdevResource::default(),
-        rest => part(given * size, rest).resource(world, ignoring),
+        rest => part(given * size, rest).remainder(world).resource(world),
     });
     Ok(())
 }
@@ -299,6 +350,15 @@ pub(super) fn descriptor(
         }
         if groups.contains(&group) {
             mistake("a descriptor with the same resource twice, which driver 580 accepts");
+        }
+        // Unverified (from documentation).
+        let since = |major, minor| world.profile.driver >= CudaVersion::new(major, minor);
+        let differs = groups.first().is_some_and(|first| {
+            (since(13, 1) && first.alignment != group.alignment)
+                || (since(13, 4) && first.domain != group.domain)
+        });
+        if differs {
+            return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
         groups.push(group);
     }
@@ -376,12 +436,17 @@ pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
         .iter()
         .any(|(_, its)| its.green == Some(handle) && !its.is_default);
     let waited = world.end_context(view)?;
+    // Unverified (from documentation): what is left of streams can be destroyed.
+    let may_detach = world.profile.driver >= CudaVersion::new(13, 1);
     // Not before: this comes again after each callback.
-    if has_streams {
+    if has_streams && !may_detach {
         mistake("a green context is destroyed before its streams: on driver 580 they leak");
     }
+    if may_detach {
+        world.detach_streams(handle);
+    }
     // Its streams are of no use any more, not even to be destroyed (measured).
-    world.end_streams(|_, its| its.green == Some(handle));
+    world.end_streams(|_, its| its.green == Some(handle) && !its.is_detached);
     world.greens.remove(handle);
     super::context::release(world, c_int::try_from(device).unwrap_or(0))?;
     waited

@@ -222,7 +222,9 @@ pub(super) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
 pub(super) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
     let streams = streams_of(world, context.addr())?;
     let recorded = world.event(event.addr())?.recorded;
-    world.forbidden_on_captured(event.addr())?;
+    // Unverified (from documentation): another code than where a thread waits for such an event.
+    let outside = world.forbidden_on_captured(event.addr());
+    outside.map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
     refuse_captured(world, &streams)?;
     for stream in streams {
         world.give(stream, Work::Nothing, recorded.into_iter().collect());

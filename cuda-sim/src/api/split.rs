@@ -10,15 +10,21 @@ use cuda_sys::{
     CUresult, CudaVersion,
 };
 
-/// The one locality domain that there is.
-const DOMAIN: u32 = 0;
 const ANY_DOMAIN: u32 = !0;
 
-/// What a request comes to: its group's size and how many SMs run clusters together.
-fn size(world: &World, left: u32, request: &Params) -> Answer<(u32, u32)> {
+/// What a request comes to.
+struct Found {
+    sms: Vec<u32>,
+    /// How many run clusters together.
+    together: u32,
+    domain: u32,
+}
+
+/// The SMs for a request, of those that are `free`; none of them if that is what is found and nothing
+/// is split.
+fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Answer<Found> {
     let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     let profile = &world.profile;
-    let since = |major, minor| profile.driver >= CudaVersion::new(major, minor);
     let clusters = profile.gpu.capability.0 >= 9;
     let usual = granularity(profile, false).multiple.max(2);
     let together = match request.coscheduledSmCount {
@@ -29,6 +35,50 @@ fn size(world: &World, left: u32, request: &Params) -> Answer<(u32, u32)> {
     if together % 2 != 0 || together > most {
         return Err(wrong);
     }
+    check_flags(world, request)?;
+    // Filling up makes all else a hint.
+    let has = |flag: Flags| request.flags & flag.0 != 0;
+    let backfill = has(Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL);
+    let (mut sms, mut domain) = (free.to_vec(), 0);
+    if has(Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID) {
+        let home = |sm: &u32| profile.gpu.domain_of(*sm);
+        domain = match request.localityDomainId {
+            // That which has most left, and of these the first.
+            ANY_DOMAIN => {
+                let left = |domain: &u32| free.iter().filter(|sm| home(sm) == *domain).count();
+                let domains = (0..profile.gpu.locality_domains).rev();
+                domains.max_by_key(left).unwrap_or(0)
+            }
+            asked => asked,
+        };
+        sms.retain(|sm| home(sm) == domain);
+        if sms.is_empty() {
+            return Err(wrong);
+        }
+        if backfill || has(Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS) {
+            sms.extend(free.iter().filter(|sm| home(sm) != domain));
+        }
+    }
+    let left = u32::try_from(sms.len()).unwrap_or(u32::MAX);
+    let unit = if backfill { 2 } else { together };
+    let size = match request.smCount {
+        0 => left - left % unit,
+        asked if asked % 2 != 0 || asked > left || asked % unit != 0 => return Err(wrong),
+        asked => asked,
+    };
+    if (size == 0 || (size < together && !backfill)) && !only_asking {
+        return Err(wrong);
+    }
+    sms.truncate(size as usize);
+    Ok(Found {
+        sms,
+        together,
+        domain,
+    })
+}
+
+fn check_flags(world: &World, request: &Params) -> Answer {
+    let since = |major, minor| world.profile.driver >= CudaVersion::new(major, minor);
     let mut known = Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
     if since(13, 4) {
         known |= Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
@@ -36,28 +86,15 @@ fn size(world: &World, left: u32, request: &Params) -> Answer<(u32, u32)> {
     if since(13, 5) {
         known |= Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0;
     }
+    let any = request.localityDomainId == ANY_DOMAIN;
+    let pinned = request.flags & Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0 != 0;
+    if pinned && any && !since(13, 5) {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    }
     if request.flags & !known != 0 || request.reserved.iter().any(|word| *word != 0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let pinned = request.flags & Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0 != 0;
-    let any = since(13, 5) && request.localityDomainId == ANY_DOMAIN;
-    if pinned && request.localityDomainId != DOMAIN && !any {
-        return Err(wrong);
-    }
-    // Filling up makes the co-scheduling a hint.
-    let backfill = request.flags & Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0 != 0;
-    let unit = if backfill { 2 } else { together };
-    let size = match request.smCount {
-        0 => left - left % unit,
-        asked if asked % 2 != 0 || asked > left => return Err(wrong),
-        asked if asked % together != 0 && request.coscheduledSmCount != 0 => return Err(wrong),
-        asked if asked % unit != 0 => return Err(wrong),
-        asked => asked,
-    };
-    if size == 0 || (size < together && !backfill) {
-        return Err(wrong);
-    }
-    Ok((size, together))
+    Ok(())
 }
 
 pub(super) fn exact(
@@ -75,41 +112,52 @@ pub(super) fn exact(
     if flags != 0 || count == 0 || requests.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let mut taken = 0;
-    let mut sizes = Vec::new();
+    // Of what splits give, the remainder alone is said to be split again.
+    if input.split != 0 && !input.is_remainder {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    }
+    let mut free: Vec<u32> = input.sms().collect();
+    let mut found = Vec::new();
     for index in 0..count as usize {
         // SAFETY: the caller has `count` requests there.
         let place = unsafe { requests.add(index) };
         // SAFETY: as above.
         let mut request = unsafe { place.read() };
-        let (size, together) = size(world, input.count - taken, &request)?;
-        request.smCount = size;
-        request.coscheduledSmCount = together;
+        let group = find(world, &free, &request, groups.is_null())?;
+        request.smCount = u32::try_from(group.sms.len()).unwrap_or(u32::MAX);
+        request.coscheduledSmCount = group.together;
         // SAFETY: as above.
         unsafe { place.write(request) };
-        sizes.push((taken, size));
-        taken += size;
+        free.retain(|sm| !group.sms.contains(sm));
+        found.push((group, request.flags));
     }
     if groups.is_null() {
         return Ok(());
     }
     world.splits += 1;
-    let part = |first: u32, count: u32| Group {
+    let part = |sms: &[u32]| Group {
         split: world.splits,
-        count,
-        sms: bits(input.sms().skip(first as usize).take(count as usize)),
+        count: u32::try_from(sms.len()).unwrap_or(u32::MAX),
+        is_remainder: false,
+        sms: bits(sms.iter().copied()),
         ..input
     };
-    for (index, (first, size)) in sizes.iter().enumerate() {
-        let group = part(*first, *size).resource(world, false);
+    for (index, (group, flags)) in found.iter().enumerate() {
+        let group = Group {
+            alignment: group.together,
+            flags: *flags,
+            domain: group.domain,
+            ..part(&group.sms)
+        };
         // SAFETY: the caller has room for `count` resources there.
         let place = unsafe { groups.add(index) };
         // SAFETY: as above.
-        unsafe { place.write(group) };
+        unsafe { place.write(group.resource(world)) };
     }
-    remainder.set(match input.count - taken {
-        0 => CUdevResource::default(),
-        rest => part(taken, rest).resource(world, false),
+    remainder.set(if free.is_empty() {
+        CUdevResource::default()
+    } else {
+        part(&free).remainder(world).resource(world)
     });
     Ok(())
 }

@@ -30,6 +30,7 @@ impl World {
             context,
             green,
             is_default: false,
+            is_detached: false,
             id,
             blocking: flags == CUstream_flags::CU_STREAM_DEFAULT.0,
             priority: priority.clamp(HIGHEST_PRIORITY, 0),
