@@ -38,6 +38,8 @@ pub enum Invalid {
         coscheduled: u32,
         rule: &'static str,
     },
+    /// Flags of a group that this crate does not know.
+    GroupFlags { index: usize, flags: u32 },
     /// Flags of a group that are newer than the driver.
     GroupFlagsNeedNewerDriver {
         since: cuda_sys::CudaVersion,
@@ -62,8 +64,16 @@ pub enum Invalid {
     GreenContextIsCaptured,
     /// Partitions of a pool that are handed out.
     PoolInUse { holder: String, parts: usize },
+    /// A partition of a pool that is to be split, and has streams.
+    PartitionInUse { holder: String },
     /// Groups of different splits or devices in one green context.
     GroupsOfDifferentSplits,
+    /// Groups that differ in something that one green context has one of.
+    GroupsThatDiffer {
+        what: &'static str,
+        first: u32,
+        other: u32,
+    },
     /// Several groups in one green context on a driver of CUDA 12.4.
     SeveralGroupsNeedNewerDriver {
         groups: usize,
@@ -256,6 +266,11 @@ impl fmt::Display for Invalid {
                 }
                 write!(f, ": {rule}")
             }
+            Self::GroupFlags { index, flags } => write!(
+                f,
+                "flags {flags:#x} of group {index}: there are 1 (backfill), 2 (a locality domain) and 4 \
+                 (supplemental multiprocessors of others)"
+            ),
             Self::GroupFlagsNeedNewerDriver { since, driver } => write!(
                 f,
                 "flags of the group need CUDA {since}; this driver offers {driver}"
@@ -306,9 +321,20 @@ impl fmt::Display for Invalid {
                     " is in use: {parts} parts of a partitioning are handed out"
                 )
             }
+            Self::PartitionInUse { holder } => {
+                f.write_str("the partition of the pool")?;
+                if !holder.is_empty() {
+                    write!(f, " \"{holder}\"")?;
+                }
+                f.write_str(" has streams, or memory bound to them: it is split when they are dropped")
+            }
             Self::GroupsOfDifferentSplits => f.write_str(
                 "a green context takes groups of one split of one device: others may be the same \
                  multiprocessors twice",
+            ),
+            Self::GroupsThatDiffer { what, first, other } => write!(
+                f,
+                "groups of one green context have one {what}, and these have {first} and {other}"
             ),
             Self::SeveralGroupsNeedNewerDriver { groups, driver } => write!(
                 f,

@@ -2,7 +2,8 @@ use crate::common;
 use crate::green::{again, alone, refusal, resource, smallest};
 use crate::kernels::{RecordSmid, Scale};
 use crate::need;
-use cuda_safe::green::{GreenPool, GreenPoolOptions, Lease, Partitioning, SplitByCount, Wish};
+use cuda_safe::green::{GreenPool, GreenPoolOptions, Lease, Partitioning, PooledPartition};
+use cuda_safe::green::{SplitByCount, Wish};
 use cuda_safe::{Context, Device, DeviceBuffer, Invalid, StreamOptions};
 use cuda_safe::{MemoryPool, MemoryPoolOptions};
 use std::sync::{Arc, Mutex};
@@ -139,6 +140,120 @@ fn streams_of_the_next_partitioning_come_behind_the_work_of_the_last() {
     let seen = seen.lock().expect("no panic");
     assert_eq!(seen.len(), 18);
     assert!(seen.is_sorted(), "{seen:?}");
+}
+
+/// A split of a part into two smallest groups.
+fn halves(unit: u32) -> Partitioning {
+    Partitioning {
+        wishes: vec![Wish::Sms(unit); 2],
+        ..Partitioning::default()
+    }
+}
+
+#[test]
+fn a_part_is_split_again_and_what_that_makes_is_kept() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let unit = resource.granularity().expect("known").min;
+    let record = RecordSmid::new(&Context::primary(&pool.device()).expect("a context"));
+    let mut sms = Vec::new();
+    for _ in 0..3 {
+        let mut parts = lease(&pool, &two(&pool, 4)).into_partitions();
+        let (whole, other) = (parts.remove(0), parts.remove(0));
+        let all = record.sms(&whole.stream().expect("a stream"));
+        let smaller = whole.split(&halves(unit)).expect("a split");
+        let streams = [&smaller[0], &smaller[1]].map(|part| part.stream().expect("a stream"));
+        let ran = [&streams[0], &streams[1]].map(|stream| record.sms(stream));
+        for (part, ran) in smaller.iter().zip(&ran) {
+            assert_eq!(part.sm_count() as usize, ran.len());
+            assert!(ran.is_subset(&all));
+        }
+        assert!(ran[0].is_disjoint(&ran[1]));
+        assert!(
+            record
+                .sms(&other.stream().expect("a stream"))
+                .is_disjoint(&all)
+        );
+        sms.push((all, ran));
+    }
+    assert!(
+        sms.iter().all(|these| *these == sms[0]),
+        "the same each time"
+    );
+    let figures = pool.figures().expect("figures");
+    assert_eq!((figures.leases, figures.splits), (3, 3));
+    assert_eq!((figures.made, figures.kept, figures.out), (2, 2, 0));
+}
+
+#[test]
+fn a_part_is_out_as_long_as_a_part_of_it_and_not_split_while_it_has_streams() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let unit = resource.granularity().expect("known").min;
+    let asked = two(&pool, 4);
+    let whole = lease(&pool, &asked).into_partitions().remove(0);
+    let stream = whole.stream().expect("a stream");
+    let rejected = whole.split(&halves(unit)).expect_err("a stream of it");
+    assert_eq!(
+        refusal(rejected.error),
+        Invalid::PartitionInUse {
+            holder: "the test".to_owned()
+        }
+    );
+    drop(stream);
+    let too_many = Partitioning {
+        wishes: vec![Wish::Sms(4 * unit); 2],
+        ..Partitioning::default()
+    };
+    let rejected = rejected.value.split(&too_many).expect_err("not so many");
+    let smaller = rejected.value.split(&halves(unit)).expect("a split");
+    let quarter = smaller.into_partitions().remove(1);
+    let stream = quarter.stream().expect("a stream");
+    drop(quarter);
+    let out = || refusal(pool.try_lease(&asked).expect_err("a part is out"));
+    assert!(matches!(out(), Invalid::PoolInUse { parts: 1, .. }));
+    drop(stream);
+    lease(&pool, &asked);
+}
+
+#[test]
+fn a_part_and_what_it_is_split_into_come_one_behind_the_other() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let unit = resource.granularity().expect("known").min;
+    let (wide, narrow) = (two(&pool, 4), two(&pool, 1));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let tell = |partition: &PooledPartition, round: u32| {
+        let stream = partition.stream().expect("a stream");
+        let seen = Arc::clone(&seen);
+        let tell = move || seen.lock().expect("no panic").push(round);
+        stream.launch_host_function(tell).expect("a function");
+    };
+    // In the first rounds all is new, and then it is what was kept.
+    for round in (0..40).step_by(4) {
+        let whole = lease(&pool, &wide).into_partitions().remove(0);
+        tell(&whole, round);
+        let smaller = whole.split(&halves(unit)).expect("a split");
+        smaller.iter().for_each(|part| tell(part, round + 1));
+        drop(smaller);
+        let whole = lease(&pool, &wide).into_partitions().remove(0);
+        let other = whole.split(&halves(2 * unit)).expect("a split");
+        other.iter().for_each(|part| tell(part, round + 2));
+        drop(other);
+        tell(&lease(&pool, &narrow)[0], round + 3);
+    }
+    let context = Context::primary(&pool.device()).expect("a context");
+    context.synchronize().expect("a wait");
+    let seen = seen.lock().expect("no panic");
+    assert_eq!(seen.len(), 60);
+    assert!(seen.is_sorted(), "{seen:?}");
+    assert_eq!(pool.figures().expect("figures").made, 4);
 }
 
 #[test]

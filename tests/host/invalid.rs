@@ -34,6 +34,27 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["13.4", "12.4"],
         ),
+        (
+            Invalid::GroupFlags {
+                index: 2,
+                flags: 0x30,
+            },
+            &["0x30", "group 2"],
+        ),
+        (
+            Invalid::GroupsThatDiffer {
+                what: "locality domain",
+                first: 0,
+                other: 1,
+            },
+            &["one locality domain", "0 and 1"],
+        ),
+        (
+            Invalid::PartitionInUse {
+                holder: "the decoder".to_owned(),
+            },
+            &["\"the decoder\"", "streams"],
+        ),
         (Invalid::SeveralRests, &["only one"]),
         (
             Invalid::NoSuchPartitions {

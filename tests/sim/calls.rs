@@ -133,6 +133,47 @@ fn a_switch_between_known_partitionings_creates_nothing() {
 }
 
 #[test]
+fn a_part_of_a_pool_that_is_split_a_second_time_creates_nothing() {
+    on(Profile::h200(), |context| {
+        let options = GreenPoolOptions::default();
+        let pool = GreenPool::new(&context.device(), options).expect("nobody has it");
+        let of = |wishes: &[Wish]| Partitioning {
+            wishes: wishes.to_vec(),
+            ..Partitioning::default()
+        };
+        let (whole, halves) = (
+            of(&[Wish::Sms(64), Wish::Rest]),
+            of(&[Wish::Percent(50); 2]),
+        );
+        let split = || {
+            let lease = pool.try_lease(&whole).expect("a lease");
+            let part = lease.into_partitions().remove(0);
+            let smaller = part.split(&halves).expect("a split");
+            for part in smaller.iter() {
+                part.stream().expect("a stream");
+            }
+        };
+        let log = calls(split);
+        let made = |log: &[&str], function| log.iter().filter(|its| **its == function).count();
+        assert_eq!(made(&log, "cuGreenCtxCreate"), 4);
+        assert_eq!(made(&log, "cuGreenCtxStreamCreate"), 2);
+        assert_eq!(calls(split), [""; 0], "nothing is called at all");
+        // The whole, behind its halves; and back.
+        let log = calls(|| {
+            let lease = pool.try_lease(&whole).expect("a lease");
+            lease[0].stream().expect("a stream");
+        });
+        assert_eq!(made(&log, "cuGreenCtxStreamCreate"), 1);
+        assert_eq!(made(&log, "cuEventRecord"), 2);
+        let log = calls(split);
+        assert_eq!(
+            log,
+            ["cuEventRecord", "cuStreamWaitEvent", "cuStreamWaitEvent"]
+        );
+    });
+}
+
+#[test]
 fn a_future_is_one_call_and_polling_none() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);

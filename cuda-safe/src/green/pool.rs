@@ -6,7 +6,7 @@ use super::claim::{Claim, Overlap, claim};
 use super::partition::{Partitioning, Plan};
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::fork;
 use crate::invalid::Invalid;
 use crate::release;
@@ -73,8 +73,9 @@ struct Gate {
 /// How a pool is made.
 #[derive(Clone, Debug, Default)]
 pub struct GreenPoolOptions {
-    /// Partitionings that are kept at most; of more, the one that was not used for longest is
-    /// destroyed, for which the driver waits for all work. None: as many as there are.
+    /// Partitionings that are kept at most, and splits of each of their parts; of more, the one that
+    /// was not used for longest is destroyed, for which the driver waits for all work. None: as many as
+    /// there are.
     pub max_partitionings: Option<usize>,
     /// What the device is used for: what a split is told that is refused.
     pub label: String,
@@ -90,7 +91,9 @@ pub struct GreenPoolFigures {
     pub leases: u64,
     /// Leases of another partitioning than the one before.
     pub switches: u64,
-    /// Partitionings that were made.
+    /// Parts that were [split](PooledPartition::split) again.
+    pub splits: u64,
+    /// Partitionings that were made, splits of parts among them, as below.
     pub made: u64,
     /// Partitionings that were destroyed.
     pub destroyed: u64,
@@ -120,6 +123,25 @@ struct PartLease {
     set: Arc<PartSet>,
     /// Which of the set's streams are taken.
     taken: Mutex<Vec<bool>>,
+    /// What it is a part of, if not the device.
+    whole: Option<Arc<Self>>,
+}
+
+impl PartLease {
+    fn hand_out(
+        pool: &Arc<Inner>,
+        set: Arc<PartSet>,
+        whole: Option<&Arc<Self>>,
+    ) -> PooledPartition {
+        PooledPartition {
+            lease: Arc::new(Self {
+                pool: Arc::clone(pool),
+                set,
+                taken: Mutex::default(),
+                whole: whole.cloned(),
+            }),
+        }
+    }
 }
 
 impl GreenPool {
@@ -202,14 +224,8 @@ impl GreenPool {
             let mut parked = self.inner.parked();
             parked.hand_out(self.inner.device, &self.inner.label, partitioning)?
         };
-        let lease = |set: &Arc<PartSet>| PooledPartition {
-            lease: Arc::new(PartLease {
-                pool: Arc::clone(&self.inner),
-                set: Arc::clone(set),
-                taken: Mutex::default(),
-            }),
-        };
-        let partitions: Vec<PooledPartition> = sets.iter().map(lease).collect();
+        let lease = |set| PartLease::hand_out(&self.inner, set, None);
+        let partitions: Vec<PooledPartition> = sets.into_iter().map(lease).collect();
         {
             let mut gate = self.inner.gate()?;
             gate.out = partitions.len();
@@ -218,14 +234,14 @@ impl GreenPool {
             figures.switches += u64::from(did.switched);
             figures.made += u64::from(did.made);
             figures.destroyed += did.destroyed;
-            figures.kept = did.kept;
         }
         drop(switching);
         Ok(Lease { partitions, plan })
     }
 
     /// Destroys partitionings until `keep` are left: those that were not used for longest, and not
-    /// the one that is out. For each the driver waits for all work.
+    /// the one that is out. The splits of their parts go with them. For each the driver waits for all
+    /// work.
     ///
     /// # Errors
     /// [`Invalid::PoolInUse`] while somebody is switching; [`Error::InHostFunction`].
@@ -242,15 +258,8 @@ impl GreenPool {
         gate.switching = true;
         drop(gate);
         let switching = Switching(&self.inner);
-        let (destroyed, kept) = {
-            let mut parked = self.inner.parked();
-            (parked.trim(keep), parked.len())
-        };
-        {
-            let mut gate = self.inner.gate()?;
-            gate.figures.destroyed += destroyed;
-            gate.figures.kept = kept;
-        }
+        let destroyed = self.inner.parked().trim(keep);
+        self.inner.gate()?.figures.destroyed += destroyed;
         drop(switching);
         Ok(())
     }
@@ -261,7 +270,11 @@ impl GreenPool {
     /// [`Error::Forked`].
     pub fn figures(&self) -> Result<GreenPoolFigures> {
         let gate = self.inner.gate()?;
+        let GreenPoolFigures {
+            made, destroyed, ..
+        } = gate.figures;
         Ok(GreenPoolFigures {
+            kept: usize::try_from(made.saturating_sub(destroyed)).unwrap_or(usize::MAX),
             out: gate.out,
             ..gate.figures
         })
@@ -296,6 +309,10 @@ impl Inner {
 
 impl Drop for PartLease {
     fn drop(&mut self) {
+        if self.whole.is_some() {
+            // It is the whole that is out.
+            return;
+        }
         if let Ok(mut gate) = self.pool.gate() {
             gate.out = gate.out.saturating_sub(1);
             if gate.out == 0 {
@@ -357,6 +374,69 @@ impl PooledPartition {
         }
         let stream = self.lease.set.stream(options, &self.lease.taken)?;
         Ok(Stream::leased(&stream, Arc::clone(&self.lease)))
+    }
+
+    /// Splits the partition again, as the device is split by [`GreenPool::lease`], and keeps what that
+    /// makes: the second time nothing is created. The streams of the smaller partitions come behind the
+    /// work of the whole, and the other way round when the whole is handed out the next time. It is out
+    /// for as long as one of the smaller ones is.
+    ///
+    /// # Errors
+    /// With the partition given back: [`Invalid::PartitionInUse`] if it has streams; as for
+    /// [`SmResource::partition`](super::SmResource::partition) and
+    /// [`GreenContext::new`](super::GreenContext::new), for a split that was not used before;
+    /// [`Error::InHostFunction`].
+    ///
+    /// ```no_run
+    /// use cuda_safe::Device;
+    /// use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, Wish};
+    ///
+    /// let pool = GreenPool::new(&Device::get(0)?, GreenPoolOptions::default())?;
+    /// let lease = pool.lease(&Partitioning {
+    ///     wishes: vec![Wish::Sms(64), Wish::Rest],
+    ///     ..Default::default()
+    /// })?;
+    /// let mut partitions = lease.into_partitions();
+    /// let quarters = partitions.remove(0).split(&Partitioning {
+    ///     wishes: vec![Wish::Percent(25); 4],
+    ///     ..Default::default()
+    /// })?;
+    /// let stream = quarters[3].stream()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn split(self, partitioning: &Partitioning) -> Result<Lease, Rejected<Self>> {
+        match self.try_split(partitioning) {
+            Ok((plan, sets)) => {
+                let whole = &self.lease;
+                let part = |set| PartLease::hand_out(&whole.pool, set, Some(whole));
+                let partitions = sets.into_iter().map(part).collect();
+                Ok(Lease { partitions, plan })
+            }
+            Err(error) => Err(Rejected::new(error, self)),
+        }
+    }
+
+    fn try_split(&self, partitioning: &Partitioning) -> Result<(Plan, Vec<Arc<PartSet>>)> {
+        refuse_inside()?;
+        // There a thread that is no more may have a lock.
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let pool = &self.lease.pool;
+        // What waits for its release may be the last to hold a stream.
+        release::drain();
+        // Its streams hold it; nobody else can ask for one.
+        if Arc::strong_count(&self.lease) != 1 {
+            let holder = pool.label.clone();
+            return Err(Invalid::PartitionInUse { holder }.into());
+        }
+        let (plan, sets, did) = self.lease.set.split(&pool.label, partitioning)?;
+        let mut gate = pool.gate()?;
+        let figures = &mut gate.figures;
+        figures.splits += 1;
+        figures.made += u64::from(did.made);
+        figures.destroyed += did.destroyed;
+        Ok((plan, sets))
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a pool keeps: partitionings with their green contexts, streams and events.
+//! What a pool keeps: partitionings with their green contexts, streams and events; and what parts of
+//! them were split into.
 
 use super::super::GreenContext;
 use super::super::claim::Overlap;
@@ -11,10 +12,17 @@ use crate::event::Event;
 use crate::stream::{Stream, StreamOptions};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All partitionings of a pool, the one that was used last at the end.
+/// All partitionings of a pool, or splits of a part, the one that was used last at the end.
 pub(super) struct Parked {
     kept: Vec<Kept>,
     max: Option<usize>,
+}
+
+/// What is partitioned.
+#[derive(Clone, Copy)]
+enum Whole<'a> {
+    Device(Device),
+    Part(&'a GreenContext),
 }
 
 /// A partitioning.
@@ -30,6 +38,15 @@ struct Kept {
 pub(super) struct PartSet {
     pub(super) green: GreenContext,
     streams: Mutex<Streams>,
+    /// Locked before streams.
+    splits: Mutex<Splits>,
+}
+
+/// What a part was split into.
+struct Splits {
+    parked: Parked,
+    /// The part was used last as one of them, and not as a whole.
+    are_last: bool,
 }
 
 #[derive(Default)]
@@ -52,7 +69,18 @@ pub(super) struct Did {
     pub(super) switched: bool,
     pub(super) made: bool,
     pub(super) destroyed: u64,
-    pub(super) kept: usize,
+}
+
+/// What is handed out.
+pub(super) type Handed = (Plan, Vec<Arc<PartSet>>, Did);
+
+impl Whole<'_> {
+    fn resource(self) -> Result<SmResource> {
+        match self {
+            Self::Device(device) => SmResource::of_device(&device),
+            Self::Part(green) => SmResource::of_green_context(green),
+        }
+    }
 }
 
 impl Parked {
@@ -63,47 +91,64 @@ impl Parked {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.kept.len()
-    }
-
     /// The partitioning that is asked for, its streams behind the work of the one used last.
     pub(super) fn hand_out(
         &mut self,
         device: Device,
         label: &str,
         partitioning: &Partitioning,
-    ) -> Result<(Plan, Vec<Arc<PartSet>>, Did)> {
+    ) -> Result<Handed> {
         let before = self.kept.len().checked_sub(1);
-        let (at, made) = match self.find(device, partitioning)? {
-            Some(at) => (at, false),
-            None => {
-                let new = Kept::make(device, label, partitioning)?;
-                // Not at the end, where the one used last is, until it is used.
-                self.kept.insert(0, new);
-                (0, true)
-            }
-        };
+        let (at, made) = self.find_or_make(Whole::Device(device), label, partitioning)?;
         let before = before.map(|last| last + usize::from(made));
         let switched = before.is_some_and(|before| before != at);
         if let (true, Some(before)) = (switched, before) {
-            follow(&self.kept[before].sets, &self.kept[at].sets)?;
+            let before = &self.kept[before].sets;
+            let mut ends = Vec::new();
+            for set in before {
+                set.mark_ends(&mut ends)?;
+            }
+            if let (true, Some(set)) = (ends.is_empty(), before.first()) {
+                // One without a stream passes on what it had to come behind itself.
+                ends.clone_from(&set.streams().behind);
+            }
+            follow(&self.kept[at].sets, &ends)?;
         }
+        Ok(self.use_now(at, made, switched))
+    }
+
+    /// Hands out the one there: now it is the one used last.
+    fn use_now(&mut self, at: usize, made: bool, switched: bool) -> Handed {
         let used = self.kept.remove(at);
+        let (plan, sets) = (used.plan.clone(), used.sets.clone());
         self.kept.push(used);
-        let destroyed = self.max.map_or(0, |max| self.trim(max.max(1)));
-        let used = &self.kept[self.kept.len() - 1];
+        let destroyed = self.max.map_or(0, |max| self.trim(max));
         let did = Did {
             switched,
             made,
             destroyed,
-            kept: self.kept.len(),
         };
-        Ok((used.plan.clone(), used.sets.clone(), did))
+        (plan, sets, did)
+    }
+
+    /// Where the partitioning is that is asked for, and whether it was made for that.
+    fn find_or_make(
+        &mut self,
+        whole: Whole<'_>,
+        label: &str,
+        partitioning: &Partitioning,
+    ) -> Result<(usize, bool)> {
+        if let Some(at) = self.find(whole, partitioning)? {
+            return Ok((at, false));
+        }
+        let new = Kept::make(whole, label, partitioning, self.max)?;
+        // Not at the end, where the one used last is, until it is used.
+        self.kept.insert(0, new);
+        Ok((0, true))
     }
 
     /// Where the partitioning is that is asked for.
-    fn find(&mut self, device: Device, partitioning: &Partitioning) -> Result<Option<usize>> {
+    fn find(&mut self, whole: Whole<'_>, partitioning: &Partitioning) -> Result<Option<usize>> {
         let Partitioning { wishes, flags, .. } = partitioning;
         let is_asked = |kept: &Kept| {
             kept.asked
@@ -113,7 +158,7 @@ impl Parked {
         if let Some(at) = self.kept.iter().position(is_asked) {
             return Ok(Some(at));
         }
-        let plan = SmResource::of_device(&device)?.plan(partitioning)?;
+        let plan = whole.resource()?.plan(partitioning)?;
         let same = |kept: &Kept| kept.flags == *flags && kept.plan.gives_the_same(&plan);
         let found = self.kept.iter().position(same);
         if let Some(at) = found {
@@ -126,13 +171,29 @@ impl Parked {
     pub(super) fn trim(&mut self, keep: usize) -> u64 {
         // The last may be out.
         let surplus = self.kept.len().saturating_sub(keep.max(1));
-        self.kept.drain(..surplus).count() as u64
+        let gone = self.kept.drain(..surplus);
+        gone.map(|kept| kept.count()).sum()
+    }
+
+    /// Marks the ends of the work given to all of them, but for one.
+    fn mark_ends(&self, but: Option<usize>, ends: &mut Vec<Event>) -> Result<()> {
+        for (_, kept) in (0..).zip(&self.kept).filter(|(at, _)| Some(*at) != but) {
+            for set in &kept.sets {
+                set.mark_ends(ends)?;
+            }
+        }
+        Ok(())
     }
 }
 
 impl Kept {
-    fn make(device: Device, label: &str, partitioning: &Partitioning) -> Result<Self> {
-        let resource = SmResource::of_device(&device)?;
+    fn make(
+        whole: Whole<'_>,
+        label: &str,
+        partitioning: &Partitioning,
+        max: Option<usize>,
+    ) -> Result<Self> {
+        let resource = whole.resource()?;
         let plan = resource.plan(partitioning)?;
         // Partitionings of a pool have the same SMs; it is the pool that hands out one at a time.
         let partitions = resource.partition(&Partitioning {
@@ -145,6 +206,10 @@ impl Kept {
             sets.push(Arc::new(PartSet {
                 green: part.create()?,
                 streams: Mutex::default(),
+                splits: Mutex::new(Splits {
+                    parked: Parked::new(max),
+                    are_last: false,
+                }),
             }));
         }
         Ok(Self {
@@ -154,11 +219,86 @@ impl Kept {
             sets,
         })
     }
+
+    /// How many partitionings this is, with the splits of its parts.
+    fn count(&self) -> u64 {
+        let splits = |set: &Arc<PartSet>| {
+            let splits = set.splits();
+            splits.parked.kept.iter().map(Self::count).sum::<u64>()
+        };
+        1 + self.sets.iter().map(splits).sum::<u64>()
+    }
 }
 
 impl PartSet {
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn splits(&self) -> MutexGuard<'_, Splits> {
+        self.splits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The part split again, its streams behind the work that the part had otherwise. Nobody uses the
+    /// part meanwhile.
+    pub(super) fn split(&self, label: &str, partitioning: &Partitioning) -> Result<Handed> {
+        let mut splits = self.splits();
+        let last = splits.parked.kept.len().checked_sub(1);
+        let whole = Whole::Part(&self.green);
+        let (at, made) = splits.parked.find_or_make(whole, label, partitioning)?;
+        let is_last = splits.are_last && !made && last == Some(at);
+        if !is_last {
+            let mut ends = Vec::new();
+            self.mark_own_ends(&mut ends)?;
+            splits.parked.mark_ends(Some(at), &mut ends)?;
+            if ends.is_empty() {
+                ends.clone_from(&self.streams().behind);
+            }
+            follow(&splits.parked.kept[at].sets, &ends)?;
+        }
+        splits.are_last = true;
+        Ok(splits.parked.use_now(at, made, !is_last))
+    }
+
+    /// The part is used as a whole: behind the work of what it was split into.
+    fn use_whole(&self) -> Result<()> {
+        let mut splits = self.splits();
+        if !splits.are_last {
+            return Ok(());
+        }
+        let mut ends = Vec::new();
+        splits.parked.mark_ends(None, &mut ends)?;
+        if !ends.is_empty() {
+            self.come_behind(&ends)?;
+        }
+        splits.are_last = false;
+        Ok(())
+    }
+
+    /// Marks the ends of the work given to the part, and to what it was split into.
+    fn mark_ends(&self, ends: &mut Vec<Event>) -> Result<()> {
+        self.mark_own_ends(ends)?;
+        self.splits().parked.mark_ends(None, ends)
+    }
+
+    fn mark_own_ends(&self, ends: &mut Vec<Event>) -> Result<()> {
+        for Kit { stream, end, .. } in &self.streams().kits {
+            stream.outside_captures(|| end.record(stream))?;
+            ends.push(end.clone());
+        }
+        Ok(())
+    }
+
+    /// Puts the streams, those that there are and those to come, behind these.
+    fn come_behind(&self, ends: &[Event]) -> Result<()> {
+        let mut streams = self.streams();
+        for kit in &streams.kits {
+            for end in ends {
+                kit.stream.wait(end)?;
+            }
+        }
+        streams.behind = ends.to_vec();
+        Ok(())
     }
 
     /// A stream that is not taken, or a new one; it is taken then.
@@ -167,6 +307,7 @@ impl PartSet {
         options: StreamOptions,
         taken: &Mutex<Vec<bool>>,
     ) -> Result<Stream> {
+        self.use_whole()?;
         if let Some(stream) = self.free_stream(options, taken) {
             return Ok(stream);
         }
@@ -201,28 +342,14 @@ impl PartSet {
     }
 }
 
-/// Puts the streams of one partitioning, those that there are and those to come, behind the work of
-/// another's.
-fn follow(before: &[Arc<PartSet>], next: &[Arc<PartSet>]) -> Result<()> {
-    let mut ends = Vec::new();
-    for set in before {
-        for Kit { stream, end, .. } in &set.streams().kits {
-            stream.outside_captures(|| end.record(stream))?;
-            ends.push(end.clone());
-        }
-    }
-    if let (true, Some(set)) = (ends.is_empty(), before.first()) {
-        // One without a stream passes on what it had to come behind itself.
-        ends.clone_from(&set.streams().behind);
-    }
+/// Puts the streams of a partitioning, and of what its parts were split into, behind the work of
+/// another one.
+fn follow(next: &[Arc<PartSet>], ends: &[Event]) -> Result<()> {
     for set in next {
-        let mut streams = set.streams();
-        for kit in &streams.kits {
-            for end in &ends {
-                kit.stream.wait(end)?;
-            }
+        set.come_behind(ends)?;
+        for split in &set.splits().parked.kept {
+            follow(&split.sets, ends)?;
         }
-        streams.behind.clone_from(&ends);
     }
     Ok(())
 }
