@@ -184,6 +184,10 @@ impl ExecutableGraph {
     ///   (or another thread, that gave them to the stream in the moment in which the capture began),
     ///   may be used again.
     ///
+    /// The SMs are those of then, too: each kernel runs where the stream that it was recorded on has
+    /// its own, in the [green context](crate::green) of that or in none. Launching into a stream of a
+    /// green context does not confine a graph to it; recording on one does.
+    ///
     /// Launching into a stream that is captured makes the graph a part of that recording, to which
     /// the same applies. (What this [holds](Graph) the other holds then as well.)
     ///

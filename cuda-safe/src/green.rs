@@ -9,7 +9,9 @@
 //! 3. [`GreenContext::new`] makes a partition of one or several groups.
 //! 4. Work given to a [`GreenContext::stream`] runs on the partition's SMs.
 //!
-//! Memory and kernels of the device's primary context are used on those streams.
+//! Memory and kernels of the device's primary context are used on those streams. A graph is recorded
+//! on them: what was recorded on another stream runs on that one's SMs, whichever stream it is
+//! [launched](crate::ExecutableGraph::launch) into.
 //!
 //! Disjoint partitions need not make progress independently: caches, memory bandwidth and the
 //! queues to the hardware are shared. Two cases give a partition *more* SMs than it was given: MPS

@@ -434,9 +434,64 @@ struct Sealed;
 /// }
 /// ```
 ///
+/// ```compile_fail,E0382
+/// use cuda_safe::green::{SmGroup, SplitByCount};
+/// fn twice(group: SmGroup) {
+///     let one = group.split_by_count(SplitByCount::default());
+///     let two = group.split_by_count(SplitByCount::default()); // so does a split of a group
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// use cuda_safe::green::{ExactSplit, SmGroup};
+/// fn twice(group: SmGroup) {
+///     let one = group.split(ExactSplit::default());
+///     let two = group.split(ExactSplit::default());
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// use cuda_safe::green::Descriptor;
+/// fn twice(descriptor: Descriptor) {
+///     let one = descriptor.create();
+///     let two = descriptor.create(); // a descriptor makes one green context
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// use cuda_safe::green::Part;
+/// fn twice(part: Part) {
+///     let one = part.create();
+///     let two = part.create();
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// use cuda_safe::green::{Partitioning, PooledPartition};
+/// fn twice(partition: PooledPartition, halves: &Partitioning) {
+///     let one = partition.split(halves);
+///     let whole = partition.stream(); // what is split is not used as a whole
+/// }
+/// ```
+///
 /// ```compile_fail,E0277
 /// fn copy<T: Clone>() {}
 /// copy::<cuda_safe::green::SmGroup>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn copy<T: Clone>() {}
+/// copy::<cuda_safe::green::SmResource>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn copy<T: Clone>() {}
+/// copy::<cuda_safe::green::Descriptor>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn copy<T: Clone>() {}
+/// copy::<cuda_safe::green::PooledPartition>();
 /// ```
 ///
 /// ```compile_fail,E0308

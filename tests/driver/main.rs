@@ -31,6 +31,7 @@ mod fatal;
 mod globals;
 mod green;
 mod green_current;
+mod green_graph;
 mod handles;
 mod host_memory;
 mod in_host_function;

@@ -181,6 +181,60 @@ fn a_group_is_split_again_into_groups_within_it() {
 }
 
 #[test]
+fn a_group_is_split_again_exactly_or_names_the_version_it_needs() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let device = resource.device();
+    let unit = resource.granularity().expect("known").multiple.max(2);
+    let split = resource.split_by_count(SplitByCount {
+        min: 4 * unit,
+        max_groups: Some(2),
+        ..SplitByCount::default()
+    });
+    let mut groups = split.expect("a split").groups;
+    let (group, other) = (groups.remove(0), groups.remove(0));
+    let size = group.sm_count();
+    let asked = ExactSplit {
+        groups: vec![GroupRequest::of(unit), GroupRequest::of(2 * unit)],
+        ..ExactSplit::default()
+    };
+    if !common::offers(13, 1) {
+        let driver = cuda_safe::version().expect("a driver");
+        let expected = format!("cuDevSmResourceSplit needs CUDA 13.1; this driver offers {driver}");
+        let error = group.discover(&asked.groups).expect_err("older");
+        assert_eq!(error.to_string(), expected);
+        let rejected = group.split(asked).expect_err("older");
+        assert_eq!(rejected.error.to_string(), expected);
+        GreenContext::new([rejected.value]).expect("it is given back whole");
+        return;
+    }
+    let too_many = ExactSplit {
+        groups: vec![GroupRequest::of(size), GroupRequest::of(unit)],
+        ..ExactSplit::default()
+    };
+    let rejected = group.split(too_many).expect_err("not so many");
+    let group = rejected.value;
+    let found = group.discover(&asked.groups).expect("an answer");
+    assert_eq!([found[0].sm_count, found[1].sm_count], [unit, 2 * unit]);
+    let context = Context::primary(&device).expect("a primary context");
+    let record = RecordSmid::new(&context);
+    let sms = |group: SmGroup| {
+        let partition = GreenContext::new([group]).expect("a partition");
+        record.sms(&partition.stream().expect("a stream"))
+    };
+    let others = sms(other);
+    let split = group.split(asked).expect("a split");
+    let mut seen = BTreeSet::new();
+    for (group, size) in split.groups.into_iter().zip([unit, 2 * unit]) {
+        assert_eq!(group.sm_count(), size);
+        let its = sms(group);
+        assert_eq!(its.len() as u32, size);
+        assert!(seen.is_disjoint(&its) && others.is_disjoint(&its));
+        seen.extend(its);
+    }
+}
+
+#[test]
 fn contexts_partitions_and_streams_tell_their_sms() {
     let _alone = alone();
     let resource = need!(resource());
@@ -251,13 +305,21 @@ fn exact_splits_give_the_sizes_that_are_asked_for_or_name_the_version_they_need(
     drop((partition, given.remainder));
 
     let resource = again(&device);
+    let together = |coscheduled, sm_count| GroupRequest {
+        coscheduled,
+        ..GroupRequest::of(sm_count)
+    };
+    let unknown = GroupRequest {
+        flags: GroupFlags::from_bits_retain(1 << 20),
+        ..GroupRequest::of(unit)
+    };
     let refused = [
         vec![],
         vec![GroupRequest::of(3)],
-        vec![GroupRequest {
-            coscheduled: 4,
-            ..GroupRequest::of(6)
-        }],
+        vec![together(4, 6)],
+        vec![together(3, 6)],
+        vec![together(34, 68)],
+        vec![unknown],
         vec![
             GroupRequest::of(resource.sm_count() / 2 * 2),
             GroupRequest::of(2),

@@ -60,6 +60,19 @@ impl Trace {
         done
     }
 
+    /// Calls a function of the driver, several times, and after the last only what is of drops.
+    pub(crate) fn drops_after_last<T>(&mut self, function: &str, f: impl FnOnce() -> T) -> T {
+        let start = calls_so_far();
+        let done = f();
+        let calls = cuda_sim::calls();
+        let is_its = |call: &cuda_sim::Call| call.function == function;
+        if let Some(place) = calls[start..].iter().rposition(is_its) {
+            self.spans
+                .push((Span::Drops, start + place + 1..calls.len()));
+        }
+        done
+    }
+
     /// Provokes an error whose text takes further calls: all but the first.
     pub(crate) fn provoke<T>(&mut self, f: impl FnOnce() -> T) -> T {
         let start = calls_so_far() + 1;

@@ -13,6 +13,7 @@ mod forks;
 mod graphs;
 mod green;
 mod green_pool;
+mod green_rules;
 mod guards;
 mod holes;
 mod hooks;

@@ -51,6 +51,15 @@ impl Claim {
             whole: Some(Arc::new(whole)),
         })
     }
+
+    /// For a split of a part of a split.
+    pub(super) fn of_part(claim: &Arc<Self>) -> Arc<Self> {
+        let whole: Whole = Arc::<Self>::clone(claim);
+        Arc::new(Self {
+            holder: None,
+            whole: Some(whole),
+        })
+    }
 }
 
 impl fmt::Debug for Claim {

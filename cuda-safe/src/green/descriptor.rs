@@ -72,7 +72,8 @@ impl Descriptor {
     ///
     /// # Errors
     /// With this given back: [`Invalid::NoGroups`], [`Invalid::GroupsOfDifferentSplits`],
-    /// [`Invalid::SeveralGroupsNeedNewerDriver`], [`Invalid::WorkqueuesOfOtherDevice`];
+    /// [`Invalid::SeveralGroupsNeedNewerDriver`], [`Invalid::GroupsThatDiffer`] (from CUDA 13.1 on, a
+    /// group and a remainder, say), [`Invalid::WorkqueuesOfOtherDevice`];
     /// `CUDA_ERROR_NOT_SUPPORTED`, `CUDA_ERROR_OUT_OF_MEMORY`; the driver is older.
     ///
     /// Since CUDA 12.4; several resources since 12.5. Raw:

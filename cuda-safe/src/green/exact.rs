@@ -1,22 +1,27 @@
 //! Splits into groups of given sizes.
 
-use super::claim::Overlap;
-use super::resource::SmResource;
+use super::GreenContext;
+use super::claim::{Claim, Overlap};
+use super::resource::{Part, SmGroup, SmResource};
 use super::split::Split;
 use crate::call::call;
+use crate::device::Device;
 use crate::driver;
-use crate::error::{Rejected, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::invalid::Invalid;
 use bitflags::bitflags;
 use cuda_sys::{
-    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevSmResourceGroup_flags, CudaVersion,
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevSmResourceGroup_flags, CUresult,
+    CudaVersion,
 };
+use std::sync::Arc;
 
 bitflags! {
     /// `CUdevSmResourceGroup_flags`: how a group of an exact split is chosen. Since CUDA 13.1.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct GroupFlags: u32 {
-        /// What cannot be had as it was asked for is filled up: the co-scheduling is a hint.
+        /// What cannot be had as it was asked for is filled up: the co-scheduling is a hint, and the
+        /// size need be no multiple of it.
         const BACKFILL = CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
         /// The group is of one locality domain. Since CUDA 13.4.
         const LOCALITY_DOMAIN_ID =
@@ -24,9 +29,16 @@ bitflags! {
         /// SMs of other locality domains may be added. Since CUDA 13.5.
         const LOCALITY_DOMAIN_SUPPLEMENTAL_SMS =
             CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0;
-        // Flags that newer drivers know are kept.
+        // What newer drivers tell of a group is kept; it is not passed on to a driver.
         const _ = !0;
     }
+}
+
+impl GroupFlags {
+    /// All that have a name here.
+    const KNOWN: Self = Self::BACKFILL
+        .union(Self::LOCALITY_DOMAIN_ID)
+        .union(Self::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS);
 }
 
 /// A group that [`SmResource::split`] is asked for. The default: as many SMs as there can be.
@@ -34,8 +46,9 @@ bitflags! {
 pub struct GroupRequest {
     /// SMs, an even number; the driver does not round. 0: as many as there can be.
     pub sm_count: u32,
-    /// SMs that can run a cluster together, of which `sm_count` is a multiple. 0: the device's usual
-    /// number (8 on compute capability 9.0 and later, else 2); at most 32 on 9.0 and later, else 2.
+    /// SMs that can run a cluster together, an even number, of which `sm_count` is a multiple (unless
+    /// with [`GroupFlags::BACKFILL`]). 0: the device's usual number (8 on compute capability 9.0 and
+    /// later, else 2); at most 32 on 9.0 and later, else 2.
     pub coscheduled: u32,
     /// SMs that should be able to run a cluster together, if possible: a hint, on compute capability
     /// 10.0 and later. 0: none.
@@ -107,25 +120,16 @@ pub struct ExactSplit {
 
 impl SmResource {
     /// `cuDevSmResourceSplit(NULL, count, resource, …, 0, params)`: what groups there can be: the
-    /// requests, with the numbers that the driver puts in place of zeros. Nothing is split.
+    /// requests, with the numbers that the driver puts in place of zeros. Nothing is split. A group
+    /// that there is nothing left for has no SMs.
     ///
     /// # Errors
     /// As for [`split`](Self::split).
     ///
-    /// Since CUDA 13.1.
+    /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
+    #[doc(alias = "cuDevSmResourceSplit")]
     pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
-        let mut params = self.check(groups)?;
-        let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
-        let (whole, wishes) = (&raw const *self.part.raw(), params.as_mut_ptr());
-        let nothing = std::ptr::null_mut();
-        // SAFETY: without a place for groups and remainder the driver only fills in the `count`
-        // requests; the other pointer is to a live description.
-        unsafe {
-            call!(cuDevSmResourceSplit(
-                nothing, count, whole, nothing, 0, wishes
-            ))
-        }?;
-        Ok(params.iter().map(GroupRequest::from_params).collect())
+        discover(&self.part, check(self.device, &self.part, groups)?)
     }
 
     /// `cuDevSmResourceSplit(groups, count, resource, &remainder, 0, params)`: splits into disjoint
@@ -136,7 +140,7 @@ impl SmResource {
     ///
     /// # Errors
     /// With the resource given back: [`Invalid::NoGroups`], [`Invalid::GroupRequest`],
-    /// [`Invalid::GroupFlagsNeedNewerDriver`], [`Invalid::SplitInUse`];
+    /// [`Invalid::GroupFlags`], [`Invalid::GroupFlagsNeedNewerDriver`], [`Invalid::SplitInUse`];
     /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; the driver is older.
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
@@ -147,64 +151,167 @@ impl SmResource {
     }
 
     pub(super) fn try_split(&self, split: &ExactSplit) -> Result<Split> {
+        let params = check(self.device, &self.part, &split.groups)?;
         // What cannot be had is found before anything is claimed.
-        self.discover(&split.groups)?;
-        let mut params = self.check(&split.groups)?;
+        discover(&self.part, params.clone())?;
         let claim = self.claim(&split.label, split.overlap)?;
-        let mut groups = vec![CUdevResource::default(); params.len()];
-        let mut remainder = CUdevResource::default();
-        let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
-        let (first, wishes) = (groups.as_mut_ptr(), params.as_mut_ptr());
-        let (whole, rest) = (&raw const *self.part.raw(), &raw mut remainder);
-        // SAFETY: there are `count` groups and as many requests; the other pointers are to a live
-        // description and a local.
-        unsafe { call!(cuDevSmResourceSplit(first, count, whole, rest, 0, wishes)) }?;
-        Ok(Split::new(self, &claim, groups, remainder))
+        take(self.device, &self.part, params, &claim)
+    }
+}
+
+impl SmGroup {
+    /// [`SmResource::discover`] of a group or a remainder, whose own description the driver is asked
+    /// about. One that refuses that (NVIDIA's text allows it for remainders) is asked about a green
+    /// context of the group, which is made for the question and destroyed: that waits for *all*
+    /// running work, and costs the memory that [green contexts](super) cost.
+    ///
+    /// # Errors
+    /// As for [`split`](Self::split).
+    ///
+    /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
+    #[doc(alias = "cuDevSmResourceSplit")]
+    pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
+        let params = check(self.device, &self.part, groups)?;
+        match discover(&self.part, params.clone()) {
+            Err(error) if is_no_input(&error) => {}
+            found => return found,
+        }
+        let whole = GreenContext::new([self.again()])?;
+        discover(&SmResource::of_green_context(&whole)?.part, params)
     }
 
-    /// The rules that can be checked before the driver is asked.
-    fn check(&self, groups: &[GroupRequest]) -> Result<Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS>> {
-        if groups.is_empty() {
-            return Err(Invalid::NoGroups.into());
-        }
-        let driver = driver::version()?;
-        let mut left = self.sm_count();
-        for (index, group) in groups.iter().enumerate() {
-            let (size, together) = (group.sm_count, group.coscheduled);
-            let refuse = |rule: &'static str| {
-                Err(Invalid::GroupRequest {
-                    index,
-                    sm_count: size,
-                    coscheduled: together,
-                    rule,
-                }
-                .into())
-            };
-            if size % 2 != 0 {
-                return refuse("the number of SMs is even");
-            }
-            if together != 0 && size % together != 0 {
-                return refuse(
-                    "the number of SMs is a multiple of those that run clusters together",
-                );
-            }
-            match left.checked_sub(size) {
-                Some(rest) => left = rest,
-                None => return refuse("there are not so many SMs left"),
-            }
-            let needed = [
-                (GroupFlags::LOCALITY_DOMAIN_ID, CudaVersion::new(13, 4)),
-                (
-                    GroupFlags::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS,
-                    CudaVersion::new(13, 5),
-                ),
-            ];
-            for (flag, since) in needed {
-                if group.flags.contains(flag) && driver < since {
-                    return Err(Invalid::GroupFlagsNeedNewerDriver { since, driver }.into());
-                }
-            }
-        }
-        Ok(groups.iter().map(|group| group.params()).collect())
+    /// [`SmResource::split`] of a group or a remainder, into smaller groups of given sizes: from its
+    /// own description, which NVIDIA's text allows for remainders; where the driver refuses that,
+    /// through a green context of it (`cuGreenCtxCreate`), which stays for as long as the smaller
+    /// groups do. [`overlap`](ExactSplit::overlap) makes no difference.
+    ///
+    /// Made again and again this loses memory, as green contexts do:
+    /// [`PooledPartition::split`](super::PooledPartition::split) keeps them.
+    ///
+    /// # Errors
+    /// With the group given back: as for [`SmResource::split`] and [`GreenContext::new`].
+    ///
+    /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
+    #[doc(alias = "cuDevSmResourceSplit")]
+    pub fn split(self, split: ExactSplit) -> Result<Split, Rejected<Self>> {
+        self.try_split(&split.groups)
+            .map_err(|error| Rejected::new(error, self))
     }
+
+    fn try_split(&self, groups: &[GroupRequest]) -> Result<Split> {
+        let params = check(self.device, &self.part, groups)?;
+        let claim = Claim::of_part(&self.claim);
+        match take(self.device, &self.part, params.clone(), &claim) {
+            Err(error) if is_no_input(&error) => {}
+            split => return split,
+        }
+        let whole = GreenContext::new([self.again()])?;
+        let resource = SmResource::of_green_context(&whole)?;
+        take(self.device, &resource.part, params, &Claim::within(whole))
+    }
+}
+
+/// Whether the driver may not split such a thing, rather than not so.
+fn is_no_input(error: &Error) -> bool {
+    let refused = [
+        CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+        CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
+    ];
+    error.code().is_some_and(|code| refused.contains(&code))
+}
+
+type Wishes = Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS>;
+
+/// What the driver makes of the wishes, for the split of `part`.
+fn discover(part: &Part, mut params: Wishes) -> Result<Vec<GroupRequest>> {
+    let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
+    let (whole, wishes) = (&raw const *part.raw(), params.as_mut_ptr());
+    let nothing = std::ptr::null_mut();
+    // SAFETY: without a place for groups and remainder the driver only fills in the `count`
+    // requests; the other pointer is to a live description.
+    unsafe {
+        call!(cuDevSmResourceSplit(
+            nothing, count, whole, nothing, 0, wishes
+        ))
+    }?;
+    Ok(params.iter().map(GroupRequest::from_params).collect())
+}
+
+/// Splits `part`, for a claim.
+fn take(device: Device, part: &Part, mut params: Wishes, claim: &Arc<Claim>) -> Result<Split> {
+    let mut groups = vec![CUdevResource::default(); params.len()];
+    let mut remainder = CUdevResource::default();
+    let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
+    let (first, wishes) = (groups.as_mut_ptr(), params.as_mut_ptr());
+    let (whole, rest) = (&raw const *part.raw(), &raw mut remainder);
+    // SAFETY: there are `count` groups and as many requests; the other pointers are to a live
+    // description and a local.
+    unsafe { call!(cuDevSmResourceSplit(first, count, whole, rest, 0, wishes)) }?;
+    Ok(Split::new(device, claim, groups, remainder))
+}
+
+/// The rules that can be checked before the driver is asked.
+fn check(device: Device, part: &Part, groups: &[GroupRequest]) -> Result<Wishes> {
+    if groups.is_empty() {
+        return Err(Invalid::NoGroups.into());
+    }
+    let driver = driver::version()?;
+    let mut left = part.sm_count();
+    for (index, group) in groups.iter().enumerate() {
+        check_flags(index, group, driver)?;
+        let (size, together) = (group.sm_count, group.coscheduled);
+        let refuse = |rule: &'static str| {
+            Err(Invalid::GroupRequest {
+                index,
+                sm_count: size,
+                coscheduled: together,
+                rule,
+            }
+            .into())
+        };
+        if size % 2 != 0 {
+            return refuse("the number of SMs is even");
+        }
+        if together % 2 != 0 {
+            return refuse("the number of SMs that run clusters together is even");
+        }
+        if together > 32 {
+            return refuse("at most 32 SMs run clusters together");
+        }
+        if together > 2 && device.compute_capability()?.0 < 9 {
+            return refuse("at most 2 SMs run clusters together, before compute capability 9.0");
+        }
+        let fills_up = group.flags.contains(GroupFlags::BACKFILL);
+        if together != 0 && size % together != 0 && !fills_up {
+            return refuse("the number of SMs is a multiple of those that run clusters together");
+        }
+        match left.checked_sub(size) {
+            Some(rest) => left = rest,
+            None => return refuse("there are not so many SMs left"),
+        }
+    }
+    Ok(groups.iter().map(|group| group.params()).collect())
+}
+
+/// Drivers are known to ignore flags that they do not know.
+fn check_flags(index: usize, group: &GroupRequest, driver: CudaVersion) -> Result<()> {
+    let flags = group.flags;
+    let one = GroupFlags::LOCALITY_DOMAIN_ID;
+    let any = group.locality_domain == GroupRequest::ANY_LOCALITY_DOMAIN;
+    if !GroupFlags::KNOWN.contains(flags) {
+        let flags = flags.bits();
+        return Err(Invalid::GroupFlags { index, flags }.into());
+    }
+    let supplemental = GroupFlags::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS;
+    let needed = [
+        (flags.contains(one), CudaVersion::new(13, 4)),
+        (flags.contains(one) && any, CudaVersion::new(13, 5)),
+        (flags.contains(supplemental), CudaVersion::new(13, 5)),
+    ];
+    for (is_asked_for, since) in needed {
+        if is_asked_for && driver < since {
+            return Err(Invalid::GroupFlagsNeedNewerDriver { since, driver }.into());
+        }
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use super::GreenContext;
 use super::claim::Overlap;
 use super::exact::{ExactSplit, GroupRequest};
-use super::resource::{SmGroup, SmResource};
+use super::resource::{ALIKE_SINCE, SmGroup, SmResource};
 use super::split::{SplitByCount, SplitFlags};
 use crate::driver;
 use crate::error::{Error, Rejected, Result};
@@ -324,9 +324,10 @@ impl SmResource {
     fn plan_composed(&self, wishes: &[Option<u32>], flags: SplitFlags) -> Result<Plan> {
         let driver = driver::version()?;
         let several = driver >= CudaVersion::new(12, 5);
+        let all_alike = driver >= ALIKE_SINCE;
         let mut best: Option<(u32, Plan)> = None;
         for split in self.equal_splits(flags)? {
-            let Some(plan) = self.compose_of(&split, wishes, several) else {
+            let Some(plan) = self.compose_of(&split, wishes, several, all_alike) else {
                 continue;
             };
             let sized = plan.parts.iter().filter_map(|part| {
@@ -348,12 +349,15 @@ impl SmResource {
         })
     }
 
-    /// The partitions that groups of one size give; none if there are not enough of them.
+    /// The partitions that groups of one size give; none if there are not enough of them. A partition
+    /// has `several` groups if it needs them; where these have to be `all_alike`, the remainder is not
+    /// among them.
     fn compose_of(
         &self,
         split: &EqualSplit,
         wishes: &[Option<u32>],
         several: bool,
+        all_alike: bool,
     ) -> Option<Plan> {
         let (unit, units) = (split.sm_count, split.groups);
         let mut left = units;
@@ -371,11 +375,11 @@ impl SmResource {
         }
         let mut remaining = self.sm_count() - (units - left) * unit;
         if let Some(rest) = parts.iter_mut().find(|part| part.asked.is_none()) {
-            // All that is left over, the remainder of the split too; or one group.
-            let taken = if several {
-                remaining
-            } else {
-                unit.min(left * unit)
+            // All that is left over, the remainder of the split too; or the groups; or one of them.
+            let taken = match (several, left) {
+                (false, _) => unit.min(left * unit),
+                (true, 1..) if all_alike => left * unit,
+                (true, _) => remaining,
             };
             if taken == 0 {
                 return None;

@@ -262,11 +262,24 @@ impl SmGroup {
         self.part.properties()
     }
 
+    /// The same group once more: for a green context that is split in its place.
+    pub(super) fn again(&self) -> Self {
+        Self {
+            device: self.device,
+            part: self.part.clone(),
+            claim: Arc::clone(&self.claim),
+        }
+    }
+
     /// Whether both are of one split: what one green context can be made of.
     fn is_of_same_split(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.claim, &other.claim)
     }
 }
+
+/// The first driver whose green contexts are of groups that are scheduled alike: a remainder is not
+/// scheduled as groups are.
+pub(super) const ALIKE_SINCE: CudaVersion = CudaVersion::new(13, 1);
 
 /// The descriptions of a green context's groups, checked for what the driver does not check.
 pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
@@ -284,8 +297,34 @@ pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
             }
             .into());
         }
+        check_alike(first, groups, driver)?;
     }
     Ok(groups.iter().map(|group| *group.part.raw()).collect())
+}
+
+/// What newer drivers refuse without a word.
+fn check_alike(first: &SmGroup, groups: &[SmGroup], driver: CudaVersion) -> Result<()> {
+    type Field = fn(&SmProperties) -> Option<u32>;
+    let rules: [(&str, CudaVersion, Field); 2] = [
+        ("co-scheduled alignment", ALIKE_SINCE, |its| {
+            its.coscheduled_alignment
+        }),
+        ("locality domain", CudaVersion::new(13, 4), |its| {
+            its.locality_domain
+        }),
+    ];
+    let known = first.properties();
+    for group in groups {
+        let its = group.properties();
+        for (what, since, field) in &rules {
+            if let (Some(first), Some(other)) = (field(&known), field(&its)) {
+                if first != other && driver >= *since {
+                    return Err(Invalid::GroupsThatDiffer { what, first, other }.into());
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Debug for SmResource {

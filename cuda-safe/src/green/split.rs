@@ -4,6 +4,7 @@ use super::GreenContext;
 use super::claim::{Claim, Overlap};
 use super::resource::{Part, SmGroup, SmResource};
 use crate::call::call;
+use crate::device::Device;
 use crate::driver;
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
@@ -90,29 +91,27 @@ impl SmGroup {
     /// (`cuGreenCtxCreate`), as the driver splits nothing else; it stays for as long as the smaller
     /// groups do. [`overlap`](SplitByCount::overlap) makes no difference.
     ///
+    /// Each time this makes a green context, whose memory [does not come back](super) as a whole when
+    /// it is destroyed: split again and again through a pool, by
+    /// [`PooledPartition::split`](super::PooledPartition::split).
+    ///
     /// # Errors
     /// With the group given back: as for [`SmResource::split_by_count`] and [`GreenContext::new`].
     ///
     /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
-        let (device, part, first) = (self.device, self.part.clone(), Arc::clone(&self.claim));
-        let done = GreenContext::new([self])
-            .map_err(|rejected| rejected.error)
-            .and_then(|whole| {
-                let resource = SmResource::of_green_context(&whole)?;
-                let pieces = Pieces::by_count(&resource.part, &split)?;
-                pieces.take(&resource, &Claim::within(whole))
-            });
-        done.map_err(|error| {
-            let claim = first;
-            let group = Self {
-                device,
-                part,
-                claim,
-            };
-            Rejected::new(error, group)
-        })
+        self.try_split_by_count(&split)
+            .map_err(|error| Rejected::new(error, self))
+    }
+
+    fn try_split_by_count(&self, split: &SplitByCount) -> Result<Split> {
+        // What there cannot be is found before anything is made.
+        Pieces::by_count(&self.part, split)?;
+        let whole = GreenContext::new([self.again()])?;
+        let resource = SmResource::of_green_context(&whole)?;
+        let pieces = Pieces::by_count(&resource.part, split)?;
+        pieces.take(&resource, &Claim::within(whole))
     }
 }
 
@@ -156,21 +155,21 @@ impl<'a> Pieces<'a> {
             return Err(Invalid::NoGroups.into());
         }
         groups.truncate(count as usize);
-        Ok(Split::new(input, claim, groups, remainder))
+        Ok(Split::new(input.device, claim, groups, remainder))
     }
 }
 
 impl Split {
     /// What the driver gave.
     pub(super) fn new(
-        input: &SmResource,
+        device: Device,
         claim: &Arc<Claim>,
         groups: Vec<CUdevResource>,
         remainder: CUdevResource,
     ) -> Self {
         let group = |raw| {
             Part::new(raw).map(|part| SmGroup {
-                device: input.device,
+                device,
                 part,
                 claim: Arc::clone(claim),
             })

@@ -3,9 +3,9 @@
 use super::{SMID, VECTOR, expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::green::{
-    Descriptor, GreenContext, GreenPool, GreenPoolOptions, GroupRequest, Overlap, Partitioning,
-    SmOverlapCause, SmProbe, SmProbing, SmResource, SplitByCount, SplitFlags, Wish, WorkqueueScope,
-    Workqueues,
+    Descriptor, ExactSplit, GreenContext, GreenPool, GreenPoolOptions, GroupRequest, Overlap,
+    Partitioning, SmOverlapCause, SmProbe, SmProbing, SmResource, SplitByCount, SplitFlags, Wish,
+    WorkqueueScope, Workqueues,
 };
 use cuda_safe::{
     CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result,
@@ -154,7 +154,39 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
         trace.drop(parts);
         trace.drop(split.remainder);
     }
+    exactly(trace, &device)?;
     trace.drops_from_here();
+    Ok(())
+}
+
+/// Exact splits: of the device, of a group and of the remainder.
+fn exactly(trace: &mut Trace, device: &Device) -> Result<()> {
+    let of = |sizes: &[u32]| ExactSplit {
+        groups: sizes.iter().copied().map(GroupRequest::of).collect(),
+        ..ExactSplit::default()
+    };
+    let split = match SmResource::of_device(device)?.split(of(&[64, 16])) {
+        Ok(split) => split,
+        Err(rejected) => return if_there_is::<()>(Err(rejected.error)),
+    };
+    let mut groups = split.groups;
+    // Through a green context, which goes.
+    let found = trace.drops_after_last("cuDevSmResourceSplit", || {
+        groups[0].discover(&of(&[32]).groups)
+    })?;
+    assert_eq!(found[0].sm_count, 32);
+    let smaller = groups.remove(0).split(of(&[32, 16]))?;
+    let mut greens = Vec::new();
+    for group in smaller.groups {
+        greens.push(GreenContext::new([group])?);
+    }
+    let streams = [greens[0].stream()?, greens[1].stream()?];
+    trace.drop((greens, smaller.remainder));
+    if let Some(remainder) = split.remainder {
+        let split = remainder.split(of(&[8]))?;
+        trace.drop(GreenContext::new(split.groups)?);
+    }
+    trace.drop((streams, groups));
     Ok(())
 }
 
@@ -178,8 +210,32 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
         )?;
         trace.drop(buffer);
     }
+    // A part is split, twice the same.
+    let halves = Partitioning {
+        wishes: vec![Wish::Percent(50); 2],
+        ..Partitioning::default()
+    };
+    for _ in 0..2 {
+        let part = pool.try_lease(&sizes[1])?.into_partitions().remove(0);
+        let stream = part.stream()?;
+        expect(
+            part.split(&halves).map_err(|rejected| {
+                let (error, part) = (rejected.error, rejected.value);
+                trace.drop(part);
+                error
+            }),
+            invalid(|why| matches!(why, Invalid::PartitionInUse { .. })),
+        )?;
+        trace.drop(stream);
+        let part = pool.try_lease(&sizes[1])?.into_partitions().remove(0);
+        let smaller = part.split(&halves)?;
+        for part in smaller.iter() {
+            part.stream()?;
+        }
+        trace.drop(smaller);
+    }
     let figures = pool.figures()?;
-    assert_eq!((figures.leases, figures.made), (4, 2));
+    assert_eq!((figures.leases, figures.made, figures.splits), (8, 3, 2));
     trace.drops(|| drop(pool.trim(1)));
     trace.drops_from_here();
     Ok(())
