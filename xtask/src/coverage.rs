@@ -1,10 +1,11 @@
 //! `cargo xtask coverage`: COVERAGE.md, what of the driver's API has a safe form in `cuda-safe`.
 //!
 //! The functions come from the rows of cuda-sys, their safe items from the `doc(alias)`es of
-//! cuda-safe, and the reasons for what is missing from `xtask/coverage.toml`. An item with such an
-//! alias has to link to the raw function.
+//! cuda-safe, and the reasons for what is missing from `xtask/coverage.toml`; so do the items of the
+//! fields and values of some types. An item with such an alias has to link to the raw function.
 
 mod sources;
+mod values;
 
 use crate::generated::{Generated, settle};
 use crate::root;
@@ -25,6 +26,8 @@ struct Notes {
     groups: Vec<(String, String)>,
     /// Base name, or pattern → why there is no safe item. The longest that fits counts.
     reasons: BTreeMap<String, String>,
+    /// Chapter → its types, with the items of their parts.
+    types: BTreeMap<String, values::Notes>,
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -39,7 +42,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut sources = Sources::default();
     sources.read(&root().join("cuda-safe/src/lib.rs"), Some(""))?;
     check_links(&sources)?;
-    let text = render(&notes.groups, &rows(&sources, &notes.reasons)?)?;
+    let mut types = BTreeMap::new();
+    for (group, notes) in &notes.types {
+        types.insert(group.as_str(), values::render(notes, &sources)?);
+    }
+    let text = render(&notes.groups, &rows(&sources, &notes.reasons)?, &types)?;
 
     let path = root().join("COVERAGE.md");
     settle(&[Generated { path, text }], check, "coverage")
@@ -186,7 +193,11 @@ fn totals<'a>(rows: impl IntoIterator<Item = &'a Row>) -> [usize; 4] {
     totals
 }
 
-fn render(groups: &[(String, String)], rows: &[Row]) -> Result<String> {
+fn render(
+    groups: &[(String, String)],
+    rows: &[Row],
+    types: &BTreeMap<&str, String>,
+) -> Result<String> {
     let mut chapters = Vec::new();
     for (group, title) in groups {
         let rows = Vec::from_iter(rows.iter().filter(|row| row.group == *group));
@@ -205,6 +216,11 @@ fn render(groups: &[(String, String)], rows: &[Row]) -> Result<String> {
             known,
             "{function:?} is of the group {group:?}, not in xtask/coverage.toml"
         );
+    }
+
+    for group in types.keys() {
+        let known = groups.iter().any(|(name, _)| name == group);
+        ensure!(known, "xtask/coverage.toml has types of no group: {group}");
     }
 
     let [all, wrapped, inside, missing] = totals(rows);
@@ -228,8 +244,8 @@ out: they are other forms of the same functions.
 - *used inside*: the safe layer calls it, and has no item for it.
 - Anything else is the reason why there is no safe item.
 
-The reasons and the order of the groups are in `xtask/coverage.toml`, all else is read from the
-sources.
+The reasons, the order of the groups and the items of fields and values are in
+`xtask/coverage.toml`, all else is read from the sources.
 
 | Group | Functions | Wrapped | Used inside | Not wrapped |
 |---|--:|--:|--:|--:|
@@ -268,6 +284,12 @@ sources.
                 State::Missing(reason) => reason.clone(),
             };
             writeln!(out, "| {base} | `{symbol}` | {since} | {safe} |")?;
+        }
+        if let Some(types) = types.get(group.as_str()) {
+            write!(
+                out,
+                "\nThe fields, flags and values of its types:\n\n{types}"
+            )?;
         }
     }
     Ok(out)

@@ -21,6 +21,8 @@ pub(super) struct Sources {
     pub(super) aliases: BTreeSet<(String, String)>,
     /// Of these those whose text does not link to the raw function, which links to NVIDIA's page.
     pub(super) unlinked: BTreeSet<(String, String)>,
+    /// Public methods, constants, fields and variants: `Stream::synchronize`.
+    pub(super) members: BTreeSet<String>,
     /// The driver's functions that the code names, of any ABI.
     pub(super) used: BTreeSet<Function>,
     /// The item at hand: `Stream`, `synchronize`.
@@ -96,6 +98,29 @@ impl Sources {
         }
     }
 
+    /// The constants of a set of flags: `struct Name … const FLAG`.
+    fn flags(&mut self, tokens: TokenStream, name: &mut Option<String>) {
+        let mut before = String::new();
+        for token in tokens {
+            let word = match token {
+                TokenTree::Group(group) => {
+                    self.flags(group.stream(), name);
+                    String::new()
+                }
+                TokenTree::Ident(ident) => ident.to_string(),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => String::new(),
+            };
+            match (before.as_str(), &name) {
+                ("struct", _) => *name = Some(word.clone()),
+                ("const", Some(name)) => {
+                    self.members.insert(format!("{name}::{word}"));
+                }
+                _ => {}
+            }
+            before = word;
+        }
+    }
+
     fn tokens(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
@@ -114,6 +139,23 @@ impl<'a> Visit<'a> for Sources {
             return;
         }
         let depth = self.item.len();
+        let members: Vec<String> = match item {
+            Item::Struct(item) => {
+                let public = |field: &&syn::Field| matches!(field.vis, Visibility::Public(_));
+                let fields = item.fields.iter().filter(public);
+                fields
+                    .filter_map(|field| Some(field.ident.as_ref()?.to_string()))
+                    .collect()
+            }
+            Item::Enum(item) => item
+                .variants
+                .iter()
+                .map(|its| its.ident.to_string())
+                .collect(),
+            _ => Vec::new(),
+        };
+        let of = |member| name.as_ref().map(|name| format!("{name}::{member}"));
+        self.members.extend(members.into_iter().filter_map(of));
         self.item.extend(name);
         self.note(attributes);
         visit::visit_item(self, item);
@@ -133,6 +175,7 @@ impl<'a> Visit<'a> for Sources {
         }
         self.item.push(name);
         self.note(attributes);
+        self.members.insert(self.item.join("::"));
         visit::visit_impl_item(self, item);
         self.item = outer;
     }
@@ -142,6 +185,9 @@ impl<'a> Visit<'a> for Sources {
     }
 
     fn visit_macro(&mut self, call: &'a syn::Macro) {
+        if call.path.is_ident("bitflags") {
+            self.flags(call.tokens.clone(), &mut None);
+        }
         self.tokens(call.tokens.clone());
     }
 }
