@@ -18,6 +18,7 @@ usage: partition [options]
   --ignore-coscheduling ... finer groups, without large clusters
   --max-cluster         ... groups for the largest clusters, and how large those are
   --groups A,B,...      groups of at least A, B, ... SMs
+  --plan                make nothing: what there would be, and the table of all equal splits
   --json                print one JSON object
   --svg FILE            draw the partitions into FILE
 
@@ -32,6 +33,7 @@ pub(crate) enum Command {
 pub(crate) struct Options {
     pub(crate) device: u32,
     pub(crate) ask: Ask,
+    pub(crate) plan: bool,
     pub(crate) json: bool,
     pub(crate) svg: Option<PathBuf>,
     pub(crate) sim: Option<String>,
@@ -57,11 +59,19 @@ impl Ask {
             Self::Halves | Self::Groups(_) => false,
         }
     }
+
+    /// How the driver splits by count.
+    pub(crate) fn flags(&self) -> SplitFlags {
+        match self {
+            Self::ByCount { flags, .. } => *flags,
+            Self::Halves | Self::Groups(_) => SplitFlags::empty(),
+        }
+    }
 }
 
 pub(crate) fn parse() -> Result<Command, Error> {
     let mut parser = Parser::from_env();
-    let (mut device, mut json, mut svg, mut sim) = (0, false, None, None);
+    let (mut device, mut plan, mut json, mut svg, mut sim) = (0, false, false, None, None);
     let (mut min, mut max_groups, mut groups) = (None, None, None);
     let mut flags = SplitFlags::empty();
     while let Some(argument) = parser.next()? {
@@ -73,6 +83,7 @@ pub(crate) fn parse() -> Result<Command, Error> {
             Arg::Long("max-cluster") => flags |= SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE,
             Arg::Long("groups") => groups = Some(sizes(&parser.value()?.string()?)?),
             Arg::Long("sim") => sim = Some(parser.value()?.string()?),
+            Arg::Long("plan") => plan = true,
             Arg::Long("json") => json = true,
             Arg::Long("svg") => svg = Some(parser.value()?.into()),
             Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
@@ -81,6 +92,9 @@ pub(crate) fn parse() -> Result<Command, Error> {
     }
     if flags.is_all() {
         return Err("--ignore-coscheduling and --max-cluster exclude each other".into());
+    }
+    if plan && svg.is_some() {
+        return Err("--svg draws what ran, and with --plan nothing does".into());
     }
     let ask = match (min, groups) {
         (Some(_), Some(_)) => return Err("--by-count and --groups exclude each other".into()),
@@ -100,6 +114,7 @@ pub(crate) fn parse() -> Result<Command, Error> {
     Ok(Command::Partition(Options {
         device,
         ask,
+        plan,
         json,
         svg,
         sim,

@@ -2,7 +2,8 @@
 //!
 //! Splits the GPU's multiprocessors (SMs), makes a green context and a stream for each group, and
 //! shows which SMs each partition ran on, as the library's probe finds it; with `--max-cluster` also
-//! how large clusters of blocks may be there.
+//! how large clusters of blocks may be there. With `--plan` it makes nothing, and tells what there would
+//! be.
 //!
 //! `cargo run --release --example partition -- --help`
 
@@ -13,6 +14,7 @@ mod show;
 #[path = "../support/mod.rs"]
 mod support;
 mod svg;
+mod table;
 
 use ask::{Command, Options};
 use cuda_safe::Device;
@@ -51,6 +53,15 @@ fn partition(options: &Options) -> Result<bool, Error> {
         support::say(&line, options.json);
     }
     let device = Device::get(options.device)?;
+    if options.plan {
+        let table = table::make(&device, &options.ask)?;
+        if options.json {
+            println!("{}", table.json()?);
+        } else {
+            print!("{}", table.text(&options.ask.to_string()));
+        }
+        return Ok(true);
+    }
     let plan = plan::make(&device, &options.ask)?;
     let report = Report {
         driver: cuda_safe::version()?.to_string(),

@@ -1,7 +1,7 @@
 //! What the safe layer calls: no more than C would.
 
 use crate::on;
-use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, Wish};
+use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, SmResource, SplitFlags, Wish};
 use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 
@@ -129,6 +129,26 @@ fn a_switch_between_known_partitionings_creates_nothing() {
         ]
         .concat();
         assert_eq!(log, [once.clone(), once].concat());
+    });
+}
+
+#[test]
+fn planning_asks_and_makes_nothing() {
+    on(Profile::h200(), |context| {
+        let resource = SmResource::of_device(&context.device()).expect("a resource");
+        let mut log = calls(|| {
+            let none = SplitFlags::empty();
+            assert_eq!(resource.equal_splits(none).expect("a table").len(), 17);
+            let plan = resource.plan(&Partitioning {
+                wishes: vec![Wish::Sms(16), Wish::Rest],
+                ..Partitioning::default()
+            });
+            assert_eq!(plan.expect("a plan").remaining, 0);
+        });
+        log.sort_unstable();
+        log.dedup();
+        assert_eq!(log, ["cuDevSmResourceSplitByCount", "cuDriverGetVersion"]);
+        assert_eq!(cuda_sim::alive().green_contexts, 0);
     });
 }
 
