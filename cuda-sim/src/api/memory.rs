@@ -343,8 +343,8 @@ fn fill(
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
 }
 
-/// In the legacy default stream of the current context. (For memory of the host the driver waits
-/// as well.)
+/// In the legacy default stream of the current context, without a wait. (For memory of the host a
+/// real driver waits: unverified, from documentation, and not played.)
 pub(super) fn fill_now(world: &mut World, at: CUdeviceptr, value: u8, count: usize) -> Answer {
     fill(world, at, vec![value], count, core::ptr::null_mut())
 }
