@@ -10,6 +10,9 @@
 //! The other protocol, whose tensors own their memory, is [`dlpack`]. [`ArrayView`] and [`ArrayViewMut`]
 //! are arrays of several dimensions in memory here, with the parts and shapes that NumPy has.
 //!
+//! With the feature `serde` the descriptions are written and read by it: types as their strings, an
+//! [`ArrayInterface`] as the dict. What is read is checked as everything else.
+//!
 //! ```
 //! use cuda_safe::interop::{Layout, TypeString};
 //!
@@ -27,6 +30,8 @@ pub mod dlpack;
 mod dtype;
 mod import;
 mod layout;
+#[cfg(feature = "serde")]
+mod serial;
 mod stream;
 mod typestr;
 mod view;

@@ -27,6 +27,8 @@ use crate::invalid::Invalid;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the keys")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 pub struct RawInterface {
     pub version: Option<i128>,
     pub shape: Option<Vec<i128>>,
@@ -55,6 +57,11 @@ pub struct ReadOptions {
 ///
 /// It owns nothing: who has the memory, and for how long, the interface does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(try_from = "RawInterface", into = "RawInterface")
+)]
 pub struct ArrayInterface {
     version: u32,
     dtype: Dtype,

@@ -7,6 +7,8 @@ use std::fmt;
 
 /// What the elements of an array are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "DescrType", into = "DescrType"))]
 pub enum Dtype {
     /// Of one type.
     Plain(TypeString),
@@ -16,6 +18,11 @@ pub enum Dtype {
 
 /// An element with fields, which do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(try_from = "Vec<DescrEntry>", into = "Vec<DescrEntry>")
+)]
 pub struct Record {
     fields: Vec<Field>,
     size: usize,
@@ -38,19 +45,30 @@ pub struct Field {
 
 /// An entry of `descr`: `(name, type)` or `(name, type, shape)`; a name may be `(title, name)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DescrEntry {
     /// Empty for padding, which is of kind `V`.
     pub name: String,
     /// The title, if the name is a pair.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub title: Option<String>,
     /// The type.
     pub ty: DescrType,
     /// The shape; empty if there is none.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Vec::is_empty")
+    )]
     pub shape: Vec<usize>,
 }
 
 /// The type in an entry of `descr`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(untagged))]
 pub enum DescrType {
     /// A type string.
     Text(String),

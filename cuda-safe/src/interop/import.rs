@@ -60,6 +60,7 @@ pub(super) fn type_of<T: Element>() -> Result<TypeString, Invalid> {
 
 /// How work on an imported array is put in order with that of its producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Handover {
     /// The host waits for the producer's stream at the import, and for one's own at the end.
     Synchronize,

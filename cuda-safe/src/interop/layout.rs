@@ -15,6 +15,8 @@ use crate::invalid::Invalid;
 ///
 /// Every element is within 2^63 bytes of the first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "super::serial::LayoutFields"))]
 pub struct Layout {
     shape: Vec<usize>,
     strides: Vec<isize>,
@@ -23,6 +25,7 @@ pub struct Layout {
 
 /// The bytes that an array lies in, relative to its first element: from `start` to before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ByteRange {
     /// 0, or negative.
     pub start: isize,

@@ -6,6 +6,8 @@ use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 
 /// The `stream` of an array interface: with what a consumer has to get in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "i128", into = "i128"))]
 pub enum ExportedStream {
     /// 1: the legacy default stream.
     Legacy,

@@ -19,6 +19,8 @@ use std::str::FromStr;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
 pub struct TypeString {
     order: ByteOrder,
     kind: Kind,
@@ -29,6 +31,7 @@ pub struct TypeString {
 
 /// In which order the bytes of a number lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ByteOrder {
     /// `<`: the least significant first.
     Little,
@@ -57,6 +60,7 @@ impl ByteOrder {
 
 /// What elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Kind {
     /// `b`: a byte, 0 or 1.
     Bool,

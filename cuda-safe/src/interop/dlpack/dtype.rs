@@ -18,6 +18,7 @@ use std::fmt;
 /// assert_eq!(DataType::of::<[f32; 2]>().numpy().expect("c8").to_string(), "<c8");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DataType {
     /// What it is.
     pub code: TypeCode,
@@ -29,6 +30,8 @@ pub struct DataType {
 
 /// `DLDataTypeCode`: what a number is; newer versions have more than are named here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct TypeCode(pub u8);
 
 macro_rules! codes {

@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 /// Where the memory of a tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MemoryKind {
     /// `kDLCUDA`: on a device.
     Device,

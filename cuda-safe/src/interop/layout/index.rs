@@ -19,6 +19,7 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Index {
     /// One, so that the dimension is gone.
     At(isize),
