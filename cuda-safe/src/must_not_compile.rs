@@ -502,3 +502,48 @@ struct Sealed;
 /// }
 /// ```
 struct Partitions;
+
+/// Views borrow their memory, and those that write have it for themselves.
+///
+/// ```compile_fail,E0505
+/// use cuda_safe::{DeviceBuffer, interop::ArrayView};
+/// fn outlive(buffer: DeviceBuffer<f32>) {
+///     let view = ArrayView::new(&buffer, &[2, 3]).unwrap();
+///     drop(buffer);
+///     let _ = view.to_vec();
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// use cuda_safe::{DeviceBuffer, interop::ArrayViewMut};
+/// fn twice(buffer: &mut DeviceBuffer<f32>) {
+///     let one = ArrayViewMut::new(&mut *buffer, &[2, 3]).unwrap();
+///     let two = ArrayViewMut::new(&mut *buffer, &[6]).unwrap();
+///     drop((one, two));
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// use cuda_safe::interop::ArrayViewMut;
+/// fn read_and_write(mut array: ArrayViewMut<'_, f32>) {
+///     let view = array.as_view();
+///     let _ = array.fill(0.0);
+///     let _ = view.to_vec();
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// use cuda_safe::interop::Imported;
+/// fn twice(array: &mut Imported) {
+///     let one = array.view_mut::<f32>().unwrap();
+///     let two = array.view_mut::<f32>().unwrap();
+///     drop((one, two));
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // Its owner need not be.
+/// fn sync<T: Sync>() {}
+/// sync::<cuda_safe::interop::dlpack::Export>();
+/// ```
+struct Arrays;

@@ -374,6 +374,14 @@ fn a_descr_of_a_plain_type_changes_nothing() {
         let array = read(&raw).expect("it is right");
         assert_eq!(*array.dtype(), Dtype::Plain(parse(ty)));
     }
+    // Found by fuzzing: it was read as a record, and written as bytes.
+    let raw = RawInterface {
+        typestr: Some("|V8".to_owned()),
+        descr: Some(vec![entry("", "|V3", &[]), entry("", "|V5", &[])]),
+        ..raw()
+    };
+    let array = read(&raw).expect("it is right");
+    assert_eq!(*array.dtype(), Dtype::Plain(parse("|V8")));
 }
 
 #[test]

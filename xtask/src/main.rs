@@ -33,8 +33,9 @@ usage: cargo xtask COMMAND
   drivers                                  fetch real libcuda.so files from Debian into target/drivers
   profiles                                 run tests/driver on the software driver, as each device and version
   asan                                     run the tests that need no GPU under AddressSanitizer
-  line-coverage [--missing]                line coverage of cuda-safe by the tests that need no GPU;
-                                           --missing: also which lines they do not reach
+  line-coverage [--corpus] [--missing]     line coverage of cuda-safe by the tests that need no GPU; --corpus: of
+                                           its parsers, by the corpus of the fuzz targets; --missing: also
+                                           which lines they do not reach
   cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);
                                            --check: fail if one has become dearer
   build-cost [ROUNDS]                      build time and size of the crates beside cudarc's

@@ -15,6 +15,7 @@
 
 mod dtype;
 mod export;
+mod import;
 mod managed;
 pub mod raw;
 mod stream;

@@ -118,18 +118,6 @@ impl Dtype {
             Some(entries) if plain.kind() == Kind::Void => entries,
             _ => return Ok(Self::Plain(plain)),
         };
-        // Of plain bytes NumPy says the same once more.
-        if let [
-            DescrEntry {
-                name, ty, shape, ..
-            },
-        ] = entries
-        {
-            let says_the_same = *ty == DescrType::Text(plain.to_string());
-            if name.is_empty() && shape.is_empty() && says_the_same {
-                return Ok(Self::Plain(plain));
-            }
-        }
         let record = Record::from_descr(entries)?;
         if record.size != plain.item_size() {
             return Err(refused(format!(
@@ -137,6 +125,10 @@ impl Dtype {
                 record.size,
                 plain.item_size()
             )));
+        }
+        // Nothing but padding: of plain bytes NumPy says once more that they are.
+        if record.fields.is_empty() {
+            return Ok(Self::Plain(plain));
         }
         Ok(Self::Record(record))
     }

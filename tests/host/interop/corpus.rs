@@ -25,3 +25,18 @@ fn the_corpus_of_type_strings_holds() {
 fn the_corpus_of_array_interfaces_holds() {
     replay("array_interface", checks::array_interface);
 }
+
+#[test]
+fn the_corpus_of_likely_interfaces_holds() {
+    replay("likely_interface", checks::likely_interface);
+}
+
+#[test]
+fn the_corpus_of_tensors_holds() {
+    replay("dlpack", checks::dlpack);
+}
+
+#[test]
+fn the_corpus_of_views_holds() {
+    replay("view", checks::view);
+}

@@ -112,7 +112,8 @@ impl Export {
     ///
     /// # Safety
     /// A handle is of a stream of the same context that is alive until the deleter has returned; or,
-    /// where that is called in a capture, until the next create, copy or wait on a thread without one.
+    /// where that is called in a capture or a host function, until the next create, copy or wait
+    /// outside of those.
     ///
     /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]

@@ -1,0 +1,8 @@
+//! DLPack tensors: `cargo fuzz run dlpack`.
+
+#![no_main]
+
+#[path = "../checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::dlpack(data));

@@ -1,0 +1,8 @@
+//! Interfaces that are mostly right: `cargo fuzz run likely_interface`.
+
+#![no_main]
+
+#[path = "../checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::likely_interface(data));

@@ -1,0 +1,8 @@
+//! Views of arrays: `cargo fuzz run view`.
+
+#![no_main]
+
+#[path = "../checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::view(data));
