@@ -1,5 +1,6 @@
 //! Arrays.
 
+mod dlpack;
 mod host;
 mod index;
 mod interface;
@@ -15,6 +16,7 @@ use crate::lane::{At, Lane};
 use crate::stream::PyStream;
 use crate::{config, hold};
 use cuda_safe::Stream;
+use cuda_safe::interop::dlpack::DataType;
 use cuda_safe::interop::{Dtype, Layout};
 use index::View;
 use memory::{Memory, Order};
@@ -31,6 +33,8 @@ use strided::Elements;
 #[derive(Clone)]
 struct Array {
     dtype: Dtype,
+    /// What the elements are to DLPack, where NumPy has no such type.
+    exchange: Option<DataType>,
     layout: Layout,
     /// Of the first element; 0 if there is none.
     address: u64,
@@ -108,6 +112,7 @@ impl PyDeviceArray {
         let (memory, address) = py.detach(move || Memory::allocate(&stream, bytes))?;
         let array = Array {
             dtype,
+            exchange: None,
             layout,
             address,
             read_only: false,
@@ -169,6 +174,8 @@ impl PyDeviceArray {
             false => self.array.address.wrapping_add_signed(offset as i64),
         };
         let array = Array {
+            // Of a field, or of another type, it is no part.
+            exchange: self.array.exchange.filter(|_| dtype == self.array.dtype),
             dtype,
             layout,
             address,
@@ -446,7 +453,8 @@ impl PyDeviceArray {
             }
         };
         let (dtype, shape) = (self.array.dtype.clone(), self.array.layout.shape());
-        let copy = Self::allocate(py, stream, dtype, shape)?;
+        let mut copy = Self::allocate(py, stream, dtype, shape)?;
+        copy.array.exchange = self.array.exchange;
         let (to, from) = (&copy.array, &self.array);
         copy.work(py, Some(self), |lane| {
             // SAFETY: both are kept alive, of one shape and type; the target is new.
@@ -588,6 +596,36 @@ impl PyDeviceArray {
             }
         }
         self.export(py)
+    }
+
+    /// For consumers of DLPack: the kind of the memory (2: a device's, 3: pinned, 13: managed), and the
+    /// number of the device.
+    fn __dlpack_device__(&self) -> Result<(i32, i32)> {
+        self.look(dlpack::device)
+    }
+
+    /// For consumers of DLPack: a capsule with a tensor, of version 1 if the consumer knows that. The
+    /// consumer's `stream` (None is the legacy default stream) is put behind the work on the array;
+    /// -1: there is no order. The tensor keeps the memory.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<&Bound<'py, PyTuple>>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let request = dlpack::Request {
+            stream,
+            max_version: dlpack::version(max_version)?,
+            device: dl_device,
+        };
+        if copy == Some(true) {
+            let copied = self.copy(py)?;
+            return dlpack::export(py, &copied.array, copied.kept(py)?, true, &request);
+        }
+        dlpack::export(py, &self.array, self.kept(py)?, false, &request)
     }
 
     fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> Result<Self> {
@@ -753,4 +791,20 @@ pub(crate) fn from_cuda_array_interface(
     sync: bool,
 ) -> Result<PyDeviceArray> {
     interface::import(desc, owner, sync)
+}
+
+/// The array of an object that has DLPack, without a copy unless `copy` asks for one.
+///
+/// Its producer puts its work so far before that of `stream`, which by default is the stream of the
+/// innermost `with` block of one, or else the default stream of the device: all work on the array runs
+/// there. What the producer does from now on is for the caller to order (`stream.wait`); when the last
+/// view is gone the work on it is waited for, and the producer is told.
+#[pyfunction]
+#[pyo3(signature = (obj, *, stream = None, copy = None))]
+pub(crate) fn from_dlpack(
+    obj: &Bound<'_, PyAny>,
+    stream: Option<Py<PyStream>>,
+    copy: Option<bool>,
+) -> Result<PyDeviceArray> {
+    dlpack::import(obj, stream.as_ref().map(Py::get), copy)
 }

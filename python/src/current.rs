@@ -79,7 +79,7 @@ pub(crate) fn leave(object: &Bound<'_, PyAny>) -> Result<()> {
 }
 
 /// The stream of the innermost block of one.
-fn of_blocks() -> Option<Lane> {
+pub(crate) fn lane_of_blocks() -> Option<Lane> {
     OPEN.with_borrow(|blocks| blocks.iter().rev().find_map(|open| open.stream.clone()))
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn device(py: Python<'_>) -> Result<u32> {
 
 /// The stream for new arrays on this thread.
 pub(crate) fn lane(py: Python<'_>) -> Result<Lane> {
-    match of_blocks() {
+    match lane_of_blocks() {
         Some(lane) => Ok(lane),
         None => Ok(Lane::Stream(default_stream(py, device(py)?)?)),
     }

@@ -99,6 +99,7 @@ fn class(error: &Error) -> &'static str {
         Error::Forked => "ForkedError",
         Error::Invalid(invalid) => match **invalid {
             Invalid::ArrayInterface { .. } => "ArrayInterfaceError",
+            Invalid::Dlpack { .. } => "ExchangeError",
             _ => "InvalidArgumentError",
         },
         Error::Compile(_) => "DriverError",

@@ -47,6 +47,7 @@ from ._native import (
     config,
     driver_version,
     from_cuda_array_interface,
+    from_dlpack,
     leaked,
 )
 from ._native import _end
@@ -81,6 +82,7 @@ __all__ = [
     "config",
     "driver_version",
     "from_cuda_array_interface",
+    "from_dlpack",
     "leaked",
 ]
 

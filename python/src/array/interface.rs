@@ -8,6 +8,7 @@ use crate::device::primary;
 use crate::error::{Failure, Result};
 use crate::lane::{Handle, Lane};
 use cuda_safe::Invalid;
+use cuda_safe::interop::dlpack::MemoryKind;
 use cuda_safe::interop::{DescrEntry, DescrType, Dtype, ExportedStream, RawInterface, ReadOptions};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -206,11 +207,11 @@ pub(super) fn import(
     };
     let checked = read(interface)?.check(options)?;
     let (layout, dtype) = (checked.layout().clone(), checked.dtype().clone());
-    let (ordinal, address) = match layout.is_empty() || layout.item_size() == 0 {
-        true => (current::device(py)?, 0),
+    let (ordinal, address, kind) = match layout.is_empty() || layout.item_size() == 0 {
+        true => (current::device(py)?, 0, MemoryKind::Device),
         false => {
             let known = locate(checked.address(), layout.byte_range())?;
-            (known.ordinal, known.address)
+            (known.ordinal, known.address, known.kind)
         }
     };
     let context = primary(py, ordinal)?;
@@ -228,9 +229,10 @@ pub(super) fn import(
             None
         }
     };
-    let memory = Memory::foreign(Hold::Foreign, lane, context);
+    let memory = Memory::foreign(Hold::Foreign, lane, context, kind);
     let array = Array {
         dtype,
+        exchange: None,
         layout,
         address,
         read_only: checked.is_read_only(),

@@ -5,6 +5,7 @@ use crate::error::{Failure, Result, check};
 use crate::lane::Lane;
 use core::ffi::c_void;
 use cuda_safe::interop::ByteRange;
+use cuda_safe::interop::dlpack::{ManagedTensor, MemoryKind};
 use cuda_safe::sys::{self, CUmemorytype, CUpointer_attribute as Attribute, CUresult};
 use cuda_safe::{Context, DeviceBuffer, Invalid, Stream};
 use pyo3::prelude::*;
@@ -17,6 +18,7 @@ pub(crate) struct Memory {
     /// returns, as there is nothing that the producer would come behind.
     lane: Option<Lane>,
     context: Context,
+    kind: MemoryKind,
 }
 
 #[allow(dead_code, reason = "held, not read")]
@@ -25,6 +27,21 @@ pub(crate) enum Hold {
     Buffer(DeviceBuffer<u8>),
     /// Of a producer whom the arrays themselves keep alive.
     Foreign,
+    /// Of a producer who is told when it is used no more.
+    Tensor(ManagedTensor),
+}
+
+impl Drop for Memory {
+    /// DLPack does not say what the producer goes on with: what was given to our stream is waited for.
+    fn drop(&mut self) {
+        if let (Hold::Tensor(_), Some(lane)) = (&self.hold, &self.lane) {
+            if lane.synchronize().is_err() {
+                // Nobody knows when the producer may go on: it is not told.
+                let hold = std::mem::replace(&mut self.hold, Hold::Foreign);
+                std::mem::forget(hold);
+            }
+        }
+    }
 }
 
 impl Memory {
@@ -42,17 +59,24 @@ impl Memory {
         let memory = Self {
             lane: Some(Lane::Stream(stream.clone())),
             context: stream.context().clone(),
+            kind: MemoryKind::Device,
             hold: Hold::Buffer(buffer),
         };
         Ok((memory, address))
     }
 
     /// Somebody else's.
-    pub(crate) fn foreign(hold: Hold, lane: Option<Lane>, context: Context) -> Self {
+    pub(crate) fn foreign(
+        hold: Hold,
+        lane: Option<Lane>,
+        context: Context,
+        kind: MemoryKind,
+    ) -> Self {
         Self {
             hold,
             lane,
             context,
+            kind,
         }
     }
 
@@ -64,9 +88,14 @@ impl Memory {
         &self.context
     }
 
+    /// Which kind of memory it is.
+    pub(crate) fn kind(&self) -> MemoryKind {
+        self.kind
+    }
+
     /// Whether letting go of it makes calls of the driver, which may wait.
     pub(crate) fn is_released(&self) -> bool {
-        matches!(self.hold, Hold::Buffer(_))
+        !matches!(self.hold, Hold::Foreign)
     }
 }
 
@@ -138,14 +167,16 @@ pub(crate) struct Known {
     pub(crate) ordinal: u32,
     /// The address by which devices reach it.
     pub(crate) address: u64,
+    pub(crate) kind: MemoryKind,
 }
 
-const ASKED: [Attribute; 5] = [
+const ASKED: [Attribute; 6] = [
     Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
     Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
     Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
     Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
     Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED,
 ];
 
 /// Asks the driver, in one call, where memory is, and whether all of an array is in it.
@@ -169,7 +200,7 @@ pub(crate) fn locate(address: u64, range: ByteRange) -> Result<Known> {
         )
     };
     check("cuPointerGetAttributes", code)?;
-    let [memory_type, ordinal, at, start, size] = answers;
+    let [memory_type, ordinal, at, start, size, is_managed] = answers;
     let refused = |problem: String| {
         Failure::from(Invalid::ArrayInterface {
             key: "data",
@@ -195,8 +226,14 @@ pub(crate) fn locate(address: u64, range: ByteRange) -> Result<Known> {
             "the array at {first:#x}..{end:#x} goes beyond the allocation {start:#x}..{behind:#x}"
         )));
     }
+    let is_host = memory_type == u64::from(CUmemorytype::CU_MEMORYTYPE_HOST.0);
     Ok(Known {
         ordinal,
         address: at,
+        kind: match is_managed {
+            0 if is_host => MemoryKind::Pinned,
+            0 => MemoryKind::Device,
+            _ => MemoryKind::Managed,
+        },
     })
 }

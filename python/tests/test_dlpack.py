@@ -1,0 +1,346 @@
+"""DLPack, in both directions."""
+
+import ctypes
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import cuda_safe
+from cuda_safe import DeviceArray, Stream, from_dlpack
+
+LEGACY, VERSIONED = b"dltensor", b"dltensor_versioned"
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Managed(ctypes.Structure):
+    _fields_ = [("tensor", DLTensor), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class ManagedVersioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", DLTensor),
+    ]
+
+
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype = ctypes.c_void_p
+pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
+is_valid = ctypes.pythonapi.PyCapsule_IsValid
+is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+rename = ctypes.pythonapi.PyCapsule_SetName
+rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype = ctypes.py_object
+new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def tensor_of(capsule):
+    """What a capsule holds: the structure around the tensor."""
+    if is_valid(capsule, VERSIONED):
+        return ManagedVersioned.from_address(pointer_of(capsule, VERSIONED))
+    return Managed.from_address(pointer_of(capsule, LEGACY))
+
+
+class Consumer:
+    """Takes a tensor as a library does: renames the capsule, and calls the deleter in its own time."""
+
+    USED = {LEGACY: b"used_dltensor", VERSIONED: b"used_dltensor_versioned"}
+
+    def __init__(self, capsule):
+        name = VERSIONED if is_valid(capsule, VERSIONED) else LEGACY
+        self.managed = tensor_of(capsule)
+        assert rename(capsule, self.USED[name]) == 0
+
+    def delete(self):
+        DELETER(self.managed.deleter)(ctypes.addressof(self.managed))
+
+
+class Producer:
+    """An object with DLPack and nothing else, around an array; `changes` are of its tensor."""
+
+    def __init__(self, array, old=False, name=None, device=None, **changes):
+        self.array, self.old, self.name, self.changes = array, old, name, changes
+        self.device = device or array.__dlpack_device__()
+        self.asked = None
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **arguments):
+        if self.old and set(arguments) - {"stream"}:
+            raise TypeError("unexpected keyword argument 'max_version'")
+        self.asked = arguments
+        capsule = self.array.__dlpack__(**arguments)
+        managed = tensor_of(capsule)
+        for key, value in self.changes.items():
+            setattr(managed if hasattr(managed, key) else managed.tensor, key, value)
+        if self.name is not None:
+            rename(capsule, self.name)
+        return capsule
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("old", [False, True])
+def test_there_and_back(device, dtype, old):
+    rng = np.random.default_rng(1)
+    for shape in [(), (5,), (3, 4), (2, 0, 3), (2, 3, 4)]:
+        host = rng.integers(0, 2, shape).astype(dtype)
+        array = DeviceArray.from_host(host)
+        for view, expected in [(array, host), (array.T, host.T), (array[..., None], host[..., None])]:
+            again = from_dlpack(Producer(view, old))
+            assert again.typestr == host.dtype.str and again.shape == expected.shape
+            assert again.copy_to_host().tobytes() == expected.tobytes()
+            assert again.is_c_contiguous == expected.flags.c_contiguous
+            if host.size:
+                assert again.address == view.address
+        if host.ndim and host.size:
+            view, expected = array[::-1], host[::-1]
+            assert from_dlpack(view).copy_to_host().tobytes() == expected.tobytes()
+
+
+def test_what_is_exported(device):
+    array = DeviceArray.zeros((3, 4), "f4")
+    assert array.__dlpack_device__() == (2, device.ordinal)
+    capsule = array[1:, ::2].__dlpack__(max_version=(1, 0))
+    managed = tensor_of(capsule)
+    assert is_valid(capsule, VERSIONED) and managed.major == 1 and managed.flags == 0
+    tensor = managed.tensor
+    assert (tensor.data + tensor.byte_offset) == array.address + 16
+    assert (tensor.device_type, tensor.device_id) == (2, device.ordinal)
+    assert (tensor.code, tensor.bits, tensor.lanes) == (2, 32, 1)
+    assert tensor.shape[: tensor.ndim] == [2, 2] and tensor.strides[: tensor.ndim] == [4, 2]
+    for version in (None, (0, 8)):
+        assert is_valid(array.__dlpack__(max_version=version), LEGACY)
+    capsule = array[3:].__dlpack__()
+    empty = tensor_of(capsule).tensor
+    assert (empty.data, empty.shape[:2]) == (None, [0, 4])
+
+
+def test_what_cannot_be_exported_is_a_buffer_error(device):
+    array = DeviceArray.zeros(3, "f4")
+    frozen = array.as_read_only()
+    for use in (
+        lambda: DeviceArray.zeros(3, "M8[s]").__dlpack__(),
+        lambda: DeviceArray.zeros(3, ">f4").__dlpack__(),
+        lambda: DeviceArray.zeros(3, "S3").__dlpack__(),
+        lambda: DeviceArray.zeros(3, [("x", "f4")]).__dlpack__(),
+        lambda: DeviceArray.zeros(3, [("x", "f4"), ("y", "i1")])["x"].__dlpack__(),
+        lambda: frozen.__dlpack__(),
+        lambda: array.__dlpack__(stream=0),
+        lambda: array.__dlpack__(stream=-7),
+        lambda: array.__dlpack__(dl_device=(1, 0)),
+        lambda: array.__dlpack__(dl_device=(2, 77)),
+    ):
+        with pytest.raises(BufferError):
+            use()
+    with pytest.raises(cuda_safe.ExchangeError, match="1 is .* 2 .* -1 "):
+        array.__dlpack__(stream=0)
+    array.__dlpack__(dl_device=array.__dlpack_device__())
+
+
+def test_read_only_is_kept(device):
+    frozen = DeviceArray.zeros(3).as_read_only()
+    capsule = frozen.__dlpack__(max_version=(1, 0))
+    assert tensor_of(capsule).flags == 1
+    again = from_dlpack(frozen)
+    assert again.read_only
+    with pytest.raises(cuda_safe.ReadOnlyError):
+        again.fill(1)
+
+
+def test_a_copy_is_made_where_one_is_asked_for(device):
+    array = DeviceArray.from_host(np.arange(4))
+    assert from_dlpack(array).address == from_dlpack(array, copy=False).address == array.address
+    copied = from_dlpack(array, copy=True)
+    assert copied.address != array.address
+    assert copied.copy_to_host().tolist() == [0, 1, 2, 3]
+    capsule = array.__dlpack__(max_version=(1, 0), copy=True)
+    assert tensor_of(capsule).flags == 2
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_the_memory_lives_until_the_deleter(device, old):
+    version = None if old else (1, 0)
+    array = DeviceArray.full(4, 7, "i4")
+    consumer = Consumer(array.__dlpack__(max_version=version))
+    address = array.address
+    gone = weakref.ref(array)
+    array.close()
+    del array
+    gc.collect()
+    assert gone() is None
+    # Nobody else has been given the memory.
+    others = [DeviceArray.zeros(4, "i4") for _ in range(5)]
+    assert address not in [other.address for other in others]
+    thread = threading.Thread(target=consumer.delete)
+    thread.start()
+    thread.join()
+    before = cuda_safe.leaked()
+    # One that nobody took.
+    del others
+    DeviceArray.zeros(3).__dlpack__(max_version=version)
+    gc.collect()
+    assert cuda_safe.leaked() == before
+
+
+def test_the_producer_is_told_when_the_last_view_is_gone(device):
+    array = DeviceArray.full(4, 7, "i4")
+
+    class Owner:
+        pass
+
+    owner = Owner()
+    gone = weakref.ref(owner)
+    own = cuda_safe.from_cuda_array_interface(array.__cuda_array_interface__, owner)
+    imported = from_dlpack(own)
+    del own, owner
+    view = imported[2:]
+    imported.close()
+    gc.collect()
+    assert gone() is not None
+    view.fill(1)
+    del view, imported
+    gc.collect()
+    assert gone() is None
+    assert array.copy_to_host().tolist() == [7, 7, 1, 1]
+
+
+def test_the_stream_that_is_asked_with(device):
+    array = DeviceArray.zeros(4)
+    producer = Producer(array)
+    assert from_dlpack(producer).stream == device.default_stream
+    assert producer.asked["stream"] == device.default_stream.handle
+    assert tuple(producer.asked["max_version"]) >= (1, 0)
+    stream = Stream()
+    assert from_dlpack(producer, stream=stream).stream == stream
+    assert producer.asked["stream"] == stream.handle
+    with stream:
+        assert from_dlpack(producer).stream == stream
+    assert from_dlpack(producer, stream=Stream.legacy()).stream == Stream.legacy()
+    assert producer.asked["stream"] == 1
+
+
+def test_work_is_in_order_in_both_directions(device):
+    """On the software driver work runs as late as it may: a missing wait would be seen."""
+    home = Stream()
+    array = DeviceArray.zeros(1000, "i4", stream=home)
+    for number in range(1, 20):
+        array.fill(number)
+        stream = Stream()
+        imported = from_dlpack(array, stream=stream)
+        copied = imported.copy()
+        assert (copied.copy_to_host() == number).all()
+        imported.fill(-number)
+        # Its end is a wait.
+        del imported
+        assert (array.copy_to_host() == -number).all()
+
+
+def test_no_order_where_none_is_asked_for(device):
+    array = DeviceArray.zeros(3, stream=Stream())
+    other = Stream()
+    for stream in (None, -1, 1, 2, other.handle, array.stream.handle):
+        Consumer(array.__dlpack__(stream=stream)).delete()
+
+
+def test_types_that_numpy_has_not_go_through(device):
+    array = DeviceArray.from_host(np.arange(6, dtype="u2"))
+    # bfloat16.
+    imported = from_dlpack(Producer(array, code=4))
+    assert imported.typestr == "|V2"
+    assert imported.copy_to_host().tobytes() == np.arange(6, dtype="u2").tobytes()
+    for view in (imported, imported[::2], imported.copy(), imported.reshape(2, 3)):
+        capsule = view.__dlpack__()
+        assert tensor_of(capsule).tensor.code == 4
+    capsule = imported.view_as("u2").__dlpack__()
+    assert tensor_of(capsule).tensor.code == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("version", {"major": 2}),
+        ("dtype", {"bits": 0}),
+        ("dtype", {"lanes": 0}),
+        ("dtype", {"bits": 4}),
+        ("ndim", {"ndim": -1}),
+        ("device", {"device_type": 1}),
+        ("device", {"device_type": 7}),
+        ("device", {"device_id": -1}),
+        ("data", {"data": 0}),
+        ("byte_offset", {"byte_offset": (1 << 64) - 1}),
+    ],
+)
+def test_tensors_that_cannot_be_are_refused(device, field, changes):
+    array = DeviceArray.zeros(3)
+    with pytest.raises(cuda_safe.ExchangeError, match=f"DLPack, {field}:"):
+        from_dlpack(Producer(array, **changes))
+    array.fill(1)
+
+
+def test_memory_that_is_not_there_is_refused(device):
+    array = DeviceArray.zeros(3)
+    with pytest.raises(cuda_safe.ArrayInterfaceError, match="the driver knows of no memory"):
+        from_dlpack(Producer(array, data=4096))
+    with pytest.raises(cuda_safe.ArrayInterfaceError, match="knows of no memory|goes beyond"):
+        from_dlpack(Producer(array, byte_offset=1 << 44))
+
+
+def test_what_is_no_producer_is_refused(device):
+    with pytest.raises(TypeError, match="no __dlpack__"):
+        from_dlpack(3)
+    with pytest.raises(cuda_safe.ExchangeError, match="host"):
+        from_dlpack(np.zeros(3))
+    with pytest.raises(cuda_safe.ExchangeError, match="device"):
+        from_dlpack(Producer(DeviceArray.zeros(3), device=(10, 0)))
+    with pytest.raises(ValueError, match="no capsule"):
+        from_dlpack(Producer(DeviceArray.zeros(3), name=b"used_dltensor_versioned"))
+
+
+def test_pinned_and_managed_memory(device):
+    import os
+
+    library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+    with device:
+        host, managed = ctypes.c_void_p(), ctypes.c_uint64()
+        assert library.cuMemHostAlloc(ctypes.byref(host), ctypes.c_size_t(64), 2) == 0
+        assert library.cuMemAllocManaged(ctypes.byref(managed), ctypes.c_size_t(64), 1) == 0
+    for address, kind in ((host.value, 3), (managed.value, 13)):
+        array = cuda_safe.from_cuda_array_interface(
+            dict(version=3, shape=(8,), typestr="<f8", data=(address, False), stream=None)
+        )
+        assert array.__dlpack_device__() == (kind, 0)
+        array.fill(3)
+        assert array.copy_to_host().tolist() == [3] * 8
+        imported = from_dlpack(array)
+        assert imported.__dlpack_device__() == (kind, 0)
+        imported.fill(4)
+        imported.synchronize()
+        assert array.copy_to_host().tolist() == [4] * 8
+        del imported, array
+    with device:
+        assert library.cuMemFreeHost(host) == 0
+        assert library.cuMemFree_v2(managed) == 0
