@@ -1,6 +1,7 @@
 //! Arrays.
 
 mod dlpack;
+mod exchange;
 mod host;
 mod index;
 mod interface;
@@ -69,7 +70,7 @@ impl Kept {
     fn release(self, py: Python<'_>) {
         let Self { memory, owner } = self;
         if let Some(memory) = Arc::into_inner(memory) {
-            if memory.is_released() {
+            if memory.may_wait() {
                 py.detach(move || drop(memory));
             }
         }
@@ -373,7 +374,7 @@ impl PyDeviceArray {
     /// The address of the first element on the device; 0 if there is none.
     #[getter]
     fn address(&self) -> Result<u64> {
-        self.look(|_| ())?;
+        self.look(Memory::set_used)?;
         self.is_exported.store(true, Ordering::Relaxed);
         Ok(self.array.address)
     }
@@ -401,6 +402,7 @@ impl PyDeviceArray {
     #[getter]
     fn stream(&self, py: Python<'_>) -> Result<Option<PyStream>> {
         let Kept { memory, owner } = self.kept(py)?;
+        memory.set_used();
         let Some(lane) = memory.lane() else {
             return Ok(None);
         };
@@ -700,7 +702,10 @@ impl PyDeviceArray {
 impl PyDeviceArray {
     #[cold]
     fn export<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        let stream = self.look(|memory| memory.lane().map(Lane::number))?;
+        let stream = self.look(|memory| {
+            memory.set_used();
+            memory.lane().map(Lane::number)
+        })?;
         self.is_exported.store(true, Ordering::Relaxed);
         if !config::export_stream() {
             return interface::write(py, &self.array, None);

@@ -53,6 +53,12 @@ pub(crate) fn default_stream(py: Python<'_>, ordinal: u32) -> Result<Stream> {
     Ok(slot.get_or_init(|| stream).clone())
 }
 
+/// Whether it is a stream of [`default_stream`].
+pub(crate) fn is_default_stream(stream: &Stream) -> bool {
+    let ordinal = stream.context().device().ordinal() as usize;
+    STREAMS.get(ordinal).and_then(OnceLock::get) == Some(stream)
+}
+
 /// What callers may say for a device: a `Device`, its number, or nothing for the current one.
 #[derive(FromPyObject)]
 pub(crate) enum DeviceLike {

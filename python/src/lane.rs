@@ -45,6 +45,27 @@ impl Handle {
 }
 
 impl Lane {
+    /// A stream of others by its number, whose default streams are 1 and 2.
+    pub(crate) fn of_number(number: u64, context: Context) -> Result<Self> {
+        Ok(match number {
+            1 => Self::Legacy(context),
+            2 => Self::PerThread(context),
+            handle => Self::Handle(Handle::new(handle)?, context),
+        })
+    }
+
+    /// Whether both are in order without an event: the same, or a blocking stream of ours and the legacy
+    /// default stream of its context.
+    pub(crate) fn is_in_order_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Stream(stream), Self::Legacy(context))
+            | (Self::Legacy(context), Self::Stream(stream)) => {
+                stream.context() == context && crate::device::is_default_stream(stream)
+            }
+            _ => self.is_same(other),
+        }
+    }
+
     /// The handle, 1 or 2 for a default stream.
     pub(crate) fn raw(&self) -> CUstream {
         match self {
@@ -141,7 +162,7 @@ impl Lane {
 
     /// Lets what the stream is given from now on begin after what `other` has been given up to now.
     pub(crate) fn follow(&self, other: &Self) -> Result<()> {
-        if self.is_same(other) {
+        if self.is_in_order_with(other) {
             return Ok(());
         }
         // Ours alone: recorded by somebody else in between, it would be another order.

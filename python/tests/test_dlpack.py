@@ -344,3 +344,96 @@ def test_pinned_and_managed_memory(device):
     with device:
         assert library.cuMemFreeHost(host) == 0
         assert library.cuMemFree_v2(managed) == 0
+
+
+class Table(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("from_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)),
+        ("to_object", ctypes.c_void_p),
+        ("borrow", ctypes.c_void_p),
+        (
+            "current_stream",
+            ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p),
+        ),
+    ]
+
+
+class TableProducer:
+    """A type with the C table of DLPack 1.2, as PyTorch's tensors have it."""
+
+    requires_grad = False
+    calls: list[str] = []
+    current = 0
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **arguments):
+        self.calls.append("__dlpack__")
+        return self.array.__dlpack__(**arguments)
+
+
+def from_object(tensor, out):
+    TableProducer.calls.append("from_object")
+    consumer = Consumer(tensor.array.__dlpack__(stream=-1, max_version=(1, 2)))
+    ctypes.c_void_p.from_address(out).value = ctypes.addressof(consumer.managed)
+    return 0
+
+
+def current_stream(kind, number, out):
+    TableProducer.calls.append("current_stream")
+    assert (kind, number) == (2, 0)
+    ctypes.c_void_p.from_address(out).value = TableProducer.current
+    return 0
+
+
+TABLE = Table(
+    1,
+    3,
+    from_object=Table._fields_[4][1](from_object),
+    current_stream=Table._fields_[7][1](current_stream),
+)
+# A capsule does not keep its name.
+TABLE_NAME = b"dlpack_exchange_api"
+TableProducer.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(TABLE), TABLE_NAME, None)
+
+
+def test_tensors_come_by_the_table_of_their_type(device, monkeypatch):
+    calls = TableProducer.calls = []
+    array = DeviceArray.from_host(np.arange(6, dtype="i4"))
+    imported = from_dlpack(TableProducer(array[::2]))
+    assert calls == ["from_object", "current_stream"]
+    assert imported.copy_to_host().tolist() == [0, 2, 4]
+    assert imported.stream == device.default_stream
+    del imported
+    # In order with the stream that the library works on.
+    stream = Stream()
+    array = DeviceArray.zeros(1000, "i4", stream=stream)
+    monkeypatch.setattr(TableProducer, "current", stream.handle)
+    for number in range(1, 10):
+        array.fill(number)
+        imported = from_dlpack(TableProducer(array), stream=Stream())
+        assert (imported.copy_to_host() == number).all()
+        imported.fill(-number)
+        del imported
+        assert (array.copy_to_host() == -number).all()
+
+
+def test_what_the_table_does_not_know_is_asked_in_python(device, monkeypatch):
+    calls = TableProducer.calls = []
+    from_dlpack(TableProducer(DeviceArray.zeros(3, "c8")))
+    from_dlpack(TableProducer(DeviceArray.zeros(3)), copy=True)
+    monkeypatch.setattr(TableProducer, "requires_grad", True)
+    from_dlpack(TableProducer(DeviceArray.zeros(3)))
+    assert calls == ["from_object", "__dlpack__", "__dlpack__", "__dlpack__"]
+    monkeypatch.setattr(TableProducer, "requires_grad", False)
+    monkeypatch.setattr(TABLE, "major", 2)
+    from_dlpack(TableProducer(DeviceArray.zeros(3)))
+    assert calls[4:] == ["__dlpack__"]

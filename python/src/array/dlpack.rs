@@ -1,13 +1,13 @@
 //! DLPack, in both directions: what capsules hold, and how they go over.
 
 use super::memory::{Hold, Memory, locate};
-use super::{Array, Kept, PyDeviceArray};
+use super::{Array, Kept, PyDeviceArray, exchange};
 use crate::current;
-use crate::device::{default_stream, primary};
+use crate::device::default_stream;
 use crate::ending::calling;
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
-use crate::lane::{Handle, Lane};
+use crate::lane::Lane;
 use crate::stream::PyStream;
 use core::ffi::CStr;
 use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
@@ -35,7 +35,7 @@ const VERSIONED: Names = Names {
     used: c"used_dltensor_versioned",
 };
 
-fn refused(field: &'static str, problem: impl Into<String>) -> Failure {
+pub(super) fn refused(field: &'static str, problem: impl Into<String>) -> Failure {
     let problem = problem.into();
     Invalid::Dlpack { field, problem }.into()
 }
@@ -50,7 +50,7 @@ pub(super) fn device(memory: &Memory) -> (i32, i32) {
     (device_type(kind), i32::try_from(number).unwrap_or(0))
 }
 
-fn device_type(kind: MemoryKind) -> i32 {
+pub(super) fn device_type(kind: MemoryKind) -> i32 {
     let device = match kind {
         MemoryKind::Pinned => DLDeviceType::kDLCUDAHost,
         MemoryKind::Managed => DLDeviceType::kDLCUDAManaged,
@@ -96,12 +96,14 @@ impl Drop for Exported {
 
 /// The stream that a consumer asks on, as a lane; none if there is to be no order.
 fn consumers_lane(stream: ConsumerStream, context: &Context) -> Result<Option<Lane>> {
-    Ok(match stream {
-        ConsumerStream::NoSync => None,
-        ConsumerStream::Legacy => Some(Lane::Legacy(context.clone())),
-        ConsumerStream::PerThread => Some(Lane::PerThread(context.clone())),
-        ConsumerStream::Handle(handle) => Some(Lane::Handle(Handle::new(handle)?, context.clone())),
-    })
+    match stream {
+        ConsumerStream::NoSync => Ok(None),
+        stream => {
+            let number = u64::try_from(stream.number());
+            let number = number.map_err(|_| refused("stream", "no handle"))?;
+            Ok(Some(Lane::of_number(number, context.clone())?))
+        }
+    }
 }
 
 /// What `__dlpack__` was asked for.
@@ -120,6 +122,7 @@ pub(super) fn export<'py>(
     request: &Request,
 ) -> Result<Bound<'py, PyAny>> {
     let Kept { memory, owner } = kept;
+    memory.set_used();
     let own = device(&memory);
     if let Some(device) = request.device.filter(|device| *device != own) {
         let problem = format!("{device:?} is asked for, and the array is on {own:?}");
@@ -128,7 +131,7 @@ pub(super) fn export<'py>(
     let stream = ConsumerStream::from_number(request.stream.map(i128::from))?;
     let consumer = consumers_lane(stream, memory.context())?;
     if let (Some(consumer), Some(lane)) = (&consumer, memory.lane()) {
-        if !consumer.is_same(lane) {
+        if !consumer.is_in_order_with(lane) {
             py.detach(|| consumer.follow(lane))?;
         }
     }
@@ -235,14 +238,13 @@ pub(super) fn import(
     copy: Option<bool>,
 ) -> Result<PyDeviceArray> {
     let py = object.py();
+    if copy != Some(true) {
+        if let Some(array) = exchange::import(object, stream)? {
+            return Ok(array);
+        }
+    }
     let (kind, ordinal) = device_of(object)?;
-    let lane = match stream {
-        Some(stream) => stream.lane()?,
-        None => match current::lane_of_blocks() {
-            Some(lane) if lane.context().device().ordinal() == ordinal => lane,
-            _ => Lane::Stream(default_stream(py, ordinal)?),
-        },
-    };
+    let lane = lane_for(py, stream, ordinal)?;
     let capsule = calling(py, || ask(object, kind, &lane, copy))?;
     let tensor = match take::<DLManagedTensorVersioned>(&capsule)? {
         Some(tensor) => tensor,
@@ -250,11 +252,22 @@ pub(super) fn import(
             PyValueError::new_err("__dlpack__ gave no capsule of a tensor that nobody has taken")
         })?,
     };
-    array_of(py, tensor, lane)
+    array_of(tensor, lane)
+}
+
+/// The stream for the work on a tensor: that which was given, that of the thread, or that of the device.
+pub(super) fn lane_for(py: Python<'_>, stream: Option<&PyStream>, ordinal: u32) -> Result<Lane> {
+    if let Some(stream) = stream {
+        return stream.lane();
+    }
+    match current::lane_of_blocks() {
+        Some(lane) if lane.context().device().ordinal() == ordinal => Ok(lane),
+        _ => Ok(Lane::Stream(default_stream(py, ordinal)?)),
+    }
 }
 
 /// The array of a tensor, whose producer has put its work before that of the lane.
-pub(super) fn array_of(py: Python<'_>, tensor: ManagedTensor, lane: Lane) -> Result<PyDeviceArray> {
+pub(super) fn array_of(tensor: ManagedTensor, lane: Lane) -> Result<PyDeviceArray> {
     let (dtype, exchange) = match tensor.dtype().numpy() {
         Some(dtype) => (dtype, None),
         // NumPy has none: its bytes, and what they are to DLPack.
@@ -279,10 +292,7 @@ pub(super) fn array_of(py: Python<'_>, tensor: ManagedTensor, lane: Lane) -> Res
         let problem = format!("memory of device {ordinal} for a stream of device {its}");
         return Err(refused("device", problem));
     }
-    let context = match ordinal == its {
-        true => lane.context().clone(),
-        false => primary(py, its)?,
-    };
+    let context = lane.context().clone();
     let array = Array {
         dtype: Dtype::Plain(dtype),
         exchange,

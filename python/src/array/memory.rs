@@ -9,6 +9,7 @@ use cuda_safe::interop::dlpack::{ManagedTensor, MemoryKind};
 use cuda_safe::sys::{self, CUmemorytype, CUpointer_attribute as Attribute, CUresult};
 use cuda_safe::{Context, DeviceBuffer, Invalid, Stream};
 use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory that arrays are views of.
 pub(crate) struct Memory {
@@ -19,6 +20,8 @@ pub(crate) struct Memory {
     lane: Option<Lane>,
     context: Context,
     kind: MemoryKind,
+    /// Whether work was given to the lane, or others may have.
+    is_used: AtomicBool,
 }
 
 #[allow(dead_code, reason = "held, not read")]
@@ -34,6 +37,9 @@ pub(crate) enum Hold {
 impl Drop for Memory {
     /// DLPack does not say what the producer goes on with: what was given to our stream is waited for.
     fn drop(&mut self) {
+        if !*self.is_used.get_mut() {
+            return;
+        }
         if let (Hold::Tensor(_), Some(lane)) = (&self.hold, &self.lane) {
             if lane.synchronize().is_err() {
                 // Nobody knows when the producer may go on: it is not told.
@@ -61,6 +67,7 @@ impl Memory {
             context: stream.context().clone(),
             kind: MemoryKind::Device,
             hold: Hold::Buffer(buffer),
+            is_used: AtomicBool::new(true),
         };
         Ok((memory, address))
     }
@@ -77,7 +84,13 @@ impl Memory {
             lane,
             context,
             kind,
+            is_used: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that there may be work on it under way from now on.
+    pub(crate) fn set_used(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn lane(&self) -> Option<&Lane> {
@@ -93,9 +106,9 @@ impl Memory {
         self.kind
     }
 
-    /// Whether letting go of it makes calls of the driver, which may wait.
-    pub(crate) fn is_released(&self) -> bool {
-        !matches!(self.hold, Hold::Foreign)
+    /// Whether letting go of it may wait.
+    pub(crate) fn may_wait(&self) -> bool {
+        !matches!(self.hold, Hold::Foreign) && self.is_used.load(Ordering::Relaxed)
     }
 }
 
@@ -109,6 +122,7 @@ pub(crate) struct Order {
 
 impl Order {
     pub(crate) fn of(py: Python<'_>, memory: &Memory) -> Result<Self> {
+        memory.set_used();
         let lane = match memory.lane() {
             Some(lane) => lane.clone(),
             // In order with the legacy default stream, at least.
@@ -123,6 +137,7 @@ impl Order {
 
     /// The same, with other memory that is read.
     pub(crate) fn and(mut self, other: &Memory) -> Result<Self> {
+        other.set_used();
         let (its, others) = (self.lane.context().device(), other.context().device());
         if its != others {
             return Err(Failure::invalid(format!(
