@@ -2,7 +2,7 @@
 //!
 //! The binaries need a C library at least as new as the one of the machine that builds them.
 
-use crate::{cost, root};
+use crate::{cost, python, root};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     clear(folder)?;
     let mut binaries = build()?;
     binaries.insert("bench/cuda-bench".to_owned(), cost::binary(true)?);
+    binaries.extend(python()?);
     let mut size = RUN.len() as u64;
     for (place, binary) in &binaries {
         let to = folder.join(place);
@@ -61,7 +62,7 @@ fn clear(folder: &Path) -> Result<()> {
         "{} is neither empty nor a pack",
         folder.display()
     );
-    for part in ["tests", "examples", "bench"] {
+    for part in ["tests", "examples", "bench", "python"] {
         let part = folder.join(part);
         if part.exists() {
             fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
@@ -135,6 +136,30 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
     Ok(binaries)
 }
 
+/// The Python package: its wheel, and what lies beside it.
+fn python() -> Result<Vec<(String, PathBuf)>> {
+    let wheel = python::build(&root().join("target/wheels"))?;
+    let name = wheel.file_name().context("a wheel without a name")?;
+    let mut files = vec![(format!("python/{}", name.to_string_lossy()), wheel)];
+    files.push((
+        "python/pyproject.toml".to_owned(),
+        root().join("python/pyproject.toml"),
+    ));
+    for folder in ["tests", "bench", "examples"] {
+        let folder = root().join("python").join(folder);
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?
+        {
+            let path = entry?.path();
+            if path.extension().is_some_and(|kind| kind == "py") {
+                let place = path.strip_prefix(root())?.to_string_lossy().into_owned();
+                files.push((place, path));
+            }
+        }
+    }
+    Ok(files)
+}
+
 fn write_script(path: &Path) -> Result<()> {
     fs::write(path, RUN).with_context(|| format!("writing {}", path.display()))?;
     #[cfg(unix)]
@@ -149,7 +174,8 @@ fn write_script(path: &Path) -> Result<()> {
 /// `run.sh`. Its second line tells a pack from other folders.
 const RUN: &str = r#"#!/bin/sh
 # Made by `cargo xtask pack`: runs the tests and examples that lie beside it. Needs no Rust.
-# (What calls cost is measured by bench/cuda-bench, by itself.)
+# (What calls cost is measured by bench/cuda-bench, and in Python by python/bench/exchange.py, by
+# themselves.)
 #
 # usage: run.sh [--sanitize] [ARGUMENT ...]
 #
@@ -255,6 +281,35 @@ for path in "$here"/examples/*; do
         skipped=$((skipped + 1))
     fi
 done
+
+# The Python package: unpacked, as a wheel is a zip file. What is not there of the other libraries is
+# skipped by its tests, whatever CUDA_TESTS says.
+if [ -z "$sanitizer" ] && python3 -c 'import numpy, pytest' 2>/dev/null; then
+    echo "== python"
+    python3 -m zipfile -e "$here"/python/cuda_safe-*.whl "$logs/packages" || exit 2
+    packages=$logs/packages${PYTHONPATH:+:$PYTHONPATH}
+    for part in pytest examples/green.py; do
+        case $part in
+            pytest)
+                keep env PYTHONPATH="$packages" PYTHONDONTWRITEBYTECODE=1 CUDA_TESTS=skip \
+                    python3 -m pytest -q -p no:cacheprovider --config-file "$here/python/pyproject.toml" \
+                    "$here/python/tests"
+                ;;
+            *) keep env PYTHONPATH="$packages" python3 "$here/python/$part" ;;
+        esac
+        case $code in
+            0) passed=$((passed + 1)) ;;
+            77) skipped=$((skipped + 1)) ;;
+            *)
+                echo "python/$part failed: exit code $code"
+                failed=$((failed + 1))
+                ;;
+        esac
+    done
+else
+    echo "skipped python: it needs Python 3.10, NumPy and pytest, and no memory checker"
+    skipped=$((skipped + 1))
+fi
 
 echo "total: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -1,0 +1,234 @@
+"""The other libraries, each by the few things that the tests want of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SIMULATED, missing
+
+import cuda_safe
+
+# JAX takes most of the memory otherwise.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+# About a quarter of a second: long beside everything that the tests do, and nobody waits for it twice.
+CYCLES = 400_000_000
+
+SPIN = r"""
+extern "C" __global__ void spin(long long cycles) {
+    long long start = clock64();
+    while (clock64() - start < cycles) { }
+}
+"""
+
+
+class CuPy:
+    name = "cupy"
+    dtypes = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
+    interface = dlpack = True
+    # Which of what it is given it puts itself in order with.
+    keeps_stream = True
+    exports_stream = True
+    writes = True
+    strided = reversed = True
+
+    def __init__(self) -> None:
+        import cupy
+
+        self.lib = cupy
+        cupy.cuda.runtime.getDeviceCount()
+        self.spin = cupy.RawKernel(SPIN, "spin")
+
+    def make(self, host: Any) -> Any:
+        return self.lib.asarray(host)
+
+    def host(self, array: Any) -> Any:
+        return self.lib.asnumpy(array)
+
+    def from_interface(self, array: Any) -> Any:
+        return self.lib.asarray(array)
+
+    def from_dlpack(self, array: Any) -> Any:
+        return self.lib.from_dlpack(array)
+
+    def stream(self) -> Any:
+        return self.lib.cuda.Stream(non_blocking=True)
+
+    def external(self, handle: int) -> Any:
+        return self.lib.cuda.ExternalStream(handle)
+
+    def on(self, stream: Any) -> Any:
+        return stream
+
+    def slow(self) -> None:
+        self.spin((1,), (1,), (np.int64(CYCLES),))
+
+    def fill(self, array: Any, value: int) -> None:
+        array.fill(value)
+
+    def synchronize(self) -> None:
+        self.lib.cuda.runtime.deviceSynchronize()
+
+
+class Torch:
+    name = "torch"
+    dtypes = ["?", "i1", "u1", "i4", "i8", "f2", "f4", "f8", "c8", "c16"]
+    interface = dlpack = True
+    keeps_stream = exports_stream = False
+    writes = True
+    strided, reversed = True, False
+
+    def __init__(self) -> None:
+        import torch
+
+        self.lib = torch
+        if not torch.cuda.is_available():
+            raise ImportError("it sees no GPU")
+
+    def make(self, host: Any) -> Any:
+        array = self.lib.from_numpy(np.ascontiguousarray(host).reshape(host.shape)).cuda()
+        return array
+
+    def host(self, array: Any) -> Any:
+        return array.cpu().numpy()
+
+    def from_interface(self, array: Any) -> Any:
+        return self.lib.as_tensor(array, device="cuda")
+
+    def from_dlpack(self, array: Any) -> Any:
+        return self.lib.from_dlpack(array)
+
+    def stream(self) -> Any:
+        return self.lib.cuda.Stream()
+
+    def external(self, handle: int) -> Any:
+        return self.lib.cuda.ExternalStream(handle)
+
+    def on(self, stream: Any) -> Any:
+        return self.lib.cuda.stream(stream)
+
+    def slow(self) -> None:
+        self.lib.cuda._sleep(CYCLES)
+
+    def fill(self, array: Any, value: int) -> None:
+        array.fill_(value)
+
+    def synchronize(self) -> None:
+        self.lib.cuda.synchronize()
+
+
+class Numba:
+    name = "numba"
+    dtypes = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
+    interface, dlpack = True, False
+    keeps_stream = exports_stream = True
+    writes = True
+    strided, reversed = True, False
+
+    def __init__(self) -> None:
+        from numba import cuda
+
+        if not cuda.is_available():
+            raise ImportError("it sees no GPU")
+        self.lib = cuda
+        self.current: Any = None
+
+        @cuda.jit
+        def spin(cycles):  # type: ignore[no-untyped-def]
+            # A number of sleeps of at most a millisecond each.
+            for _ in range(cycles):
+                cuda.nanosleep(1_000_000)
+
+        @cuda.jit
+        def fill(array, value):  # type: ignore[no-untyped-def]
+            index = cuda.grid(1)
+            if index < array.size:
+                array[index] = value
+
+        self._spin, self._fill = spin, fill
+
+    def make(self, host: Any) -> Any:
+        return self.lib.to_device(np.ascontiguousarray(host).reshape(host.shape), stream=self.current or 0)
+
+    def host(self, array: Any) -> Any:
+        return array.copy_to_host(stream=self.current or 0)
+
+    def from_interface(self, array: Any) -> Any:
+        return self.lib.as_cuda_array(array)
+
+    def stream(self) -> Any:
+        return self.lib.stream()
+
+    def external(self, handle: int) -> Any:
+        return self.lib.external_stream(handle)
+
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Any:
+        before, self.current = self.current, stream
+        try:
+            yield stream
+        finally:
+            self.current = before
+
+    def slow(self) -> None:
+        self._spin[1, 1, self.current or 0](250)
+
+    def fill(self, array: Any, value: int) -> None:
+        self._fill[(array.size + 127) // 128, 128, self.current or 0](array, value)
+
+    def synchronize(self) -> None:
+        self.lib.synchronize()
+
+
+class Jax:
+    name = "jax"
+    dtypes = ["?", "i1", "u2", "i4", "u4", "f2", "f4", "c8"]
+    interface = dlpack = True
+    keeps_stream = exports_stream = False
+    writes = False
+    strided = reversed = False
+
+    def __init__(self) -> None:
+        import jax
+
+        self.lib = jax
+        self.device = jax.devices("gpu")[0]
+
+    def make(self, host: Any) -> Any:
+        return self.lib.device_put(host, self.device)
+
+    def host(self, array: Any) -> Any:
+        return np.asarray(array)
+
+    def from_interface(self, array: Any) -> Any:
+        return self.lib.numpy.asarray(array)
+
+    def from_dlpack(self, array: Any) -> Any:
+        return self.lib.dlpack.from_dlpack(array)
+
+    def synchronize(self) -> None:
+        self.lib.block_until_ready(self.lib.numpy.zeros(1))
+
+
+PEERS = [CuPy, Torch, Numba, Jax]
+_made: dict[type, Any] = {}
+
+
+def get(kind: type) -> Any:
+    """The library, or a skip that says why it is not there."""
+    if SIMULATED:
+        pytest.skip("the other libraries need a GPU")
+    if kind not in _made:
+        try:
+            # It shares the primary context.
+            cuda_safe.Device(0).context.synchronize()
+            _made[kind] = kind()
+        except Exception as why:
+            _made[kind] = f"{kind.name}: {why}"  # type: ignore[attr-defined]
+    if isinstance(_made[kind], str):
+        missing(_made[kind])
+    return _made[kind]

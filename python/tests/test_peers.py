@@ -1,0 +1,320 @@
+"""Arrays there and back, with CuPy, PyTorch, Numba and JAX, on a GPU.
+
+Each as producer and as consumer, by both protocols: types, layouts, sizes, owners, and the order of
+streams. Where the other library does not keep its part of the order, that is not asked of it.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import peers
+import pytest
+
+import cuda_safe
+from cuda_safe import DeviceArray, Stream, as_cuda_array, from_dlpack
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+PROTOCOLS = {"interface": as_cuda_array, "dlpack": from_dlpack}
+EVERY = [(kind, protocol) for kind in peers.PEERS for protocol in PROTOCOLS if getattr(kind, protocol)]
+IDS = [f"{kind.name}-{protocol}" for kind, protocol in EVERY]
+every = pytest.mark.parametrize(("kind", "protocol"), EVERY, ids=IDS)
+N = 1 << 16
+
+
+def values(dtype, shape):
+    rng = np.random.default_rng(8)
+    if np.dtype(dtype).kind in "fc":
+        parts = rng.standard_normal((2, *shape))
+        return (parts[0] + 1j * parts[1] if np.dtype(dtype).kind == "c" else parts[0]).astype(dtype)
+    return rng.integers(0, 2 if dtype == "?" else 100, shape).astype(dtype)
+
+
+def give(peer, protocol, array):
+    """An array of ours to the other library."""
+    take = getattr(peer, f"from_{protocol}")
+    if peer.name == "jax" and protocol == "interface":
+        # It does not say that it can.
+        return theirs(peer, lambda: take(array))
+    return take(array)
+
+
+def theirs(peer, what):
+    """What only the other library may refuse."""
+    try:
+        return what()
+    except cuda_safe.CudaError:
+        raise
+    except Exception as why:
+        pytest.skip(f"{peer.name} refuses: {why!r:.200}")
+
+
+@every
+def test_all_types(device, kind, protocol):
+    peer = peers.get(kind)
+    for dtype in peer.dtypes:
+        if protocol == "dlpack" and peer.name == "jax" and dtype == "?":
+            continue
+        host = values(dtype, (3, 5))
+        made = peer.make(host)
+        imported = PROTOCOLS[protocol](made)
+        assert imported.typestr == host.dtype.str and imported.device == device
+        assert imported.copy_to_host().tobytes() == host.tobytes()
+        array = DeviceArray.from_host(host)
+        again = peer.host(give(peer, protocol, array))
+        assert again.dtype == host.dtype and again.tobytes() == host.tobytes()
+
+
+@every
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "part", "steps", "reversed", "repeated"])
+def test_all_layouts(device, kind, protocol, layout):
+    peer = peers.get(kind)
+    if layout != "contiguous" and not peer.strided:
+        pytest.skip(f"{peer.name} has contiguous arrays only")
+    if layout in ("reversed",) and not peer.reversed:
+        pytest.skip(f"{peer.name} has no negative strides")
+    host = values("f4", (4, 6))
+
+    def view(array):
+        match layout:
+            case "contiguous":
+                return array
+            case "transposed":
+                return array.T
+            case "part":
+                return array[1:3, 2:5]
+            case "steps":
+                return array[::2, 1::3]
+            case "reversed":
+                return array[::-1, ::-2]
+            case "repeated":
+                return array[None, :1, :1]
+
+    expected = view(host)
+    array = view(DeviceArray.from_host(host))
+    if layout == "contiguous":
+        made, again = peer.make(host), peer.host(give(peer, protocol, array))
+    else:
+        again = theirs(peer, lambda: peer.host(give(peer, protocol, array)))
+        made = theirs(peer, lambda: view(peer.make(host)))
+    assert again.tobytes() == expected.tobytes()
+    imported = PROTOCOLS[protocol](made)
+    assert imported.shape == expected.shape
+    assert imported.copy_to_host().tobytes() == expected.tobytes()
+
+
+@every
+@pytest.mark.parametrize("shape", [(0,), (3, 0, 2), ()], ids=str)
+def test_arrays_without_elements_or_dimensions(device, kind, protocol, shape):
+    peer = peers.get(kind)
+    host = values("f4", shape)
+    made = theirs(peer, lambda: peer.make(host))
+    imported = theirs(peer, lambda: PROTOCOLS[protocol](made))
+    assert imported.shape == shape and imported.copy_to_host().tobytes() == host.tobytes()
+    array = DeviceArray.from_host(host)
+    again = theirs(peer, lambda: give(peer, protocol, array))
+    assert peer.host(again).tobytes() == host.tobytes()
+
+
+@every
+def test_it_is_the_same_memory(device, kind, protocol):
+    peer = peers.get(kind)
+    if not peer.writes:
+        pytest.skip(f"{peer.name} does not write into arrays")
+    made = peer.make(values("i4", (N,)))
+    imported = PROTOCOLS[protocol](made)
+    imported.fill(3)
+    imported.synchronize()
+    assert (peer.host(made) == 3).all()
+    peer.fill(made, 4)
+    peer.synchronize()
+    assert (imported.copy_to_host() == 4).all()
+    array = DeviceArray.full(N, 5, "i4")
+    given = give(peer, protocol, array)
+    assert (peer.host(given) == 5).all()
+    peer.fill(given, 6)
+    peer.synchronize()
+    assert (array.copy_to_host() == 6).all()
+
+
+@every
+def test_read_only_arrays_are_refused_or_stay_so(device, kind, protocol):
+    """What other libraries make of the flag is theirs; here it is kept."""
+    peer = peers.get(kind)
+    array = DeviceArray.from_host(values("f4", (8,)))
+    try:
+        give(peer, protocol, array.as_read_only())
+    except Exception as why:
+        print(f"{peer.name} refuses it: {why!r:.200}")
+    imported = PROTOCOLS[protocol](peer.make(values("f4", (8,))))
+    if imported.read_only:
+        with pytest.raises(cuda_safe.ReadOnlyError):
+            imported.fill(1)
+
+
+@every
+def test_owners_are_kept(device, kind, protocol):
+    peer = peers.get(kind)
+    host = values("i4", (N,))
+    imported = PROTOCOLS[protocol](peer.make(host))
+    gc.collect()
+    # What could take its place, if it were free.
+    others = [peer.make(values("i4", (N,)) * 0) for _ in range(20)]
+    assert imported.copy_to_host().tobytes() == host.tobytes()
+    given = give(peer, protocol, DeviceArray.from_host(host))
+    gc.collect()
+    more = [DeviceArray.zeros(N, "i4") for _ in range(20)]
+    assert peer.host(given).tobytes() == host.tobytes()
+    del others, more
+
+
+# The order of streams: a slow kernel, then a write, and the hand-over at once.
+
+
+def slow_on(peer, stream):
+    """Has a stream of ours do nothing for a long time."""
+    with peer.on(peer.external(stream.handle)):
+        peer.slow()
+
+
+@every
+def test_a_producers_work_comes_first(device, kind, protocol):
+    peer = peers.get(kind)
+    if not peer.writes:
+        pytest.skip(f"{peer.name} does not write into arrays")
+    if protocol == "interface" and not peer.exports_stream:
+        pytest.skip(f"{peer.name} exports no stream")
+    stream = peer.stream()
+    with peer.on(stream):
+        made = peer.make(np.zeros(N, "i4"))
+        peer.synchronize()
+        peer.slow()
+        peer.fill(made, 7)
+        imported = PROTOCOLS[protocol](made)
+    assert (imported.copy_to_host() == 7).all()
+    # Without an order it is seen that it takes one, as the write is late. (Numba's streams are in order
+    # with the legacy default stream.)
+    if protocol == "interface" and peer.name == "cupy":
+        with peer.on(stream):
+            peer.slow()
+            peer.fill(made, 8)
+            loose = as_cuda_array(made, sync=False)
+        assert (loose.copy_to_host() == 7).all()
+        peer.synchronize()
+
+
+@every
+def test_a_producer_goes_on_behind_the_work_here(device, kind, protocol):
+    peer = peers.get(kind)
+    if not peer.writes:
+        pytest.skip(f"{peer.name} does not write into arrays")
+    if protocol == "interface" and not peer.exports_stream:
+        pytest.skip(f"{peer.name} exports no stream")
+    stream = peer.stream()
+    with peer.on(stream):
+        made = peer.make(np.zeros(N, "i4"))
+        peer.synchronize()
+        imported = PROTOCOLS[protocol](made)
+        if protocol == "interface":
+            # Here that is the producer's stream.
+            peer.slow()
+        else:
+            slow_on(peer, imported.stream)
+        imported.fill(9)
+        # By DLPack the producer hears of the end.
+        del imported
+        assert (peer.host(made) == 9).all()
+
+
+@every
+def test_a_consumers_work_comes_behind(device, kind, protocol):
+    peer = peers.get(kind)
+    if not peer.writes:
+        pytest.skip(f"{peer.name} makes no slow work here: see test_jax_comes_behind")
+    if protocol == "interface" and not peer.keeps_stream:
+        pytest.skip(f"{peer.name} does not look at the stream of an array interface")
+    own = Stream()
+    array = DeviceArray.zeros(N, "i4", stream=own)
+    own.synchronize()
+    slow_on(peer, own)
+    array.fill(5)
+    with peer.on(peer.stream()):
+        given = give(peer, protocol, array)
+        assert (peer.host(given) == 5).all()
+
+
+def test_jax_comes_behind(device):
+    jax, other = peers.get(peers.Jax), peers.get(peers.Torch)
+    own = Stream()
+    array = DeviceArray.zeros(N, "i4", stream=own)
+    own.synchronize()
+    slow_on(other, own)
+    array.fill(5)
+    assert (jax.host(jax.from_dlpack(array) + 1) == 6).all()
+
+
+def test_pytorch_on_its_default_stream_is_in_order_with_the_default_stream_here(device):
+    """It does not look at streams of array interfaces, and need not."""
+    torch = peers.get(peers.Torch)
+    array = DeviceArray.zeros(N, "i4")
+    for number in range(1, 4):
+        slow_on(torch, array.stream)
+        array.fill(number)
+        tensor = torch.from_interface(array)
+        assert (torch.host(tensor) == number).all()
+        torch.slow()
+        tensor.fill_(-number)
+        assert (array.copy_to_host() == -number).all()
+        torch.slow()
+        tensor.fill_(number * 10)
+        assert (as_cuda_array(tensor).copy_to_host() == number * 10).all()
+
+
+def test_a_chain_of_three(device):
+    """CuPy, here, Numba: all in the order of CuPy's stream."""
+    cupy, numba = peers.get(peers.CuPy), peers.get(peers.Numba)
+    with cupy.on(cupy.stream()):
+        made = cupy.make(np.zeros(N, "i4"))
+        cupy.slow()
+        cupy.fill(made, 3)
+        here = as_cuda_array(made)
+        here[::2] = 4
+        last = numba.from_interface(here)
+    got = last.copy_to_host()
+    assert (got[::2] == 4).all() and (got[1::2] == 3).all()
+
+
+@pytest.mark.parametrize("kind", [peers.CuPy, peers.Torch, peers.Numba], ids=lambda kind: kind.name)
+def test_others_work_on_streams_of_green_contexts(device, kind):
+    peer = peers.get(kind)
+    if cuda_safe.driver_version() < (12, 4):
+        pytest.skip("the driver is older than CUDA 12.4")
+    green = device.sm_resource().partition([device.sm_resource().min_group], label="peers", allow_overlap=True)[0]
+    stream = green.stream()
+    array = DeviceArray.zeros(N, "i4", stream=stream)
+    with peer.on(peer.external(stream.handle)):
+        peer.slow()
+        given = peer.from_interface(array)
+        peer.fill(given, 6)
+    assert (array.copy_to_host() == 6).all()
+    stream.synchronize()
+    del given
+
+
+@pytest.mark.parametrize("kind", [peers.CuPy, peers.Torch], ids=lambda kind: kind.name)
+def test_streams_of_others(device, kind):
+    peer = peers.get(kind)
+    theirs = peer.stream()
+    stream = Stream.from_object(theirs)
+    array = DeviceArray.zeros(N, "i4", stream=stream)
+    with peer.on(theirs):
+        peer.slow()
+        given = peer.from_interface(array)
+        peer.fill(given, 2)
+    assert (array.copy_to_host() == 2).all()
+    del theirs
+    gc.collect()
+    array.fill(3)
+    assert (array.copy_to_host() == 3).all()
