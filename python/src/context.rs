@@ -2,6 +2,7 @@
 
 use crate::current;
 use crate::device::{DeviceLike, PyDevice, memory_info, primary};
+use crate::ending::detached;
 use crate::error::Result;
 use crate::event::PyEvent;
 use crate::stream::PyStream;
@@ -64,7 +65,7 @@ impl PyContext {
 
     /// Waits for all work of the context, that of its green contexts included.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
-        Ok(py.detach(|| self.0.synchronize())?)
+        Ok(detached(py, || self.0.synchronize())?)
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {

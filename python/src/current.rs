@@ -4,6 +4,7 @@
 //! that are open lie here, each with the object whose block it is.
 
 use crate::device::default_stream;
+use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::lane::Lane;
 use crate::stream::PyStream;
@@ -85,7 +86,7 @@ pub(crate) fn lane_of_blocks() -> Option<Lane> {
 
 /// The number of the current device: that of the current context, or else the first.
 pub(crate) fn device(py: Python<'_>) -> Result<u32> {
-    py.detach(cuda_safe::init)?;
+    detached(py, cuda_safe::init)?;
     let mut device = 0;
     // SAFETY: the pointer is to a local.
     match unsafe { sys::cuCtxGetDevice(&raw mut device) } {

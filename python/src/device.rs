@@ -1,7 +1,7 @@
 //! Devices, and what there is one of for each.
 
 use crate::context::PyContext;
-use crate::ending::calling;
+use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::green::PySmResource;
 use crate::stream::PyStream;
@@ -33,7 +33,7 @@ pub(crate) fn primary(py: Python<'_>, ordinal: u32) -> Result<Context> {
     if let Some(context) = slot.get() {
         return Ok(context.clone());
     }
-    let context = py.detach(|| Context::primary(&Device::get(ordinal)?))?;
+    let context = detached(py, || Context::primary(&Device::get(ordinal)?))?;
     Ok(slot.get_or_init(|| context).clone())
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn default_stream(py: Python<'_>, ordinal: u32) -> Result<Stream> {
         blocking: true,
         ..StreamOptions::default()
     };
-    let stream = py.detach(|| context.stream_with(options))?;
+    let stream = detached(py, || context.stream_with(options))?;
     Ok(slot.get_or_init(|| stream).clone())
 }
 
@@ -72,7 +72,7 @@ impl DeviceLike {
         match device {
             None => current::device(py),
             Some(Self::Device(device)) => Ok(device.get().0.ordinal()),
-            Some(Self::Ordinal(ordinal)) => Ok(py.detach(|| Device::get(ordinal))?.ordinal()),
+            Some(Self::Ordinal(ordinal)) => Ok(detached(py, || Device::get(ordinal))?.ordinal()),
         }
     }
 }
@@ -97,13 +97,13 @@ impl PyDevice {
     /// How many devices there are.
     #[staticmethod]
     fn count(py: Python<'_>) -> Result<u32> {
-        Ok(py.detach(Device::count)?)
+        Ok(detached(py, Device::count)?)
     }
 
     /// All devices.
     #[staticmethod]
     fn all(py: Python<'_>) -> Result<Vec<Self>> {
-        Ok(py.detach(Device::all)?.into_iter().map(Self).collect())
+        Ok(detached(py, Device::all)?.into_iter().map(Self).collect())
     }
 
     /// The device's number.
@@ -149,7 +149,7 @@ impl PyDevice {
 
     /// All attributes that the driver knows, as text, by their names.
     fn attributes(&self, py: Python<'_>) -> Result<HashMap<&'static str, String>> {
-        let all = py.detach(|| attribute::all(&self.0))?;
+        let all = detached(py, || attribute::all(&self.0))?;
         Ok(all.into_iter().collect())
     }
 
@@ -189,7 +189,7 @@ impl PyDevice {
     /// Waits for all work of the primary context.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let context = primary(py, self.0.ordinal())?;
-        Ok(py.detach(|| context.synchronize())?)
+        Ok(detached(py, || context.synchronize())?)
     }
 
     /// The multiprocessors, to be split among green contexts.
@@ -219,7 +219,7 @@ impl PyDevice {
 
 /// `MemoryInfo` of a context.
 pub(crate) fn memory_info<'py>(py: Python<'py>, context: &Context) -> Result<Bound<'py, PyAny>> {
-    let info = py.detach(|| context.memory_info())?;
+    let info = detached(py, || context.memory_info())?;
     Ok(calling(py, || {
         let class = py.import("cuda_safe._types")?.getattr("MemoryInfo")?;
         class.call1((info.free, info.total))

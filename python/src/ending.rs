@@ -2,8 +2,9 @@
 //!
 //! Until Python 3.13 a daemon thread that wants the GIL after the end is unwound from where it stands, in
 //! C. Where Rust called Python that goes through frames of Rust, which cannot be, and the process aborts.
-//! So before the end, in an `atexit` function, new calls of Python on other threads stop, and those under
-//! way are waited for. (What only lets go of the GIL to wait is held by pyo3.)
+//! And who is in the driver while the process exits may find that gone. So before the end, in an `atexit`
+//! function, other threads begin no such calls any more, and those under way are waited for. (What comes
+//! out of the driver to find no interpreter is held by pyo3.)
 
 use pyo3::prelude::*;
 use std::cell::Cell;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The thread that ends the interpreter, once it does.
 static ENDS: OnceLock<ThreadId> = OnceLock::new();
 
-/// Calls of Python that are under way.
+/// Calls, of Python or without the GIL, that are under way.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -45,7 +46,19 @@ impl Drop for Call {
 
 /// Runs what calls code of Python; at the end of the interpreter, on other threads, never.
 pub(crate) fn calling<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
-    let _call = Call::begin();
+    let _call = begin(py);
+    call()
+}
+
+/// Lets other threads of Python run meanwhile: for what may wait. At the end as for [`calling`].
+pub(crate) fn detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
+    let _call = begin(py);
+    py.detach(call)
+}
+
+#[inline]
+fn begin(py: Python<'_>) -> Call {
+    let call = Call::begin();
     // Whoever ends looks at the number of calls after it has said so.
     if ENDS
         .get()
@@ -53,7 +66,7 @@ pub(crate) fn calling<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     {
         stop(py);
     }
-    call()
+    call
 }
 
 #[cold]

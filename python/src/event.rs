@@ -2,6 +2,7 @@
 
 use crate::context::PyContext;
 use crate::device::{DeviceLike, primary};
+use crate::ending::detached;
 use crate::error::Result;
 use crate::hold::Closable;
 use crate::stream::PyStream;
@@ -24,7 +25,7 @@ impl PyEvent {
             blocking_sync,
             ..EventOptions::default()
         };
-        let event = py.detach(|| context.event_with(options))?;
+        let event = detached(py, || context.event_with(options))?;
         Ok(Self::of(event))
     }
 
@@ -73,7 +74,7 @@ impl PyEvent {
     /// Waits until the work that was recorded last is done.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let event = self.event()?;
-        Ok(py.detach(|| event.synchronize())?)
+        Ok(detached(py, || event.synchronize())?)
     }
 
     /// Whether the work that was recorded last is done.

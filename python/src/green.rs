@@ -3,6 +3,7 @@
 use crate::context::PyContext;
 use crate::current;
 use crate::device::PyDevice;
+use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::Closable;
 use crate::stream::PyStream;
@@ -37,7 +38,7 @@ impl PySmResource {
     }
 
     fn of(py: Python<'_>, whole: Whole) -> Result<Self> {
-        let resource = py.detach(|| whole.ask())?;
+        let resource = detached(py, || whole.ask())?;
         let granularity = resource.granularity()?;
         Ok(Self {
             whole,
@@ -147,8 +148,9 @@ impl PySmResource {
             label: label.to_owned(),
             ..SplitByCount::default()
         };
-        let split =
-            py.detach(|| Ok::<_, cuda_safe::Error>(self.whole.ask()?.split_by_count(split)?))?;
+        let split = detached(py, || {
+            Ok::<_, cuda_safe::Error>(self.whole.ask()?.split_by_count(split)?)
+        })?;
         Ok(groups_of(split))
     }
 
@@ -180,7 +182,9 @@ impl PySmResource {
             label: label.to_owned(),
             ..ExactSplit::default()
         };
-        let split = py.detach(|| Ok::<_, cuda_safe::Error>(self.whole.ask()?.split(split)?))?;
+        let split = detached(py, || {
+            Ok::<_, cuda_safe::Error>(self.whole.ask()?.split(split)?)
+        })?;
         Ok(groups_of(split))
     }
 
@@ -207,7 +211,7 @@ impl PySmResource {
             label: label.to_owned(),
             ..Partitioning::default()
         };
-        let made = py.detach(|| {
+        let made = detached(py, || {
             let partitions = self.whole.ask()?.partition(&partitioning)?;
             let create = |part: cuda_safe::green::Part| Ok(part.create()?);
             let made: cuda_safe::Result<Vec<GreenContext>> =
@@ -291,7 +295,7 @@ impl PyGreenContext {
                 }
             }
         }
-        match py.detach(|| GreenContext::new(taken)) {
+        match detached(py, || GreenContext::new(taken)) {
             Ok(green) => Ok(Self::of(green)),
             Err(rejected) => {
                 put_back(rejected.value);
@@ -339,7 +343,7 @@ impl PyGreenContext {
             priority,
             ..StreamOptions::default()
         };
-        Ok(PyStream::of(py.detach(|| green.stream_with(options))?))
+        Ok(PyStream::of(detached(py, || green.stream_with(options))?))
     }
 
     /// Its multiprocessors, to be split again.

@@ -1,5 +1,6 @@
 //! What is held for Python, and let go of where that may wait.
 
+use crate::ending::detached;
 use crate::error::{Failure, Result};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -70,7 +71,7 @@ impl<T: Send> Closable<T> {
     /// Drops what it holds, if it was not closed before.
     pub(crate) fn close(&self, py: Python<'_>) {
         let held = self.lock().take();
-        py.detach(move || drop(held));
+        detached(py, move || drop(held));
     }
 }
 
@@ -82,7 +83,7 @@ impl<T: Send> Drop for Closable<T> {
         // Without an interpreter there is no GIL that a wait would keep.
         Python::try_attach(|py| {
             let held = held.take();
-            py.detach(move || drop(held));
+            detached(py, move || drop(held));
         });
     }
 }

@@ -17,13 +17,14 @@ mod hold;
 mod lane;
 mod stream;
 
+use crate::ending::detached;
 use error::Result;
 use pyo3::prelude::*;
 
 /// The CUDA version that the driver offers, as (13, 0).
 #[pyfunction]
 fn driver_version(py: Python<'_>) -> Result<(i32, i32)> {
-    let version = py.detach(cuda_safe::version)?;
+    let version = detached(py, cuda_safe::version)?;
     Ok((version.major(), version.minor()))
 }
 

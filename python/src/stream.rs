@@ -3,7 +3,7 @@
 use crate::context::PyContext;
 use crate::current;
 use crate::device::{DeviceLike, PyDevice, primary};
-use crate::ending::calling;
+use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::event::PyEvent;
 use crate::hold::{Closable, Owner};
@@ -49,7 +49,7 @@ impl PyStream {
             priority,
             ..StreamOptions::default()
         };
-        Ok(Self::of(py.detach(|| context.stream_with(options))?))
+        Ok(Self::of(detached(py, || context.stream_with(options))?))
     }
 
     pub(crate) fn lane(&self) -> Result<Lane> {
@@ -226,7 +226,7 @@ impl PyStream {
     /// Waits until all work given to the stream is done.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let lane = self.lane()?;
-        py.detach(|| lane.synchronize())
+        detached(py, || lane.synchronize())
     }
 
     /// Whether all work given to the stream is done.
@@ -244,7 +244,7 @@ impl PyStream {
         }
         let device = DeviceLike::Ordinal(lane.context().device().ordinal());
         let other = Self::from_object(py, other, Some(device))?.lane()?;
-        py.detach(|| lane.follow(&other))
+        detached(py, || lane.follow(&other))
     }
 
     /// Records an event in the stream, a new one if none is given, and returns it.

@@ -192,8 +192,9 @@ def test_python_values_fill(device):
     for dtype, value in [("f4", 1.5), ("i8", -3), ("?", True), ("c16", 1 + 2j), ("f2", 0.5), ("u1", 7)]:
         array = DeviceArray.full((2, 3), value, dtype)
         same(array, np.full((2, 3), value, dtype))
-    with pytest.raises(OverflowError):
-        DeviceArray.full(3, 300, "u1")
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        with pytest.raises(OverflowError):
+            DeviceArray.full(3, 300, "u1")
     same(DeviceArray.zeros((2, 2)), np.zeros((2, 2)))
     assert DeviceArray.empty(3).dtype == np.float64
 

@@ -286,6 +286,14 @@ def test_a_chain_of_three(device):
     assert (got[::2] == 4).all() and (got[1::2] == 3).all()
 
 
+def test_a_kernel_of_numbas_takes_an_array_as_it_is(device):
+    numba = peers.get(peers.Numba)
+    array = DeviceArray.zeros(N, "i4")
+    theirs(numba, lambda: numba.fill(array, 7))
+    numba.synchronize()
+    assert (array.copy_to_host() == 7).all()
+
+
 @pytest.mark.parametrize("kind", [peers.CuPy, peers.Torch, peers.Numba], ids=lambda kind: kind.name)
 def test_others_work_on_streams_of_green_contexts(device, kind):
     peer = peers.get(kind)

@@ -4,7 +4,7 @@ use super::memory::{Hold, Memory, locate};
 use super::{Array, Kept, PyDeviceArray, exchange};
 use crate::current;
 use crate::device::default_stream;
-use crate::ending::calling;
+use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::lane::Lane;
@@ -83,7 +83,7 @@ impl Drop for Exported {
         let mut release = Some(release);
         let released = Python::try_attach(|py| {
             if let Some(release) = release.take() {
-                py.detach(release);
+                detached(py, release);
             }
         });
         if released.is_none() {
@@ -132,7 +132,7 @@ pub(super) fn export<'py>(
     let consumer = consumers_lane(stream, memory.context())?;
     if let (Some(consumer), Some(lane)) = (&consumer, memory.lane()) {
         if !consumer.is_in_order_with(lane) {
-            py.detach(|| consumer.follow(lane))?;
+            detached(py, || consumer.follow(lane))?;
         }
     }
     let dtype = match array.exchange {

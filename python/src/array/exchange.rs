@@ -3,7 +3,7 @@
 use super::dlpack::{array_of, lane_for, refused};
 use super::{PyDeviceArray, dlpack};
 use crate::device::primary;
-use crate::ending::calling;
+use crate::ending::{calling, detached};
 use crate::error::Result;
 use crate::lane::Lane;
 use crate::stream::PyStream;
@@ -107,7 +107,7 @@ pub(super) fn import(
     let number = (current.expose_provenance() as u64).max(1);
     let producer = Lane::of_number(number, primary(py, ordinal)?)?;
     if !lane.is_in_order_with(&producer) {
-        py.detach(|| lane.follow(&producer))?;
+        detached(py, || lane.follow(&producer))?;
     }
     Ok(Some(array_of(tensor, lane)?))
 }

@@ -5,6 +5,7 @@ use super::{Array, PyDeviceArray};
 use crate::config;
 use crate::current;
 use crate::device::primary;
+use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::lane::{Handle, Lane};
 use cuda_safe::Invalid;
@@ -225,7 +226,7 @@ pub(super) fn import(
         // nothing to come behind, as each call here is done when it returns.
         Some(ExportedStream::PerThread) => {
             let lane = Lane::PerThread(context.clone());
-            py.detach(move || lane.synchronize())?;
+            detached(py, move || lane.synchronize())?;
             None
         }
     };
