@@ -79,28 +79,30 @@ mod provoked {
     fn a_context_for_graphics_is_for_devices_that_draw() {
         let device = need!(common::gpu());
         need!(common::since(12, 5));
-        for (attribute, client) in [
-            (
-                attribute::D3D12_CIG_SUPPORTED,
-                GraphicsClient::D3d12CommandQueue as fn(_) -> _,
-            ),
-            (attribute::VULKAN_CIG_SUPPORTED, GraphicsClient::NvBlob),
-        ] {
-            if device.attribute(attribute).unwrap_or(false) {
-                return common::skip("this one draws");
-            }
-            let mut data = [0u64; 512];
-            let create = |data| {
-                let none = ContextFlags::empty();
-                // SAFETY: the driver refuses what it does not support, whatever it is; the memory is
-                // alive for the time of the call.
-                unsafe { Context::create_for_graphics(&device, none, client(data)) }
-            };
-            let refused = |data| create(data).expect_err("there is no client").code();
-            let (memory, null) = (data.as_mut_ptr().cast(), std::ptr::null_mut());
-            assert_eq!(refused(memory), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
-            assert_eq!(refused(null), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+        let draws = [
+            attribute::D3D12_CIG_SUPPORTED,
+            attribute::VULKAN_CIG_SUPPORTED,
+        ];
+        if draws.map(|draws| device.attribute(draws).unwrap_or(false)) != [false; 2] {
+            return common::skip("this one draws");
         }
+        let mut data = [0u64; 512];
+        let data = data.as_mut_ptr().cast();
+        let refused = |client| {
+            // SAFETY: the driver refuses what it does not support, whatever it is; the memory is alive
+            // for the time of the call.
+            let made =
+                unsafe { Context::create_for_graphics(&device, ContextFlags::empty(), client) };
+            made.expect_err("there is no client").code()
+        };
+        for client in [
+            GraphicsClient::D3d12CommandQueue(data),
+            GraphicsClient::NvBlob(data),
+        ] {
+            assert_eq!(refused(client), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+        }
+        let nothing = GraphicsClient::NvBlob(std::ptr::null_mut());
+        assert_eq!(refused(nothing), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
 
     #[test]

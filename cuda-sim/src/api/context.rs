@@ -6,7 +6,9 @@ use crate::objects::{Context, ContextKind, Settings, Stream};
 use crate::thread;
 use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
-use cuda_sys::{CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult};
+use cuda_sys::{
+    CUcigDataType, CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult,
+};
 use std::collections::BTreeMap;
 
 /// A handle as C has it.
@@ -211,7 +213,9 @@ pub(super) fn create_v4(
     if let Some(params) = unsafe { params.as_ref() } {
         // SAFETY: likewise; they say whose data they are.
         if let Some(client) = unsafe { params.cigParams.as_ref() } {
-            return Err(if client.sharedData.is_null() {
+            // Measured: of a queue the driver does not look at the pointer.
+            let is_blob = client.sharedDataType == CUcigDataType::CIG_DATA_TYPE_NV_BLOB;
+            return Err(if is_blob && client.sharedData.is_null() {
                 CUresult::CUDA_ERROR_INVALID_VALUE
             } else {
                 CUresult::CUDA_ERROR_NOT_SUPPORTED
