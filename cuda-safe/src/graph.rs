@@ -170,7 +170,8 @@ impl ExecutableGraph {
     /// streams.
     ///
     /// # Errors
-    /// A stream of another context; those of earlier work.
+    /// A stream of another context; those of earlier work; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a
+    /// stream that is captured, which breaks the capture (driver 580).
     ///
     /// # Safety
     /// It is as if all that was recorded were given to `stream` now, with the very addresses, values
@@ -188,8 +189,8 @@ impl ExecutableGraph {
     /// its own, in the [green context](crate::green) of that or in none. Launching into a stream of a
     /// green context does not confine a graph to it; recording on one does.
     ///
-    /// Launching into a stream that is captured makes the graph a part of that recording, to which
-    /// the same applies. (What this [holds](Graph) the other holds then as well.)
+    /// A driver that takes a launch into a stream that is captured makes the graph a part of that
+    /// recording, to which the same applies. (What this [holds](Graph) the other holds then as well.)
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
     #[doc(alias = "cuGraphLaunch")]

@@ -398,6 +398,26 @@ mod provoked {
     }
 
     #[test]
+    fn a_graph_is_not_launched_into_a_capture() {
+        with_stream(|_, stream| {
+            let mut buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(stream, 4).expect("memory");
+            let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
+            let graph = graph.expect("a graph").instantiate().expect("is launched");
+            let outer = stream.capture(CaptureMode::default(), |stream| {
+                // SAFETY: the buffer is alive, and of this stream.
+                let launch = || unsafe { graph.launch(stream) };
+                is(launch(), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+                assert_eq!(status(stream), CaptureStatus::Invalidated);
+                Ok(())
+            });
+            is(outer, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+            // SAFETY: as above.
+            unsafe { graph.launch(stream) }.expect("a launch");
+            assert_eq!(buffer.to_vec().expect("a copy"), [1; 4]);
+        });
+    }
+
+    #[test]
     fn a_stream_that_is_not_joined_makes_no_graph() {
         with_stream(|context, stream| {
             let other = context.stream().expect("a stream");

@@ -48,9 +48,10 @@ pub(super) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstrea
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };
     let (nodes, last) = (its.nodes.clone(), its.last);
-    if world.recording(stream)?.is_some() {
-        // It would become a node of the other graph.
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    if let Some(capture) = world.recording(stream)? {
+        // Measured: it does not become a node of the other graph.
+        world.break_capture(capture);
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     // Runs of one executable graph do not overlap.
     let start = world.give(stream, Work::Nothing, last.into_iter().collect());
