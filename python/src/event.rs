@@ -74,7 +74,7 @@ impl PyEvent {
     /// Waits until the work that was recorded last is done.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let event = self.event()?;
-        Ok(detached(py, || event.synchronize())?)
+        Ok(detached(py, move || event.synchronize())?)
     }
 
     /// Whether the work that was recorded last is done.

@@ -343,7 +343,9 @@ impl PyGreenContext {
             priority,
             ..StreamOptions::default()
         };
-        Ok(PyStream::of(detached(py, || green.stream_with(options))?))
+        Ok(PyStream::of(detached(py, move || {
+            green.stream_with(options)
+        })?))
     }
 
     /// Its multiprocessors, to be split again.

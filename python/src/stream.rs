@@ -226,7 +226,7 @@ impl PyStream {
     /// Waits until all work given to the stream is done.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let lane = self.lane()?;
-        detached(py, || lane.synchronize())
+        detached(py, move || lane.synchronize())
     }
 
     /// Whether all work given to the stream is done.
@@ -244,7 +244,7 @@ impl PyStream {
         }
         let device = DeviceLike::Ordinal(lane.context().device().ordinal());
         let other = Self::from_object(py, other, Some(device))?.lane()?;
-        detached(py, || lane.follow(&other))
+        detached(py, move || lane.follow(&other))
     }
 
     /// Records an event in the stream, a new one if none is given, and returns it.

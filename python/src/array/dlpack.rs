@@ -69,27 +69,28 @@ struct Exported {
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        let (memory, consumer) = (self.memory.take(), self.consumer.take());
+        let Some(memory) = self.memory.take() else {
+            return;
+        };
+        // The consumer need not have waited for its work. (Should this fail, so does all else.)
+        let behind = self.consumer.take().zip(memory.lane().cloned());
+        let behind = behind.filter(|(consumer, lane)| !lane.is_in_order_with(consumer));
+        let last = match &behind {
+            // Freed by whoever has it still.
+            None if Arc::strong_count(&memory) > 1 => return,
+            _ => memory,
+        };
         let release = move || {
-            if let (Some(consumer), Some(memory)) = (consumer, &memory) {
-                // The consumer need not have waited for its work. If this fails so does all else.
-                if let Some(lane) = memory.lane() {
-                    let _ = lane.follow(&consumer);
-                }
+            if let Some((consumer, lane)) = behind {
+                let _ = lane.follow(&consumer);
             }
-            drop(memory);
+            drop(last);
         };
         // Without the GIL, which the caller may have, as it may wait.
         let mut release = Some(release);
-        let released = Python::try_attach(|py| {
-            if let Some(release) = release.take() {
-                detached(py, release);
-            }
-        });
-        if released.is_none() {
-            if let Some(release) = release {
-                release();
-            }
+        Python::try_attach(|py| release.take().map(|release| detached(py, release)));
+        if let Some(release) = release {
+            release();
         }
     }
 }
