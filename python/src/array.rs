@@ -262,6 +262,10 @@ impl PyDeviceArray {
             return interface::write(py, &self.array, None);
         }
         let interface = interface::write(py, &self.array, stream)?;
+        // Fields are lists, which consumers may write into.
+        if matches!(self.array.dtype, Dtype::Record(_)) {
+            return Ok(interface);
+        }
         let copy = interface.copy()?;
         // If another thread was faster, that has the same in it.
         let _ = self.interface.set(py, interface.unbind());

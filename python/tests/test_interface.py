@@ -56,6 +56,8 @@ def test_records_always_have_their_fields(device, produce):
     interface = array.__cuda_array_interface__
     assert (interface["typestr"], interface["descr"]) == (dtype.str, dtype.descr)
     assert as_cuda_array(produce(array)).dtype == dtype
+    interface["descr"].clear()
+    assert array.__cuda_array_interface__["descr"] == dtype.descr
     plain = as_cuda_array(produce(array, descr=...))
     assert plain.typestr == "|V8" and plain.descr is None
     assert "descr" not in plain.__cuda_array_interface__

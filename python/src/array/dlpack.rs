@@ -258,12 +258,18 @@ pub(super) fn import(
 
 /// The stream for the work on a tensor: that which was given, that of the thread, or that of the device.
 pub(super) fn lane_for(py: Python<'_>, stream: Option<&PyStream>, ordinal: u32) -> Result<Lane> {
-    if let Some(stream) = stream {
-        return stream.lane();
-    }
-    match current::lane_of_blocks() {
-        Some(lane) if lane.context().device().ordinal() == ordinal => Ok(lane),
-        _ => Ok(Lane::Stream(default_stream(py, ordinal)?)),
+    let lane = match stream {
+        Some(stream) => stream.lane()?,
+        None => match current::lane_of_blocks() {
+            Some(lane) if lane.context().device().ordinal() == ordinal => lane,
+            _ => Lane::Stream(default_stream(py, ordinal)?),
+        },
+    };
+    match lane {
+        Lane::PerThread(_) => Err(Failure::invalid(
+            "arrays are not on the default stream of a thread, which is another one to others",
+        )),
+        lane => Ok(lane),
     }
 }
 
@@ -282,7 +288,8 @@ pub(super) fn array_of(tensor: ManagedTensor, lane: Lane) -> Result<PyDeviceArra
     let mut ordinal = tensor.device();
     let mut kind = tensor.memory();
     if !layout.is_empty() && layout.item_size() != 0 {
-        let known = locate(address, layout.byte_range())?;
+        let refused = |problem| refused("data", problem);
+        let known = locate(address, layout.byte_range(), refused)?;
         (address, ordinal) = (known.address, known.ordinal);
         if kind == MemoryKind::Device {
             kind = known.kind;

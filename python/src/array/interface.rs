@@ -211,7 +211,8 @@ pub(super) fn import(
     let (ordinal, address, kind) = match layout.is_empty() || layout.item_size() == 0 {
         true => (current::device(py)?, 0, MemoryKind::Device),
         false => {
-            let known = locate(checked.address(), layout.byte_range())?;
+            let refused = |problem| refused("data", problem);
+            let known = locate(checked.address(), layout.byte_range(), refused)?;
             (known.ordinal, known.address, known.kind)
         }
     };

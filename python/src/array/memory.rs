@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use cuda_safe::interop::ByteRange;
 use cuda_safe::interop::dlpack::{ManagedTensor, MemoryKind};
 use cuda_safe::sys::{self, CUmemorytype, CUpointer_attribute as Attribute, CUresult};
-use cuda_safe::{Context, DeviceBuffer, Invalid, Stream};
+use cuda_safe::{Context, DeviceBuffer, Stream};
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -194,8 +194,13 @@ const ASKED: [Attribute; 6] = [
     Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED,
 ];
 
-/// Asks the driver, in one call, where memory is, and whether all of an array is in it.
-pub(crate) fn locate(address: u64, range: ByteRange) -> Result<Known> {
+/// Asks the driver, in one call, where memory is, and whether all of an array is in it; if not, `refused`
+/// says what that means.
+pub(crate) fn locate(
+    address: u64,
+    range: ByteRange,
+    refused: impl Fn(String) -> Failure,
+) -> Result<Known> {
     cuda_safe::init()?;
     let mut asked = ASKED;
     // The driver writes the lowest bytes of each.
@@ -216,12 +221,6 @@ pub(crate) fn locate(address: u64, range: ByteRange) -> Result<Known> {
     };
     check("cuPointerGetAttributes", code)?;
     let [memory_type, ordinal, at, start, size, is_managed] = answers;
-    let refused = |problem: String| {
-        Failure::from(Invalid::ArrayInterface {
-            key: "data",
-            problem,
-        })
-    };
     if memory_type == u64::from(CUmemorytype::default().0) {
         return Err(refused(format!(
             "the driver knows of no memory at {address:#x} that devices reach"
