@@ -59,7 +59,14 @@ class CuPy:
         return self.lib.cuda.Stream(non_blocking=True)
 
     def external(self, handle: int) -> Any:
-        return self.lib.cuda.ExternalStream(handle)
+        if not hasattr(self.lib.cuda.Stream, "from_external"):
+            return self.lib.cuda.ExternalStream(handle)
+
+        class Handle:
+            def __cuda_stream__(self) -> tuple[int, int]:
+                return 0, handle
+
+        return self.lib.cuda.Stream.from_external(Handle())
 
     def on(self, stream: Any) -> Any:
         return stream
@@ -130,6 +137,9 @@ class Numba:
     strided, reversed = True, False
 
     def __init__(self) -> None:
+        # Versions of Numba that are older than NumPy 2.5 look for this alias, which that has not any more.
+        if not hasattr(np, "row_stack"):
+            np.row_stack = np.vstack  # type: ignore[attr-defined]
         from numba import cuda
 
         if not cuda.is_available():

@@ -100,6 +100,11 @@ def test_all_layouts(device, kind, protocol, layout):
         again = theirs(peer, lambda: peer.host(give(peer, protocol, array)))
         made = theirs(peer, lambda: view(peer.make(host)))
     assert again.tobytes() == expected.tobytes()
+    if (peer.name, layout, protocol) == ("cupy", "reversed", "dlpack"):
+        # Its tensors have strides of about 2**62 elements then: it divides the bytes as if they had no sign.
+        with pytest.raises(cuda_safe.ExchangeError, match="strides"):
+            PROTOCOLS[protocol](made)
+        return
     imported = PROTOCOLS[protocol](made)
     assert imported.shape == expected.shape
     assert imported.copy_to_host().tobytes() == expected.tobytes()
@@ -275,7 +280,9 @@ def test_pytorch_on_its_default_stream_is_in_order_with_the_default_stream_here(
 def test_a_chain_of_three(device):
     """CuPy, here, Numba: all in the order of CuPy's stream."""
     cupy, numba = peers.get(peers.CuPy), peers.get(peers.Numba)
-    with cupy.on(cupy.stream()):
+    # CuPy's arrays do not keep the stream that they export.
+    stream = cupy.stream()
+    with cupy.on(stream):
         made = cupy.make(np.zeros(N, "i4"))
         cupy.slow()
         cupy.fill(made, 3)
