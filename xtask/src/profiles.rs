@@ -23,6 +23,8 @@ const PROFILES: &[&str] = &[
     "a100@12.6",
     "l40s@12.4",
     "p40@11.8",
+    "v100@12.6",
+    "b200@13.4",
     // Seeds: other choices among the streams that have work ready.
     "h200@13.0#3",
     "h200@13.0#17",
