@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SIMULATED, missing
+from conftest import SIMULATED as SIMULATED
+from conftest import missing
 
 import cuda_safe
 

@@ -333,3 +333,25 @@ def test_streams_of_others(device, kind):
     gc.collect()
     array.fill(3)
     assert (array.copy_to_host() == 3).all()
+
+
+def test_cuda_core_views(device):
+    """By both protocols, in order by events; and back by the C table of its type."""
+    if peers.SIMULATED:
+        pytest.skip("the other libraries need a GPU")
+    core = pytest.importorskip("cuda.core")
+    view = pytest.importorskip("cuda.core.utils").StridedMemoryView
+    core.Device(device.ordinal).set_current()
+    own, consumer = Stream(), Stream()
+    array = DeviceArray.full((3, 4), 2, "i4", stream=own)
+    for seen in (
+        view.from_dlpack(array, stream_ptr=consumer.handle),
+        view.from_cuda_array_interface(array, stream_ptr=consumer.handle),
+        view.from_dlpack(array.as_read_only(), stream_ptr=consumer.handle),
+    ):
+        assert (seen.ptr, seen.shape) == (array.address, (3, 4))
+        assert seen.is_device_accessible and seen.device_id == device.ordinal
+    assert seen.readonly
+    again = from_dlpack(view.from_dlpack(array, stream_ptr=-1))
+    assert again.address == array.address and (again.copy_to_host() == 2).all()
+    assert Stream.from_object(core.Stream.from_handle(own.handle)) == own
