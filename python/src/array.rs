@@ -105,7 +105,12 @@ impl PyDeviceArray {
 
     /// A new array, with whatever is in its memory.
     fn allocate(py: Python<'_>, stream: Stream, dtype: Dtype, shape: &[usize]) -> Result<Self> {
-        let layout = Layout::c_contiguous(shape, dtype.item_size())?;
+        let layout = Layout::c_contiguous(shape, dtype.item_size()).map_err(|_| {
+            let size = dtype.item_size();
+            Failure::invalid(format!(
+                "{shape:?} elements of {size} bytes are more than can be addressed"
+            ))
+        })?;
         let bytes = layout.byte_range().end.unsigned_abs();
         let (memory, address) = detached(py, move || Memory::allocate(&stream, bytes))?;
         let array = Array {
