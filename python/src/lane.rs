@@ -165,13 +165,15 @@ impl Lane {
         if self.is_in_order_with(other) {
             return Ok(());
         }
+        // Of a capture it would be no order of what is done, and this stream would become part of it.
+        other.refuse_captured()?;
         // Ours alone: recorded by somebody else in between, it would be another order.
         let event = other.context().event()?;
         other.record(&event)?;
         self.wait(&event)
     }
 
-    /// Refuses host memory in a capture: the graph would use it later, when nobody keeps it.
+    /// Refuses a stream that is captured: a graph would use later what nobody keeps for it.
     fn refuse_captured(&self) -> Result<()> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         self.call("cuStreamIsCapturing", |stream| {

@@ -236,7 +236,7 @@ impl PyStream {
     }
 
     /// Work given to this stream from now on begins after what the event has recorded, or what the
-    /// other stream has been given up to now. Nobody waits here.
+    /// other stream, which is not captured, has been given up to now. Nobody waits here.
     fn wait(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> Result<()> {
         let lane = self.lane()?;
         if let Ok(event) = other.cast::<PyEvent>() {

@@ -4,6 +4,7 @@ import ctypes
 import pickle
 import threading
 
+import numpy as np
 import pytest
 
 import cuda_safe
@@ -232,6 +233,33 @@ def test_partitions_of_sizes_that_are_wished(device):
     for wrong in (["half"], [0], []):
         with pytest.raises(cuda_safe.InvalidArgumentError):
             resource.partition(wrong, allow_overlap=True)
+
+
+def test_captures_of_others_are_left_alone(device):
+    import os
+
+    library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+    stream, graph = Stream(), ctypes.c_void_p()
+    array, other = DeviceArray.zeros(4, "i4", stream=stream), DeviceArray.zeros(4, "i4")
+    # CU_STREAM_CAPTURE_MODE_RELAXED.
+    assert library.cuStreamBeginCapture_v2(ctypes.c_void_p(stream.handle), 2) == 0
+    for use in (
+        lambda: other.copy_from(array),
+        lambda: other.join(stream),
+        lambda: cuda_safe.from_dlpack(array),
+        lambda: array.copy_to_host(),
+        lambda: array.copy_from(np.zeros(4, "i4")),
+        lambda: DeviceArray.zeros(4, stream=stream),
+    ):
+        with pytest.raises(ValueError, match="captur|graph"):
+            use()
+    array.fill(1)
+    assert library.cuStreamEndCapture(ctypes.c_void_p(stream.handle), ctypes.byref(graph)) == 0
+    assert library.cuGraphDestroy(graph) == 0
+    # The fill is the graph's.
+    assert array.copy_to_host().tolist() == [0] * 4
+    other.fill(2)
+    assert other.copy_to_host().tolist() == [2] * 4
 
 
 def test_handles_are_those_of_the_driver(device):

@@ -232,8 +232,8 @@ pub(crate) fn locate(
         .ok_or_else(|| refused(format!("the memory at {address:#x} is on no device")))?;
     // None where no context is current: then it is the one that was given.
     let at = if at == 0 { address } else { at };
-    let first = i128::from(address) + range.start as i128;
-    let end = i128::from(address) + range.end as i128;
+    let first = i128::from(at) + range.start as i128;
+    let end = i128::from(at) + range.end as i128;
     let (start, behind) = (i128::from(start), i128::from(start) + i128::from(size));
     if size != 0 && (first < start || end > behind) {
         return Err(refused(format!(
