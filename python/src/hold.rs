@@ -1,6 +1,6 @@
 //! What is held for Python, and let go of where that may wait.
 
-use crate::ending::detached;
+use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,11 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
         let mut object = Some(object);
-        if Python::try_attach(|_| drop(object.take())).is_none() {
+        let dropped = Python::try_attach(|py| {
+            let object = object.take();
+            calling(py, || drop(object));
+        });
+        if dropped.is_none() {
             // There is no interpreter to let go of it.
             std::mem::forget(object);
         }

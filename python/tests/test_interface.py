@@ -272,6 +272,21 @@ def test_work_on_an_import_is_in_order_with_its_producer(device, produce):
             assert (array.copy_to_host() == -number).all()
 
 
+def test_the_default_stream_of_a_device_is_in_order_with_the_legacy_one(device, produce):
+    """So whoever works there need not look at streams."""
+    array, elsewhere = DeviceArray.zeros(1000, "i4"), DeviceArray.zeros(1000, "i4")
+    legacy = as_cuda_array(produce(array, stream=1))
+    theirs = as_cuda_array(produce(elsewhere, stream=1))
+    for number in range(1, 20):
+        array.fill(number)
+        # On the legacy default stream.
+        theirs.copy_from(legacy)
+        array.fill(0)
+        assert (theirs.copy_to_host() == number).all()
+        legacy.fill(-number)
+        assert (array.copy().copy_to_host() == -number).all()
+
+
 def test_an_array_of_no_stream_is_done_when_a_call_returns(device, produce):
     array = DeviceArray.zeros(1000, "i4")
     array.synchronize()
