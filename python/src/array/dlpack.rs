@@ -169,6 +169,12 @@ trait Managed: Sized {
     /// # Safety
     /// It is one that nobody has taken or deleted.
     unsafe fn take(tensor: *mut Self) -> Result<ManagedTensor, Invalid>;
+
+    /// Calls the deleter.
+    ///
+    /// # Safety
+    /// As for `take`.
+    unsafe fn delete(tensor: *mut Self);
 }
 
 impl Managed for DLManagedTensor {
@@ -178,6 +184,15 @@ impl Managed for DLManagedTensor {
         // SAFETY: the caller's promise.
         unsafe { ManagedTensor::from_raw(tensor) }
     }
+
+    unsafe fn delete(tensor: *mut Self) {
+        // SAFETY: the caller's promise.
+        let deleter = unsafe { (*tensor).deleter };
+        if let Some(deleter) = deleter {
+            // SAFETY: it is the tensor's own, called once.
+            unsafe { deleter(tensor) }
+        }
+    }
 }
 
 impl Managed for DLManagedTensorVersioned {
@@ -186,6 +201,15 @@ impl Managed for DLManagedTensorVersioned {
     unsafe fn take(tensor: *mut Self) -> Result<ManagedTensor, Invalid> {
         // SAFETY: the caller's promise.
         unsafe { ManagedTensor::from_raw_versioned(tensor) }
+    }
+
+    unsafe fn delete(tensor: *mut Self) {
+        // SAFETY: the caller's promise.
+        let deleter = unsafe { (*tensor).deleter };
+        if let Some(deleter) = deleter {
+            // SAFETY: it is the tensor's own, called once.
+            unsafe { deleter(tensor) }
+        }
     }
 }
 
@@ -197,7 +221,7 @@ fn capsule<M: Managed>(py: Python<'_>, tensor: NonNull<M>) -> Result<Bound<'_, P
     let capsule = unsafe { Bound::from_owned_ptr_or_err(py, capsule) };
     if capsule.is_err() {
         // SAFETY: nobody has seen the tensor.
-        drop(unsafe { M::take(tensor.as_ptr()) });
+        unsafe { M::delete(tensor.as_ptr()) };
     }
     Ok(capsule?)
 }
@@ -212,7 +236,7 @@ unsafe extern "C" fn destroy<M: Managed>(capsule: *mut ffi::PyObject) {
     // SAFETY: as above; it has that name.
     let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule, name) };
     // SAFETY: whoever takes the tensor renames the capsule, so nobody has.
-    drop(unsafe { M::take(tensor.cast()) });
+    unsafe { M::delete(tensor.cast()) };
 }
 
 /// Takes the tensor out of a capsule, if it is of this kind.

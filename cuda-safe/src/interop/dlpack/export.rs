@@ -182,7 +182,8 @@ impl Export {
         let wide = |extent: &usize| *extent as i64;
         let items = self.said.layout.item_size().max(1) as i64;
         let strides = self.said.layout.strides().iter();
-        let mut numbers: Vec<i64> = self.said.layout.shape().iter().map(wide).collect();
+        let mut numbers = Vec::with_capacity(2 * self.said.layout.shape().len());
+        numbers.extend(self.said.layout.shape().iter().map(wide));
         numbers.extend(strides.map(|stride| *stride as i64 / items));
         let dimensions = numbers.len() / 2;
         let start = numbers.as_mut_ptr();
