@@ -63,6 +63,7 @@ const CORPUS: Measure = Measure {
         "interop/dtype.rs",
         "interop/layout.rs",
         "interop/layout/index.rs",
+        "interop/stream.rs",
         "interop/typestr.rs",
     ]),
     least: 95,
