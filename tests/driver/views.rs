@@ -137,6 +137,15 @@ fn parts_of_an_array_are_written_and_nothing_beside_them() {
     let other = ArrayView::new(&other, &[2]).expect("a view");
     let mut array = ArrayViewMut::new(&mut buffer, &[5, 12]).expect("a view");
     refused(array.reborrow().copy_from(other), "copy", "of [2]");
+    // Nothing is copied as well, whatever its strides are.
+    let (_, nothing) = array.reborrow().split_at(0, 5).expect("two parts");
+    let nothing = nothing.index(&[Index::ALL, Index::backwards(5)]);
+    let mut nothing = nothing.expect("a part");
+    let own = DeviceBuffer::<u32>::zeroed(&stream, 0).expect("no memory");
+    let own = ArrayView::new(&own, &[0, 3]).expect("a view");
+    nothing.copy_from(own).expect("no copy");
+    nothing.fill(1).expect("no fill");
+    assert!(nothing.as_view().to_vec().expect("no copy").is_empty());
     array.fill(7).expect("a fill");
     assert_eq!(buffer.to_vec().expect("a copy"), [7; 60]);
 }

@@ -88,7 +88,7 @@ impl<T> ArrayViewMut<'_, T> {
     }
 
     /// Copies an array of the same shape here, in the order of the stream of both:
-    /// [`DeviceSliceMut::copy_box_from`].
+    /// [`DeviceSliceMut::copy_from`], or [`DeviceSliceMut::copy_box_from`].
     ///
     /// # Errors
     /// As there; [`Invalid::View`](crate::Invalid::View) if the shapes differ, or they are no boxes.
@@ -101,6 +101,9 @@ impl<T> ArrayViewMut<'_, T> {
         if its != whole {
             let problem = format!("of {its:?} to {whole:?}");
             return Err(no_view("copy", problem).into());
+        }
+        if let (Some(mut to), Some(from)) = (self.as_mut_slice(), source.as_slice()) {
+            return to.copy_from(from);
         }
         let (extent, [to, from]) = boxes([self.layout(), source.layout()])?;
         self.span().copy_box_from(extent, to, source.span(), from)
