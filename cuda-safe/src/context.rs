@@ -1,6 +1,7 @@
 //! Contexts, and the stack of current contexts that each thread has.
 
 mod create;
+mod end;
 mod guard;
 mod peer;
 mod primary;
@@ -11,13 +12,15 @@ pub use guard::CurrentContext;
 pub use primary::PrimaryState;
 pub use settings::{CachePreference, Limit};
 
+use self::end::{End, Origin};
 use crate::call::{call, newest_or};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Rejected, Result};
 use crate::hold::Hold;
 use crate::invalid::Invalid;
-use crate::release::{self, Resource, Root, release};
+use crate::manager::Choice;
+use crate::release;
 use crate::stream::refuse_inside;
 use bitflags::bitflags;
 use cuda_sys::{CUcontext, CUctx_flags};
@@ -55,17 +58,13 @@ struct Inner {
     device: Device,
     /// Unique in the process; none on drivers before 12.0.
     id: Option<u64>,
-    origin: Origin,
-}
-
-/// What is due at a context's end.
-enum Origin {
-    /// Retained: one release.
-    Primary,
-    /// Destroyed if it is ours.
-    Other(#[allow(dead_code, reason = "a foreign owner is held, not read")] Hold),
-    /// Ours: destroyed. It works in a graphics client, which somebody promised to keep.
-    Client,
+    /// Whether a manager allocates in it.
+    is_managed: bool,
+    /// Which, shared by all that are this context; none for what the manager itself has. Before the end
+    /// in the order of drops.
+    choice: Option<Arc<Choice>>,
+    /// Shared with the one that the context's manager has.
+    end: Arc<End>,
 }
 
 // SAFETY: a context may be used by any thread: the driver locks inside, and a context is current
@@ -184,18 +183,52 @@ impl Context {
 
     /// The view of a green context, which `owner` keeps alive: also when it stays on a stack.
     pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
-        Self::own(raw, device, Origin::Other(Hold::Foreign(Box::new(owner))))
+        Self::with(raw, device, Origin::Other(Hold::Foreign(Box::new(owner))))
     }
 
     /// Whether it lives for as long only as somebody promised.
     pub(crate) fn hangs_on_borrowed(&self) -> bool {
         matches!(
-            self.inner.origin,
+            self.inner.end.origin,
             Origin::Other(Hold::Borrowed) | Origin::Client
         )
     }
 
     fn own(raw: CUcontext, device: Device, origin: Origin) -> Self {
+        let mut context = Self::with(raw, device, origin);
+        if let Some(inner) = Arc::get_mut(&mut context.inner) {
+            let choice = Choice::of(raw, inner.id);
+            inner.is_managed = choice.is_some_manager();
+            inner.choice = Some(choice);
+        }
+        context
+    }
+
+    /// The same for a manager: what it makes in it does not keep the manager alive, and is allocated by
+    /// the driver.
+    pub(crate) fn without_manager(&self) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                raw: self.inner.raw,
+                device: self.inner.device,
+                id: self.inner.id,
+                is_managed: false,
+                choice: None,
+                end: Arc::clone(&self.inner.end),
+            }),
+        }
+    }
+
+    /// Who allocates in it, if that is not the driver.
+    #[inline]
+    pub(crate) fn choice(&self) -> Option<&Choice> {
+        match self.inner.is_managed {
+            true => self.inner.choice.as_deref(),
+            false => None,
+        }
+    }
+
+    fn with(raw: CUcontext, device: Device, origin: Origin) -> Self {
         let mut id = 0;
         // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no
         // ids, and this answers an error.)
@@ -205,7 +238,13 @@ impl Context {
                 raw,
                 device,
                 id: known.then_some(id),
-                origin,
+                is_managed: false,
+                choice: None,
+                end: Arc::new(End {
+                    raw,
+                    device,
+                    origin,
+                }),
             }),
         }
     }
@@ -289,23 +328,6 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        match &self.origin {
-            Origin::Primary => {
-                let root = Root { is_borrowed: false };
-                release(Resource::Primary(self.device.as_raw()), &root);
-            }
-            Origin::Other(Hold::Owned) => {
-                let root = Root { is_borrowed: false };
-                release(Resource::Context(self.raw), &root);
-            }
-            Origin::Client => release(Resource::Context(self.raw), &Root { is_borrowed: true }),
-            Origin::Other(Hold::Foreign(_) | Hold::Borrowed) => {}
-        }
-    }
-}
-
 /// The device of a context that is alive.
 pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
     driver::init()?;
@@ -360,7 +382,7 @@ impl Hash for Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner.origin {
+        let kind = match self.inner.end.origin {
             Origin::Primary => "primary",
             Origin::Other(Hold::Owned) | Origin::Client => "created",
             Origin::Other(Hold::Foreign(_)) => "foreign",
@@ -378,7 +400,7 @@ impl fmt::Debug for Context {
 /// For error texts: `the primary context of device 0`, with its id.
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner.origin {
+        let kind = match self.inner.end.origin {
             Origin::Primary => "the primary context",
             _ => "a context",
         };

@@ -185,6 +185,14 @@ pub enum Invalid {
     PitchSize { size: usize, pitch: Option<usize> },
     /// Memory that somebody else keeps, for the stream that they gave.
     ForeignMemory,
+    /// Memory of a manager, for a stream whose context object has another one, or none.
+    OtherManager,
+    /// Untyped memory of a context without a memory manager.
+    NoMemoryManager,
+    /// A memory manager that is written for another version of the interface.
+    ManagerVersion { version: u32, expected: u32 },
+    /// Something that a memory manager does not do.
+    ManagerCannot { what: &'static str },
     /// A memory pool that work of the stream's device may not write.
     NoAccessToPool { pool: String, device: u32 },
     /// Pinned memory that is the driver's and no vector's.
@@ -502,6 +510,18 @@ impl fmt::Display for Invalid {
             Self::ForeignMemory => f.write_str(
                 "the memory is somebody else's, who keeps it for the stream that it is bound to",
             ),
+            Self::OtherManager => f.write_str(
+                "memory of a memory manager stays with the objects of its context, which the stream's is \
+                 without",
+            ),
+            Self::NoMemoryManager => f.write_str(
+                "the context has no memory manager: one is chosen before the context is made",
+            ),
+            Self::ManagerVersion { version, expected } => write!(
+                f,
+                "a memory manager of interface version {version}: this is version {expected}"
+            ),
+            Self::ManagerCannot { what } => write!(f, "this memory manager cannot {what}"),
             Self::NoAccessToPool { pool, device } => write!(
                 f,
                 "device {device} has no access to the memory pool of {pool}: \

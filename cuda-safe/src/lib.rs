@@ -46,6 +46,7 @@
 //! | [`green::GreenContext`] | all work | [`green::GreenPool`] |
 //! | [`Context`]: created, or the last of a primary one | all work | keep a clone |
 //! | [`MemoryPool`] | the frees of its memory | keep a clone |
+//! | memory of a [`manager::DriverManager`] | all work, when enough is pending | another [manager] |
 //! | [`Pending`], [`CopyScope`] | the copies | [`Pending::wait`], where a wait suits |
 //! | [`interop::Imported`] and [`interop::ImportedArray`] without a stream of their producer's | the work on them | import them with the stream |
 //! | [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`], [`Linker`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] and its readers, leases of a [`green::GreenPool`] | nothing | |
@@ -114,6 +115,8 @@
 //! | [`interop::dlpack::Export`] | yes | no | its owner is dropped on any thread |
 //! | [`ManagedRange`] | yes | yes | it borrows memory, and only says where that is to be |
 //! | [`PointerInfo`] | yes | yes | plain data |
+//! | [`manager::MemoryPointer`], [`manager::PinnedMemory`] and their kin | yes | yes | they only say where memory is |
+//! | [`manager::MemoryManager`], [`manager::CleanupGuard`] | yes; yes | yes; no | every manager is; a guard is only dropped |
 //! | [`Graph`], [`ExecutableGraph`] | yes | no | the driver does not lock them |
 //! | [`Capture`] | no | no | it ends on the thread where it began |
 //! | [`CurrentContext`], [`green::CurrentGreenContext`], [`DefaultStream`] | no | no | what is current is a matter of one thread |
@@ -136,6 +139,7 @@ mod hold;
 pub mod interop;
 mod invalid;
 mod launch;
+pub mod manager;
 mod memory;
 mod module;
 #[cfg(doctest)]
@@ -181,7 +185,7 @@ pub use stream::{
 
 /// The table of threads in the documentation, held by the compiler.
 const _: () = {
-    const fn send_and_sync<T: Send + Sync>() {}
+    const fn send_and_sync<T: Send + Sync + ?Sized>() {}
     send_and_sync::<Context>();
     send_and_sync::<Stream>();
     send_and_sync::<Event>();
@@ -222,6 +226,12 @@ const _: () = {
     send_and_sync::<ManagedRange<'_>>();
     send_and_sync::<MemoryPool>();
     send_and_sync::<PointerInfo>();
+    send_and_sync::<manager::MemoryPointer>();
+    send_and_sync::<manager::AutoFreePointer>();
+    send_and_sync::<manager::PinnedMemory>();
+    send_and_sync::<manager::MappedMemory>();
+    send_and_sync::<dyn manager::MemoryManager>();
+    send::<manager::CleanupGuard>();
     send_and_sync::<Error>();
     send::<Graph>();
     send::<ExecutableGraph>();

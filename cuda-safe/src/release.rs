@@ -22,9 +22,11 @@
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
+mod behind;
 mod mode;
 
-pub(crate) use mode::{in_relaxed_mode, restore_mode};
+pub(crate) use behind::Behind;
+pub(crate) use mode::{in_relaxed_mode, relaxed, restore_mode};
 
 use self::mode::exchange_mode;
 use crate::call::fail;
@@ -54,8 +56,8 @@ pub(crate) enum Resource {
     Module(CUmodule),
     Library(CUlibrary),
     Linker(CUlinkState),
-    /// Of `cuMemAlloc`, used on a stream.
-    Memory(CUdeviceptr, CUstream),
+    /// Of `cuMemAlloc`, used on a stream; or in an order that its parent has events of, or all work.
+    Memory(CUdeviceptr, Option<CUstream>),
     /// Of a memory pool. (`cuMemFree` of it would not wait for kernels that use it.)
     OrderedMemory(CUdeviceptr, CUstream),
     /// Likewise, of a pool that its parent holds.
@@ -64,11 +66,14 @@ pub(crate) enum Resource {
     Pinned(*mut c_void, Option<CUstream>),
     /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
     Registered(VectorMemory, Option<CUstream>),
+    /// The same of memory whose owner its parent holds.
+    RegisteredOf(*mut c_void, Option<CUstream>),
     /// Of `cuMemPoolCreate`. A driver (580) goes on to use it, if frees of its memory were not done: its
     /// parent has events behind them.
     Pool(CUmemoryPool),
-    /// A pool of somebody else's, who is to have it back when the frees are done; as above.
-    LentPool,
+    /// What its parent's owner is to have back when the events there are reached: a pool, whose frees are
+    /// done then, as above; memory of a manager.
+    Lent(&'static str),
     Context(CUcontext),
     /// One retain of a device's primary context.
     Primary(CUdevice),
@@ -113,7 +118,7 @@ pub(crate) trait Parent {
     /// in the queue for it.
     fn is_borrowed(&self) -> bool;
 
-    /// What the release of a pool waits for.
+    /// What a release waits for.
     fn waited_for(&self) -> &[Event] {
         &[]
     }
@@ -221,6 +226,7 @@ fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, ans
             if let Resource::OrderedMemory(..)
             | Resource::PoolMemory(..)
             | Resource::Registered(..)
+            | Resource::RegisteredOf(..)
             | Resource::Pool(_) = resource
             {
                 count_leak();
@@ -254,9 +260,11 @@ impl Resource {
                 ("stream-ordered device memory", "cuMemFreeAsync")
             }
             Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
-            Self::Registered(..) => ("registered host memory", "cuMemHostUnregister"),
+            Self::Registered(..) | Self::RegisteredOf(..) => {
+                ("registered host memory", "cuMemHostUnregister")
+            }
             Self::Pool(_) => ("a memory pool", "cuMemPoolDestroy"),
-            Self::LentPool => ("the owner of a memory pool", "cuEventSynchronize"),
+            Self::Lent(what) => (what, "cuEventSynchronize"),
             Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
             Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
             Self::GreenContext(_) => ("a green context", "cuGreenCtxDestroy"),
@@ -282,7 +290,7 @@ impl Resource {
     /// and a library that is still loaded may be compiled for a context that is made later.
     fn keep_what_is_used(&self, parent: &(impl Parent + ?Sized)) {
         parent.has_leaked();
-        if matches!(self, Self::Reads { .. } | Self::Library(_) | Self::LentPool) {
+        if matches!(self, Self::Reads { .. } | Self::Library(_) | Self::Lent(_)) {
             std::mem::forget(parent.keep());
         }
     }
@@ -360,8 +368,10 @@ impl Resource {
     #[inline(always)]
     fn used_on(&self) -> Option<CUstream> {
         match *self {
-            Self::Memory(_, stream) => Some(stream),
-            Self::Pinned(_, stream) | Self::Registered(_, stream) => stream,
+            Self::Memory(_, stream)
+            | Self::Pinned(_, stream)
+            | Self::Registered(_, stream)
+            | Self::RegisteredOf(_, stream) => stream,
             _ => None,
         }
     }
@@ -399,7 +409,9 @@ impl Resource {
             }
         }
         let failed = match self {
-            Self::Pool(_) | Self::LentPool => wait_for_all(parent.waited_for()),
+            Self::Pool(_) | Self::Lent(_) | Self::Memory(_, None) | Self::Pinned(_, None) => {
+                wait_for_all(parent.waited_for())
+            }
             _ => self.used_on().and_then(wait_for_uses),
         };
         let answer = failed.unwrap_or_else(|| self.call_in_this_mode());
@@ -447,8 +459,10 @@ impl Resource {
             }
             // SAFETY: as said above; its memory has held it, so that is freed, and its frees are done.
             Self::Pool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
+            // SAFETY: as for the vector; its owner is held by its parent.
+            Self::RegisteredOf(start, _) => unsafe { cuda_sys::cuMemHostUnregister(start) },
             // The owner is dropped with the parent.
-            Self::LentPool => CUresult::CUDA_SUCCESS,
+            Self::Lent(_) => CUresult::CUDA_SUCCESS,
             // SAFETY: as said above; whatever lives in the context has held it.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
             // SAFETY: as said above; it takes back one retain.

@@ -26,9 +26,11 @@ use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::event::Event;
+use crate::fork;
 use crate::green::GreenContext;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
+use crate::manager::MemoryManager;
 use crate::release::{self, Parent, Resource, release};
 use cuda_sys::{CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
 use std::any::Any;
@@ -427,9 +429,21 @@ pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(manager) = self.context.made_manager() {
+            end_for(manager, self.raw);
+        }
         if self.hold.is_owned() {
             release(Resource::Stream(self.raw), &self.home);
         }
+    }
+}
+
+/// A manager may have memory in the order of the stream.
+#[cold]
+#[inline(never)]
+fn end_for(manager: &dyn MemoryManager, stream: CUstream) {
+    if !fork::in_child() {
+        manager.stream_ends(stream);
     }
 }
 

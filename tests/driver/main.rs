@@ -42,6 +42,7 @@ mod launch;
 mod launch_with;
 mod linker;
 mod managed;
+mod manager;
 mod memory;
 mod memory_op;
 mod module;

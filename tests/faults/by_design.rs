@@ -23,6 +23,14 @@ const RELEASES: [&str; 15] = [
     "cuGraphExecDestroy",
 ];
 
+/// What managers of memory allocate with.
+const ALLOCATIONS: [&str; 4] = [
+    "cuMemAlloc_v2",
+    "cuMemAllocManaged",
+    "cuMemHostAlloc",
+    "cuMemHostRegister_v2",
+];
+
 /// What a release calls beside the releasing function.
 const AROUND_RELEASES: [&str; 11] = [
     // Is this a thread of the driver's callbacks? Is another context current?
@@ -149,6 +157,10 @@ pub(crate) fn why_unreported(
     }
     if function == "cuThreadExchangeStreamCaptureMode" && called_again {
         return Some("the mode is put back at the second try");
+    }
+    if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && ALLOCATIONS.contains(&function) && called_again
+    {
+        return Some("a manager tries again when it has given back what it kept");
     }
     if code == CUresult::CUDA_ERROR_INVALID_CONTEXT && called_again {
         return Some("repeated with the context current");

@@ -303,6 +303,19 @@ fn of_modules() -> Vec<(Invalid, &'static [&'static str])> {
 
 fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
     vec![
+        (Invalid::OtherManager, &["memory manager"]),
+        (Invalid::NoMemoryManager, &["no memory manager"]),
+        (
+            Invalid::ManagerVersion {
+                version: 7,
+                expected: 1,
+            },
+            &["version 7", "version 1"],
+        ),
+        (
+            Invalid::ManagerCannot { what: "fly" },
+            &["memory manager", "cannot fly"],
+        ),
         (
             Invalid::OtherStream {
                 what: "the buffer".to_owned(),

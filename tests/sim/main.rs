@@ -21,6 +21,7 @@ mod host_functions;
 mod kernels;
 mod kinds;
 mod launch;
+mod manager;
 mod memory;
 mod modules;
 mod planted;

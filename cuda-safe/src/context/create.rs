@@ -1,7 +1,8 @@
 //! Contexts of one's own.
 
+use super::end::Origin;
 use super::guard;
-use super::{Context, ContextFlags, Origin};
+use super::{Context, ContextFlags};
 use crate::call::{call, newest_or};
 use crate::device::Device;
 use crate::error::Result;

@@ -221,7 +221,8 @@ impl Drop for Entered<'_> {
 /// A context that stays on a stack of contexts must not be released: its handle would be dead
 /// there, and the driver crashes on some uses of a dead current context.
 pub(super) fn leak_on_stack(context: &Context) {
-    std::mem::forget(context.clone());
+    // Not its manager, which is on no stack.
+    std::mem::forget(context.without_manager());
     count_leak();
 }
 

@@ -1,7 +1,9 @@
 //! Device memory without a type: where it is, and how it goes.
 
 use super::pool::{MemoryPool, OfPool};
+use crate::error::Result;
 use crate::fork;
+use crate::manager::{Block, Choice, Order};
 use crate::release::{Resource, release};
 use crate::report::count_leak;
 use crate::stream::Stream;
@@ -26,6 +28,8 @@ pub(super) enum Release {
     OfPool(MemoryPool),
     /// Freed at once, after a wait for all work.
     Plain,
+    /// Given back to the manager of the context, which is the stream's.
+    Managed(Managed),
     /// Somebody else's, who promised to keep it.
     Borrowed,
     /// Somebody else's, kept alive by this.
@@ -66,6 +70,8 @@ impl Allocation {
     pub(super) fn into_raw(mut self) -> (CUdeviceptr, Stream) {
         match std::mem::replace(&mut self.release, Release::Nothing) {
             Release::OfPool(pool) => pool.stay(),
+            // The manager has to stay as well.
+            Release::Managed(_) => std::mem::forget(self.stream.context().clone()),
             owner => std::mem::forget(owner),
         }
         (self.address, self.stream.clone())
@@ -84,9 +90,67 @@ impl Allocation {
     }
 }
 
+/// What a manager knows memory by.
+#[derive(Clone, Copy)]
+pub(super) struct Managed {
+    pub(super) size: usize,
+    pub(super) token: u64,
+    /// Whether it is managed memory in the driver's sense.
+    pub(super) migrates: bool,
+}
+
+impl Allocation {
+    /// Memory of the manager of the stream's context; none while that is being made.
+    #[inline(never)]
+    pub(super) fn managed(choice: &Choice, stream: &Stream, size: usize) -> Result<Option<Self>> {
+        stream.refuse_captured()?;
+        let Some(manager) = choice.manager(stream.context())? else {
+            return Ok(None);
+        };
+        let block = manager.allocate(size, Order::of(stream))?;
+        let managed = Managed {
+            size,
+            token: block.token,
+            migrates: false,
+        };
+        let release = Release::Managed(managed);
+        Ok(Some(Self::new(block.address, stream, release)))
+    }
+
+    /// Whether the memory may be bound to a stream: what a manager gave goes back to that manager.
+    pub(super) fn may_move_to(&self, stream: &Stream) -> bool {
+        !matches!(self.release, Release::Managed(_))
+            || self.stream.context().has_manager_of(stream.context())
+    }
+
+    #[inline(never)]
+    fn free_managed(&self, managed: &Managed) {
+        if fork::in_child() {
+            return count_leak();
+        }
+        // It was allocated by the manager, so there is one.
+        let Some(manager) = self.stream.context().made_manager() else {
+            return count_leak();
+        };
+        let block = Block {
+            address: self.address,
+            size: managed.size,
+            token: managed.token,
+        };
+        let order = Order::of(&self.stream);
+        match managed.migrates {
+            // SAFETY: the block is of this manager, whose context the stream has kept; it is given back
+            // here, once; and safe code has used it on this stream only.
+            false => unsafe { manager.free(block, order) },
+            // SAFETY: as above.
+            true => unsafe { manager.free_managed(block, order) },
+        }
+    }
+}
+
 #[inline(never)]
 fn release_plain(address: CUdeviceptr, stream: &Stream) {
-    release(Resource::Memory(address, stream.raw()), stream);
+    release(Resource::Memory(address, Some(stream.raw())), stream);
 }
 
 impl Drop for Allocation {
@@ -96,6 +160,7 @@ impl Drop for Allocation {
         match &self.release {
             Release::Ordered => release(Resource::OrderedMemory(address, stream), &self.stream),
             Release::Plain => release_plain(address, &self.stream),
+            Release::Managed(managed) => self.free_managed(managed),
             Release::OfPool(pool) => self.free_of_pool(pool),
             Release::Nothing | Release::Borrowed | Release::Foreign(_) => {}
         }

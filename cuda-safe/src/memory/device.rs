@@ -26,6 +26,8 @@ use std::ops::RangeBounds;
 /// [another](Self::uninit_from_pool), and is freed without a wait.
 /// Plain memory ([`plain_zeroed`](Self::plain_zeroed)) is for drivers and devices without pools:
 /// freeing it waits for *all* work of the context.
+/// Where the context has a [memory manager](crate::manager), both come from that, which says what a
+/// free is.
 ///
 /// The bits are the device's: reading them back takes a `T` that any bits make valid
 /// ([`AnyBitPattern`](bytemuck::AnyBitPattern)), and writing a `T` without padding ([`NoUninit`]).
@@ -62,6 +64,11 @@ impl<T> DeviceBuffer<T> {
         if bytes == 0 {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
+        if let Some(choice) = stream.context().choice() {
+            if let Some(memory) = Allocation::managed(choice, stream, bytes)? {
+                return Ok(Self::of_allocation(memory, len));
+            }
+        }
         let mut address = 0;
         let allocate = || {
             // SAFETY: the stream is alive, and the pointer is to a local.
@@ -97,6 +104,13 @@ impl<T> DeviceBuffer<T> {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
         stream.refuse_captured()?;
+        if let Some(choice) = stream.context().choice() {
+            if let Some(memory) = Allocation::managed(choice, stream, bytes)? {
+                let mut buffer = Self::of_allocation(memory, len);
+                buffer.zero()?;
+                return Ok(buffer);
+            }
+        }
         let mut address = 0;
         {
             let _current = stream.context().enter()?;
@@ -195,7 +209,8 @@ impl<T> DeviceBuffer<T> {
 
     /// Gives the address and the stream out. Freeing is now the caller's: stream-ordered memory
     /// with `cuMemFreeAsync` or [`from_raw`](Self::from_raw), plain memory with `cuMemFree`. The
-    /// owner of foreign memory is never dropped.
+    /// owner of foreign memory is never dropped. Memory of a [manager](crate::manager) is never freed,
+    /// and its context stays.
     pub fn into_raw(self) -> (CUdeviceptr, Stream) {
         self.memory.into_raw()
     }
@@ -253,6 +268,7 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// With the buffer given back, as it was: a stream of another context;
     /// [`Invalid::ForeignMemory`], as those who keep it think of the stream that they gave;
+    /// [`Invalid::OtherManager`];
     /// [`Invalid::StreamIsCaptured`]; those of the driver.
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
@@ -276,6 +292,9 @@ impl<T> DeviceBuffer<T> {
         same_context("the stream", stream.context(), context)?;
         if self.is_foreign() {
             return Err(Invalid::ForeignMemory.into());
+        }
+        if !self.memory.may_move_to(stream) {
+            return Err(Invalid::OtherManager.into());
         }
         // Ours alone: recorded by somebody else in between, it would be another order.
         let event = context.event()?;

@@ -5,7 +5,7 @@ mod range;
 
 pub use range::{Advice, ManagedRange, RangeInfo};
 
-use super::allocation::{Allocation, Release};
+use super::allocation::{Allocation, Managed, Release};
 use super::bytes_of;
 use super::slice::{self, DeviceSlice, DeviceSliceMut, within};
 use crate::attribute::CONCURRENT_MANAGED_ACCESS;
@@ -37,7 +37,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ([`DeviceSlice::to_vec`] and its kin) are refused by the driver there, as they are made in
 /// another stream. Elsewhere nothing is attached to anything.
 ///
-/// Freeing it waits for *all* running work.
+/// Freeing it waits for *all* running work. (Where the context has a [memory manager](crate::manager),
+/// that allocates and frees.)
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, ManagedBuffer, MemoryLocation};
@@ -106,7 +107,17 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
             .attribute(CONCURRENT_MANAGED_ACCESS)?;
         let mut address = 0;
         let mut release = Release::Nothing;
-        if bytes != 0 {
+        let manager = stream.context().memory_manager()?.filter(|_| bytes != 0);
+        if let Some(manager) = manager {
+            let global = first_attached() == CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
+            let block = manager.allocate_managed(bytes, global)?;
+            address = block.address;
+            release = Release::Managed(Managed {
+                size: block.size,
+                token: block.token,
+                migrates: true,
+            });
+        } else if bytes != 0 {
             let flags = first_attached().0;
             let _current = stream.context().enter()?;
             // SAFETY: the pointer is to a local, and the current context is the stream's.

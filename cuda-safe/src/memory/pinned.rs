@@ -9,7 +9,10 @@ use super::vector::VectorMemory;
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
+use crate::fork;
+use crate::manager::{HostBlock, Order};
 use crate::release::{self, Parent, Resource, release};
+use crate::report::count_leak;
 use crate::stream::{Outside, Stream};
 use bitflags::bitflags;
 use bytemuck::AnyBitPattern;
@@ -26,7 +29,8 @@ use std::ptr::NonNull;
 /// It is allocated ([`zeroed`](Self::zeroed)), or a vector that is [registered](Self::register).
 /// Kernels reach it as a [`MappedBuffer`](super::MappedBuffer).
 ///
-/// Freeing it waits for *all* running work, so buffers are better kept than made anew. A forked child
+/// Freeing it waits for *all* running work, so buffers are better kept than made anew. (Where the context
+/// has a [memory manager](crate::manager), that allocates, pins and frees.) A forked child
 /// is not to look at it: nothing says that the driver's pages are there.
 ///
 /// ```no_run
@@ -58,6 +62,10 @@ enum Source {
     Driver,
     /// A vector's; registered, if it has a byte.
     Vector { capacity: usize },
+    /// Of the context's manager.
+    Manager(HostBlock),
+    /// A vector's that the context's manager has pinned.
+    ManagerVector { block: HostBlock, capacity: usize },
 }
 
 // SAFETY: the buffer owns its memory, like a `Vec<T>`.
@@ -146,14 +154,21 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
         let bytes = bytes_of::<T>(len)?;
         let mut start = std::ptr::null_mut::<c_void>();
         let mut source = Source::Nothing;
-        if bytes != 0 {
+        let manager = context.memory_manager()?.filter(|_| bytes != 0);
+        if let Some(manager) = manager {
+            let block = manager.allocate_host(bytes, options.flags())?;
+            start = block.start.as_ptr().cast();
+            source = Source::Manager(block);
+        } else if bytes != 0 {
             let flags = options.flags().bits();
             let _current = context.enter()?;
             // SAFETY: the pointer is to a local, and the current context is this one.
             unsafe { call!(cuMemHostAlloc(&raw mut start, bytes, flags)) }?;
-            // SAFETY: the driver has just given `bytes` bytes there, and nobody has them but us.
-            unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, bytes) };
             source = Source::Driver;
+        }
+        if bytes != 0 {
+            // SAFETY: so many bytes were just allocated there, and nobody has them but us.
+            unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, bytes) };
         }
         Ok(Self {
             start: NonNull::new(start.cast()).unwrap_or(NonNull::dangling()),
@@ -219,6 +234,9 @@ impl<T> PinnedBuffer<T> {
     pub(super) fn give_back(&mut self, used_on: Option<&Stream>) {
         let source = std::mem::replace(&mut self.source, Source::Nothing);
         let start = self.start.as_ptr();
+        if let Source::Manager(_) | Source::ManagerVector { .. } = source {
+            return self.give_to_manager(source, used_on);
+        }
         let both;
         let parent: &dyn Parent = match used_on {
             // Either may be what somebody else keeps.
@@ -240,6 +258,32 @@ impl<T> PinnedBuffer<T> {
             }
             // SAFETY: as above; without a byte of elements it was not registered.
             Source::Vector { capacity } => drop(unsafe { Vec::from_raw_parts(start, 0, capacity) }),
+            Source::Manager(_) | Source::ManagerVector { .. } => {}
+        }
+    }
+
+    /// Gives memory back to the context's manager.
+    #[cold]
+    #[inline(never)]
+    fn give_to_manager(&self, source: Source, used_on: Option<&Stream>) {
+        // It was allocated by the manager, so there is one. (In a forked child it is out of reach.)
+        let manager = self.context.made_manager().filter(|_| !fork::in_child());
+        let Some(manager) = manager else {
+            return count_leak();
+        };
+        let order = used_on.map_or(Order::NONE, Order::of);
+        match source {
+            // SAFETY: the block is of this manager, and given back here, once; safe copies of it are over
+            // when they return, and by its address only that stream has used it.
+            Source::Manager(block) => unsafe { manager.free_host(block, order) },
+            Source::ManagerVector { block, capacity } => {
+                // SAFETY: they are those of the vector that was pinned, which has bytes; its elements are
+                // `Copy` (see `register`), and it is given away here, once.
+                let vector = unsafe { VectorMemory::new(self.start.as_ptr(), capacity) };
+                // SAFETY: as for the block above.
+                unsafe { manager.release_pin(block, vector.into_owner(), order) }
+            }
+            Source::Nothing | Source::Driver | Source::Vector { .. } => {}
         }
     }
 }

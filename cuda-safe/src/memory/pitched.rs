@@ -1,6 +1,6 @@
 //! Planes whose rows begin where the device likes it.
 
-use super::allocation::Release;
+use super::allocation::{Allocation, Release};
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, Region, bytes_of};
 use crate::call::call;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use std::fmt;
 /// Device memory for a plane of elements, its rows as far apart as the device accesses them best.
 ///
 /// It is plain memory, bound to a stream as a [`DeviceBuffer`] is: freeing it waits for *all* work
-/// of the context. A kernel gets its [`as_slice`](Self::as_slice) and its [`pitch`](Self::pitch).
+/// of the context. (Of a [memory manager](crate::manager), where the context has one.) A kernel gets its [`as_slice`](Self::as_slice) and its [`pitch`](Self::pitch).
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, PitchedBuffer};
@@ -30,6 +30,9 @@ pub struct PitchedBuffer<T> {
     extent: Extent,
     pitch: usize,
 }
+
+/// From row to row in memory of a manager, a multiple of so many bytes: what drivers choose.
+const MANAGED_PITCH: usize = 512;
 
 impl<T> PitchedBuffer<T> {
     /// `cuMemAllocPitch(&address, &pitch, width, height, size)`: a plane of `height` rows of `width`
@@ -61,6 +64,20 @@ impl<T> PitchedBuffer<T> {
             });
         }
         stream.refuse_captured()?;
+        if let Some(choice) = stream.context().choice() {
+            let pitch = row.next_multiple_of(MANAGED_PITCH);
+            let bytes = bytes_of::<T>((pitch / size).saturating_mul(height))?;
+            if let Some(memory) = Allocation::managed(choice, stream, bytes)? {
+                let mut buffer = DeviceBuffer::of_allocation(memory, pitch / size * height);
+                buffer.zero()?;
+                let pitch = pitch / size;
+                return Ok(Self {
+                    buffer,
+                    extent,
+                    pitch,
+                });
+            }
+        }
         let (mut address, mut pitch) = (0, 0);
         // The smallest that the driver has; 1, 2, 4, 8 and 16 fit.
         let element = u32::try_from(size.max(4)).unwrap_or(16);

@@ -24,14 +24,14 @@ pub(super) use frees::OfPool;
 pub use options::MemoryPoolOptions;
 
 use self::attribute::{High, PoolAttribute, PoolValue, Settable};
-use self::frees::{Ends, Parents};
+use self::frees::Ends;
 use super::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation, bytes_of};
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
-use crate::release::{self, Resource, release};
+use crate::release::{self, Behind, Resource, release};
 use crate::report::count_leak;
 use crate::stream::Stream;
 use cuda_sys::CUmemoryPool;
@@ -346,7 +346,7 @@ impl Drop for Inner {
         let stays = *self.stays.get_mut();
         let (resource, owner) = match std::mem::replace(&mut self.hold, Hold::Borrowed) {
             Hold::Owned => (Resource::Pool(self.raw), None),
-            Hold::Foreign(owner) => (Resource::LentPool, Some(owner)),
+            Hold::Foreign(owner) => (Resource::Lent("the owner of a memory pool"), Some(owner)),
             Hold::Borrowed => return,
         };
         if stays {
@@ -356,7 +356,7 @@ impl Drop for Inner {
         if owner.is_some() && ends.is_empty() {
             return;
         }
-        let parents = Parents {
+        let parents = Behind {
             ends,
             owner: owner.map(Arc::from),
             context: self.context.clone(),

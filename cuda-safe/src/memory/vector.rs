@@ -1,6 +1,7 @@
 //! The memory of a vector, without its type.
 
 use std::alloc::{Layout, dealloc};
+use std::any::Any;
 
 /// The memory of a vector whose elements need no drop. It is freed by [`free`](Self::free), and
 /// where that is not called it is leaked.
@@ -28,9 +29,28 @@ impl VectorMemory {
         self.start
     }
 
+    /// As something that frees it when it is dropped.
+    pub(crate) fn into_owner(self) -> Box<dyn Any + Send> {
+        Box::new(Freed(Some(self)))
+    }
+
     pub(crate) fn free(self) {
         // SAFETY: the memory is of the global allocator with this layout, and nobody else frees it
         // (see `new`).
         unsafe { dealloc(self.start, self.layout) };
+    }
+}
+
+/// The memory of a vector that is freed with this.
+struct Freed(Option<VectorMemory>);
+
+// SAFETY: it is memory without values, and this has it alone.
+unsafe impl Send for Freed {}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        if let Some(vector) = self.0.take() {
+            vector.free();
+        }
     }
 }

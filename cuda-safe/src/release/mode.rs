@@ -1,7 +1,7 @@
 //! The thread's capture mode, in which releases break nobody's capture.
 
 use crate::call::fail;
-use crate::error::is_fatal;
+use crate::error::{Result, is_fatal};
 use crate::report::{Report, report};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
@@ -37,4 +37,16 @@ pub(crate) fn in_relaxed_mode<T>(f: impl FnOnce() -> T) -> Option<T> {
     let done = f();
     restore_mode(mode);
     Some(done)
+}
+
+/// The same for what returns errors: that of the mode, if the driver refuses it.
+pub(crate) fn relaxed<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let code = exchange_mode(&mut mode);
+    if !code.is_success() {
+        return Err(fail("cuThreadExchangeStreamCaptureMode", code));
+    }
+    let done = f();
+    restore_mode(mode);
+    done
 }

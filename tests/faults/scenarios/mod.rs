@@ -15,6 +15,7 @@ mod kernel;
 mod kinds;
 mod launch;
 mod linker;
+mod manager;
 mod memory;
 mod module;
 mod raw;
@@ -69,6 +70,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("registered", kinds::registered),
     scenario("managed memory", kinds::managed),
     scenario("memory pools", kinds::pools),
+    scenario("driver manager", manager::driver),
     scenario("pointers", kinds::pointers),
     scenario("module", module::module),
     scenario("library", module::library),

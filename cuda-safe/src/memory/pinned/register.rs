@@ -1,6 +1,6 @@
 //! Vectors as pinned memory.
 
-use super::{PinnedBuffer, Source};
+use super::{PinnedBuffer, PinnedFlags, Source};
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::{Rejected, Result};
@@ -34,6 +34,18 @@ impl Default for RegisterOptions {
 }
 
 impl RegisterOptions {
+    fn pinned_flags(self) -> PinnedFlags {
+        let Self {
+            portable,
+            mapped,
+            _non_exhaustive: (),
+        } = self;
+        let mut flags = PinnedFlags::empty();
+        flags.set(PinnedFlags::PORTABLE, portable);
+        flags.set(PinnedFlags::MAPPED, mapped);
+        flags
+    }
+
     fn flags(self) -> u32 {
         let Self {
             portable,
@@ -84,7 +96,22 @@ impl<T: Copy> PinnedBuffer<T> {
     ) -> Result<Self, Rejected<Vec<T>>> {
         release::drain();
         let bytes = vector.len() * size_of::<T>();
-        if bytes != 0 {
+        let mut pinned = None;
+        match context.memory_manager() {
+            Err(error) => return Err(Rejected::new(error, vector)),
+            Ok(None) => {}
+            Ok(Some(_)) if bytes == 0 => {}
+            Ok(Some(manager)) => {
+                let start = NonNull::new(vector.as_mut_ptr()).unwrap_or(NonNull::dangling());
+                // SAFETY: the vector has so many bytes there, which stay where they are until they are
+                // unpinned.
+                match unsafe { manager.pin(start.cast(), bytes, options.pinned_flags()) } {
+                    Ok(block) => pinned = Some(block),
+                    Err(error) => return Err(Rejected::new(error, vector)),
+                }
+            }
+        }
+        if bytes != 0 && pinned.is_none() {
             let start = vector.as_mut_ptr().cast();
             let registered = context.enter().and_then(|_current| {
                 // SAFETY: the vector has so many bytes there, which stay where they are until they
@@ -99,8 +126,14 @@ impl<T: Copy> PinnedBuffer<T> {
         Ok(Self {
             start: NonNull::new(vector.as_mut_ptr()).unwrap_or(NonNull::dangling()),
             len: vector.len(),
-            source: Source::Vector {
-                capacity: vector.capacity(),
+            source: match pinned {
+                None => Source::Vector {
+                    capacity: vector.capacity(),
+                },
+                Some(block) => Source::ManagerVector {
+                    block,
+                    capacity: vector.capacity(),
+                },
             },
             context: context.clone(),
         })
@@ -117,11 +150,21 @@ impl<T: Copy> PinnedBuffer<T> {
     #[doc(alias = "cuMemHostUnregister")]
     pub fn unregister(mut self) -> Result<Vec<T>, Rejected<Self>> {
         release::drain();
-        let Source::Vector { capacity } = self.source else {
-            return Err(Rejected::new(Invalid::NotRegistered, self));
+        let (capacity, block) = match self.source {
+            Source::Vector { capacity } => (capacity, None),
+            Source::ManagerVector { block, capacity } => (capacity, Some(block)),
+            _ => return Err(Rejected::new(Invalid::NotRegistered, self)),
         };
         let start = self.start.as_ptr();
-        if self.has_memory() {
+        if let Some(block) = block {
+            let done = self.context.expect_manager().and_then(|manager| {
+                // SAFETY: this manager has pinned it, and nobody has let go of it; for copies as below.
+                unsafe { manager.unpin(block) }
+            });
+            if let Err(error) = done {
+                return Err(Rejected::new(error, self));
+            }
+        } else if self.has_memory() {
             let done = without_current(&self.context, || {
                 // SAFETY: it is registered from there on; copies that were given own the buffer, so
                 // none is under way.

@@ -8,8 +8,7 @@ use crate::event::Event;
 use crate::hold::Hold;
 use crate::release::{Parent, in_relaxed_mode};
 use crate::stream::{Outside, Stream};
-use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Events behind the frees of a pool's memory. (Not their streams: those may be lent, and leased.)
 #[derive(Default)]
@@ -98,32 +97,5 @@ impl Parent for OfPool {
         if is_lent || self.pool.inner.ends.mark(&self.stream).is_err() {
             self.pool.stay();
         }
-    }
-}
-
-/// What a pool needs until it is destroyed, or given back to its owner.
-#[derive(Clone)]
-pub(super) struct Parents {
-    pub(super) ends: Vec<Event>,
-    #[allow(dead_code, reason = "held, not read")]
-    pub(super) owner: Option<Arc<dyn Any + Send + Sync>>,
-    pub(super) context: Context,
-}
-
-impl Parent for Parents {
-    fn context(&self) -> Option<&Context> {
-        Some(&self.context)
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
-    }
-
-    fn is_borrowed(&self) -> bool {
-        self.context.hangs_on_borrowed()
-    }
-
-    fn waited_for(&self) -> &[Event] {
-        &self.ends
     }
 }

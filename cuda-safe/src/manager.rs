@@ -1,0 +1,237 @@
+//! Memory managers: one allocator for all of a process's device and pinned memory.
+//!
+//! Without one, buffers come straight from the driver. With one, [chosen](set_memory_manager) before a
+//! context is made, everything that this crate allocates, pins and frees in that context goes through
+//! it: [`DeviceBuffer`](crate::DeviceBuffer), [`PinnedBuffer`](crate::PinnedBuffer),
+//! [`ManagedBuffer`](crate::ManagedBuffer), [`PitchedBuffer`](crate::PitchedBuffer), and the untyped
+//! [`MemoryPointer`] and its kin, which other libraries of the process are given. (Memory of a
+//! [`MemoryPool`](crate::MemoryPool) that is named comes from that pool.)
+//!
+//! ```no_run
+//! use cuda_safe::manager::{DriverManager, set_memory_manager};
+//! use cuda_safe::{Context, Device, DeviceBuffer};
+//!
+//! // Of each context that is made from now on.
+//! set_memory_manager(|context| DriverManager::new(context))?;
+//! let context = Context::primary(&Device::get(0)?)?;
+//! let buffer = DeviceBuffer::<f32>::zeroed(&context.stream()?, 1000)?;
+//! // Freed by the manager, later and with others.
+//! drop(buffer);
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
+//!
+//! # Whose is what
+//! A context holds its manager. The manager has the same context *without a manager*: what it makes in
+//! that one (memory, streams, events) is the driver's own, and does not hold the manager. So there is no
+//! cycle, and a manager goes with the last clone of its context and everything made in it; then it
+//! gives back what it has kept. What a manager must not keep is what it is called with: a clone of such a
+//! stream would hold the context that holds the manager.
+//!
+//! # What it costs
+//! A context without a manager is asked once for each allocation whether it has one.
+
+mod block;
+mod choice;
+mod defer;
+mod driver;
+mod host;
+mod order;
+mod part;
+mod pointer;
+
+pub use block::{Block, HostBlock};
+pub(crate) use choice::Choice;
+pub use choice::{clear_memory_manager, set_memory_manager};
+pub use defer::{CleanupGuard, DeferOptions};
+pub use driver::DriverManager;
+pub use host::{HostPointer, MappedMemory, PinnedMemory};
+pub use order::Order;
+pub use part::DriverMemory;
+pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
+
+use crate::context::MemoryInfo;
+use crate::error::Result;
+use crate::invalid::Invalid;
+use crate::memory::PinnedFlags;
+use cuda_sys::CUstream;
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+
+/// The version of [`MemoryManager`] that this crate speaks.
+pub const INTERFACE_VERSION: u32 = 1;
+
+/// Who allocates in a context: one for each, made by what [`set_memory_manager`] was given.
+///
+/// What it hands out are [blocks](Block), plain values; who has one gives it back, once, and
+/// [`MemoryPointer`] sees to that. A manager for device memory alone supplies
+/// [`allocate`](Self::allocate), [`free`](Self::free) and a [`DriverMemory`] for the
+/// [rest](Self::base); whoever overrides [`reset`](Self::reset) or
+/// [`defer_cleanup`](Self::defer_cleanup) includes the base's.
+///
+/// Every method may be called by several threads at once, and with any context current or none. (A
+/// manager that needs its own makes it current: [`Context::with_current`](crate::Context::with_current).)
+/// What frees may be called in a host function or on another thread of the driver's callbacks, where the
+/// driver refuses nearly everything, in a capture, and in a forked child, where nobody may call the
+/// driver; [`DriverMemory`] copes with all of these.
+///
+/// # Safety
+/// A block that is handed out is memory as its method says, of the size asked for, aligned to 256
+/// bytes, accessible to the manager's context, and nobody else's until it is given back. Memory that was
+/// given back in the [order](Order) of a stream is used again only behind what that stream was given
+/// before; memory of no stream's order behind all work of the context at that time. What a block says does
+/// not change, and memory stays until it is given back, whatever else happens.
+pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
+    /// The version of this interface that it is written for; another than [`INTERFACE_VERSION`] is
+    /// refused by [`set_memory_manager`].
+    fn interface_version() -> u32
+    where
+        Self: Sized,
+    {
+        INTERFACE_VERSION
+    }
+
+    /// What allocates everything but device memory, and device memory for nobody else.
+    fn base(&self) -> &DriverMemory;
+
+    /// Called before the first use; may be called again, and then undoes nothing.
+    ///
+    /// # Errors
+    /// The manager cannot work; the allocation that it was called for fails with this.
+    fn initialize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives back what is kept and in nobody's hands; it may come before
+    /// [`initialize`](Self::initialize). It frees nothing that somebody has: a block goes with its pointer.
+    fn reset(&self) {
+        self.base().reset();
+    }
+
+    /// Device memory, of at least one byte; for use in the order of a stream, or of none.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, if there is no more; what else the manager says.
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block>;
+
+    /// Takes device memory back. It does not fail: what cannot be freed now is freed later, or leaked,
+    /// counted and [reported](crate::set_report_hook).
+    ///
+    /// # Safety
+    /// The block is of [`allocate`](Self::allocate) of this manager, and was not given back. Nobody uses
+    /// it but work that was given to the order's stream before; or, if that is none, to any.
+    unsafe fn free(&self, block: Block, order: Order<'_>);
+
+    /// Page-locked host memory.
+    ///
+    /// # Errors
+    /// As for [`allocate`](Self::allocate).
+    fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
+        self.base().allocate_host(size, flags)
+    }
+
+    /// Takes host memory back.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free), of [`allocate_host`](Self::allocate_host); and the host does not use it
+    /// either.
+    unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.base().free_host(block, order) }
+    }
+
+    /// Pins host memory that the caller has.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    ///
+    /// # Safety
+    /// There are `size` bytes, and they stay until the driver has let go of them.
+    unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
+        // SAFETY: the caller's promise.
+        unsafe { self.base().pin(start, size, flags) }
+    }
+
+    /// Lets go of pinned memory at once: waits for all running work.
+    ///
+    /// # Errors
+    /// Those of the driver; then it is still pinned.
+    ///
+    /// # Safety
+    /// The block is of [`pin`](Self::pin) of this manager and still pinned.
+    unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.base().unpin(block) }
+    }
+
+    /// Lets go of pinned memory, perhaps later, and then drops its owner; if it cannot, never.
+    ///
+    /// # Safety
+    /// As for [`unpin`](Self::unpin), and nobody uses it but work that was given to the order's stream
+    /// before.
+    unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.base().release_pin(block, owner, order) }
+    }
+
+    /// Managed memory, attached to all streams or, if not `global`, to the host.
+    ///
+    /// # Errors
+    /// As for [`allocate`](Self::allocate); `CUDA_ERROR_NOT_SUPPORTED`.
+    fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
+        self.base().allocate_managed(size, global)
+    }
+
+    /// Takes managed memory back.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free), of [`allocate_managed`](Self::allocate_managed).
+    unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.base().free_managed(block, order) }
+    }
+
+    /// The device memory that is free, and all there is, as far as allocations of this manager go.
+    ///
+    /// # Errors
+    /// [`Invalid::ManagerCannot`], if it does not know.
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        Err(Invalid::ManagerCannot {
+            what: "tell how much memory is free",
+        }
+        .into())
+    }
+
+    /// While the guard lives, clean-up that waits for work is held back. Guards nest.
+    fn defer_cleanup(&self) -> CleanupGuard {
+        self.base().defer_cleanup()
+    }
+
+    /// Gives kept memory back, until no more than `keep` bytes are kept; how many were given back.
+    /// May wait for the work that used it.
+    ///
+    /// # Errors
+    /// Those of that work.
+    fn trim(&self, keep: usize) -> Result<usize> {
+        let _ = keep;
+        Ok(0)
+    }
+
+    /// Hears that a stream which was named in an [order](Order::of) is about to end, or that nobody
+    /// here has it any more: its handle may be another stream's afterwards.
+    fn stream_ends(&self, stream: CUstream) {
+        let _ = stream;
+    }
+}
+
+/// A manager as what it is; every type is this.
+#[doc(hidden)]
+pub trait AsAny: Any {
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<T: Any> AsAny for T {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,159 @@
+//! In which stream's order memory is handed out and taken back.
+
+use crate::call::without_current;
+use crate::context::Context;
+use crate::error::Result;
+use crate::release::{Parent, Root};
+use crate::stream::{Outside, Stream};
+use cuda_sys::CUstream;
+use std::fmt;
+
+/// The stream in whose order memory is allocated or freed; or none.
+///
+/// Memory of a stream's order is used by work that is given to that stream after the allocation and
+/// before the free; so it can be used again for the same stream at once. Memory of no stream's order is
+/// anybody's: it is used again when all work of the context at the time of its free is done.
+#[derive(Clone, Copy)]
+pub struct Order<'a>(Kind<'a>);
+
+#[derive(Clone, Copy)]
+enum Kind<'a> {
+    None,
+    Of(&'a Stream),
+    Lasting(CUstream),
+    Passing(CUstream),
+}
+
+impl<'a> Order<'a> {
+    /// Of no stream.
+    pub const NONE: Self = Self(Kind::None);
+
+    /// Of a stream.
+    #[inline]
+    pub fn of(stream: &'a Stream) -> Self {
+        Self(Kind::Of(stream))
+    }
+
+    /// Of a stream of other code (PyTorch's, say) that stays; the default streams are among those, by
+    /// their handles 0 and 1, and mean those of the manager's context.
+    ///
+    /// # Safety
+    /// The handle is 0 or 1, or a stream of the manager's context that is alive until the manager hears
+    /// that it [ends](super::MemoryManager::stream_ends), or is gone. It is not captured while a manager is
+    /// called with it.
+    pub unsafe fn lasting(stream: CUstream) -> Self {
+        Self(Kind::Lasting(stream))
+    }
+
+    /// Of a stream of other code that may be destroyed after the call: what is freed in its order gets an
+    /// event behind it. The thread's own default stream is one, by its handle 2.
+    ///
+    /// # Safety
+    /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
+    /// captured.
+    pub unsafe fn passing(stream: CUstream) -> Self {
+        Self(Kind::Passing(stream))
+    }
+
+    /// The handle of the stream, if there is one.
+    pub fn as_raw(self) -> Option<CUstream> {
+        match self.0 {
+            Kind::Of(stream) => Some(stream.as_raw()),
+            _ => self.raw(),
+        }
+    }
+
+    /// The same for calls of this crate.
+    #[inline]
+    pub(crate) fn raw(self) -> Option<CUstream> {
+        match self.0 {
+            Kind::None => None,
+            Kind::Of(stream) => Some(stream.raw()),
+            Kind::Lasting(raw) | Kind::Passing(raw) => Some(raw),
+        }
+    }
+
+    /// The stream, if it is one of this crate's.
+    #[inline]
+    pub fn stream(self) -> Option<&'a Stream> {
+        match self.0 {
+            Kind::Of(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Whether the stream may be gone after the call.
+    #[inline]
+    pub fn is_passing(self) -> bool {
+        matches!(self.0, Kind::Passing(_))
+    }
+
+    /// Makes a call that names the stream; the default ones are those of the context.
+    pub(crate) fn call(
+        self,
+        context: &Context,
+        mut call: impl FnMut(CUstream) -> Result<()>,
+    ) -> Result<()> {
+        let Some(raw) = self.raw() else {
+            return Ok(());
+        };
+        if is_default(raw) {
+            let _current = context.enter()?;
+            return call(raw);
+        }
+        without_current(context, || call(raw))
+    }
+}
+
+/// Whether a handle means another stream in each context or thread.
+pub(crate) fn is_default(stream: CUstream) -> bool {
+    stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr()
+}
+
+impl fmt::Debug for Order<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, raw) = match self.0 {
+            Kind::None => return f.write_str("None"),
+            Kind::Of(stream) => ("Of", stream.raw()),
+            Kind::Lasting(raw) => ("Lasting", raw),
+            Kind::Passing(raw) => ("Passing", raw),
+        };
+        f.debug_tuple(name).field(&raw).finish()
+    }
+}
+
+/// What a release in an order hangs on.
+pub(crate) struct OrderParent<'a> {
+    pub(crate) order: Order<'a>,
+    pub(crate) context: &'a Context,
+}
+
+impl Parent for OrderParent<'_> {
+    fn context(&self) -> Option<&Context> {
+        Some(self.context)
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        match self.order.0 {
+            Kind::Of(stream) => Parent::stay_outside_captures(stream),
+            _ => Some(Outside::OF_NONE),
+        }
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        match self.order.0 {
+            Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
+            Kind::None | Kind::Lasting(_) => Box::new(self.context.clone()),
+            // It does not come to that: such a one is borrowed.
+            Kind::Passing(_) => Box::new(Root { is_borrowed: true }),
+        }
+    }
+
+    fn is_borrowed(&self) -> bool {
+        match self.order.0 {
+            Kind::Of(stream) => Parent::is_borrowed(stream) || Parent::is_borrowed(self.context),
+            Kind::None | Kind::Lasting(_) => Parent::is_borrowed(self.context),
+            Kind::Passing(_) => true,
+        }
+    }
+}

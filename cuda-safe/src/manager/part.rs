@@ -1,0 +1,412 @@
+//! The part that most managers have in common: what the driver itself allocates, and pins.
+
+use super::defer::{Deferral, Item, What};
+use super::order::{OrderParent, is_default};
+use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order};
+use crate::call::{call, without_current};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::fork;
+use crate::memory::PinnedFlags;
+use crate::release::{self, Parent, Resource, relaxed, release};
+use crate::report::count_leak;
+use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
+use core::ffi::c_void;
+use cuda_sys::{
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
+    CUresult,
+};
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+/// Plain, pinned and managed memory of the driver's, for a [manager](super::MemoryManager) to be made
+/// with. Its frees are [put off](DeferOptions) and done together, as each waits for all running work.
+///
+/// What was used in the [order](Order) of a stream gets an event behind that (`cuEventCreate`,
+/// `cuEventRecord`) when it is freed, on which the free waits. Allocations that fail for want of memory
+/// are tried once more when all that was put off has been freed.
+pub struct DriverMemory {
+    deferral: Deferral,
+    context: Context,
+}
+
+impl DriverMemory {
+    /// For a manager of that context.
+    ///
+    /// # Errors
+    /// The device does not tell how much memory it has.
+    pub fn new(context: &Context, options: DeferOptions) -> Result<Self> {
+        // Whichever is given: what is put off does not hold the manager.
+        let context = context.without_manager();
+        Ok(Self {
+            deferral: Deferral::new(&context, options)?,
+            context,
+        })
+    }
+
+    /// The context, without a manager.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Frees that are put off: how many, and of how many bytes of device memory.
+    pub fn pending(&self) -> (usize, usize) {
+        self.deferral.pending()
+    }
+
+    /// Does the frees that were put off, unless a [guard](Self::defer_cleanup) lives; whether there were
+    /// any. Waits for all running work.
+    pub fn flush(&self) -> bool {
+        self.deferral.flush()
+    }
+
+    /// See [`MemoryManager::reset`](super::MemoryManager::reset).
+    pub fn reset(&self) {
+        self.deferral.flush();
+    }
+
+    /// See [`MemoryManager::defer_cleanup`](super::MemoryManager::defer_cleanup).
+    pub fn defer_cleanup(&self) -> CleanupGuard {
+        self.deferral.guard()
+    }
+
+    /// `cuMemAlloc(&address, size)`: plain device memory.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` for no byte.
+    ///
+    /// Since CUDA 3.2.
+    #[doc(alias = "cuMemAlloc")]
+    pub fn allocate(&self, size: usize) -> Result<Block> {
+        let mut address = 0;
+        let place = &raw mut address;
+        self.attempt(|| {
+            // SAFETY: the pointer is to a local, and the context is current.
+            unsafe { call!(cuMemAlloc_v2(place, size)) }
+        })?;
+        Ok(block(address, size))
+    }
+
+    /// `cuMemFree(address)`, later: see [`MemoryManager::free`](super::MemoryManager::free).
+    ///
+    /// # Safety
+    /// As there, of [`allocate`](Self::allocate).
+    #[doc(alias = "cuMemFree")]
+    pub unsafe fn free(&self, block: Block, order: Order<'_>) {
+        self.put_off(What::Device(block.address), block.size, order);
+    }
+
+    /// `cuMemAllocManaged(&address, size, flags)`: see
+    /// [`MemoryManager::allocate_managed`](super::MemoryManager::allocate_managed).
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_NOT_SUPPORTED`.
+    ///
+    /// Since CUDA 6.0.
+    #[doc(alias = "cuMemAllocManaged")]
+    pub fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
+        let flags = match global {
+            true => CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL,
+            false => CUmemAttach_flags::CU_MEM_ATTACH_HOST,
+        };
+        let mut address = 0;
+        let place = &raw mut address;
+        self.attempt(|| {
+            // SAFETY: the pointer is to a local, and the context is current.
+            unsafe { call!(cuMemAllocManaged(place, size, flags.0)) }
+        })?;
+        Ok(block(address, size))
+    }
+
+    /// `cuMemFree(address)`, later.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free), of [`allocate_managed`](Self::allocate_managed).
+    pub unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
+        self.put_off(What::Device(block.address), block.size, order);
+    }
+
+    /// `cuMemHostAlloc(&start, size, flags)`: page-locked host memory.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    ///
+    /// Since CUDA 2.2.
+    #[doc(alias = "cuMemHostAlloc")]
+    pub fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
+        let mut start = std::ptr::null_mut::<c_void>();
+        let place = &raw mut start;
+        self.attempt(|| {
+            // SAFETY: the pointer is to a local, and the context is current.
+            unsafe { call!(cuMemHostAlloc(place, size, flags.bits())) }
+        })?;
+        let address = self.address_of(start, flags).inspect_err(|_| {
+            release(Resource::Pinned(start, None), &self.context);
+        })?;
+        Ok(host_block(start, size, address))
+    }
+
+    /// `cuMemFreeHost(start)`, later.
+    ///
+    /// # Safety
+    /// As for [`MemoryManager::free_host`](super::MemoryManager::free_host), of
+    /// [`allocate_host`](Self::allocate_host).
+    #[doc(alias = "cuMemFreeHost")]
+    pub unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
+        self.put_off(What::Host(block.start.as_ptr().cast()), 0, order);
+    }
+
+    /// `cuMemHostRegister(start, size, flags)`: pins memory of the caller's.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`; `CUDA_ERROR_NOT_SUPPORTED`.
+    ///
+    /// # Safety
+    /// As for [`MemoryManager::pin`](super::MemoryManager::pin).
+    ///
+    /// Since CUDA 4.0 (from 6.5 on through `cuMemHostRegister_v2`).
+    #[doc(alias = "cuMemHostRegister")]
+    pub unsafe fn pin(
+        &self,
+        start: NonNull<u8>,
+        size: usize,
+        flags: PinnedFlags,
+    ) -> Result<HostBlock> {
+        let mut bits = 0;
+        if flags.contains(PinnedFlags::PORTABLE) {
+            bits |= CU_MEMHOSTREGISTER_PORTABLE;
+        }
+        if flags.contains(PinnedFlags::MAPPED) {
+            bits |= CU_MEMHOSTREGISTER_DEVICEMAP;
+        }
+        let start = start.as_ptr().cast::<c_void>();
+        self.attempt(|| {
+            // SAFETY: the caller promises so many bytes, which stay; the context is current.
+            unsafe { call!(cuMemHostRegister_v2(start, size, bits)) }
+        })?;
+        let address = self.address_of(start, flags).inspect_err(|_| {
+            release(Resource::RegisteredOf(start, None), &self.context);
+        })?;
+        Ok(host_block(start, size, address))
+    }
+
+    /// `cuMemHostUnregister(start)`, now.
+    ///
+    /// # Errors
+    /// Those of earlier work; then it is still pinned.
+    ///
+    /// # Safety
+    /// As for [`MemoryManager::unpin`](super::MemoryManager::unpin), of [`pin`](Self::pin).
+    ///
+    /// Since CUDA 4.0.
+    #[doc(alias = "cuMemHostUnregister")]
+    pub unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
+        refuse_inside()?;
+        let start = block.start.as_ptr().cast();
+        without_current(&self.context, || {
+            // SAFETY: it is registered from there on, by the caller's promise.
+            unsafe { call!(cuMemHostUnregister(start)) }
+        })
+    }
+
+    /// `cuMemHostUnregister(start)`, as soon as that can be.
+    ///
+    /// # Safety
+    /// As for [`MemoryManager::release_pin`](super::MemoryManager::release_pin), of [`pin`](Self::pin).
+    pub unsafe fn release_pin(
+        &self,
+        block: HostBlock,
+        owner: Box<dyn Any + Send>,
+        order: Order<'_>,
+    ) {
+        let owned = Owned {
+            parent: self.parent(order),
+            owner: Arc::new(Mutex::new(owner)),
+        };
+        let used_on = order.raw().filter(|raw| !is_default(*raw));
+        if fork::in_child() {
+            std::mem::forget(owned);
+            return count_leak();
+        }
+        release(
+            Resource::RegisteredOf(block.start.as_ptr().cast(), used_on),
+            &owned,
+        );
+    }
+
+    /// Puts a free off; or has it done now, if what it was used for can have no event behind it.
+    fn put_off(&self, what: What, size: usize, order: Order<'_>) {
+        if fork::in_child() {
+            return count_leak();
+        }
+        let end = match order.raw() {
+            None => None,
+            Some(raw) => match mark(order, &self.context) {
+                Ok(end) => Some(end),
+                Err(_) => {
+                    let used_on = Some(raw).filter(|raw| !is_default(*raw));
+                    let resource = match what {
+                        What::Device(address) => Resource::Memory(address, used_on),
+                        What::Host(start) => Resource::Pinned(start, used_on),
+                    };
+                    return release(resource, &self.parent(order));
+                }
+            },
+        };
+        self.deferral.push(Item { what, size, end });
+    }
+
+    fn parent<'a>(&'a self, order: Order<'a>) -> OrderParent<'a> {
+        OrderParent {
+            order,
+            context: &self.context,
+        }
+    }
+
+    /// Allocates with the context current, and once more, if there was too little memory and something was
+    /// put off.
+    fn attempt(&self, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
+        release::drain();
+        let first = in_context(&self.context, &mut allocate);
+        match first {
+            Err(error) if is_out_of_memory(&error) && self.deferral.flush() => {
+                in_context(&self.context, allocate)
+            }
+            done => done,
+        }
+    }
+
+    /// Where the device has host memory, if it is mapped; else 0.
+    fn address_of(&self, start: *mut c_void, flags: PinnedFlags) -> Result<CUdeviceptr> {
+        let mut address = 0;
+        if flags.contains(PinnedFlags::MAPPED) {
+            let place = &raw mut address;
+            let _current = self.context.enter()?;
+            // SAFETY: the memory is pinned in the current context; the other pointer is to a local.
+            unsafe { call!(cuMemHostGetDevicePointer_v2(place, start, 0)) }?;
+        }
+        Ok(address)
+    }
+}
+
+/// An event behind what a stream was given.
+pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
+    refuse_inside()?;
+    // Gone, as soon as the event is recorded.
+    let parent = OrderParent { order, context };
+    let Some(_outside) = parent.stay_outside_captures() else {
+        return Err(Error::InHostFunction);
+    };
+    if let Some(stream) = order.stream() {
+        stream.refuse_captured()?;
+    }
+    let event = context.event_now()?;
+    order.call(context, |raw| {
+        // SAFETY: the event is alive, and the stream for as long as the order says.
+        unsafe { call!(cuEventRecord(event.raw(), raw)) }
+    })?;
+    Ok(event)
+}
+
+/// Allocates with a context current, and so that no capture of the process is broken.
+fn in_context(context: &Context, allocate: impl FnOnce() -> Result<()>) -> Result<()> {
+    let _current = context.enter()?;
+    match a_capture_may_be_open() {
+        true => relaxed(allocate),
+        false => allocate(),
+    }
+}
+
+/// Whether there was too little memory for an allocation.
+pub(super) fn is_out_of_memory(error: &Error) -> bool {
+    match error {
+        Error::Driver(error) => {
+            error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && error.call.starts_with("cuMem")
+        }
+        _ => false,
+    }
+}
+
+fn block(address: CUdeviceptr, size: usize) -> Block {
+    let token = address;
+    Block {
+        address,
+        size,
+        token,
+    }
+}
+
+fn host_block(start: *mut c_void, size: usize, address: CUdeviceptr) -> HostBlock {
+    HostBlock {
+        start: NonNull::new(start.cast()).unwrap_or(NonNull::dangling()),
+        size,
+        address,
+        token: start.addr() as u64,
+    }
+}
+
+/// What pinned memory needs until the driver has let go of it.
+struct Owned<P> {
+    parent: P,
+    owner: Arc<Mutex<Box<dyn Any + Send>>>,
+}
+
+impl<P: Parent> Parent for Owned<P> {
+    fn context(&self) -> Option<&Context> {
+        self.parent.context()
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        self.parent.stay_outside_captures()
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(Owned {
+            parent: self.parent.keep(),
+            owner: Arc::clone(&self.owner),
+        })
+    }
+
+    /// The driver may know its pages still.
+    fn has_leaked(&self) {
+        std::mem::forget(Arc::clone(&self.owner));
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.parent.is_borrowed()
+    }
+}
+
+impl Parent for Box<dyn Parent + Send> {
+    fn context(&self) -> Option<&Context> {
+        (**self).context()
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        (**self).stay_outside_captures()
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        (**self).keep()
+    }
+
+    fn is_borrowed(&self) -> bool {
+        (**self).is_borrowed()
+    }
+
+    fn has_leaked(&self) {
+        (**self).has_leaked();
+    }
+}
+
+impl fmt::Debug for DriverMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DriverMemory")
+            .field("deferral", &self.deferral)
+            .field("context", &self.context)
+            .finish()
+    }
+}

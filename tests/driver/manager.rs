@@ -1,0 +1,495 @@
+//! Memory managers: the driver's own, and what all of them have in common.
+//!
+//! A choice is the process's, so each of these has a process of its own.
+
+use crate::common::{self, child};
+use crate::need;
+use cuda_safe::manager::{
+    AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, HostBlock,
+    INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
+    clear_memory_manager, set_memory_manager,
+};
+use cuda_safe::sys::CUstream;
+use cuda_safe::{
+    Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer,
+    PinnedBuffer, PinnedFlags, PitchedBuffer,
+};
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The driver's memory, with everything counted.
+#[derive(Debug)]
+struct Counting {
+    inner: DriverManager,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    made: AtomicUsize,
+    gone: AtomicUsize,
+    allocated: AtomicUsize,
+    freed: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Counts {
+    fn of(&self) -> (usize, usize) {
+        let of = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        (of(&self.allocated), of(&self.freed))
+    }
+
+    fn one(count: &AtomicUsize) {
+        count.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        Counts::one(&self.counts.gone);
+    }
+}
+
+// SAFETY: all is the inner one's.
+unsafe impl MemoryManager for Counting {
+    fn base(&self) -> &DriverMemory {
+        self.inner.base()
+    }
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> cuda_safe::Result<Block> {
+        Counts::one(&self.counts.allocated);
+        self.inner.allocate(size, order)
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        Counts::one(&self.counts.freed);
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free(block, order) }
+    }
+
+    fn allocate_host(&self, size: usize, flags: PinnedFlags) -> cuda_safe::Result<HostBlock> {
+        Counts::one(&self.counts.allocated);
+        self.inner.allocate_host(size, flags)
+    }
+
+    unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
+        Counts::one(&self.counts.freed);
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free_host(block, order) }
+    }
+
+    unsafe fn pin(
+        &self,
+        start: NonNull<u8>,
+        size: usize,
+        flags: PinnedFlags,
+    ) -> cuda_safe::Result<HostBlock> {
+        Counts::one(&self.counts.allocated);
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.pin(start, size, flags) }
+    }
+
+    unsafe fn unpin(&self, block: HostBlock) -> cuda_safe::Result<()> {
+        Counts::one(&self.counts.freed);
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.unpin(block) }
+    }
+
+    unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
+        Counts::one(&self.counts.freed);
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.release_pin(block, owner, order) }
+    }
+
+    fn allocate_managed(&self, size: usize, global: bool) -> cuda_safe::Result<Block> {
+        Counts::one(&self.counts.allocated);
+        self.inner.allocate_managed(size, global)
+    }
+
+    unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
+        Counts::one(&self.counts.freed);
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free_managed(block, order) }
+    }
+
+    fn stream_ends(&self, _: CUstream) {
+        Counts::one(&self.counts.ended);
+    }
+}
+
+/// Chooses a manager that counts; what it counts.
+fn choose_counting() -> Arc<Counts> {
+    let counts = Arc::new(Counts::default());
+    let its = Arc::clone(&counts);
+    set_memory_manager(move |context| {
+        Counts::one(&its.made);
+        Ok(Counting {
+            inner: DriverManager::new(context)?,
+            counts: Arc::clone(&its),
+        })
+    })
+    .expect("the version fits");
+    counts
+}
+
+#[test]
+fn everything_in_a_context_goes_through_its_manager() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let counts = choose_counting();
+        let context = Context::primary(&device).expect("a context");
+        assert_eq!(
+            counts.made.load(Ordering::SeqCst),
+            0,
+            "not before it is used"
+        );
+        let stream = context.stream().expect("a stream");
+
+        let mut buffer = DeviceBuffer::from_slice(&stream, &[3i32; 100]).expect("memory");
+        assert_eq!(counts.made.load(Ordering::SeqCst), 1);
+        assert_eq!(counts.of(), (1, 0));
+        buffer.fill(4).expect("a fill");
+        assert_eq!(buffer.to_vec().expect("a copy"), [4; 100]);
+        let moved = buffer.rebind(&context.stream().expect("a stream"));
+        drop(moved.expect("moved"));
+        assert_eq!(counts.of(), (1, 1));
+
+        drop(DeviceBuffer::<u8>::plain_zeroed(&stream, 10).expect("memory"));
+        assert_eq!(counts.of(), (2, 2));
+        let mut plane = PitchedBuffer::<f32>::zeroed(&stream, 30, 20).expect("memory");
+        plane.copy_from_slice(&[2.0; 600]).expect("a copy");
+        assert_eq!(plane.to_vec().expect("a copy"), [2.0; 600]);
+        drop(plane);
+        assert_eq!(counts.of(), (3, 3));
+        let shared = DeviceBuffer::from_slice(&stream, &[1u8; 10]).expect("memory");
+        let shared = shared.share().expect("shared");
+        drop(
+            shared
+                .on(&context.stream().expect("a stream"))
+                .expect("read"),
+        );
+        drop(shared);
+        assert_eq!(counts.of(), (4, 4));
+
+        let pinned = PinnedBuffer::<u16>::zeroed(&context, 100).expect("memory");
+        assert_eq!(*pinned, [0; 100]);
+        let mut mapped = MappedBuffer::new(pinned, &stream).expect("mapped");
+        mapped.as_mut_slice().fill(7).expect("a fill");
+        assert_eq!(*mapped.host().expect("a wait"), [7; 100]);
+        drop(mapped);
+        assert_eq!(counts.of(), (5, 5));
+        let vector = PinnedBuffer::register(&context, vec![1u32; 5000]).expect("pinned");
+        assert_eq!(vector.unregister().expect("unpinned"), [1; 5000]);
+        assert_eq!(counts.of(), (6, 6));
+        drop(PinnedBuffer::register(&context, vec![1u32; 5000]).expect("pinned"));
+        assert_eq!(counts.of(), (7, 7));
+        let mut managed = ManagedBuffer::<u8>::zeroed(&stream, 50).expect("memory");
+        assert_eq!(*managed.host().expect("a wait"), [0; 50]);
+        drop(managed);
+        assert_eq!(counts.of(), (8, 8));
+
+        // Without a byte there is nothing to allocate.
+        drop(DeviceBuffer::<u8>::zeroed(&stream, 0).expect("no memory"));
+        drop(PinnedBuffer::<u8>::zeroed(&context, 0).expect("no memory"));
+        assert_eq!(counts.of(), (8, 8));
+        assert_eq!(counts.ended.load(Ordering::SeqCst), 2);
+    });
+}
+
+#[test]
+fn a_manager_goes_with_its_context() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let counts = choose_counting();
+        let context = Context::primary(&device).expect("a context");
+        let other = Context::primary(&device).expect("the same one");
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 10).expect("memory");
+        drop(DeviceBuffer::<u8>::zeroed(&other.stream().expect("a stream"), 10).expect("memory"));
+        assert_eq!(counts.made.load(Ordering::SeqCst), 1, "one for both");
+        drop((stream, context, other));
+        assert_eq!(counts.gone.load(Ordering::SeqCst), 0);
+        // The last that holds the context.
+        std::thread::spawn(move || drop(buffer))
+            .join()
+            .expect("no panic");
+        assert_eq!(counts.gone.load(Ordering::SeqCst), 1);
+        assert_eq!(counts.of(), (2, 2));
+        assert!(!device.primary_state().expect("known").active);
+    });
+}
+
+#[test]
+fn a_later_choice_is_for_later_contexts() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let before = Context::primary(&device).expect("a context");
+        let counts = choose_counting();
+        assert!(before.memory_manager().expect("none").is_none());
+        let same = Context::primary(&device).expect("the same one");
+        assert!(same.memory_manager().expect("none").is_none());
+        drop((before, same));
+        let context = Context::primary(&device).expect("a context");
+        let manager = context.memory_manager_as::<Counting>().expect("made");
+        assert_eq!(
+            manager.expect("it is").counts.made.load(Ordering::SeqCst),
+            1
+        );
+        clear_memory_manager();
+        assert!(context.memory_manager().expect("kept").is_some());
+        drop(context);
+        assert_eq!(counts.gone.load(Ordering::SeqCst), 1);
+        let context = Context::primary(&device).expect("a context");
+        assert!(context.memory_manager().expect("none").is_none());
+        let error = MemoryPointer::allocate(&context, 1).expect_err("no manager");
+        assert!(matches!(error, Error::Invalid(ref what) if **what == Invalid::NoMemoryManager));
+    });
+}
+
+#[test]
+fn each_context_has_a_manager_of_its_own() {
+    child::in_child(&[], || {
+        if !common::is_software() {
+            return common::skip("two contexts of one device");
+        }
+        let device = need!(common::gpu());
+        let counts = choose_counting();
+        let context = Context::primary(&device).expect("a context");
+        let own = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let memory = MemoryPointer::allocate(&context, 100).expect("memory");
+        let others = MemoryPointer::allocate(&own, 100).expect("memory");
+        assert_eq!(counts.made.load(Ordering::SeqCst), 2);
+        drop((own, others));
+        assert_eq!(counts.gone.load(Ordering::SeqCst), 1);
+        drop((context, memory));
+        assert_eq!(counts.gone.load(Ordering::SeqCst), 2);
+    });
+}
+
+/// A manager of another time.
+#[derive(Debug)]
+struct Newer(DriverManager);
+
+// SAFETY: all is the inner one's.
+unsafe impl MemoryManager for Newer {
+    fn interface_version() -> u32 {
+        INTERFACE_VERSION + 1
+    }
+
+    fn base(&self) -> &DriverMemory {
+        self.0.base()
+    }
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> cuda_safe::Result<Block> {
+        self.0.allocate(size, order)
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.free(block, order) }
+    }
+}
+
+#[test]
+fn a_manager_of_another_version_is_refused() {
+    let refused = set_memory_manager(|context| Ok(Newer(DriverManager::new(context)?)));
+    let error = refused.expect_err("another version").to_string();
+    assert!(error.contains("version 2"), "{error}");
+}
+
+#[test]
+fn a_manager_that_cannot_be_made_is_an_error_of_the_allocation() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let tries = AtomicUsize::new(0);
+        set_memory_manager(move |context| {
+            if tries.fetch_add(1, Ordering::SeqCst) == 0 {
+                return Err(Invalid::ManagerCannot { what: "work today" }.into());
+            }
+            // What it allocates is the driver's: there is no manager yet.
+            let stream = Context::primary(&context.device())?.stream()?;
+            drop(DeviceBuffer::<u8>::zeroed(&stream, 100)?);
+            DriverManager::new(context)
+        })
+        .expect("the version fits");
+        let stream = Context::primary(&device)
+            .and_then(|context| context.stream())
+            .expect("a stream");
+        let error = DeviceBuffer::<u8>::zeroed(&stream, 10).expect_err("not today");
+        assert!(error.to_string().contains("today"), "{error}");
+        drop(DeviceBuffer::<u8>::zeroed(&stream, 10).expect("the second try"));
+        drop(stream);
+        assert!(!device.primary_state().expect("known").active);
+    });
+}
+
+/// A context with the driver's own manager.
+fn own(device: &Device, options: DeferOptions) -> Context {
+    set_memory_manager(move |context| DriverManager::with(context, options)).expect("it fits");
+    Context::primary(device).expect("a context")
+}
+
+fn pending(context: &Context) -> (usize, usize) {
+    let manager = context.memory_manager_as::<DriverManager>();
+    manager.expect("made").expect("it is").base().pending()
+}
+
+#[test]
+fn frees_are_put_off_up_to_a_count() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let context = own(&device, DeferOptions::default());
+        let free = || drop(MemoryPointer::allocate(&context, 1 << 20).expect("memory"));
+        for count in 1..=10 {
+            free();
+            assert_eq!(pending(&context), (count, count << 20));
+        }
+        free();
+        assert_eq!(pending(&context), (0, 0));
+        // Host memory counts, but not its bytes.
+        drop(PinnedMemory::allocate(&context, 5000, PinnedFlags::empty()).expect("memory"));
+        assert_eq!(pending(&context), (1, 0));
+        context
+            .memory_manager()
+            .expect("made")
+            .expect("it is")
+            .reset();
+        assert_eq!(pending(&context), (0, 0));
+    });
+}
+
+#[test]
+fn frees_are_put_off_up_to_a_share_of_memory() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let total = device.total_memory().expect("known");
+        let options = DeferOptions {
+            share: 3e6 / total as f64,
+            ..Default::default()
+        };
+        let context = own(&device, options);
+        let free = || drop(MemoryPointer::allocate(&context, 1_000_000).expect("memory"));
+        free();
+        free();
+        assert_eq!(pending(&context), (2, 2_000_000));
+        free();
+        free();
+        assert_eq!(pending(&context).0, 0, "more than the share");
+    });
+}
+
+#[test]
+fn guards_hold_clean_up_back_and_nest() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let context = own(&device, DeferOptions::default());
+        let manager = context.memory_manager().expect("made").expect("it is");
+        let free = || drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+        let (outer, inner) = (manager.defer_cleanup(), manager.defer_cleanup());
+        (0..20).for_each(|_| free());
+        drop(inner);
+        free();
+        assert_eq!(pending(&context).0, 21);
+        manager.reset();
+        assert_eq!(manager.trim(0).expect("nothing"), 0);
+        drop(outer);
+        assert_eq!(pending(&context).0, 21, "the end of a guard does nothing");
+        free();
+        assert_eq!(pending(&context).0, 0, "the next free does");
+
+        // A guard does not hold the manager.
+        let guard = manager.defer_cleanup();
+        free();
+        drop(context);
+        assert!(!device.primary_state().expect("known").active);
+        drop(guard);
+    });
+}
+
+#[test]
+fn memory_pointers_have_numbers_and_orders() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let context = own(&device, DeferOptions::default());
+        let stream = context.stream().expect("a stream");
+        let first = MemoryPointer::allocate(&context, 100).expect("memory");
+        let second = MemoryPointer::allocate_on(&stream, 200).expect("memory");
+        assert!(first.id() < second.id());
+        assert_eq!((first.size(), second.size()), (100, 200));
+        assert_eq!(first.as_raw() % 256, 0);
+        let block = second.block().expect("a manager's");
+        assert_eq!((block.address, block.size), (second.as_raw(), 200));
+        // SAFETY: nobody has used it.
+        unsafe { first.free_in(Order::of(&stream)) };
+        // SAFETY: the legacy default stream.
+        let legacy = unsafe { Order::lasting(std::ptr::null_mut()) };
+        let third = MemoryPointer::allocate_in(&context, 300, legacy).expect("memory");
+        drop((third, second));
+        assert_eq!(pending(&context), (3, 600));
+
+        let managed = MemoryPointer::allocate_managed(&context, 64, true).expect("memory");
+        assert_eq!(managed.block(), None);
+    });
+}
+
+#[test]
+fn finalizers_run_once_on_whichever_thread() {
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let runs = Arc::new(AtomicUsize::new(0));
+        let owner = Arc::new(());
+        let make = || {
+            let runs = Arc::clone(&runs);
+            let finalizer = move || {
+                runs.fetch_add(1, Ordering::SeqCst);
+            };
+            let kept: Box<dyn Any + Send + Sync> = Box::new(Arc::clone(&owner));
+            // SAFETY: nobody uses the address.
+            unsafe { MemoryPointer::new(&context, 512, 16, Some(kept), Some(Box::new(finalizer))) }
+        };
+        let one = make();
+        assert!(one.owner().is_some_and(|owner| owner.is::<Arc<()>>()));
+        std::thread::spawn(move || drop(one))
+            .join()
+            .expect("no panic");
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+
+        let shared = AutoFreePointer::from(make());
+        let part = shared.part(4, 8).expect("within");
+        assert_eq!((part.as_raw(), part.size()), (516, 8));
+        assert!(part.part(4, 5).is_none());
+        drop(shared);
+        assert_eq!((part.references(), runs.load(Ordering::SeqCst)), (1, 1));
+        drop(part);
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
+        assert_eq!(Arc::strong_count(&owner), 1);
+    });
+}
+
+#[test]
+fn host_memory_is_mapped_pinned_and_owned() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let context = own(&device, DeferOptions::default());
+        let mapped = MappedMemory::allocate(&context, 100, PinnedFlags::PORTABLE).expect("memory");
+        assert_ne!(mapped.as_raw(), 0);
+        let again = mapped.clone();
+        assert_eq!(again.id(), mapped.id());
+        drop((mapped, again));
+
+        let mut bytes = vec![7u8; 8192];
+        let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
+        let owner = Arc::new(bytes);
+        let kept = Arc::clone(&owner);
+        // SAFETY: the vector is kept, and its bytes stay where they are.
+        let pinned =
+            unsafe { PinnedMemory::pin(&context, kept, start, 8192, PinnedFlags::empty()) };
+        let pinned = pinned.expect("pinned");
+        assert!(pinned.owner().is_some());
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(pinned);
+        assert_eq!(Arc::strong_count(&owner), 1, "unpinned at once");
+    });
+}

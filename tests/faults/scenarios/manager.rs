@@ -1,0 +1,85 @@
+//! Memory managers.
+
+use super::primary;
+use crate::trace::Trace;
+use cuda_safe::manager::{
+    DriverManager, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
+    clear_memory_manager, set_memory_manager,
+};
+use cuda_safe::{
+    Context, DeviceBuffer, ManagedBuffer, MappedBuffer, PinnedBuffer, PinnedFlags, Result,
+};
+use std::ptr::NonNull;
+
+/// The choice, for the scenario.
+struct Chosen;
+
+impl Drop for Chosen {
+    fn drop(&mut self) {
+        clear_memory_manager();
+    }
+}
+
+fn choose<M: MemoryManager>(
+    make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
+) -> Chosen {
+    set_memory_manager(make).expect("the version fits");
+    Chosen
+}
+
+pub(super) fn driver(trace: &mut Trace) -> Result<()> {
+    let _chosen = choose(DriverManager::new);
+    use_it(trace)
+}
+
+/// What a program does, whatever its manager.
+fn use_it(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    for _ in 0..3 {
+        let mut buffer = DeviceBuffer::from_slice(&stream, &[2u32; 64])?;
+        buffer.fill(3)?;
+        assert_eq!(buffer.to_vec()?, [3; 64]);
+        trace.drop(buffer);
+    }
+    let second = context.stream()?;
+    let moved = DeviceBuffer::<u8>::zeroed(&stream, 100)?.rebind(&second)?;
+    trace.drop(moved);
+    // Its memory is used again on the first.
+    let again = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
+    trace.drop(second);
+    trace.drop(again);
+
+    let mut mapped = MappedBuffer::new(PinnedBuffer::<i32>::zeroed(&context, 8)?, &stream)?;
+    mapped.as_mut_slice().fill(4)?;
+    trace.drop(mapped);
+    let vector = PinnedBuffer::register(&context, vec![5u64; 1000])?.unregister()?;
+    trace.drop(PinnedBuffer::register(&context, vector)?);
+    let mut managed = ManagedBuffer::<u32>::zeroed(&stream, 200)?;
+    assert_eq!(managed.host()?, [0; 200]);
+    trace.drop(managed);
+
+    let manager = context.memory_manager()?.expect("it is chosen");
+    let guard = manager.defer_cleanup();
+    let memory = MemoryPointer::allocate(&context, 1 << 20)?;
+    let ordered = MemoryPointer::allocate_on(&stream, 1 << 20)?;
+    // SAFETY: the legacy default stream.
+    let legacy = unsafe { Order::lasting(std::ptr::null_mut()) };
+    let others = MemoryPointer::allocate_in(&context, 1 << 20, legacy)?;
+    trace.drop((memory, ordered, others, guard));
+    let host = MappedMemory::allocate(&context, 100, PinnedFlags::empty())?;
+    trace.drop(host);
+    let mut bytes = vec![0u8; 4096];
+    let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
+    // SAFETY: the vector is kept, and its bytes stay where they are.
+    let pinned = unsafe { PinnedMemory::pin(&context, bytes, start, 4096, PinnedFlags::empty()) }?;
+    trace.drop(pinned);
+    manager.memory_info()?;
+    trace.drops(|| manager.reset());
+    let last = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
+    trace.drop(stream);
+    trace.drop(context);
+    trace.drop(last);
+    trace.drops_from_here();
+    Ok(())
+}
