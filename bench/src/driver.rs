@@ -17,6 +17,10 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
+    pub(crate) fn is_null(&self) -> bool {
+        self.real.is_none()
+    }
+
     pub(crate) fn name(&self) -> &str {
         let null = "no GPU: a driver that does nothing, so that only the layers themselves cost";
         self.real.as_deref().unwrap_or(null)

@@ -4,6 +4,7 @@
 mod count;
 mod driver;
 mod first;
+mod managers;
 mod operations;
 mod plain;
 mod plot;
@@ -17,12 +18,14 @@ mod work;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cuda-bench [--null] [--first] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
+usage: cuda-bench [--null] [--first | --managers] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 
   --null       measure on the driver that does nothing, although there is a real one
   --rounds N   rounds of each operation (default 101)
   --only TEXT  operations with TEXT in their names
   --first      instead: processes with one launch, from their start to their end
+  --managers   instead: an allocation and its free, by managers of memory, on one thread and several
+  --threads N  of --managers (default 16)
   --json FILE  write all medians and spreads
   --svg FILE   draw them
 
@@ -34,6 +37,8 @@ struct Options {
     null: bool,
     count: bool,
     first: bool,
+    managers: bool,
+    threads: usize,
     first_of: Option<String>,
     rounds: usize,
     only: String,
@@ -69,6 +74,8 @@ fn options() -> Fallible<Option<Options>> {
         null: false,
         count: false,
         first: false,
+        managers: false,
+        threads: 16,
         first_of: None,
         rounds: 101,
         only: String::new(),
@@ -81,6 +88,8 @@ fn options() -> Fallible<Option<Options>> {
         match argument.as_str() {
             "--null" => options.null = true,
             "--first" => options.first = true,
+            "--managers" => options.managers = true,
+            "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
             "--first-of" => options.first_of = Some(value()?),
             "--count" => options.count = true,
             "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
@@ -97,6 +106,9 @@ fn options() -> Fallible<Option<Options>> {
 fn run(options: &Options) -> Fallible<()> {
     if options.first {
         return first::run(options.rounds.min(21), options.null);
+    }
+    if options.managers {
+        return managers::run(options.rounds, options.threads, options.null);
     }
     if let Some(layer) = &options.first_of {
         return first::one(layer, &driver::open_unseen(options.null)?);

@@ -191,6 +191,8 @@ pub enum Invalid {
     NoMemoryManager,
     /// A memory manager that is written for another version of the interface.
     ManagerVersion { version: u32, expected: u32 },
+    /// More memory than a manager was given.
+    MemoryLimit { limit: u64, used: u64, asked: u64 },
     /// Something that a memory manager does not do.
     ManagerCannot { what: &'static str },
     /// A memory pool that work of the stream's device may not write.
@@ -520,6 +522,10 @@ impl fmt::Display for Invalid {
             Self::ManagerVersion { version, expected } => write!(
                 f,
                 "a memory manager of interface version {version}: this is version {expected}"
+            ),
+            Self::MemoryLimit { limit, used, asked } => write!(
+                f,
+                "{asked} bytes of a memory manager whose limit is {limit}, with {used} in use"
             ),
             Self::ManagerCannot { what } => write!(f, "this memory manager cannot {what}"),
             Self::NoAccessToPool { pool, device } => write!(

@@ -46,7 +46,7 @@
 //! | [`green::GreenContext`] | all work | [`green::GreenPool`] |
 //! | [`Context`]: created, or the last of a primary one | all work | keep a clone |
 //! | [`MemoryPool`] | the frees of its memory | keep a clone |
-//! | memory of a [`manager::DriverManager`] | all work, when enough is pending | another [manager] |
+//! | memory of a [`manager::DriverManager`] | all work, when enough is pending | a [`manager::CachingManager`] |
 //! | [`Pending`], [`CopyScope`] | the copies | [`Pending::wait`], where a wait suits |
 //! | [`interop::Imported`] and [`interop::ImportedArray`] without a stream of their producer's | the work on them | import them with the stream |
 //! | [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`], [`Linker`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] and its readers, leases of a [`green::GreenPool`] | nothing | |

@@ -31,6 +31,7 @@
 //! A context without a manager is asked once for each allocation whether it has one.
 
 mod block;
+mod caching;
 mod choice;
 mod defer;
 mod driver;
@@ -40,6 +41,7 @@ mod part;
 mod pointer;
 
 pub use block::{Block, HostBlock};
+pub use caching::{CacheFigures, CachingManager, CachingOptions};
 pub(crate) use choice::Choice;
 pub use choice::{clear_memory_manager, set_memory_manager};
 pub use defer::{CleanupGuard, DeferOptions};
@@ -50,10 +52,10 @@ pub use part::DriverMemory;
 pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
 
 use crate::context::MemoryInfo;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::memory::PinnedFlags;
-use cuda_sys::CUstream;
+use cuda_sys::{CUresult, CUstream};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
@@ -221,6 +223,18 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// here has it any more: its handle may be another stream's afterwards.
     fn stream_ends(&self, stream: CUstream) {
         let _ = stream;
+    }
+}
+
+/// Whether an allocation failed for want of memory: of the driver's, or of a manager's limit.
+pub fn is_out_of_memory(error: &Error) -> bool {
+    match error {
+        // Other functions have the code for other wants.
+        Error::Driver(error) => {
+            error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && error.call.starts_with("cuMem")
+        }
+        Error::Invalid(what) => matches!(**what, Invalid::MemoryLimit { .. }),
+        _ => false,
     }
 }
 

@@ -71,9 +71,8 @@ pub(crate) enum Resource {
     /// Of `cuMemPoolCreate`. A driver (580) goes on to use it, if frees of its memory were not done: its
     /// parent has events behind them.
     Pool(CUmemoryPool),
-    /// What its parent's owner is to have back when the events there are reached: a pool, whose frees are
-    /// done then, as above; memory of a manager.
-    Lent(&'static str),
+    /// A pool of somebody else's, who is to have it back when the frees are done; as above.
+    LentPool,
     Context(CUcontext),
     /// One retain of a device's primary context.
     Primary(CUdevice),
@@ -264,7 +263,7 @@ impl Resource {
                 ("registered host memory", "cuMemHostUnregister")
             }
             Self::Pool(_) => ("a memory pool", "cuMemPoolDestroy"),
-            Self::Lent(what) => (what, "cuEventSynchronize"),
+            Self::LentPool => ("the owner of a memory pool", "cuEventSynchronize"),
             Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
             Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
             Self::GreenContext(_) => ("a green context", "cuGreenCtxDestroy"),
@@ -290,7 +289,7 @@ impl Resource {
     /// and a library that is still loaded may be compiled for a context that is made later.
     fn keep_what_is_used(&self, parent: &(impl Parent + ?Sized)) {
         parent.has_leaked();
-        if matches!(self, Self::Reads { .. } | Self::Library(_) | Self::Lent(_)) {
+        if matches!(self, Self::Reads { .. } | Self::Library(_) | Self::LentPool) {
             std::mem::forget(parent.keep());
         }
     }
@@ -409,7 +408,7 @@ impl Resource {
             }
         }
         let failed = match self {
-            Self::Pool(_) | Self::Lent(_) | Self::Memory(_, None) | Self::Pinned(_, None) => {
+            Self::Pool(_) | Self::LentPool | Self::Memory(_, None) | Self::Pinned(_, None) => {
                 wait_for_all(parent.waited_for())
             }
             _ => self.used_on().and_then(wait_for_uses),
@@ -462,7 +461,7 @@ impl Resource {
             // SAFETY: as for the vector; its owner is held by its parent.
             Self::RegisteredOf(start, _) => unsafe { cuda_sys::cuMemHostUnregister(start) },
             // The owner is dropped with the parent.
-            Self::Lent(_) => CUresult::CUDA_SUCCESS,
+            Self::LentPool => CUresult::CUDA_SUCCESS,
             // SAFETY: as said above; whatever lives in the context has held it.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
             // SAFETY: as said above; it takes back one retain.

@@ -17,7 +17,7 @@ pub(crate) use borrow::has_green_context;
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use default::DefaultStream;
 pub use done::Done;
-pub(crate) use gate::{Outside, a_capture_may_be_open, others_may_capture};
+pub(crate) use gate::{Outside, a_capture_may_be_open, others_may_capture, stay_outside_raw};
 pub(crate) use host::{Panicked, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use needs::Need;

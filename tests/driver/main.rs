@@ -43,6 +43,7 @@ mod launch_with;
 mod linker;
 mod managed;
 mod manager;
+mod managers;
 mod memory;
 mod memory_op;
 mod module;

@@ -32,7 +32,7 @@ const ALLOCATIONS: [&str; 4] = [
 ];
 
 /// What a release calls beside the releasing function.
-const AROUND_RELEASES: [&str; 11] = [
+const AROUND_RELEASES: [&str; 13] = [
     // Is this a thread of the driver's callbacks? Is another context current?
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",
@@ -51,6 +51,9 @@ const AROUND_RELEASES: [&str; 11] = [
     "cuCtxPushCurrent_v2",
     "cuEventCreate",
     "cuEventSynchronize",
+    // A manager waits for all work before it gives back what it has kept; by a free, if others capture.
+    "cuCtxSynchronize_v2",
+    "cuMemAlloc_v2",
 ];
 
 /// The end of a guard of the current context: it returns nothing, and tells the report hook.

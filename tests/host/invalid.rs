@@ -313,6 +313,14 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
             &["version 7", "version 1"],
         ),
         (
+            Invalid::MemoryLimit {
+                limit: 100,
+                used: 60,
+                asked: 50,
+            },
+            &["50 bytes", "limit is 100", "60 in use"],
+        ),
+        (
             Invalid::ManagerCannot { what: "fly" },
             &["memory manager", "cannot fly"],
         ),

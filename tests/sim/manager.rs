@@ -2,8 +2,11 @@
 
 use crate::common::child;
 use crate::{check, context, start};
-use cuda_safe::manager::{DriverManager, MemoryPointer, Order, set_memory_manager};
-use cuda_safe::{CUresult, Context, DeviceBuffer, MappedBuffer, PinnedBuffer};
+use cuda_safe::manager::{
+    CacheFigures, CachingManager, CachingOptions, DriverManager, MemoryPointer, Order,
+    set_memory_manager,
+};
+use cuda_safe::{CUresult, Context, DeviceBuffer, MappedBuffer, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::limit_memory;
 
@@ -84,5 +87,203 @@ fn what_is_dropped_in_a_capture_or_a_host_function_goes_later() {
         let memory = MemoryPointer::allocate(&context, 100).expect("memory");
         // SAFETY: as above.
         unsafe { memory.free_in(passing) };
+    });
+}
+
+/// As [`managed`], with a caching pool of little slabs.
+fn cached(options: CachingOptions, body: impl FnOnce(Context)) {
+    child::in_child(&[], || {
+        set_memory_manager(move |context| CachingManager::with(context, options))
+            .expect("the version fits");
+        start(Profile::h200());
+        body(context());
+        check();
+    });
+}
+
+const SMALL: usize = 4 << 20;
+
+fn small() -> CachingOptions {
+    CachingOptions {
+        slab_bytes: SMALL,
+        ..Default::default()
+    }
+}
+
+fn figures(context: &Context) -> CacheFigures {
+    let pool = context.memory_manager_as::<CachingManager>();
+    pool.expect("made").expect("it is").figures()
+}
+
+fn bytes(stream: &Stream, len: usize) -> DeviceBuffer<u8> {
+    DeviceBuffer::uninit(stream, len).expect("memory")
+}
+
+/// The functions that were called meanwhile.
+fn calls(f: impl FnOnce()) -> Vec<&'static str> {
+    cuda_sim::clear_calls();
+    f();
+    cuda_sim::calls().iter().map(|call| call.function).collect()
+}
+
+#[test]
+fn a_pool_uses_memory_of_a_stream_again_without_a_call() {
+    cached(small(), |context| {
+        let stream = context.stream().expect("a stream");
+        let first = bytes(&stream, 1000);
+        let address = first.as_raw();
+        drop(first);
+        let called = calls(|| {
+            for _ in 0..100 {
+                let again = bytes(&stream, 900);
+                assert_eq!(again.as_raw(), address);
+            }
+        });
+        assert_eq!(called, Vec::<&str>::new());
+        // Of another thread, and of other sizes: of what is there already.
+        let called = calls(|| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| assert_eq!(bytes(&stream, 1000).as_raw(), address));
+            });
+            let many: Vec<_> = (1..100).map(|size| bytes(&stream, size * 300)).collect();
+            drop(many);
+        });
+        assert_eq!(called, Vec::<&str>::new());
+        assert_eq!(figures(&context).slabs, 1);
+    });
+}
+
+#[test]
+fn another_stream_gets_memory_when_what_used_it_is_done() {
+    cached(small(), |context| {
+        let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
+        let mut first = bytes(&one, SMALL);
+        let address = first.as_raw();
+        first.fill(1).expect("a fill");
+        drop(first);
+        // The fill has not run: the software driver runs it late.
+        let second = bytes(&two, SMALL);
+        assert_ne!(second.as_raw(), address);
+        one.synchronize().expect("a wait");
+        let third = bytes(&two, SMALL);
+        assert_eq!(third.as_raw(), address);
+        let figures = figures(&context);
+        assert_eq!(
+            (figures.slabs, figures.stream_waits, figures.host_waits),
+            (2, 0, 0)
+        );
+        drop((second, third));
+    });
+}
+
+#[test]
+fn another_stream_waits_for_memory_if_there_is_no_more() {
+    let options = CachingOptions {
+        max_bytes: SMALL,
+        ..small()
+    };
+    cached(options, |context| {
+        let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
+        let mut first = bytes(&one, SMALL - 1000);
+        first.fill(1).expect("a fill");
+        drop(first);
+        let mut second = bytes(&two, SMALL - 1000);
+        second.fill(2).expect("a fill");
+        assert_eq!(figures(&context).stream_waits, 1);
+        // Nobody may have it in no stream's order before all is done: the host waits.
+        drop(second);
+        let third = MemoryPointer::allocate(&context, SMALL - 1000).expect("memory");
+        assert_eq!(figures(&context).host_waits, 1);
+        let error = DeviceBuffer::<u8>::uninit(&one, SMALL).expect_err("there is no more");
+        assert!(error.to_string().contains("limit"), "{error}");
+        drop(third);
+    });
+}
+
+#[test]
+fn a_stream_that_ends_leaves_its_memory_to_others() {
+    cached(small(), |context| {
+        let keep = context.stream().expect("a stream");
+        for _ in 0..10 {
+            let stream = context.stream().expect("a stream");
+            let mut memory = bytes(&stream, SMALL / 2);
+            memory.fill(1).expect("a fill");
+            drop(memory);
+            drop(stream);
+            context.synchronize().expect("a wait");
+        }
+        assert_eq!(figures(&context).slabs, 1);
+        // In a host function, and in a capture, where it can have no event.
+        let stream = context.stream().expect("a stream");
+        let (memory, its) = (bytes(&stream, 100), stream.clone());
+        keep.launch_host_function(move || drop((memory, its)))
+            .expect("given");
+        drop(stream);
+        keep.synchronize().expect("a wait");
+        let stream = context.stream().expect("a stream");
+        let memory = bytes(&stream, SMALL / 2);
+        let capture = stream.begin_capture(Default::default()).expect("a capture");
+        drop(memory);
+        let error = DeviceBuffer::<u8>::uninit(&stream, 1).expect_err("captured");
+        assert!(error.to_string().contains("graph"), "{error}");
+        // Others get memory all the same, and break nothing.
+        drop(bytes(&keep, SMALL / 2));
+        drop(capture.finish().expect("nothing broke it"));
+        drop(stream);
+    });
+}
+
+#[test]
+fn nothing_is_allocated_but_by_the_manager() {
+    cached(small(), |context| {
+        let stream = context.stream().expect("a stream");
+        // What there is of it comes now.
+        drop(bytes(&stream, SMALL / 2));
+        let called = calls(|| {
+            for len in [1, 1000, SMALL / 4] {
+                drop(bytes(&stream, len));
+                drop(DeviceBuffer::<u8>::plain_zeroed(&stream, len).expect("memory"));
+                drop(DeviceBuffer::from_slice(&stream, &vec![1u8; len]).expect("memory"));
+            }
+            drop(cuda_safe::PitchedBuffer::<f32>::zeroed(&stream, 10, 10).expect("memory"));
+            drop(bytes(&stream, 10).share().expect("shared"));
+        });
+        let allocates = |name: &&str| {
+            [
+                "cuMemAlloc",
+                "cuMemFree",
+                "cuMemHostAlloc",
+                "cuMemHostRegister",
+            ]
+            .iter()
+            .any(|its| name.starts_with(its))
+        };
+        let its: Vec<&str> = called.into_iter().filter(allocates).collect();
+        assert_eq!(its, Vec::<&str>::new());
+    });
+}
+
+#[test]
+fn a_trim_gives_back_what_is_whole() {
+    cached(small(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut held: Vec<_> = (0..4).map(|_| bytes(&stream, SMALL)).collect();
+        let small = bytes(&stream, 100);
+        assert_eq!(figures(&context).slabs, 5);
+        held.truncate(1);
+        let manager = context.memory_manager().expect("made").expect("it is");
+        let guard = manager.defer_cleanup();
+        assert_eq!(manager.trim(0).expect("held back"), 0);
+        drop(guard);
+        let before = figures(&context);
+        let kept = before.kept();
+        assert_eq!(manager.trim(kept).expect("enough"), 0);
+        assert_eq!(manager.trim(kept - 1).expect("one"), SMALL);
+        assert_eq!(manager.trim(0).expect("the others"), 2 * SMALL);
+        let after = figures(&context);
+        assert_eq!((after.slabs, after.reserved), (2, 2 * SMALL));
+        assert!(after.fragmentation() < 0.01, "{after:?}");
+        assert_eq!(cuda_sim::alive().device_allocations, 2);
+        drop((held, small));
     });
 }

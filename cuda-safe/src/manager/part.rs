@@ -2,7 +2,7 @@
 
 use super::defer::{Deferral, Item, What};
 use super::order::{OrderParent, is_default};
-use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order};
+use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order, is_out_of_memory};
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -15,7 +15,6 @@ use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
 use core::ffi::c_void;
 use cuda_sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
-    CUresult,
 };
 use std::any::Any;
 use std::fmt;
@@ -317,16 +316,6 @@ fn in_context(context: &Context, allocate: impl FnOnce() -> Result<()>) -> Resul
     match a_capture_may_be_open() {
         true => relaxed(allocate),
         false => allocate(),
-    }
-}
-
-/// Whether there was too little memory for an allocation.
-pub(super) fn is_out_of_memory(error: &Error) -> bool {
-    match error {
-        Error::Driver(error) => {
-            error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && error.call.starts_with("cuMem")
-        }
-        _ => false,
     }
 }
 

@@ -346,7 +346,7 @@ impl Drop for Inner {
         let stays = *self.stays.get_mut();
         let (resource, owner) = match std::mem::replace(&mut self.hold, Hold::Borrowed) {
             Hold::Owned => (Resource::Pool(self.raw), None),
-            Hold::Foreign(owner) => (Resource::Lent("the owner of a memory pool"), Some(owner)),
+            Hold::Foreign(owner) => (Resource::LentPool, Some(owner)),
             Hold::Borrowed => return,
         };
         if stays {

@@ -7,6 +7,7 @@
 use super::{Stream, refuse_inside};
 use crate::error::{Error, Result};
 use crate::fork;
+use cuda_sys::CUstream;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{LockResult, PoisonError, RwLock, RwLockReadGuard, TryLockError, TryLockResult};
@@ -70,6 +71,31 @@ impl Outside {
     pub(crate) const OF_NONE: Self = Self(None);
 }
 
+/// Keeps a stream, known by its handle, out of captures, as [`Stream::stay_outside`] does.
+#[inline]
+pub(crate) fn stay_outside_raw(stream: CUstream) -> Option<Outside> {
+    // What makes it part of a capture is one call of the driver, which is over soon, as a rule.
+    for _ in 0..PATIENCE {
+        let here = match gate_of(stream).try_read() {
+            Ok(here) => here,
+            Err(TryLockError::Poisoned(here)) => here.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                std::thread::yield_now();
+                continue;
+            }
+        };
+        return Some(Outside(Some((here, AtAGate::new()))));
+    }
+    None
+}
+
+#[inline]
+fn gate_of(stream: CUstream) -> &'static RwLock<()> {
+    // Handles are addresses of objects.
+    let number = stream.addr() >> 4;
+    &GATES[(number ^ number >> 6) % GATES.len()]
+}
+
 /// How often a free looks whether the gate is open.
 const PATIENCE: u32 = 64;
 
@@ -93,19 +119,7 @@ impl Stream {
     /// capture right now.
     #[inline]
     pub(crate) fn stay_outside(&self) -> Option<Outside> {
-        // What makes it so is one call of the driver, which is over soon, as a rule.
-        for _ in 0..PATIENCE {
-            let here = match self.gate().try_read() {
-                Ok(here) => here,
-                Err(TryLockError::Poisoned(here)) => here.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    std::thread::yield_now();
-                    continue;
-                }
-            };
-            return Some(Outside(Some((here, AtAGate::new()))));
-        }
-        None
+        stay_outside_raw(self.raw())
     }
 
     /// For calls that may make the stream part of a capture.
@@ -120,9 +134,7 @@ impl Stream {
 
     #[inline]
     fn gate(&self) -> &'static RwLock<()> {
-        // Handles are addresses of objects.
-        let number = self.raw().addr() >> 4;
-        &GATES[(number ^ number >> 6) % GATES.len()]
+        gate_of(self.raw())
     }
 
     /// The lock of the gate. The call of the driver that is made with it on another thread may wait

@@ -3,8 +3,8 @@
 use super::primary;
 use crate::trace::Trace;
 use cuda_safe::manager::{
-    DriverManager, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
-    clear_memory_manager, set_memory_manager,
+    CachingManager, CachingOptions, DriverManager, MappedMemory, MemoryManager, MemoryPointer,
+    Order, PinnedMemory, clear_memory_manager, set_memory_manager,
 };
 use cuda_safe::{
     Context, DeviceBuffer, ManagedBuffer, MappedBuffer, PinnedBuffer, PinnedFlags, Result,
@@ -29,6 +29,15 @@ fn choose<M: MemoryManager>(
 
 pub(super) fn driver(trace: &mut Trace) -> Result<()> {
     let _chosen = choose(DriverManager::new);
+    use_it(trace)
+}
+
+pub(super) fn caching(trace: &mut Trace) -> Result<()> {
+    let options = CachingOptions {
+        slab_bytes: 4 << 20,
+        ..Default::default()
+    };
+    let _chosen = choose(move |context| CachingManager::with(context, options));
     use_it(trace)
 }
 

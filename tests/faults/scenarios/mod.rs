@@ -71,6 +71,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("managed memory", kinds::managed),
     scenario("memory pools", kinds::pools),
     scenario("driver manager", manager::driver),
+    scenario("caching pool", manager::caching),
     scenario("pointers", kinds::pointers),
     scenario("module", module::module),
     scenario("library", module::library),

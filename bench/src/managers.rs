@@ -1,0 +1,157 @@
+//! What an allocation and its free cost with managers of memory, on one thread and on several.
+
+use crate::time::Spread;
+use crate::work::ok;
+use crate::{Fallible, driver};
+use cuda_safe::manager::{
+    CachingManager, MemoryManager, Order, clear_memory_manager, set_memory_manager,
+};
+use cuda_safe::{Context, Device, DeviceBuffer, Stream};
+use cuda_sys::CUstream;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+const SIZE: usize = 1 << 20;
+/// Pairs in a batch.
+const BATCH: usize = 10_000;
+
+/// Pairs on a stream, so many.
+type Pairs<'a> = Box<dyn Fn(&Stream, usize) + Sync + 'a>;
+
+/// A way to allocate, and to free at once.
+struct Way<'a> {
+    name: &'static str,
+    run: Pairs<'a>,
+    /// How many of these there are at most in a batch.
+    batch: usize,
+}
+
+pub(crate) fn run(rounds: usize, threads: usize, null: bool) -> Fallible<()> {
+    let driver = driver::open(null)?;
+    println!("{}\n", driver.name());
+    set_memory_manager(CachingManager::new)?;
+    let context = Context::primary(&Device::get(0)?)?;
+    clear_memory_manager();
+    let pool = context.memory_manager_as::<CachingManager>()?;
+    let pool = pool.ok_or("the context has a manager already")?;
+    // On the driver that does nothing all streams have one handle.
+    let streams: Vec<Stream> = (0..threads)
+        .map(|number| stream(&context, number, driver.is_null()))
+        .collect::<Result<_, _>>()?;
+    let ways = ways(pool);
+    println!(
+        "| allocate, free 1 MiB, ns a pair | 1 thread | {threads} threads, own streams | speed-up | {threads} threads, one stream | speed-up |"
+    );
+    println!("|---|--:|--:|--:|--:|--:|");
+    let mut times = vec![[Vec::new(), Vec::new(), Vec::new()]; ways.len()];
+    // In turns, so that what the machine does meanwhile hits all of them.
+    for round in 0..rounds.min(51) + 1 {
+        for (way, times) in ways.iter().zip(&mut times) {
+            let alone = together(way, &streams[..1]);
+            let own = together(way, &streams);
+            let one = together(way, &vec![streams[0].clone(); threads]);
+            if round != 0 {
+                times[0].push(alone);
+                times[1].push(own);
+                times[2].push(one);
+            }
+        }
+    }
+    for (way, [alone, own, one]) in ways.iter().zip(times) {
+        let [alone, own, one] = [alone, own, one].map(Spread::of);
+        println!(
+            "| {} | {:.1} [{:.1}..{:.1}] | {:.1} | {:.1} | {:.1} | {:.1} |",
+            way.name,
+            alone.median,
+            alone.low,
+            alone.high,
+            own.median,
+            alone.median / own.median,
+            one.median,
+            alone.median / one.median,
+        );
+    }
+    println!("\n{:?}", pool.figures());
+    Ok(())
+}
+
+fn stream(context: &Context, number: usize, is_null: bool) -> cuda_safe::Result<Stream> {
+    if !is_null {
+        return context.stream();
+    }
+    let handle = std::ptr::without_provenance_mut((number + 1) << 12);
+    // SAFETY: to a driver that does nothing any handle is a stream.
+    unsafe { Stream::borrow_raw(handle, context) }
+}
+
+fn ways(pool: &CachingManager) -> Vec<Way<'_>> {
+    vec![
+        Way {
+            name: "the caching pool",
+            run: Box::new(move |stream, count| {
+                let order = Order::of(stream);
+                for _ in 0..count {
+                    let block = ok(pool.allocate(SIZE, order));
+                    // SAFETY: it is given back once, and unused.
+                    unsafe { pool.free(black_box(block), order) };
+                }
+            }),
+            batch: BATCH,
+        },
+        Way {
+            name: "the same, by a `DeviceBuffer`",
+            run: Box::new(|stream, count| {
+                for _ in 0..count {
+                    drop(black_box(ok(DeviceBuffer::<u8>::uninit(stream, SIZE))));
+                }
+            }),
+            batch: BATCH,
+        },
+        Way {
+            name: "`cuMemAllocAsync`, `cuMemFreeAsync`",
+            run: Box::new(|stream, count| {
+                let stream = stream.as_raw();
+                for _ in 0..count {
+                    in_order(stream);
+                }
+            }),
+            batch: BATCH / 10,
+        },
+    ]
+}
+
+fn in_order(stream: CUstream) {
+    let mut address = 0;
+    // SAFETY: the stream is alive, and the pointer is to a local.
+    let code = unsafe { cuda_sys::cuMemAllocAsync(&raw mut address, SIZE, stream) };
+    assert!(code.is_success(), "{code}");
+    // SAFETY: it was just allocated there.
+    let code = unsafe { cuda_sys::cuMemFreeAsync(black_box(address), stream) };
+    assert!(code.is_success(), "{code}");
+}
+
+/// Nanoseconds for each pair, of all threads together.
+fn together(way: &Way<'_>, streams: &[Stream]) -> f64 {
+    let start = Barrier::new(streams.len() + 1);
+    let end = Barrier::new(streams.len() + 1);
+    let time = std::thread::scope(|scope| {
+        for stream in streams {
+            let (start, end) = (&start, &end);
+            scope.spawn(move || {
+                // Once, for what is made the first time.
+                (way.run)(stream, 10);
+                start.wait();
+                (way.run)(stream, way.batch);
+                end.wait();
+                // What the thread gave, if it gave something.
+                ok(stream.synchronize());
+            });
+        }
+        start.wait();
+        let begin = Instant::now();
+        end.wait();
+        begin.elapsed()
+    });
+    time.as_nanos() as f64 / (way.batch * streams.len()) as f64
+}

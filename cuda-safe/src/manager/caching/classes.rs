@@ -1,0 +1,75 @@
+//! Sizes that blocks have: eight to a doubling, so that at most an eighth is lost.
+
+/// What all sizes are multiples of, and so what blocks are aligned to.
+pub(super) const GRAIN: u64 = 512;
+/// How many classes there are.
+pub(super) const COUNT: usize = 112;
+/// What is larger has no class: it is rounded to [`LARGE_GRAIN`], and kept by nobody but the heap.
+pub(super) const LARGEST: u64 = 32 << 20;
+pub(super) const LARGE_GRAIN: u64 = 2 << 20;
+/// The class of what has none.
+pub(super) const NONE: u8 = u8::MAX;
+
+/// Up to here there is a class for each multiple of the grain.
+const FINE: u64 = 8 * GRAIN;
+
+/// The class of a size of at least one byte; [`NONE`] if it is larger than the largest.
+#[inline]
+pub(super) fn class_of(size: u64) -> u8 {
+    let index = if size <= FINE {
+        size.div_ceil(GRAIN) - 1
+    } else if size <= LARGEST {
+        let last = size - 1;
+        let exponent = u64::from(last.ilog2());
+        8 + (exponent - 12) * 8 + (last >> (exponent - 3) & 7)
+    } else {
+        return NONE;
+    };
+    // At most 111.
+    index as u8
+}
+
+/// The size of the blocks of a class.
+#[inline]
+pub(super) fn size_of_class(class: u8) -> u64 {
+    let class = u64::from(class);
+    if class < 8 {
+        return (class + 1) * GRAIN;
+    }
+    let (doubling, step) = ((class - 8) / 8, class % 8);
+    (9 + step) << (doubling + 9)
+}
+
+/// What a block for so many bytes has; none if that cannot be addressed.
+#[inline]
+pub(super) fn rounded(size: u64) -> Option<u64> {
+    match class_of(size) {
+        NONE => size.checked_next_multiple_of(LARGE_GRAIN),
+        class => Some(size_of_class(class)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_dense_and_lose_at_most_an_eighth() {
+        assert_eq!(class_of(1), 0);
+        assert_eq!(class_of(LARGEST) as usize, COUNT - 1);
+        assert_eq!(class_of(LARGEST + 1), NONE);
+        let mut before = 0;
+        for class in 0..COUNT as u8 {
+            let size = size_of_class(class);
+            assert!(size > before && size % GRAIN == 0, "{class}: {size}");
+            assert_eq!(class_of(size), class);
+            assert_eq!(class_of(before + 1), class);
+            assert!(
+                size <= FINE || size - before <= before / 8,
+                "{class}: {size}"
+            );
+            before = size;
+        }
+        assert_eq!(before, LARGEST);
+    }
+}

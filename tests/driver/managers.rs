@@ -1,0 +1,294 @@
+//! Any manager against a model: random allocations, frees and moves on random streams, with work that leaves
+//! its mark in the memory and looks for it at the end.
+
+use crate::common::{self, child};
+use crate::need;
+use cuda_safe::manager::{
+    CachingManager, CachingOptions, CleanupGuard, DriverManager, MemoryManager, MemoryPointer,
+    Order, clear_memory_manager, is_out_of_memory, set_memory_manager,
+};
+use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
+use std::collections::BTreeMap;
+
+/// Splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
+
+/// Memory that somebody has, of which the first and the last element are its tag.
+struct Live {
+    memory: DeviceBuffer<u32>,
+    tag: u32,
+}
+
+/// What a stream has found.
+struct Log {
+    stream: Stream,
+    found: DeviceBuffer<u32>,
+    expected: Vec<u32>,
+}
+
+const LOG: usize = 512;
+
+impl Log {
+    fn new(context: &Context) -> Self {
+        let stream = context.stream().expect("a stream");
+        Self {
+            found: DeviceBuffer::zeroed(&stream, LOG).expect("memory"),
+            expected: Vec::new(),
+            stream,
+        }
+    }
+
+    /// Holds what was found against what should have been.
+    fn compare(&mut self) {
+        let found = self.found.to_vec().expect("a copy");
+        assert_eq!(found[..self.expected.len()], self.expected);
+        self.expected.clear();
+    }
+}
+
+/// What the manager has given out.
+#[derive(Default)]
+struct Model(BTreeMap<u64, u64>);
+
+impl Model {
+    fn add(&mut self, address: u64, size: usize) {
+        assert_eq!(address % 256, 0, "{address:#x}");
+        let end = address + size as u64;
+        let before = self.0.range(..end).next_back();
+        assert!(
+            before.is_none_or(|(_, its)| *its <= address),
+            "{address:#x}..{end:#x} overlaps {before:x?}"
+        );
+        self.0.insert(address, end);
+    }
+
+    fn remove(&mut self, address: u64) {
+        self.0.remove(&address).expect("it was given out");
+    }
+}
+
+/// Memory, of which there is enough if clean-up is not held back.
+fn enough<T>(guards: &mut Vec<CleanupGuard>, allocate: impl Fn() -> Result<T>) -> T {
+    match allocate() {
+        Err(error) if is_out_of_memory(&error) && !guards.is_empty() => {
+            guards.clear();
+            allocate().expect("memory")
+        }
+        memory => memory.expect("memory"),
+    }
+}
+
+/// Does `steps` random things.
+fn work(context: &Context, seed: u64, steps: usize) {
+    let mut random = Random(seed);
+    let mut logs: Vec<Log> = (0..6).map(|_| Log::new(context)).collect();
+    let mut model = Model::default();
+    for log in &logs {
+        model.add(log.found.as_raw(), LOG * 4);
+    }
+    let mut live: Vec<Live> = Vec::new();
+    let mut untyped: Vec<MemoryPointer> = Vec::new();
+    let mut guards: Vec<CleanupGuard> = Vec::new();
+    let manager = context.memory_manager().expect("made").expect("chosen");
+    for step in 0..steps {
+        match random.below(100) {
+            0..48 if live.len() < 200 => {
+                // Small ones as often as large ones.
+                let len = 1 + random.next() as usize % (1 << random.below(19));
+                let stream = &logs[random.below(logs.len())].stream;
+                let mut memory = enough(&mut guards, || DeviceBuffer::<u32>::uninit(stream, len));
+                model.add(memory.as_raw(), len * 4);
+                let tag = step as u32 | 1 << 31;
+                memory
+                    .slice_mut(..1)
+                    .and_then(|mut its| its.fill(tag))
+                    .expect("a fill");
+                let last = memory.slice_mut(len - 1..);
+                last.and_then(|mut its| its.fill(tag)).expect("a fill");
+                live.push(Live { memory, tag });
+            }
+            48..92 if !live.is_empty() => {
+                let Live { memory, tag } = live.swap_remove(random.below(live.len()));
+                let log = logs.iter_mut().find(|log| log.stream == *memory.stream());
+                let log = log.expect("streams stay while they have memory");
+                if log.expected.len() + 2 > LOG {
+                    log.compare();
+                }
+                for place in [0, memory.len() - 1] {
+                    let end = log.expected.len();
+                    let element = memory.slice(place..=place).expect("within");
+                    let target = log.found.slice_mut(end..=end);
+                    target
+                        .and_then(|mut its| its.copy_from(element))
+                        .expect("a copy");
+                    log.expected.push(tag);
+                }
+                model.remove(memory.as_raw());
+                match random.below(20) {
+                    0 => std::thread::scope(|scope| {
+                        scope.spawn(|| drop(memory));
+                    }),
+                    _ => drop(memory),
+                }
+            }
+            92..95 if !live.is_empty() => {
+                let place = random.below(live.len());
+                let Live { memory, tag } = live.swap_remove(place);
+                let stream = &logs[random.below(logs.len())].stream;
+                let memory = memory.rebind(stream).expect("moved");
+                live.push(Live { memory, tag });
+            }
+            95 if untyped.len() < 8 => {
+                let size = 1 + random.below(1 << 20);
+                let memory = enough(&mut guards, || MemoryPointer::allocate(context, size));
+                model.add(memory.as_raw(), memory.size());
+                untyped.push(memory);
+            }
+            96 if !untyped.is_empty() => {
+                let memory = untyped.swap_remove(random.below(untyped.len()));
+                model.remove(memory.as_raw());
+                let stream = &logs[random.below(logs.len())].stream;
+                // SAFETY: the stream is alive, and not captured.
+                let passing = unsafe { Order::passing(stream.as_raw()) };
+                match random.below(3) {
+                    0 => drop(memory),
+                    // SAFETY: nobody has used it.
+                    1 => unsafe { memory.free_in(passing) },
+                    // SAFETY: as above.
+                    _ => unsafe { memory.free_in(Order::of(stream)) },
+                }
+            }
+            97 => {
+                // A stream ends, and a new one may have its handle.
+                let place = random.below(logs.len());
+                let is_used = |its: &Live| *its.memory.stream() == logs[place].stream;
+                if !live.iter().any(is_used) {
+                    logs[place].compare();
+                    let mut log = logs.swap_remove(place);
+                    model.remove(log.found.as_raw());
+                    // Something that is under way when it ends.
+                    log.found.zero().expect("a fill");
+                    drop(log);
+                    guards.clear();
+                    logs.push(Log::new(context));
+                    let new = logs.last().expect("just made");
+                    model.add(new.found.as_raw(), LOG * 4);
+                }
+            }
+            98 => match random.below(4) {
+                0 => guards.push(manager.defer_cleanup()),
+                1 | 2 => drop(guards.pop()),
+                _ => {
+                    manager.trim(random.below(1 << 24)).expect("a trim");
+                }
+            },
+            _ => logs[random.below(6)].stream.synchronize().expect("a wait"),
+        }
+    }
+    drop(guards);
+    for Live { memory, .. } in live {
+        model.remove(memory.as_raw());
+    }
+    for log in &mut logs {
+        log.compare();
+        model.remove(log.found.as_raw());
+    }
+    assert_eq!(model.0.len(), untyped.len());
+}
+
+/// How many steps: a debug build does fewer.
+fn steps(release: usize) -> usize {
+    match cfg!(debug_assertions) {
+        true => release / 50,
+        false => release,
+    }
+}
+
+/// Does random things with a manager, in a process of its own; afterwards nothing is left.
+fn with<M: MemoryManager>(
+    count: usize,
+    make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
+    look: impl FnOnce(&M),
+) {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        set_memory_manager(make).expect("the version fits");
+        let leaked = cuda_safe::leaked();
+        let context = Context::primary(&device).expect("a context");
+        for seed in 0..4 {
+            work(&context, seed, count / 4);
+        }
+        let manager = context.memory_manager_as::<M>().expect("made");
+        look(manager.expect("it is"));
+        drop(context);
+        all_is_gone(&device);
+        assert_eq!(cuda_safe::leaked(), leaked);
+        clear_memory_manager();
+    });
+}
+
+fn all_is_gone(device: &Device) {
+    assert!(!device.primary_state().expect("known").active);
+    if common::is_software() {
+        let alive = cuda_sim::alive();
+        assert_eq!((alive.device_allocations, alive.events), (0, 0));
+        assert_eq!(cuda_sim::mistakes(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn random_work_with_the_drivers_own() {
+    with(steps(20_000), DriverManager::new, |_| {});
+}
+
+#[test]
+fn random_work_with_a_caching_pool() {
+    let options = CachingOptions {
+        slab_bytes: 4 << 20,
+        ..Default::default()
+    };
+    let make = move |context: &Context| CachingManager::with(context, options);
+    with(steps(1_000_000), make, |pool| {
+        let figures = pool.figures();
+        assert!(figures.hits != 0 && figures.misses != 0, "{figures:?}");
+        pool.trim(0).expect("a trim");
+        let after = pool.figures();
+        assert_eq!(
+            (after.reserved, after.kept(), after.in_use),
+            (0, 0, 0),
+            "{after:?}"
+        );
+    });
+}
+
+#[test]
+fn random_work_with_a_caching_pool_that_has_little() {
+    let options = CachingOptions {
+        max_bytes: 64 << 20,
+        slab_bytes: 4 << 20,
+        lane_bytes: 1 << 20,
+        ..Default::default()
+    };
+    with(
+        steps(100_000),
+        move |context| CachingManager::with(context, options),
+        |pool| {
+            let figures = pool.figures();
+            assert!(figures.reserved_high <= 64 << 20, "{figures:?}");
+        },
+    );
+}
