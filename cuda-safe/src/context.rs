@@ -63,8 +63,23 @@ struct Inner {
     /// Which, shared by all that are this context; none for what the manager itself has. Before the end
     /// in the order of drops.
     choice: Option<Arc<Choice>>,
+    end: EndOf,
+}
+
+/// A context's end.
+enum EndOf {
+    Own(End),
     /// Shared with the one that the context's manager has.
-    end: Arc<End>,
+    Shared(Arc<End>),
+}
+
+impl EndOf {
+    fn get(&self) -> &End {
+        match self {
+            Self::Own(end) => end,
+            Self::Shared(end) => end,
+        }
+    }
 }
 
 // SAFETY: a context may be used by any thread: the driver locks inside, and a context is current
@@ -181,32 +196,45 @@ impl Context {
         }
     }
 
-    /// The view of a green context, which `owner` keeps alive: also when it stays on a stack.
-    pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
-        Self::with(raw, device, Origin::Other(Hold::Foreign(Box::new(owner))))
-    }
-
     /// Whether it lives for as long only as somebody promised.
     pub(crate) fn hangs_on_borrowed(&self) -> bool {
         matches!(
-            self.inner.end.origin,
+            self.inner.end.get().origin,
             Origin::Other(Hold::Borrowed) | Origin::Client
         )
     }
 
     fn own(raw: CUcontext, device: Device, origin: Origin) -> Self {
-        let mut context = Self::with(raw, device, origin);
-        if let Some(inner) = Arc::get_mut(&mut context.inner) {
-            let choice = Choice::of(raw, inner.id);
-            inner.is_managed = choice.is_some_manager();
-            inner.choice = Some(choice);
+        let end = End {
+            raw,
+            device,
+            origin,
+        };
+        let id = id_of(raw);
+        let choice = Choice::of(raw, id);
+        let is_managed = choice.is_some_manager();
+        Self {
+            inner: Arc::new(Inner {
+                raw,
+                device,
+                id,
+                is_managed,
+                choice: Some(choice),
+                end: match is_managed {
+                    false => EndOf::Own(end),
+                    true => EndOf::Shared(Arc::new(end)),
+                },
+            }),
         }
-        context
     }
 
     /// The same for a manager: what it makes in it does not keep the manager alive, and is allocated by
     /// the driver.
     pub(crate) fn without_manager(&self) -> Self {
+        let EndOf::Shared(end) = &self.inner.end else {
+            // It has none.
+            return self.clone();
+        };
         Self {
             inner: Arc::new(Inner {
                 raw: self.inner.raw,
@@ -214,9 +242,15 @@ impl Context {
                 id: self.inner.id,
                 is_managed: false,
                 choice: None,
-                end: Arc::clone(&self.inner.end),
+                end: EndOf::Shared(Arc::clone(end)),
             }),
         }
+    }
+
+    /// It is never released; but its manager, which is on no stack, is.
+    #[cold]
+    fn stay(&self) {
+        std::mem::forget(self.without_manager());
     }
 
     /// Who allocates in it, if that is not the driver.
@@ -228,23 +262,22 @@ impl Context {
         }
     }
 
-    fn with(raw: CUcontext, device: Device, origin: Origin) -> Self {
-        let mut id = 0;
-        // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no
-        // ids, and this answers an error.)
-        let known = unsafe { call!(cuCtxGetId(raw, &raw mut id)) }.is_ok();
+    /// The view of a green context, which `owner` keeps alive: also when it stays on a stack.
+    pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
+        let origin = Origin::Other(Hold::Foreign(Box::new(owner)));
+        let end = End {
+            raw,
+            device,
+            origin,
+        };
         Self {
             inner: Arc::new(Inner {
                 raw,
                 device,
-                id: known.then_some(id),
+                id: id_of(raw),
                 is_managed: false,
                 choice: None,
-                end: Arc::new(End {
-                    raw,
-                    device,
-                    origin,
-                }),
+                end: EndOf::Own(end),
             }),
         }
     }
@@ -328,6 +361,15 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
+/// The number of a context; none before CUDA 12.0.
+fn id_of(raw: CUcontext) -> Option<u64> {
+    let mut id = 0;
+    // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no ids, and this
+    // answers an error.)
+    let known = unsafe { call!(cuCtxGetId(raw, &raw mut id)) }.is_ok();
+    known.then_some(id)
+}
+
 /// The device of a context that is alive.
 pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
     driver::init()?;
@@ -382,7 +424,7 @@ impl Hash for Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner.end.origin {
+        let kind = match self.inner.end.get().origin {
             Origin::Primary => "primary",
             Origin::Other(Hold::Owned) | Origin::Client => "created",
             Origin::Other(Hold::Foreign(_)) => "foreign",
@@ -400,7 +442,7 @@ impl fmt::Debug for Context {
 /// For error texts: `the primary context of device 0`, with its id.
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner.end.origin {
+        let kind = match self.inner.end.get().origin {
             Origin::Primary => "the primary context",
             _ => "a context",
         };

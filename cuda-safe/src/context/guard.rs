@@ -139,11 +139,17 @@ impl CurrentContext {
         let Some(place) = self.pushed.take() else {
             return Ok(());
         };
-        let left = self.pop_push(place);
-        if left.is_err() {
-            leak_on_stack(&self.context);
+        match self.pop_push(place) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.stays(error)),
         }
-        left
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stays(&self, error: Error) -> Error {
+        leak_on_stack(&self.context);
+        error
     }
 
     #[inline]
@@ -212,17 +218,23 @@ impl Drop for Entered<'_> {
             return;
         }
         if let Err(error) = pop(self.context.as_raw()) {
-            leak_on_stack(self.context);
-            report(&Report::ContextStack { error });
+            stays_on_stack(self.context, error);
         }
     }
+}
+
+/// The rare half of the end of a guard.
+#[cold]
+#[inline(never)]
+fn stays_on_stack(context: &Context, error: Error) {
+    leak_on_stack(context);
+    report(&Report::ContextStack { error });
 }
 
 /// A context that stays on a stack of contexts must not be released: its handle would be dead
 /// there, and the driver crashes on some uses of a dead current context.
 pub(super) fn leak_on_stack(context: &Context) {
-    // Not its manager, which is on no stack.
-    std::mem::forget(context.without_manager());
+    context.stay();
     count_leak();
 }
 

@@ -78,15 +78,14 @@ impl Choice {
     /// That of a context: what it has already, or what is chosen now.
     pub(crate) fn of(raw: CUcontext, id: Option<u64>) -> Arc<Self> {
         let key = (raw.addr(), id);
-        let make = MAKE.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-        contexts.retain(|(_, choice)| choice.strong_count() != 0);
         let known = contexts.iter().find(|(its, _)| *its == key);
         if let Some(choice) = known.and_then(|(_, choice)| choice.upgrade()) {
             return choice;
         }
+        contexts.retain(|(_, choice)| choice.strong_count() != 0);
         let choice = Arc::new(Self {
-            make,
+            make: MAKE.read().unwrap_or_else(PoisonError::into_inner).clone(),
             made: OnceLock::new(),
             making: Mutex::new(()),
         });

@@ -54,7 +54,7 @@ pub struct PinnedBuffer<T> {
 }
 
 /// Whose memory it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Source {
     /// Nothing was allocated, or it has gone.
     Nothing,
@@ -62,10 +62,16 @@ enum Source {
     Driver,
     /// A vector's; registered, if it has a byte.
     Vector { capacity: usize },
-    /// Of the context's manager.
-    Manager(HostBlock),
-    /// A vector's that the context's manager has pinned.
-    ManagerVector { block: HostBlock, capacity: usize },
+    /// Of the context's manager: a box, as raw, so that buffers stay small and are as quickly dropped.
+    Manager(NonNull<Managed>),
+}
+
+/// What the context's manager allocated or pinned.
+#[derive(Clone, Copy)]
+struct Managed {
+    block: HostBlock,
+    /// Of the vector that it pinned; none, if it is its own.
+    capacity: Option<usize>,
 }
 
 // SAFETY: the buffer owns its memory, like a `Vec<T>`.
@@ -131,6 +137,12 @@ bitflags! {
     }
 }
 
+impl Managed {
+    fn keep(block: HostBlock, capacity: Option<usize>) -> Source {
+        Source::Manager(NonNull::from(Box::leak(Box::new(Self { block, capacity }))))
+    }
+}
+
 impl<T: AnyBitPattern> PinnedBuffer<T> {
     /// Pinned memory for `len` elements, all bytes 0, pinned for every context.
     ///
@@ -158,7 +170,7 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
         if let Some(manager) = manager {
             let block = manager.allocate_host(bytes, options.flags())?;
             start = block.start.as_ptr().cast();
-            source = Source::Manager(block);
+            source = Managed::keep(block, None);
         } else if bytes != 0 {
             let flags = options.flags().bits();
             let _current = context.enter()?;
@@ -225,6 +237,23 @@ impl<T> PinnedBuffer<T> {
         self.len
     }
 
+    /// What the context's manager has pinned or allocated, if it has.
+    fn managed(&self) -> Option<Managed> {
+        match self.source {
+            // SAFETY: it is a box of `Managed::keep`, which nobody has freed while this source is here.
+            Source::Manager(managed) => Some(unsafe { *managed.as_ref() }),
+            _ => None,
+        }
+    }
+
+    /// The manager has let go of it.
+    fn forget_managed(&mut self) {
+        if let Source::Manager(managed) = std::mem::replace(&mut self.source, Source::Nothing) {
+            // SAFETY: it is a box of `Managed::keep`, and its source has just been replaced.
+            drop(unsafe { Box::from_raw(managed.as_ptr()) });
+        }
+    }
+
     /// Whether there is a byte, which the driver then knows.
     pub(super) fn has_memory(&self) -> bool {
         self.len * size_of::<T>() != 0
@@ -234,9 +263,6 @@ impl<T> PinnedBuffer<T> {
     pub(super) fn give_back(&mut self, used_on: Option<&Stream>) {
         let source = std::mem::replace(&mut self.source, Source::Nothing);
         let start = self.start.as_ptr();
-        if let Source::Manager(_) | Source::ManagerVector { .. } = source {
-            return self.give_to_manager(source, used_on);
-        }
         let both;
         let parent: &dyn Parent = match used_on {
             // Either may be what somebody else keeps.
@@ -258,32 +284,33 @@ impl<T> PinnedBuffer<T> {
             }
             // SAFETY: as above; without a byte of elements it was not registered.
             Source::Vector { capacity } => drop(unsafe { Vec::from_raw_parts(start, 0, capacity) }),
-            Source::Manager(_) | Source::ManagerVector { .. } => {}
+            Source::Manager(managed) => self.give_to_manager(managed, used_on),
         }
     }
 
     /// Gives memory back to the context's manager.
     #[cold]
     #[inline(never)]
-    fn give_to_manager(&self, source: Source, used_on: Option<&Stream>) {
+    fn give_to_manager(&self, managed: NonNull<Managed>, used_on: Option<&Stream>) {
+        // SAFETY: it is a box of `Managed::keep`, and its source has just been replaced.
+        let managed = unsafe { Box::from_raw(managed.as_ptr()) };
         // It was allocated by the manager, so there is one. (In a forked child it is out of reach.)
         let manager = self.context.made_manager().filter(|_| !fork::in_child());
         let Some(manager) = manager else {
             return count_leak();
         };
         let order = used_on.map_or(Order::NONE, Order::of);
-        match source {
+        match managed.capacity {
             // SAFETY: the block is of this manager, and given back here, once; safe copies of it are over
             // when they return, and by its address only that stream has used it.
-            Source::Manager(block) => unsafe { manager.free_host(block, order) },
-            Source::ManagerVector { block, capacity } => {
+            None => unsafe { manager.free_host(managed.block, order) },
+            Some(capacity) => {
                 // SAFETY: they are those of the vector that was pinned, which has bytes; its elements are
                 // `Copy` (see `register`), and it is given away here, once.
                 let vector = unsafe { VectorMemory::new(self.start.as_ptr(), capacity) };
                 // SAFETY: as for the block above.
-                unsafe { manager.release_pin(block, vector.into_owner(), order) }
+                unsafe { manager.release_pin(managed.block, vector.into_owner(), order) }
             }
-            Source::Nothing | Source::Driver | Source::Vector { .. } => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Vectors as pinned memory.
 
-use super::{PinnedBuffer, PinnedFlags, Source};
+use super::{Managed, PinnedBuffer, PinnedFlags, Source};
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::{Rejected, Result};
@@ -130,10 +130,7 @@ impl<T: Copy> PinnedBuffer<T> {
                 None => Source::Vector {
                     capacity: vector.capacity(),
                 },
-                Some(block) => Source::ManagerVector {
-                    block,
-                    capacity: vector.capacity(),
-                },
+                Some(block) => Managed::keep(block, Some(vector.capacity())),
             },
             context: context.clone(),
         })
@@ -150,9 +147,11 @@ impl<T: Copy> PinnedBuffer<T> {
     #[doc(alias = "cuMemHostUnregister")]
     pub fn unregister(mut self) -> Result<Vec<T>, Rejected<Self>> {
         release::drain();
-        let (capacity, block) = match self.source {
-            Source::Vector { capacity } => (capacity, None),
-            Source::ManagerVector { block, capacity } => (capacity, Some(block)),
+        let (capacity, block) = match (&self.source, self.managed()) {
+            (Source::Vector { capacity }, _) => (*capacity, None),
+            (_, Some(managed)) if managed.capacity.is_some() => {
+                (managed.capacity.unwrap_or(0), Some(managed.block))
+            }
             _ => return Err(Rejected::new(Invalid::NotRegistered, self)),
         };
         let start = self.start.as_ptr();
@@ -164,6 +163,7 @@ impl<T: Copy> PinnedBuffer<T> {
             if let Err(error) = done {
                 return Err(Rejected::new(error, self));
             }
+            self.forget_managed();
         } else if self.has_memory() {
             let done = without_current(&self.context, || {
                 // SAFETY: it is registered from there on; copies that were given own the buffer, so
