@@ -193,6 +193,10 @@ pub enum Invalid {
     ManagerVersion { version: u32, expected: u32 },
     /// More memory than a manager was given.
     MemoryLimit { limit: u64, used: u64, asked: u64 },
+    /// Memory of a kind that other processes cannot open.
+    NotShareable { memory: &'static str },
+    /// Memory of another device, by its identity, than the context's.
+    MemoryOfOtherDevice { its: String, expected: String },
     /// Something that a memory manager does not do.
     ManagerCannot { what: &'static str },
     /// A memory pool that work of the stream's device may not write.
@@ -526,6 +530,14 @@ impl fmt::Display for Invalid {
             Self::MemoryLimit { limit, used, asked } => write!(
                 f,
                 "{asked} bytes of a memory manager whose limit is {limit}, with {used} in use"
+            ),
+            Self::NotShareable { memory } => write!(
+                f,
+                "other processes cannot open {memory} memory by a handle: plain device memory they can"
+            ),
+            Self::MemoryOfOtherDevice { its, expected } => write!(
+                f,
+                "shared memory of the device {its}, to be opened in a context of {expected}"
             ),
             Self::ManagerCannot { what } => write!(f, "this memory manager cannot {what}"),
             Self::NoAccessToPool { pool, device } => write!(

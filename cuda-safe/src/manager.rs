@@ -35,10 +35,17 @@ mod caching;
 mod choice;
 mod defer;
 mod driver;
+mod forward;
 mod host;
+mod ipc;
+mod limit;
+mod logging;
 mod order;
+mod ordered;
 mod part;
 mod pointer;
+mod statistics;
+pub mod trace;
 
 pub use block::{Block, HostBlock};
 pub use caching::{CacheFigures, CachingManager, CachingOptions};
@@ -47,9 +54,14 @@ pub use choice::{clear_memory_manager, set_memory_manager};
 pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::DriverManager;
 pub use host::{HostPointer, MappedMemory, PinnedMemory};
+pub use ipc::{ExportedMemory, IpcHandle, IpcMemory};
+pub use limit::{Fallback, FallbackManager, LimitManager, SerialManager};
+pub use logging::{LeakManager, LoggingManager, Outstanding};
 pub use order::Order;
+pub use ordered::OrderedManager;
 pub use part::DriverMemory;
 pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
+pub use statistics::{Sample, Statistics, StatisticsManager, Timeline};
 
 use crate::context::MemoryInfo;
 use crate::error::{Error, Result};
@@ -202,6 +214,14 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
             what: "tell how much memory is free",
         }
         .into())
+    }
+
+    /// For another process, which opens the memory by it.
+    ///
+    /// # Errors
+    /// [`Invalid::NotShareable`]; those of the driver.
+    fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
+        IpcHandle::of(self.base().context(), block)
     }
 
     /// While the guard lives, clean-up that waits for work is held back. Guards nest.

@@ -64,6 +64,8 @@ pub(crate) enum Resource {
     PoolMemory(CUdeviceptr, CUstream),
     /// Of `cuMemHostAlloc`; with the stream on which the device used it by its address, if it did.
     Pinned(*mut c_void, Option<CUstream>),
+    /// Of `cuIpcOpenMemHandle`.
+    IpcMemory(CUdeviceptr),
     /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
     Registered(VectorMemory, Option<CUstream>),
     /// The same of memory whose owner its parent holds.
@@ -258,6 +260,7 @@ impl Resource {
             Self::OrderedMemory(..) | Self::PoolMemory(..) => {
                 ("stream-ordered device memory", "cuMemFreeAsync")
             }
+            Self::IpcMemory(_) => ("memory of another process", "cuIpcCloseMemHandle"),
             Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
             Self::Registered(..) | Self::RegisteredOf(..) => {
                 ("registered host memory", "cuMemHostUnregister")
@@ -441,6 +444,8 @@ impl Resource {
             Self::Library(library) => unsafe { cuda_sys::cuLibraryUnload(library) },
             // SAFETY: as said above; what it writes into is kept by its parent.
             Self::Linker(linker) => unsafe { cuda_sys::cuLinkDestroy(linker) },
+            // SAFETY: as said above; whoever used it by its address has waited.
+            Self::IpcMemory(address) => unsafe { cuda_sys::cuIpcCloseMemHandle(address) },
             // SAFETY: as said above; its stream, on which all of its uses were, is idle.
             Self::Memory(address, _) => unsafe { cuda_sys::cuMemFree_v2(address) },
             // SAFETY: as said above; the stream orders the free behind the uses of the memory,

@@ -15,6 +15,7 @@ pub(crate) mod function;
 pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod host;
+pub(crate) mod ipc;
 pub(crate) mod jit;
 pub(crate) mod launch;
 pub(crate) mod linker;
@@ -40,12 +41,12 @@ use cuda_sys::{
     CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
     CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam,
     CUexecAffinityType, CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState,
-    CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgreenCtx, CUhostFn, CUjit_option,
-    CUjitInputType, CUkernel, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
-    CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType,
-    CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemcpyAttributes, CUmemoryPool, CUmodule,
-    CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUstream,
-    CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
+    CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgreenCtx, CUhostFn, CUipcMemHandle,
+    CUjit_option, CUjitInputType, CUkernel, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit,
+    CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationType, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemcpyAttributes,
+    CUmemoryPool, CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
+    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
     CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
 };
 
@@ -222,6 +223,10 @@ functions! { find_newest newest
     Usual cuMemHostGetDevicePointer_v2(address: out CUdeviceptr, start: val *mut c_void, flags: val c_uint) => host::device_pointer;
     Usual cuMemHostRegister_v2(start: val *mut c_void, size: val usize, flags: val c_uint) => host::register;
     Usual cuMemHostUnregister(start: val *mut c_void) => host::unregister;
+
+    Usual cuIpcGetMemHandle(handle: out CUipcMemHandle, address: val CUdeviceptr) => ipc::get;
+    Usual cuIpcOpenMemHandle_v2(address: out CUdeviceptr, handle: val CUipcMemHandle, flags: val c_uint) => ipc::open;
+    Usual cuIpcCloseMemHandle(address: val CUdeviceptr) => ipc::close;
 
     Usual cuMemAllocManaged(address: out CUdeviceptr, size: val usize, flags: val c_uint) => managed::allocate;
     Usual cuStreamAttachMemAsync(stream: val CUstream, address: val CUdeviceptr, size: val usize, flags: val c_uint) => managed::attach;

@@ -52,6 +52,7 @@ mod thread;
 mod world;
 
 pub use account::{Alive, Call, alive, calls, clear_calls, mistakes, stack_depth, stack_depths};
+pub use api::ipc::shared_by_another;
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};

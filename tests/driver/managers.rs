@@ -3,9 +3,11 @@
 
 use crate::common::{self, child};
 use crate::need;
+use cuda_safe::manager::trace::Trace;
 use cuda_safe::manager::{
-    CachingManager, CachingOptions, CleanupGuard, DriverManager, MemoryManager, MemoryPointer,
-    Order, clear_memory_manager, is_out_of_memory, set_memory_manager,
+    CachingManager, CachingOptions, CleanupGuard, DriverManager, Fallback, FallbackManager,
+    LeakManager, LimitManager, LoggingManager, MemoryManager, MemoryPointer, Order, OrderedManager,
+    SerialManager, StatisticsManager, clear_memory_manager, is_out_of_memory, set_memory_manager,
 };
 use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::collections::BTreeMap;
@@ -291,4 +293,84 @@ fn random_work_with_a_caching_pool_that_has_little() {
             assert!(figures.reserved_high <= 64 << 20, "{figures:?}");
         },
     );
+}
+
+#[test]
+fn random_work_with_the_drivers_pools() {
+    with(steps(50_000), OrderedManager::new, |_| {});
+}
+
+/// All wrappers at once, around a pool that has too little.
+type Wrapped = LeakManager<
+    StatisticsManager<LoggingManager<SerialManager<FallbackManager<LimitManager<CachingManager>>>>>,
+>;
+
+#[test]
+fn random_work_with_all_wrappers() {
+    let make = |context: &Context| {
+        let options = CachingOptions {
+            slab_bytes: 4 << 20,
+            ..Default::default()
+        };
+        let pool = CachingManager::with(context, options)?;
+        let limited = LimitManager::new(pool, 1 << 20);
+        let falls_back = FallbackManager::new(limited, Fallback::Host);
+        let logged = LoggingManager::new(SerialManager::new(falls_back), std::io::sink());
+        Ok(LeakManager::new(StatisticsManager::new(logged)))
+    };
+    with(steps(50_000), make, |manager: &Wrapped| {
+        assert_eq!(manager.outstanding(), []);
+        let statistics = manager.inner().statistics();
+        assert_eq!(
+            (statistics.used, statistics.freed),
+            (0, statistics.allocated)
+        );
+        assert_eq!(statistics.failed, 0);
+        let falls_back = manager.inner().inner().inner().inner();
+        assert!(falls_back.count() != 0);
+        assert!(statistics.high > 1 << 20);
+        assert_eq!(falls_back.inner().used(), 0);
+        manager.inner().inner().flush().expect("it writes nowhere");
+    });
+}
+
+/// A trace that a program left, and its replay.
+#[test]
+fn a_trace_is_written_and_replayed() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let path = std::env::temp_dir().join(format!("trace-{}.txt", std::process::id()));
+        let file = path.clone();
+        let make = move |context: &Context| {
+            let file = std::fs::File::create(&file).expect("a file");
+            let pool = CachingManager::new(context)?;
+            Ok(StatisticsManager::new(LoggingManager::new(pool, file)))
+        };
+        set_memory_manager(make).expect("the version fits");
+        let context = Context::primary(&device).expect("a context");
+        let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
+        let bytes = |stream, len| DeviceBuffer::<u8>::uninit(stream, len).expect("memory");
+        let (a, b) = (bytes(&one, 1000), bytes(&two, 2000));
+        drop(a);
+        let c = MemoryPointer::allocate(&context, 3000).expect("memory");
+        drop((b, c));
+
+        type Logged = StatisticsManager<LoggingManager<CachingManager>>;
+        let manager = context.memory_manager_as::<Logged>().expect("made");
+        let manager = manager.expect("it is");
+        manager.sample();
+        assert_eq!(manager.timeline().samples().len(), 1);
+        manager.inner().flush().expect("written");
+        let text = std::fs::read_to_string(&path).expect("the file");
+        let trace: Trace = text.parse().expect("a trace");
+        assert_eq!((trace.events().len(), trace.high()), (6, 5000));
+        let last = trace.events().last().expect("six");
+        assert!(last.time() >= trace.events()[0].time());
+
+        let pool = manager.inner().inner();
+        let replayed = trace.replay(pool, &[one, two]).expect("it was done before");
+        assert_eq!((replayed.allocated, replayed.high), (3, 5000));
+        assert_eq!(pool.figures().in_use, 0);
+        std::fs::remove_file(&path).expect("removed");
+    });
 }

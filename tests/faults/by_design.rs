@@ -5,7 +5,7 @@ use cuda_safe::CUresult;
 
 /// The functions that release something. `Drop` returns nothing; what fails is counted as leaked
 /// and told to the report hook.
-const RELEASES: [&str; 15] = [
+const RELEASES: [&str; 16] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",
@@ -15,6 +15,7 @@ const RELEASES: [&str; 15] = [
     "cuMemFreeAsync",
     "cuMemFreeHost",
     "cuMemHostUnregister",
+    "cuIpcCloseMemHandle",
     "cuMemPoolDestroy",
     "cuCtxDestroy_v2",
     "cuDevicePrimaryCtxRelease_v2",
@@ -32,7 +33,7 @@ const ALLOCATIONS: [&str; 4] = [
 ];
 
 /// What a release calls beside the releasing function.
-const AROUND_RELEASES: [&str; 13] = [
+const AROUND_RELEASES: [&str; 14] = [
     // Is this a thread of the driver's callbacks? Is another context current?
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",
@@ -54,6 +55,7 @@ const AROUND_RELEASES: [&str; 13] = [
     // A manager waits for all work before it gives back what it has kept; by a free, if others capture.
     "cuCtxSynchronize_v2",
     "cuMemAlloc_v2",
+    "cuMemPoolTrimTo",
 ];
 
 /// The end of a guard of the current context: it returns nothing, and tells the report hook.

@@ -321,6 +321,17 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
             &["50 bytes", "limit is 100", "60 in use"],
         ),
         (
+            Invalid::NotShareable { memory: "odd" },
+            &["odd memory", "plain"],
+        ),
+        (
+            Invalid::MemoryOfOtherDevice {
+                its: "GPU-1".to_owned(),
+                expected: "GPU-2".to_owned(),
+            },
+            &["GPU-1", "GPU-2"],
+        ),
+        (
             Invalid::ManagerCannot { what: "fly" },
             &["memory manager", "cannot fly"],
         ),

@@ -3,8 +3,8 @@
 use crate::common::child;
 use crate::{check, context, start};
 use cuda_safe::manager::{
-    CacheFigures, CachingManager, CachingOptions, DriverManager, MemoryPointer, Order,
-    set_memory_manager,
+    AutoFreePointer, CacheFigures, CachingManager, CachingOptions, DriverManager, IpcHandle,
+    MemoryPointer, Order, OrderedManager, set_memory_manager,
 };
 use cuda_safe::{CUresult, Context, DeviceBuffer, MappedBuffer, PinnedBuffer, Stream};
 use cuda_sim::Profile;
@@ -285,5 +285,75 @@ fn a_trim_gives_back_what_is_whole() {
         assert!(after.fragmentation() < 0.01, "{after:?}");
         assert_eq!(cuda_sim::alive().device_allocations, 2);
         drop((held, small));
+    });
+}
+
+#[test]
+fn memory_of_another_process_is_opened_once_and_closed_once() {
+    cached(small(), |context| {
+        let memory =
+            AutoFreePointer::from(MemoryPointer::allocate(&context, 5000).expect("memory"));
+        let part = memory.part(1024, 100).expect("within");
+        let exported = part.export().expect("plain memory below");
+        drop((memory, part));
+        assert_eq!(figures(&context).in_use, 5120, "the handle keeps it");
+        let handle = *exported.handle();
+        assert_eq!(
+            (handle.size(), handle.device().expect("asked")),
+            (100, Some(context.device()))
+        );
+        let other = MemoryPointer::allocate(&context, 5000).expect("memory");
+        let other = AutoFreePointer::from(other).export().expect("as above");
+        assert_eq!(other.handle().as_bytes(), handle.as_bytes(), "of one slab");
+        assert_ne!(other.handle().offset(), handle.offset());
+
+        // SAFETY: nothing comes of it.
+        let error = unsafe { context.open_memory(&handle) }.expect_err("its own");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_CONTEXT));
+        let mut bytes = handle.to_bytes();
+        bytes[..64].copy_from_slice(&cuda_sim::shared_by_another(8192));
+        let theirs = IpcHandle::from_bytes(&bytes);
+        // SAFETY: the software driver plays the other process.
+        let open = || unsafe { context.open_memory(&theirs) }.expect("another process's");
+        let called = calls(|| {
+            let (one, two) = (open(), open());
+            assert_eq!(one.as_raw(), two.as_raw());
+            drop(one.clone());
+            drop(one);
+            drop(two);
+        });
+        let of = |name: &str| called.iter().filter(|its| **its == name).count();
+        assert_eq!(
+            (of("cuIpcOpenMemHandle_v2"), of("cuIpcCloseMemHandle")),
+            (1, 1)
+        );
+        drop(open());
+        bytes[90] ^= 1;
+        // SAFETY: nothing comes of it.
+        let error = unsafe { context.open_memory(&IpcHandle::from_bytes(&bytes)) };
+        let error = error.expect_err("another device").to_string();
+        assert!(error.contains("GPU-"), "{error}");
+    });
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused() {
+    child::in_child(&[], || {
+        set_memory_manager(OrderedManager::new).expect("the version fits");
+        start(Profile::h200());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        let ordered = MemoryPointer::allocate_on(&stream, 100).expect("memory");
+        let managed = MemoryPointer::allocate_managed(&context, 100, true).expect("memory");
+        for memory in [ordered, managed] {
+            let error = AutoFreePointer::from(memory)
+                .export()
+                .expect_err("not plain");
+            assert!(error.to_string().contains("plain"), "{error}");
+        }
+        let plain = MemoryPointer::allocate(&context, 100).expect("memory");
+        AutoFreePointer::from(plain).export().expect("plain");
+        drop((stream, context));
+        check();
     });
 }

@@ -1,11 +1,14 @@
 //! Frees that are done together.
 
+use super::part::wait_for_context;
+use crate::call::call;
 use crate::context::Context;
 use crate::error::Result;
 use crate::event::Event;
-use crate::release::{Behind, Resource, release};
+use crate::release::{Behind, Resource, relaxed, release};
+use crate::report::{Report, report};
 use core::ffi::c_void;
-use cuda_sys::CUdeviceptr;
+use cuda_sys::{CU_STREAM_LEGACY, CUdeviceptr};
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,6 +90,8 @@ pub(super) enum What {
     Device(CUdeviceptr),
     /// Of `cuMemHostAlloc`.
     Host(*mut c_void),
+    /// Of a memory pool, of which a free waits for nothing; used by whatever work.
+    OfPool(CUdeviceptr),
 }
 
 // SAFETY: it only says where memory is.
@@ -174,10 +179,20 @@ impl Deferral {
     }
 
     fn free(&self, pending: Pending) {
+        let is_of_pool = |item: &Item| matches!(item.what, What::OfPool(_));
+        // One wait for all of these.
+        let waited = match pending.items.iter().any(is_of_pool) {
+            true => wait_for_context(&self.context),
+            false => Ok(()),
+        };
         for item in pending.items {
             let resource = match item.what {
                 What::Device(address) => Resource::Memory(address, None),
                 What::Host(start) => Resource::Pinned(start, None),
+                What::OfPool(address) => {
+                    self.free_of_pool(address, &waited);
+                    continue;
+                }
             };
             let behind = Behind {
                 ends: item.end.into_iter().collect(),
@@ -185,6 +200,21 @@ impl Deferral {
                 context: self.context.clone(),
             };
             release(resource, &behind);
+        }
+    }
+}
+
+impl Deferral {
+    fn free_of_pool(&self, address: CUdeviceptr, waited: &Result<()>) {
+        let freed = waited.clone().and_then(|()| {
+            let _current = self.context.enter()?;
+            // SAFETY: it is memory of a pool, whose owner has given it here, once; all work that used it
+            // is done. The stream is the default one of the current context.
+            relaxed(|| unsafe { call!(cuMemFreeAsync(address, CU_STREAM_LEGACY)) })
+        });
+        if let Err(error) = freed {
+            let what = "stream-ordered device memory";
+            report(&Report::Leaked { what, error });
         }
     }
 }

@@ -236,6 +236,14 @@ impl DriverMemory {
         );
     }
 
+    /// Frees memory of a pool behind all work, later.
+    pub(super) fn free_of_pool(&self, block: Block) {
+        let what = What::OfPool(block.address);
+        let size = block.size;
+        let end = None;
+        self.deferral.push(Item { what, size, end });
+    }
+
     /// Puts a free off; or has it done now, if what it was used for can have no event behind it.
     fn put_off(&self, what: What, size: usize, order: Order<'_>) {
         if fork::in_child() {
@@ -250,6 +258,7 @@ impl DriverMemory {
                     let resource = match what {
                         What::Device(address) => Resource::Memory(address, used_on),
                         What::Host(start) => Resource::Pinned(start, used_on),
+                        What::OfPool(_) => return,
                     };
                     return release(resource, &self.parent(order));
                 }
@@ -308,6 +317,24 @@ pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
         unsafe { call!(cuEventRecord(event.raw(), raw)) }
     })?;
     Ok(event)
+}
+
+/// Waits for all work of the context, and breaks nobody's capture.
+pub(super) fn wait_for_context(context: &Context) -> Result<()> {
+    if !a_capture_may_be_open() {
+        return context.synchronize();
+    }
+    refuse_inside()?;
+    let mut address = 0;
+    let place = &raw mut address;
+    let _current = context.enter()?;
+    relaxed(|| {
+        // SAFETY: the pointer is to a local, and the context is current.
+        unsafe { call!(cuMemAlloc_v2(place, 1)) }?;
+        // SAFETY: it was just allocated, and nobody uses it. The driver waits for all work first.
+        let freed = unsafe { call!(cuMemFree_v2(address)) };
+        freed.inspect_err(|_| release(Resource::Memory(address, None), context))
+    })
 }
 
 /// Allocates with a context current, and so that no capture of the process is broken.

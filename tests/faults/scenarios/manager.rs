@@ -3,8 +3,10 @@
 use super::primary;
 use crate::trace::Trace;
 use cuda_safe::manager::{
-    CachingManager, CachingOptions, DriverManager, MappedMemory, MemoryManager, MemoryPointer,
-    Order, PinnedMemory, clear_memory_manager, set_memory_manager,
+    AutoFreePointer, CachingManager, CachingOptions, DriverManager, Fallback, FallbackManager,
+    IpcHandle, LeakManager, LimitManager, LoggingManager, MappedMemory, MemoryManager,
+    MemoryPointer, Order, OrderedManager, PinnedMemory, SerialManager, StatisticsManager,
+    clear_memory_manager, set_memory_manager,
 };
 use cuda_safe::{
     Context, DeviceBuffer, ManagedBuffer, MappedBuffer, PinnedBuffer, PinnedFlags, Result,
@@ -39,6 +41,49 @@ pub(super) fn caching(trace: &mut Trace) -> Result<()> {
     };
     let _chosen = choose(move |context| CachingManager::with(context, options));
     use_it(trace)
+}
+
+pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
+    let _chosen = choose(OrderedManager::new);
+    use_it(trace)
+}
+
+pub(super) fn wrapped(trace: &mut Trace) -> Result<()> {
+    let _chosen = choose(|context| {
+        let options = CachingOptions {
+            slab_bytes: 4 << 20,
+            ..Default::default()
+        };
+        let pool = CachingManager::over(context, OrderedManager::new(context)?, options)?;
+        let limited = LimitManager::new(pool, 2 << 20);
+        let falls_back = FallbackManager::new(limited, Fallback::Managed);
+        let logged = LoggingManager::new(SerialManager::new(falls_back), std::io::sink());
+        Ok(LeakManager::new(StatisticsManager::new(logged)))
+    });
+    use_it(trace)
+}
+
+/// Memory that goes to another process, and memory that came from there.
+pub(super) fn shared(trace: &mut Trace) -> Result<()> {
+    let _chosen = choose(CachingManager::new);
+    let context = primary()?;
+    let memory = AutoFreePointer::from(MemoryPointer::allocate(&context, 5000)?);
+    let part = memory.part(1000, 2000).expect("within");
+    let exported = part.export()?;
+    let mut bytes = exported.handle().to_bytes();
+    assert_eq!(IpcHandle::from_bytes(&bytes), *exported.handle());
+    trace.drop((memory, part, exported));
+    bytes[..64].copy_from_slice(&cuda_sim::shared_by_another(8192));
+    let handle = IpcHandle::from_bytes(&bytes);
+    assert_eq!(handle.device()?, Some(context.device()));
+    // SAFETY: the software driver plays the other process.
+    let opened = unsafe { context.open_memory(&handle) }?;
+    // SAFETY: as above.
+    let again = unsafe { context.open_memory(&handle) }?;
+    assert_eq!(again.as_raw(), opened.as_raw());
+    trace.drop((opened, context, again));
+    trace.drops_from_here();
+    Ok(())
 }
 
 /// What a program does, whatever its manager.

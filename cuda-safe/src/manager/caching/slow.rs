@@ -15,8 +15,9 @@ use crate::error::{DriverError, Error, Result};
 use crate::event::Event;
 use crate::invalid::Invalid;
 use crate::manager::defer::Held;
+use crate::manager::part::wait_for_context;
 use crate::manager::{Block, CleanupGuard, MemoryManager, Order, is_out_of_memory};
-use crate::release::{self, Resource, relaxed, release};
+use crate::release::{self, relaxed};
 use crate::stream::{a_capture_may_be_open, refuse_inside, stay_outside_raw};
 use cuda_sys::{CUresult, CUstream};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -542,24 +543,6 @@ fn wait_for_events(events: &[Event], order: Order<'_>, context: &Context) -> Res
         })?;
     }
     Ok(())
-}
-
-/// Waits for all work of the context, and breaks nobody's capture.
-fn wait_for_context(context: &Context) -> Result<()> {
-    if !a_capture_may_be_open() {
-        return context.synchronize();
-    }
-    refuse_inside()?;
-    let mut address = 0;
-    let place = &raw mut address;
-    let _current = context.enter()?;
-    relaxed(|| {
-        // SAFETY: the pointer is to a local, and the context is current.
-        unsafe { call!(cuMemAlloc_v2(place, 1)) }?;
-        // SAFETY: it was just allocated, and nobody uses it. The driver waits for all work first.
-        let freed = unsafe { call!(cuMemFree_v2(address)) };
-        freed.inspect_err(|_| release(Resource::Memory(address, None), context))
-    })
 }
 
 fn out_of_memory(limit: u64, used: u64, asked: u64) -> Error {

@@ -1,0 +1,130 @@
+//! Managers that are another one, but for something.
+
+/// The methods of [`MemoryManager`](super::MemoryManager) that a wrapper leaves to the manager in its field
+/// `inner`: those that are named.
+macro_rules! forward {
+    ($($method:ident)*) => {
+        $($crate::manager::forward::forward!(@ $method);)*
+    };
+    (@ base) => {
+        fn base(&self) -> &$crate::manager::DriverMemory {
+            self.inner.base()
+        }
+    };
+    (@ initialize) => {
+        fn initialize(&self) -> $crate::error::Result<()> {
+            self.inner.initialize()
+        }
+    };
+    (@ reset) => {
+        fn reset(&self) {
+            self.inner.reset();
+        }
+    };
+    (@ allocate) => {
+        fn allocate(
+            &self,
+            size: usize,
+            order: $crate::manager::Order<'_>,
+        ) -> $crate::error::Result<$crate::manager::Block> {
+            self.inner.allocate(size, order)
+        }
+    };
+    (@ free) => {
+        unsafe fn free(&self, block: $crate::manager::Block, order: $crate::manager::Order<'_>) {
+            // SAFETY: the caller's promise; the block is of the inner manager.
+            unsafe { self.inner.free(block, order) }
+        }
+    };
+    (@ host) => {
+        fn allocate_host(
+            &self,
+            size: usize,
+            flags: $crate::memory::PinnedFlags,
+        ) -> $crate::error::Result<$crate::manager::HostBlock> {
+            self.inner.allocate_host(size, flags)
+        }
+
+        unsafe fn free_host(
+            &self,
+            block: $crate::manager::HostBlock,
+            order: $crate::manager::Order<'_>,
+        ) {
+            // SAFETY: the caller's promise; the block is of the inner manager.
+            unsafe { self.inner.free_host(block, order) }
+        }
+    };
+    (@ pin) => {
+        unsafe fn pin(
+            &self,
+            start: std::ptr::NonNull<u8>,
+            size: usize,
+            flags: $crate::memory::PinnedFlags,
+        ) -> $crate::error::Result<$crate::manager::HostBlock> {
+            // SAFETY: the caller's promise.
+            unsafe { self.inner.pin(start, size, flags) }
+        }
+
+        unsafe fn unpin(&self, block: $crate::manager::HostBlock) -> $crate::error::Result<()> {
+            // SAFETY: the caller's promise; the block is of the inner manager.
+            unsafe { self.inner.unpin(block) }
+        }
+
+        unsafe fn release_pin(
+            &self,
+            block: $crate::manager::HostBlock,
+            owner: Box<dyn std::any::Any + Send>,
+            order: $crate::manager::Order<'_>,
+        ) {
+            // SAFETY: the caller's promise; the block is of the inner manager.
+            unsafe { self.inner.release_pin(block, owner, order) }
+        }
+    };
+    (@ managed) => {
+        fn allocate_managed(
+            &self,
+            size: usize,
+            global: bool,
+        ) -> $crate::error::Result<$crate::manager::Block> {
+            self.inner.allocate_managed(size, global)
+        }
+
+        unsafe fn free_managed(
+            &self,
+            block: $crate::manager::Block,
+            order: $crate::manager::Order<'_>,
+        ) {
+            // SAFETY: the caller's promise; the block is of the inner manager.
+            unsafe { self.inner.free_managed(block, order) }
+        }
+    };
+    (@ memory_info) => {
+        fn memory_info(&self) -> $crate::error::Result<$crate::context::MemoryInfo> {
+            self.inner.memory_info()
+        }
+    };
+    (@ ipc_handle) => {
+        fn ipc_handle(
+            &self,
+            block: &$crate::manager::Block,
+        ) -> $crate::error::Result<$crate::manager::IpcHandle> {
+            self.inner.ipc_handle(block)
+        }
+    };
+    (@ defer_cleanup) => {
+        fn defer_cleanup(&self) -> $crate::manager::CleanupGuard {
+            self.inner.defer_cleanup()
+        }
+    };
+    (@ trim) => {
+        fn trim(&self, keep: usize) -> $crate::error::Result<usize> {
+            self.inner.trim(keep)
+        }
+    };
+    (@ stream_ends) => {
+        fn stream_ends(&self, stream: cuda_sys::CUstream) {
+            self.inner.stream_ends(stream);
+        }
+    };
+}
+pub(super) use forward;

@@ -1,0 +1,264 @@
+//! Managers around another: with a limit, with something to fall back to, one thread at a time.
+
+use super::forward::forward;
+use super::{Block, MemoryManager, Order, is_out_of_memory};
+use crate::context::MemoryInfo;
+use crate::error::Result;
+use crate::invalid::Invalid;
+use crate::memory::PinnedFlags;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// At most so many bytes of device memory of another manager at a time, as they were asked for.
+///
+/// What is beyond is [`Invalid::MemoryLimit`], which is
+/// [out of memory](is_out_of_memory) to the managers around this. Host and managed memory is not counted.
+#[derive(Debug)]
+pub struct LimitManager<M> {
+    inner: M,
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl<M> LimitManager<M> {
+    /// With a limit in bytes.
+    pub fn new(inner: M, limit: usize) -> Self {
+        Self {
+            inner,
+            limit: limit as u64,
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// The manager that this is around.
+    pub fn inner(&self) -> &M {
+        &self.inner
+    }
+
+    /// The bytes that are handed out.
+    pub fn used(&self) -> usize {
+        usize::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+}
+
+// SAFETY: all memory is that of the inner manager.
+unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
+    forward!(base initialize reset host pin managed ipc_handle defer_cleanup trim stream_ends);
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        let asked = size as u64;
+        let take = |used: u64| used.checked_add(asked).filter(|used| *used <= self.limit);
+        let taken = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        if let Err(used) = taken {
+            return Err(Invalid::MemoryLimit {
+                limit: self.limit,
+                used,
+                asked,
+            }
+            .into());
+        }
+        self.inner.allocate(size, order).inspect_err(|_| {
+            self.used.fetch_sub(asked, Ordering::Relaxed);
+        })
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        let size = block.size as u64;
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free(block, order) };
+        self.used.fetch_sub(size, Ordering::Relaxed);
+    }
+
+    /// That of the inner manager, within the limit.
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        let info = self.inner.memory_info()?;
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        Ok(MemoryInfo {
+            free: info.free.min(limit.saturating_sub(self.used())),
+            total: info.total.min(limit),
+        })
+    }
+}
+
+/// What device memory is where the manager has no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fallback {
+    /// Managed memory, which the driver moves to where it is used.
+    Managed,
+    /// Pinned memory of the host, mapped, which the device reaches over the bus.
+    Host,
+}
+
+/// Device memory of another manager and, where that has no more, other memory that kernels reach.
+#[derive(Debug)]
+pub struct FallbackManager<M> {
+    inner: M,
+    to: Fallback,
+    /// Other memory that is handed out: what it is to the inner manager, by its address. A block of this
+    /// manager is a block of the inner one, or one of these.
+    others: Mutex<Vec<Other>>,
+    count: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Other {
+    Managed(Block),
+    Host(super::HostBlock),
+}
+
+impl Other {
+    fn address(&self) -> u64 {
+        match self {
+            Self::Managed(block) => block.address,
+            Self::Host(block) => block.address,
+        }
+    }
+}
+
+impl<M> FallbackManager<M> {
+    /// With that to fall back to.
+    pub fn new(inner: M, to: Fallback) -> Self {
+        Self {
+            inner,
+            to,
+            others: Mutex::default(),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// The manager that this is around.
+    pub fn inner(&self) -> &M {
+        &self.inner
+    }
+
+    /// How often it fell back.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Other>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes other memory out, if it is at that address. (That of the inner manager, which is alive as long, is
+    /// nowhere else.)
+    fn take(&self, address: u64) -> Option<Other> {
+        if self.count() == 0 {
+            return None;
+        }
+        let mut others = self.lock();
+        let place = others.iter().position(|other| other.address() == address)?;
+        Some(others.swap_remove(place))
+    }
+}
+
+// SAFETY: all memory is that of the inner manager, which managed and mapped memory is as well: both are
+// accessible to its context, and aligned to pages.
+unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
+    forward!(base initialize reset host pin managed memory_info defer_cleanup trim stream_ends);
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        match self.inner.allocate(size, order) {
+            Err(error) if is_out_of_memory(&error) => {}
+            done => return done,
+        }
+        let other = match self.to {
+            Fallback::Managed => Other::Managed(self.inner.allocate_managed(size, true)?),
+            Fallback::Host => {
+                let flags = PinnedFlags::MAPPED | PinnedFlags::PORTABLE;
+                Other::Host(self.inner.allocate_host(size, flags)?)
+            }
+        };
+        let address = other.address();
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.lock().push(other);
+        Ok(Block {
+            address,
+            size,
+            token: 0,
+        })
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        match self.take(block.address) {
+            // SAFETY: the caller's promise; for the kind of memory see `allocate`.
+            None => unsafe { self.inner.free(block, order) },
+            // SAFETY: as above.
+            Some(Other::Managed(block)) => unsafe { self.inner.free_managed(block, order) },
+            // SAFETY: as above.
+            Some(Other::Host(block)) => unsafe { self.inner.free_host(block, order) },
+        }
+    }
+
+    fn ipc_handle(&self, block: &Block) -> Result<super::IpcHandle> {
+        let its = |other: &Other| other.address() == block.address;
+        if self.count() != 0 && self.lock().iter().any(its) {
+            let memory = "managed or host";
+            return Err(Invalid::NotShareable { memory }.into());
+        }
+        self.inner.ipc_handle(block)
+    }
+}
+
+/// Another manager, one thread at a time in what allocates and gives back: for one whose author does not
+/// trust it with several. (Those of this crate need none.)
+///
+/// A free waits for the thread whose turn it is: so the inner manager must not wait for work.
+#[derive(Debug)]
+pub struct SerialManager<M> {
+    inner: M,
+    turn: Mutex<()>,
+}
+
+impl<M> SerialManager<M> {
+    /// Around a manager.
+    pub fn new(inner: M) -> Self {
+        Self {
+            inner,
+            turn: Mutex::default(),
+        }
+    }
+
+    /// The manager that this is around.
+    pub fn inner(&self) -> &M {
+        &self.inner
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: all memory is that of the inner manager.
+unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
+    forward!(base initialize host pin managed memory_info ipc_handle defer_cleanup);
+
+    fn reset(&self) {
+        let _turn = self.turn();
+        self.inner.reset();
+    }
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        let _turn = self.turn();
+        self.inner.allocate(size, order)
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        let _turn = self.turn();
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free(block, order) }
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        let _turn = self.turn();
+        self.inner.trim(keep)
+    }
+
+    fn stream_ends(&self, stream: cuda_sys::CUstream) {
+        let _turn = self.turn();
+        self.inner.stream_ends(stream);
+    }
+}

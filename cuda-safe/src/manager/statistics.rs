@@ -1,0 +1,171 @@
+//! What a manager is asked for, counted, with a timeline.
+
+mod timeline;
+
+pub use timeline::{Sample, Timeline};
+
+use super::caching::CacheFigures;
+use super::forward::forward;
+use super::{Block, CachingManager, MemoryManager, Order};
+use crate::error::Result;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Device memory of another manager, with what it is asked for counted: by powers of two of the size.
+///
+/// The counts are shared by all threads, which costs some nanoseconds more each.
+pub struct StatisticsManager<M> {
+    inner: M,
+    classes: [Class; CLASSES],
+    failed: AtomicU64,
+    used: AtomicU64,
+    high: AtomicU64,
+    start: Instant,
+    timeline: Mutex<Timeline>,
+}
+
+/// Classes of a [`StatisticsManager`]: by the position of the highest bit.
+const CLASSES: usize = 64;
+
+#[derive(Debug, Default)]
+struct Class {
+    allocated: AtomicU64,
+    freed: AtomicU64,
+    live_bytes: AtomicU64,
+}
+
+/// What a manager was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Allocations.
+    pub allocated: u64,
+    /// Those that were given back.
+    pub freed: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Bytes that are handed out, as asked for.
+    pub used: usize,
+    /// The most that were at a time.
+    pub high: usize,
+    /// By size: less than so many bytes (and at least half of it), allocations, and bytes handed out.
+    pub classes: Vec<(u64, u64, u64)>,
+}
+
+impl<M> StatisticsManager<M> {
+    /// Around a manager. The time of the timeline begins now.
+    pub fn new(inner: M) -> Self {
+        Self {
+            inner,
+            classes: std::array::from_fn(|_| Class::default()),
+            failed: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            high: AtomicU64::new(0),
+            start: Instant::now(),
+            timeline: Mutex::default(),
+        }
+    }
+
+    /// The manager that this is around.
+    pub fn inner(&self) -> &M {
+        &self.inner
+    }
+
+    /// What there was up to now.
+    pub fn statistics(&self) -> Statistics {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let sum = |of_class: fn(&Class) -> &AtomicU64| {
+            self.classes.iter().map(|class| of(of_class(class))).sum()
+        };
+        let bytes = |count: &AtomicU64| usize::try_from(of(count)).unwrap_or(usize::MAX);
+        let classes = self.classes.iter().zip(0..).map(|(class, bits)| {
+            let below = 1u64.checked_shl(bits + 1).unwrap_or(u64::MAX);
+            (below, of(&class.allocated), of(&class.live_bytes))
+        });
+        Statistics {
+            allocated: sum(|class| &class.allocated),
+            freed: sum(|class| &class.freed),
+            failed: of(&self.failed),
+            used: bytes(&self.used),
+            high: bytes(&self.high),
+            classes: classes
+                .filter(|(_, allocated, _)| *allocated != 0)
+                .collect(),
+        }
+    }
+
+    /// A sample of now for the [timeline](Self::timeline); of a pool, if it is around one.
+    fn sample_with(&self, cache: CacheFigures) {
+        let bytes = |class: &Class| class.live_bytes.load(Ordering::Relaxed);
+        let sample = Sample {
+            time: self.start.elapsed(),
+            classes: self.classes.iter().map(bytes).collect(),
+            cached: cache.kept() as u64,
+            fragmentation: cache.fragmentation(),
+        };
+        self.timeline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(sample);
+    }
+
+    /// The samples up to now.
+    pub fn timeline(&self) -> Timeline {
+        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        timeline.clone()
+    }
+}
+
+impl<M: MemoryManager> StatisticsManager<M> {
+    /// Takes a sample for the [timeline](Self::timeline): what is in use by size and, if it is around a
+    /// [`CachingManager`], what that keeps.
+    pub fn sample(&self) {
+        let pool = self.inner.as_any().downcast_ref::<CachingManager>();
+        self.sample_with(pool.map(CachingManager::figures).unwrap_or_default());
+    }
+}
+
+impl<M> StatisticsManager<M> {
+    fn class(&self, size: usize) -> &Class {
+        &self.classes[size.max(1).ilog2() as usize % CLASSES]
+    }
+}
+
+// SAFETY: all memory is that of the inner manager.
+unsafe impl<M: MemoryManager> MemoryManager for StatisticsManager<M> {
+    forward!(base initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        let block = self.inner.allocate(size, order).inspect_err(|_| {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        })?;
+        let class = self.class(size);
+        class.allocated.fetch_add(1, Ordering::Relaxed);
+        class.live_bytes.fetch_add(size as u64, Ordering::Relaxed);
+        let used = self.used.fetch_add(size as u64, Ordering::Relaxed) + size as u64;
+        self.high.fetch_max(used, Ordering::Relaxed);
+        Ok(block)
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        let class = self.class(block.size);
+        class.freed.fetch_add(1, Ordering::Relaxed);
+        class
+            .live_bytes
+            .fetch_sub(block.size as u64, Ordering::Relaxed);
+        self.used.fetch_sub(block.size as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free(block, order) }
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for StatisticsManager<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatisticsManager")
+            .field("inner", &self.inner)
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
+    }
+}

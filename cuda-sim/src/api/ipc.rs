@@ -1,0 +1,116 @@
+//! Memory that processes share. There is one process here: of another one it plays what it shares
+//! ([`shared_by_another`]).
+//!
+//! That a handle of this process's own cannot be opened in it, and that one is open once in a context, is
+//! unverified (from documentation).
+
+use super::Out;
+use crate::account::mistake;
+use crate::memory::Kind;
+use crate::world::{self, Answer, World};
+use core::ffi::{c_char, c_uint};
+use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult};
+use std::collections::BTreeMap;
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+/// What a handle begins with, of this process's memory or of another's.
+const OWN: u64 = 0x6f77_6e00_6375_6461;
+const OTHERS: u64 = 0x6f74_6865_7273_0001;
+
+/// What is known of memory that processes share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Sizes of what another process shares, by its number.
+    others: BTreeMap<u64, usize>,
+    /// What is open: where, the number and the context.
+    open: BTreeMap<u64, (u64, usize)>,
+    last: u64,
+}
+
+fn handle(kind: u64, number: u64) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&kind.to_le_bytes());
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn read(handle: &CUipcMemHandle) -> (u64, u64) {
+    let bytes = handle.reserved.map(|byte| byte.to_ne_bytes()[0]);
+    let number = |start: usize| {
+        let mut number = [0; 8];
+        number.copy_from_slice(&bytes[start..start + 8]);
+        u64::from_le_bytes(number)
+    };
+    (number(0), number(8))
+}
+
+/// The handle of so many bytes that another process shares, as if it had sent it.
+pub fn shared_by_another(size: usize) -> [u8; 64] {
+    let number = world::with(|world| {
+        world.shared.last += 1;
+        let number = world.shared.last;
+        world.shared.others.insert(number, size);
+        number
+    });
+    handle(OTHERS, number.unwrap_or(0))
+}
+
+pub(super) fn get(
+    world: &mut World,
+    place: &mut Out<CUipcMemHandle>,
+    address: CUdeviceptr,
+) -> Answer {
+    place.required()?;
+    world.current()?;
+    let (start, allocation) = world.memory.containing(address).ok_or(INVALID)?;
+    if allocation.kind != Kind::Plain || world.shared.open.contains_key(&start) {
+        return Err(INVALID);
+    }
+    let number = allocation.id;
+    place.set(CUipcMemHandle {
+        reserved: handle(OWN, number).map(|byte| c_char::from_ne_bytes([byte])),
+    });
+    Ok(())
+}
+
+pub(super) fn open(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> Answer {
+    address.required()?;
+    let owner = world.owner_of(world.current()?)?;
+    if flags != CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0 {
+        return Err(INVALID);
+    }
+    let (kind, number) = read(&handle);
+    if kind == OWN {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let size = world.shared.others.get(&number).copied();
+    let size = size.filter(|_| kind == OTHERS).ok_or(INVALID)?;
+    let is_it = |its: &(u64, usize)| *its == (number, owner);
+    if world.shared.open.values().any(is_it) {
+        return Err(CUresult::CUDA_ERROR_ALREADY_MAPPED);
+    }
+    let device = world.context(owner)?.device;
+    // It takes nothing of this process's limit.
+    let start = world
+        .memory
+        .allocate(size, Kind::Plain, owner, device, u64::MAX)?;
+    world.shared.open.insert(start, (number, owner));
+    address.set(start);
+    Ok(())
+}
+
+pub(super) fn close(world: &mut World, address: CUdeviceptr) -> Answer {
+    if !world.shared.open.contains_key(&address) {
+        mistake("cuIpcCloseMemHandle of what is not open, or closed");
+        return Err(INVALID);
+    }
+    world.run_all()?;
+    world.shared.open.remove(&address);
+    world.memory.free(address);
+    Ok(())
+}
