@@ -26,6 +26,7 @@ usage: cuda-bench [--null] [--first | --managers] [--rounds N] [--only TEXT] [--
   --first      instead: processes with one launch, from their start to their end
   --managers   instead: an allocation and its free, by managers of memory, on one thread and several
   --threads N  of --managers (default 16)
+  --trace FILE of --managers: replays a trace of allocations instead
   --json FILE  write all medians and spreads
   --svg FILE   draw them
 
@@ -39,6 +40,7 @@ struct Options {
     first: bool,
     managers: bool,
     threads: usize,
+    trace: Option<String>,
     first_of: Option<String>,
     rounds: usize,
     only: String,
@@ -76,6 +78,7 @@ fn options() -> Fallible<Option<Options>> {
         first: false,
         managers: false,
         threads: 16,
+        trace: None,
         first_of: None,
         rounds: 101,
         only: String::new(),
@@ -89,6 +92,7 @@ fn options() -> Fallible<Option<Options>> {
             "--null" => options.null = true,
             "--first" => options.first = true,
             "--managers" => options.managers = true,
+            "--trace" => options.trace = Some(value()?),
             "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
             "--first-of" => options.first_of = Some(value()?),
             "--count" => options.count = true,
@@ -108,7 +112,12 @@ fn run(options: &Options) -> Fallible<()> {
         return first::run(options.rounds.min(21), options.null);
     }
     if options.managers {
-        return managers::run(options.rounds, options.threads, options.null);
+        return managers::run(&managers::Options {
+            rounds: options.rounds,
+            threads: options.threads,
+            null: options.null,
+            trace: options.trace.as_deref(),
+        });
     }
     if let Some(layer) = &options.first_of {
         return first::one(layer, &driver::open_unseen(options.null)?);

@@ -3,9 +3,11 @@
 use crate::time::Spread;
 use crate::work::ok;
 use crate::{Fallible, driver};
+use cuda_safe::manager::trace::Trace;
 use cuda_safe::manager::{
-    CachingManager, MemoryManager, Order, clear_memory_manager, set_memory_manager,
+    CachingManager, MemoryManager, Order, OrderedManager, clear_memory_manager, set_memory_manager,
 };
+use cuda_safe::pool::attribute::RESERVED_HIGH;
 use cuda_safe::{Context, Device, DeviceBuffer, Stream};
 use cuda_sys::CUstream;
 use std::hint::black_box;
@@ -27,7 +29,22 @@ struct Way<'a> {
     batch: usize,
 }
 
-pub(crate) fn run(rounds: usize, threads: usize, null: bool) -> Fallible<()> {
+/// What is measured.
+pub(crate) struct Options<'a> {
+    pub(crate) rounds: usize,
+    pub(crate) threads: usize,
+    pub(crate) null: bool,
+    /// A file with a trace to replay instead.
+    pub(crate) trace: Option<&'a str>,
+}
+
+pub(crate) fn run(options: &Options<'_>) -> Fallible<()> {
+    let Options {
+        rounds,
+        threads,
+        null,
+        trace,
+    } = *options;
     let driver = driver::open(null)?;
     println!("{}\n", driver.name());
     set_memory_manager(CachingManager::new)?;
@@ -39,6 +56,10 @@ pub(crate) fn run(rounds: usize, threads: usize, null: bool) -> Fallible<()> {
     let streams: Vec<Stream> = (0..threads)
         .map(|number| stream(&context, number, driver.is_null()))
         .collect::<Result<_, _>>()?;
+    if let Some(path) = trace {
+        let trace: Trace = std::fs::read_to_string(path)?.parse()?;
+        return replay(&trace, pool, &streams, rounds);
+    }
     let ways = ways(pool);
     println!(
         "| allocate, free 1 MiB, ns a pair | 1 thread | {threads} threads, own streams | speed-up | {threads} threads, one stream | speed-up |"
@@ -70,6 +91,53 @@ pub(crate) fn run(rounds: usize, threads: usize, null: bool) -> Fallible<()> {
             alone.median / own.median,
             one.median,
             alone.median / one.median,
+        );
+    }
+    println!("\n{:?}", pool.figures());
+    Ok(())
+}
+
+/// A trace with the caching pool and with the driver's pools: time, and memory at the most.
+fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usize) -> Fallible<()> {
+    let context = streams[0].context().clone();
+    let drivers = OrderedManager::new(&context)?;
+    println!(
+        "{} events, {:.1} MiB in use at the most\n",
+        trace.events().len(),
+        trace.high() as f64 / f64::from(1 << 20)
+    );
+    println!("| replayed with | µs, first time | µs, again | MiB reserved at the most |");
+    println!("|---|--:|--:|--:|");
+    let managers: [(&str, &dyn MemoryManager); 2] =
+        [("the caching pool", pool), ("the driver's pool", &drivers)];
+    let mut rows: Vec<(&str, f64, Vec<f64>)> = Vec::new();
+    for round in 0..rounds.min(21) + 1 {
+        for (place, (name, manager)) in managers.into_iter().enumerate() {
+            let start = Instant::now();
+            black_box(trace.replay(manager, streams)?);
+            let time = start.elapsed().as_secs_f64() * 1e6;
+            for stream in streams {
+                stream.synchronize()?;
+            }
+            match round {
+                0 => rows.push((name, time, Vec::new())),
+                _ => rows[place].2.push(time),
+            }
+        }
+    }
+    let reserved = drivers.pool().map(|pool| pool.attribute(RESERVED_HIGH));
+    let reserved = [
+        pool.figures().reserved_high as u64,
+        reserved.unwrap_or(Ok(0))?,
+    ];
+    for ((name, first, again), bytes) in rows.into_iter().zip(reserved) {
+        let again = Spread::of(again);
+        println!(
+            "| {name} | {first:.0} | {:.0} [{:.0}..{:.0}] | {:.1} |",
+            again.median,
+            again.low,
+            again.high,
+            bytes as f64 / f64::from(1 << 20)
         );
     }
     println!("\n{:?}", pool.figures());

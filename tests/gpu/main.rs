@@ -5,6 +5,7 @@ mod common;
 
 mod graphs;
 mod green;
+mod ipc;
 mod two_devices;
 
 use cuda_safe::{Context, Device};
