@@ -20,12 +20,27 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 //!
+//! # Which there are
+//! | manager | allocates | frees |
+//! |---|---|---|
+//! | [`DriverManager`] | plain memory | together, when enough is pending: waits for all work |
+//! | [`OrderedManager`] | of the driver's pools | in the order of streams |
+//! | [`CachingManager`] | what was freed before, without a call | to itself, without a call; to the manager below it when told |
+//!
+//! Around any of them: [`LimitManager`], [`FallbackManager`], [`SerialManager`], [`StatisticsManager`],
+//! [`LoggingManager`] (whose [traces](trace) can be replayed), [`LeakManager`]. One of one's own is a
+//! [`MemoryManager`] with a [`DriverMemory`] for what it does not do itself.
+//!
 //! # Whose is what
 //! A context holds its manager. The manager has the same context *without a manager*: what it makes in
 //! that one (memory, streams, events) is the driver's own, and does not hold the manager. So there is no
 //! cycle, and a manager goes with the last clone of its context and everything made in it; then it
 //! gives back what it has kept. What a manager must not keep is what it is called with: a clone of such a
 //! stream would hold the context that holds the manager.
+//!
+//! # Other processes
+//! [`AutoFreePointer::export`] makes a [handle](IpcHandle) of plain memory, which another process
+//! [opens](crate::Context::open_memory). Stream-ordered and managed memory has none.
 //!
 //! # What it costs
 //! A context without a manager is asked once for each allocation whether it has one.

@@ -24,7 +24,10 @@ const KERNELS: &str = include_str!("kernels.ptx");
 const ALL: &[Example] = include!(concat!(env!("OUT_DIR"), "/examples.rs"));
 
 /// What cannot run in one process, and why.
-const NOT_RUN: [(&str, &str); 1] = [("cuda-safe/src/event/ipc.rs", "it is of two processes")];
+const NOT_RUN: [(&str, &str); 2] = [
+    ("cuda-safe/src/event/ipc.rs", "it is of two processes"),
+    ("cuda-safe/src/manager/ipc.rs", "it is of two processes"),
+];
 
 #[test]
 fn every_example_runs_and_leaves_nothing() {
@@ -62,6 +65,8 @@ fn run((name, example): &Example) -> Option<String> {
         return None;
     }
     let done = std::panic::catch_unwind(example);
+    // A choice is the process's.
+    cuda_safe::manager::clear_memory_manager();
     let (mistakes, alive) = (cuda_sim::mistakes(), cuda_sim::alive());
     match done {
         Err(_) => Some(format!("{name} panicked")),

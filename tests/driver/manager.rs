@@ -3,7 +3,9 @@
 //! A choice is the process's, so each of these has a process of its own.
 
 use crate::common::{self, child};
+use crate::kernels::Busy;
 use crate::need;
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::manager::{
     AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, HostBlock,
     INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
@@ -491,5 +493,30 @@ fn host_memory_is_mapped_pinned_and_owned() {
         assert_eq!(Arc::strong_count(&owner), 2);
         drop(pinned);
         assert_eq!(Arc::strong_count(&owner), 1, "unpinned at once");
+    });
+}
+
+/// What managers rely on where they do not know who has used memory.
+#[test]
+fn freeing_plain_memory_waits_for_streams_of_green_contexts_too() {
+    need!(common::since(12, 4));
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let split = SmResource::of_device(&device).expect("SMs");
+        let split = split.split_by_count(SplitByCount {
+            min: 16,
+            max_groups: Some(1),
+            ..Default::default()
+        });
+        let green = GreenContext::new(split.expect("groups").groups).expect("a green context");
+        let stream = green.stream().expect("a stream");
+        let base = DriverMemory::new(stream.context(), DeferOptions::default()).expect("made");
+        let block = base.allocate(100).expect("memory");
+        let busy = Busy::new(stream.context(), &stream);
+        // SAFETY: nobody has used it.
+        unsafe { base.free(block, Order::NONE) };
+        assert!(base.flush());
+        assert!(stream.is_idle().expect("asked"), "the free has waited");
+        drop(busy);
     });
 }

@@ -11,6 +11,7 @@ use cuda_safe::manager::{
 };
 use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 /// Splitmix64.
 struct Random(u64);
@@ -372,5 +373,76 @@ fn a_trace_is_written_and_replayed() {
         assert_eq!((replayed.allocated, replayed.high), (3, 5000));
         assert_eq!(pool.figures().in_use, 0);
         std::fs::remove_file(&path).expect("removed");
+    });
+}
+
+/// What several threads do on the same streams: their memory is nobody else's.
+fn beside_others(streams: &[Stream], model: &Mutex<Model>, seed: u64, steps: usize) {
+    let mut random = Random(seed);
+    let mut live: Vec<Live> = Vec::new();
+    for step in 0..steps {
+        if live.len() < 24 && random.below(2) == 0 {
+            let stream = &streams[random.below(streams.len())];
+            let len = 1 + random.next() as usize % (1 << random.below(16));
+            let mut memory = DeviceBuffer::<u32>::uninit(stream, len).expect("memory");
+            let lock = || model.lock().expect("no panic");
+            lock().add(memory.as_raw(), len * 4);
+            let tag = (seed as u32) << 24 | step as u32;
+            let first = memory.slice_mut(..1);
+            first.and_then(|mut its| its.fill(tag)).expect("a fill");
+            live.push(Live { memory, tag });
+        } else if !live.is_empty() {
+            let Live { memory, tag } = live.swap_remove(random.below(live.len()));
+            if random.below(8) == 0 {
+                let first = memory.slice(..1).and_then(|its| its.to_vec());
+                assert_eq!(first.expect("a copy"), [tag]);
+            }
+            model.lock().expect("no panic").remove(memory.as_raw());
+            drop(memory);
+        }
+    }
+    for Live { memory, .. } in live {
+        model.lock().expect("no panic").remove(memory.as_raw());
+    }
+}
+
+#[test]
+fn threads_share_streams_and_a_pool() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let options = CachingOptions {
+            slab_bytes: 4 << 20,
+            // So little that lanes run over.
+            lane_bytes: 256 << 10,
+            ..Default::default()
+        };
+        set_memory_manager(move |context| CachingManager::with(context, options))
+            .expect("the version fits");
+        let context = Context::primary(&device).expect("a context");
+        let streams: Vec<Stream> = (0..3)
+            .map(|_| context.stream().expect("a stream"))
+            .collect();
+        let model = Mutex::new(Model::default());
+        std::thread::scope(|scope| {
+            for seed in 0..8 {
+                let (streams, model) = (&streams, &model);
+                scope.spawn(move || beside_others(streams, model, seed, steps(40_000)));
+            }
+            // And one whose streams come and go.
+            scope.spawn(|| {
+                for seed in 8..40 {
+                    let own = [context.stream().expect("a stream")];
+                    beside_others(&own, &model, seed, 20);
+                    let manager = context.memory_manager().expect("made").expect("it is");
+                    manager.trim(1 << 20).expect("a trim");
+                }
+            });
+        });
+        assert_eq!(model.into_inner().expect("no panic").0.len(), 0);
+        let pool = context.memory_manager_as::<CachingManager>();
+        assert_eq!(pool.expect("made").expect("it is").figures().in_use, 0);
+        drop(streams);
+        drop(context);
+        all_is_gone(&device);
     });
 }

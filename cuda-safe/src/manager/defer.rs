@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::event::Event;
 use crate::release::{Behind, Resource, relaxed, release};
 use crate::report::{Report, report};
+use crate::stream::refuse_inside;
 use core::ffi::c_void;
 use cuda_sys::{CU_STREAM_LEGACY, CUdeviceptr};
 use std::any::Any;
@@ -165,7 +166,8 @@ impl Deferral {
 
     /// Does what is pending, unless it is held back; whether there was something.
     pub(super) fn flush(&self) -> bool {
-        if self.held.is_held() {
+        // In a host function nothing can be waited for: the next free does it.
+        if self.held.is_held() || refuse_inside().is_err() {
             return false;
         }
         let pending = {

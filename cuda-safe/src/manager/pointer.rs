@@ -110,7 +110,6 @@ impl MemoryPointer {
     /// # Errors
     /// As for [`allocate`](Self::allocate); [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     pub fn allocate_on(stream: &Stream, size: usize) -> Result<Self> {
-        stream.refuse_captured()?;
         Self::allocate_in(stream.context(), size, Order::of(stream))
     }
 
@@ -121,6 +120,7 @@ impl MemoryPointer {
     pub fn allocate_in(context: &Context, size: usize, order: Order<'_>) -> Result<Self> {
         if let Some(stream) = order.stream() {
             same_context("the stream", stream.context(), context)?;
+            stream.refuse_captured()?;
         }
         let manager = context.expect_manager()?;
         let block = manager.allocate(size, order)?;

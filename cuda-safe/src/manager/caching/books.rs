@@ -295,18 +295,25 @@ fn record(event: &Event, stream: CUstream, context: &Context) -> Result<()> {
     let Some(_outside) = stay_outside_raw(stream) else {
         return Err(Error::InHostFunction);
     };
-    if a_capture_may_be_open() {
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        order.call(context, |raw| {
-            // SAFETY: the stream is alive, as above, and the pointer is to a local.
-            unsafe { call!(cuStreamIsCapturing(raw, &raw mut status)) }
-        })?;
-        if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-            return Err(Invalid::StreamIsCaptured.into());
-        }
-    }
+    refuse_captured(order, context)?;
     order.call(context, |raw| {
         // SAFETY: the event is alive, and the stream as above.
         unsafe { call!(cuEventRecord(event.raw(), raw)) }
     })
+}
+
+/// Asks whether a stream is captured, if one may be.
+pub(super) fn refuse_captured(order: Order<'_>, context: &Context) -> Result<()> {
+    if !a_capture_may_be_open() {
+        return Ok(());
+    }
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    order.call(context, |raw| {
+        // SAFETY: the stream is alive, as the order says, and the pointer is to a local.
+        unsafe { call!(cuStreamIsCapturing(raw, &raw mut status)) }
+    })?;
+    match status {
+        CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
+        _ => Err(Invalid::StreamIsCaptured.into()),
+    }
 }

@@ -4,7 +4,7 @@
 //! who calls the manager below: that may wait for a host function, which may free something here. And it
 //! comes before those of lanes.
 
-use super::books::{Books, NOBODYS};
+use super::books::{Books, NOBODYS, refuse_captured};
 use super::classes::{self, LARGE_GRAIN, NONE, rounded};
 use super::heap::{Heap, Id};
 use super::lanes::{Counts, Idle, Lane, Lanes};
@@ -498,6 +498,7 @@ impl Shared {
         let marks = self.heap.marks(id).to_vec();
         let events = self.books.events_of(&marks, own)?;
         let _outside = stay_outside_raw(raw)?;
+        refuse_captured(want.order, context).ok()?;
         wait_for_events(&events, want.order, context).ok()?;
         self.stream_waits += 1;
         let id = self.heap.take(id, want.bytes);
