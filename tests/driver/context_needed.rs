@@ -59,9 +59,6 @@ impl Page {
     }
 }
 
-/// What the software driver does not play: there is no other process that could open it.
-const NOT_PLAYED: [&str; 1] = ["cuIpcGetMemHandle"];
-
 /// What a call needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
@@ -472,9 +469,6 @@ mod provoked {
     fn wrong(its: &Its, stream: &Stream, others: bool, none: bool, how: &str) -> Vec<String> {
         let ask = |(name, needs, call): &Call| {
             let expected = match needs {
-                _ if common::is_software() && NOT_PLAYED.contains(name) => {
-                    CUresult::CUDA_ERROR_NOT_SUPPORTED
-                }
                 Needs::AContext | Needs::ThePrimary if none => CUresult::CUDA_ERROR_INVALID_CONTEXT,
                 Needs::ThePrimary if others => CUresult::CUDA_ERROR_INVALID_HANDLE,
                 _ => CUresult::CUDA_SUCCESS,

@@ -499,9 +499,9 @@ fn host_memory_is_mapped_pinned_and_owned() {
 /// What managers rely on where they do not know who has used memory.
 #[test]
 fn freeing_plain_memory_waits_for_streams_of_green_contexts_too() {
-    need!(common::since(12, 4));
     child::in_child(&[], || {
         let device = need!(common::gpu());
+        need!(common::since(12, 4));
         let split = SmResource::of_device(&device).expect("SMs");
         let split = split.split_by_count(SplitByCount {
             min: 16,

@@ -57,7 +57,7 @@ impl IpcHandle {
     /// [`Invalid::NotShareable`]: it is stream-ordered memory, managed memory, or none of the driver's;
     /// `CUDA_ERROR_NOT_SUPPORTED` where processes cannot share.
     ///
-    /// Since CUDA 4.1.
+    /// Since CUDA 4.1. Raw: [`cuIpcGetMemHandle`](fn@cuda_sys::cuIpcGetMemHandle).
     #[doc(alias = "cuIpcGetMemHandle")]
     pub fn of(context: &Context, block: &Block) -> Result<Self> {
         let range = context.address_range(block.address)?;
@@ -278,7 +278,8 @@ impl Context {
     /// memory until all that is opened here is dropped, and what used it is done; and before the last is
     /// dropped, work of this process on it is done.
     ///
-    /// Since CUDA 4.1 (from 11.0 on through `cuIpcOpenMemHandle_v2`).
+    /// Since CUDA 4.1. Raw: [`cuIpcOpenMemHandle_v2`](fn@cuda_sys::cuIpcOpenMemHandle_v2),
+    /// [`cuIpcCloseMemHandle`](fn@cuda_sys::cuIpcCloseMemHandle).
     #[doc(alias = "cuIpcOpenMemHandle")]
     #[doc(alias = "cuIpcCloseMemHandle")]
     pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {

@@ -77,7 +77,7 @@ impl DriverMemory {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` for no byte.
     ///
-    /// Since CUDA 3.2.
+    /// Since CUDA 3.2. Raw: [`cuMemAlloc_v2`](fn@cuda_sys::cuMemAlloc_v2).
     #[doc(alias = "cuMemAlloc")]
     pub fn allocate(&self, size: usize) -> Result<Block> {
         let mut address = 0;
@@ -93,6 +93,8 @@ impl DriverMemory {
     ///
     /// # Safety
     /// As there, of [`allocate`](Self::allocate).
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemFree_v2`](fn@cuda_sys::cuMemFree_v2).
     #[doc(alias = "cuMemFree")]
     pub unsafe fn free(&self, block: Block, order: Order<'_>) {
         self.put_off(What::Device(block.address), block.size, order);
@@ -104,7 +106,7 @@ impl DriverMemory {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_NOT_SUPPORTED`.
     ///
-    /// Since CUDA 6.0.
+    /// Since CUDA 6.0. Raw: [`cuMemAllocManaged`](fn@cuda_sys::cuMemAllocManaged).
     #[doc(alias = "cuMemAllocManaged")]
     pub fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
         let flags = match global {
@@ -133,7 +135,7 @@ impl DriverMemory {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
-    /// Since CUDA 2.2.
+    /// Since CUDA 2.2. Raw: [`cuMemHostAlloc`](fn@cuda_sys::cuMemHostAlloc).
     #[doc(alias = "cuMemHostAlloc")]
     pub fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         let mut start = std::ptr::null_mut::<c_void>();
@@ -153,6 +155,8 @@ impl DriverMemory {
     /// # Safety
     /// As for [`MemoryManager::free_host`](super::MemoryManager::free_host), of
     /// [`allocate_host`](Self::allocate_host).
+    ///
+    /// Since CUDA 2.0. Raw: [`cuMemFreeHost`](fn@cuda_sys::cuMemFreeHost).
     #[doc(alias = "cuMemFreeHost")]
     pub unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         self.put_off(What::Host(block.start.as_ptr().cast()), 0, order);
@@ -166,7 +170,7 @@ impl DriverMemory {
     /// # Safety
     /// As for [`MemoryManager::pin`](super::MemoryManager::pin).
     ///
-    /// Since CUDA 4.0 (from 6.5 on through `cuMemHostRegister_v2`).
+    /// Since CUDA 4.0. Raw: [`cuMemHostRegister_v2`](fn@cuda_sys::cuMemHostRegister_v2).
     #[doc(alias = "cuMemHostRegister")]
     pub unsafe fn pin(
         &self,
@@ -200,7 +204,7 @@ impl DriverMemory {
     /// # Safety
     /// As for [`MemoryManager::unpin`](super::MemoryManager::unpin), of [`pin`](Self::pin).
     ///
-    /// Since CUDA 4.0.
+    /// Since CUDA 4.0. Raw: [`cuMemHostUnregister`](fn@cuda_sys::cuMemHostUnregister).
     #[doc(alias = "cuMemHostUnregister")]
     pub unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
         refuse_inside()?;
