@@ -27,7 +27,7 @@ thread_local! {
 
 /// Chooses who allocates in the contexts that are made from now on: `make` is called for each, before
 /// its first allocation, with that context (the one [without a manager](self#whose-is-what), for the
-/// manager to keep).
+/// manager to keep). What buffers need meanwhile on that thread is plain memory of the driver's.
 ///
 /// A context that there is keeps what it has, a manager or none; so does a device's primary context, as
 /// long as somebody has a clone of it or something made in it. To choose comes first in a program.

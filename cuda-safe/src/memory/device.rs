@@ -6,6 +6,7 @@ use super::slice::{self, DeviceSlice, DeviceSliceMut};
 use crate::call::{call, without_current};
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
+use crate::manager::Choice;
 use crate::release;
 use crate::stream::{Stream, same_context};
 use bytemuck::NoUninit;
@@ -65,9 +66,7 @@ impl<T> DeviceBuffer<T> {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
         if let Some(choice) = stream.context().choice() {
-            if let Some(memory) = Allocation::managed(choice, stream, bytes)? {
-                return Ok(Self::of_allocation(memory, len));
-            }
+            return Self::uninit_managed(choice, stream, len, bytes);
         }
         let mut address = 0;
         let allocate = || {
@@ -104,20 +103,31 @@ impl<T> DeviceBuffer<T> {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
         stream.refuse_captured()?;
-        if let Some(choice) = stream.context().choice() {
-            if let Some(memory) = Allocation::managed(choice, stream, bytes)? {
-                let mut buffer = Self::of_allocation(memory, len);
-                buffer.zero()?;
-                return Ok(buffer);
-            }
-        }
+        let buffer = match stream.context().choice() {
+            None => Self::uninit_plain(stream, len, bytes),
+            Some(choice) => Self::uninit_managed(choice, stream, len, bytes),
+        };
+        buffer?.into_zeroed()
+    }
+
+    fn uninit_plain(stream: &Stream, len: usize, bytes: usize) -> Result<Self> {
         let mut address = 0;
         {
             let _current = stream.context().enter()?;
             // SAFETY: the pointer is to a local, and the current context is the stream's.
             unsafe { call!(cuMemAlloc_v2(&raw mut address, bytes)) }?;
         }
-        Self::own(address, len, stream, Release::Plain).into_zeroed()
+        Ok(Self::own(address, len, stream, Release::Plain))
+    }
+
+    /// Of the manager that the context has; or plain, while that is being made.
+    #[cold]
+    #[inline(never)]
+    fn uninit_managed(choice: &Choice, stream: &Stream, len: usize, bytes: usize) -> Result<Self> {
+        match Allocation::managed(choice, stream, bytes)? {
+            Some(memory) => Ok(Self::of_allocation(memory, len)),
+            None => Self::uninit_plain(stream, len, bytes),
+        }
     }
 
     /// Stream-ordered memory with a copy of `slice`. Returns when the copy is done.
