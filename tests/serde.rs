@@ -6,6 +6,7 @@ use cuda_safe::interop::{
     ArrayInterface, ByteOrder, DescrEntry, DescrType, Dtype, ExportedStream, Field, Handover,
     Index, Kind, Layout, RawInterface, Record, TypeString,
 };
+use cuda_safe::manager::IpcHandle;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -147,4 +148,18 @@ fn what_has_nothing_to_check_is_as_it_is() {
         &DataType::scalar(TypeCode::BFLOAT, 16),
         r#"{"code":4,"bits":16,"lanes":1}"#,
     );
+}
+
+#[test]
+fn handles_of_memory_are_their_bytes() {
+    let mut bytes = [0; IpcHandle::BYTES];
+    for (byte, number) in bytes.iter_mut().zip(0..) {
+        *byte = number;
+    }
+    let written: Vec<String> = bytes.iter().map(u8::to_string).collect();
+    goes(
+        &IpcHandle::from_bytes(&bytes),
+        &format!("[{}]", written.join(",")),
+    );
+    refused::<IpcHandle>("[1,2,3]", &["96 bytes"]);
 }

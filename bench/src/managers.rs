@@ -16,7 +16,7 @@ use std::time::Instant;
 
 const SIZE: usize = 1 << 20;
 /// Pairs in a batch.
-const BATCH: usize = 10_000;
+const BATCH: usize = 200_000;
 
 /// Pairs on a stream, so many.
 type Pairs<'a> = Box<dyn Fn(&Stream, usize) + Sync + 'a>;
@@ -184,7 +184,7 @@ fn ways(pool: &CachingManager) -> Vec<Way<'_>> {
                     in_order(stream);
                 }
             }),
-            batch: BATCH / 10,
+            batch: BATCH / 20,
         },
     ]
 }
@@ -199,27 +199,30 @@ fn in_order(stream: CUstream) {
     assert!(code.is_success(), "{code}");
 }
 
-/// Nanoseconds for each pair, of all threads together.
+/// Nanoseconds for each pair, of all threads together: from the first that begins to the last that ends.
 fn together(way: &Way<'_>, streams: &[Stream]) -> f64 {
-    let start = Barrier::new(streams.len() + 1);
-    let end = Barrier::new(streams.len() + 1);
-    let time = std::thread::scope(|scope| {
-        for stream in streams {
-            let (start, end) = (&start, &end);
-            scope.spawn(move || {
-                // Once, for what is made the first time.
-                (way.run)(stream, 10);
-                start.wait();
-                (way.run)(stream, way.batch);
-                end.wait();
-                // What the thread gave, if it gave something.
-                ok(stream.synchronize());
-            });
-        }
-        start.wait();
-        let begin = Instant::now();
-        end.wait();
-        begin.elapsed()
+    let all_are_there = Barrier::new(streams.len());
+    let work = |stream: &Stream| {
+        // Once, for what is made the first time.
+        (way.run)(stream, 10);
+        all_are_there.wait();
+        let start = Instant::now();
+        (way.run)(stream, way.batch);
+        let end = Instant::now();
+        // What the thread gave, if it gave something.
+        ok(stream.synchronize());
+        (start, end)
+    };
+    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let threads = streams.iter().map(|stream| scope.spawn(|| work(stream)));
+        // All have to run before the first is waited for.
+        let threads: Vec<_> = threads.collect();
+        let times = threads.into_iter().map(|thread| thread.join());
+        times.filter_map(Result::ok).collect()
     });
-    time.as_nanos() as f64 / (way.batch * streams.len()) as f64
+    let start = times.iter().map(|(start, _)| *start).min();
+    let end = times.iter().map(|(_, end)| *end).max();
+    let time = end.zip(start).map(|(end, start)| end - start);
+    let pairs = (way.batch * times.len()) as f64;
+    time.map_or(f64::NAN, |time| time.as_nanos() as f64 / pairs)
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What another process of the machine needs to open memory: the driver's handle of the allocation, where
 /// in it the memory lies, how long it is, and whose device's it is. Plain data, which goes there
-/// [as bytes](Self::to_bytes).
+/// [as bytes](Self::to_bytes), or by serde with the feature of that name.
 ///
 /// ```no_run
 /// use cuda_safe::manager::{AutoFreePointer, CachingManager, IpcHandle, MemoryPointer};
@@ -39,6 +39,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "Vec<u8>", try_from = "Vec<u8>"))]
 pub struct IpcHandle {
     handle: [u8; 64],
     offset: u64,
@@ -135,6 +137,22 @@ impl IpcHandle {
             size: number(72),
             device,
         }
+    }
+}
+
+impl From<IpcHandle> for Vec<u8> {
+    fn from(handle: IpcHandle) -> Self {
+        handle.to_bytes().to_vec()
+    }
+}
+
+impl TryFrom<Vec<u8>> for IpcHandle {
+    type Error = &'static str;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, &'static str> {
+        let bytes = <[u8; Self::BYTES]>::try_from(bytes);
+        let bytes = bytes.map_err(|_| "a handle of memory is of 96 bytes")?;
+        Ok(Self::from_bytes(&bytes))
     }
 }
 
