@@ -24,17 +24,19 @@
 
 mod behind;
 mod mode;
+mod queue;
 
 pub(crate) use behind::Behind;
 pub(crate) use mode::{in_relaxed_mode, relaxed, restore_mode};
+pub(crate) use queue::drain;
 
 use self::mode::exchange_mode;
+use self::queue::put_off;
 use crate::call::fail;
 use crate::context::Context;
 use crate::error::{Error, is_fatal};
 use crate::event::Event;
 use crate::fork;
-use crate::invalid::Invalid;
 use crate::memory::VectorMemory;
 use crate::report::{Report, count_leak, report};
 use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
@@ -44,9 +46,6 @@ use cuda_sys::{
     CUlibrary, CUlinkState, CUmemoryPool, CUmodule, CUresult, CUstream, CUstreamCaptureMode,
     CUstreamCaptureStatus,
 };
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Something of the driver's that has to be given back, once.
 #[derive(Debug)]
@@ -509,49 +508,6 @@ fn wait_for_all(events: &[Event]) -> Option<Answer> {
     })
 }
 
-struct Waiting {
-    resource: Resource,
-    parent: Box<dyn Parent + Send>,
-    /// How often it was put off for want of an answer.
-    before: u32,
-}
-
-static QUEUE: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
-static QUEUED: AtomicUsize = AtomicUsize::new(0);
-
-/// Has a release wait, unless what it hangs on may be gone before its turn comes.
-fn put_off(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, why: Answer) {
-    if !parent.is_borrowed() {
-        return enqueue(resource, parent, before);
-    }
-    resource.keep_what_is_used(parent);
-    report(&Report::Leaked {
-        what: resource.name(),
-        error: match why {
-            Answer::Said(code, function) | Answer::Unknown(code, function) => fail(function, code),
-            Answer::Later => Invalid::BorrowedCannotWait.into(),
-        },
-    });
-}
-
-fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
-    let waiting = Waiting {
-        resource,
-        parent: parent.keep(),
-        before,
-    };
-    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
-    queue.push_back(waiting);
-    QUEUED.store(queue.len(), Ordering::Release);
-}
-
-fn dequeue() -> Option<Waiting> {
-    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
-    let first = queue.pop_front();
-    QUEUED.store(queue.len(), Ordering::Release);
-    first
-}
-
 /// Whether work given to a stream is being recorded into a graph: then the release has to wait.
 #[inline]
 fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
@@ -606,26 +562,5 @@ fn callback_thread() -> Option<Answer> {
     match unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) } {
         CUresult::CUDA_SUCCESS => None,
         code => unanswered("cuCtxGetCurrent", code),
-    }
-}
-
-/// Releases what had to wait. Whatever creates, copies or synchronises calls this first.
-#[inline]
-pub(crate) fn drain() {
-    // A forked child has the queue, and perhaps its lock, of a moment in another process.
-    if QUEUED.load(Ordering::Acquire) != 0 && !fork::in_child() {
-        drain_queue();
-    }
-}
-
-#[cold]
-fn drain_queue() {
-    // Those of now: what still has to wait goes to the end of the queue. One by one, so that a
-    // foreign owner that panics when it is dropped leaves the others where they are.
-    for _ in 0..QUEUED.load(Ordering::Acquire) {
-        let Some(waiting) = dequeue() else {
-            return;
-        };
-        release_again(waiting.resource, &*waiting.parent, waiting.before);
     }
 }
