@@ -210,7 +210,8 @@ class Jax:
         self.device = jax.devices("gpu")[0]
 
     def make(self, host: Any) -> Any:
-        return self.lib.device_put(host, self.device)
+        # Its array interface does not wait for the array, and has no stream.
+        return self.lib.device_put(host, self.device).block_until_ready()
 
     def host(self, array: Any) -> Any:
         return np.asarray(array)
