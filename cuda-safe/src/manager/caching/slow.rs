@@ -32,8 +32,10 @@ pub(super) struct Shared {
     stream_waits: u64,
     host_waits: u64,
     reserved_high: u64,
-    /// Bytes of nobody's order that may be pending.
+    /// Bytes that were freed in nobody's order, of which some are pending.
     nobodys: u64,
+    /// Bytes that threads are taking from the manager below.
+    taking: u64,
 }
 
 pub(super) struct Pool {
@@ -73,6 +75,7 @@ impl Pool {
                 host_waits: 0,
                 reserved_high: 0,
                 nobodys: 0,
+                taking: 0,
             }),
             loose: Mutex::default(),
             held: Held::default(),
@@ -173,13 +176,10 @@ impl Pool {
             return Err(error);
         }
         // Behind all work: what is kept in pieces may be whole then, or go back to those below.
+        self.lock().collect(lanes);
         self.settle()?;
-        {
-            let mut shared = self.lock();
-            shared.collect(lanes);
-            if let Some(idle) = shared.find_now(want) {
-                return Ok(idle);
-            }
+        if let Some(idle) = self.lock().find_now(want) {
+            return Ok(idle);
         }
         match self.give_slabs_back(0) {
             0 => Err(error),
@@ -196,7 +196,7 @@ impl Pool {
             || shared.nobodys > self.pending_bytes
     }
 
-    /// Takes a slab from the manager below.
+    /// Adds a slab of the manager below.
     fn grow(&self, want: &Want<'_>) -> Result<Idle> {
         let slab = (self.options.slab_bytes as u64).next_multiple_of(LARGE_GRAIN);
         let exact = want.bytes.next_multiple_of(LARGE_GRAIN);
@@ -210,6 +210,7 @@ impl Pool {
             match self.take_from_below(size) {
                 Ok(memory) => {
                     let mut shared = self.lock();
+                    shared.taking -= size;
                     let id = shared.heap.add(memory);
                     shared.heap.shrink(id, want.bytes);
                     shared.grown += 1;
@@ -223,17 +224,23 @@ impl Pool {
         Err(error.unwrap_or_else(|| out_of_memory(0, 0, want.bytes)))
     }
 
+    /// Takes a slab from there, which is noted as being taken until it is added.
     fn take_from_below(&self, size: u64) -> Result<Block> {
         let limit = self.options.max_bytes as u64;
-        if limit != 0 {
-            let reserved = self.lock().heap.reserved;
-            if reserved.saturating_add(size) > limit {
-                return Err(out_of_memory(limit, reserved, size));
+        {
+            let mut shared = self.lock();
+            // With what other threads are taking.
+            let taken = shared.heap.reserved + shared.taking;
+            if limit != 0 && taken.saturating_add(size) > limit {
+                return Err(out_of_memory(limit, taken, size));
             }
+            shared.taking += size;
         }
         // Bytes that are addressed are counted by a usize.
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        self.below.allocate(size, Order::NONE)
+        let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        self.below.allocate(bytes, Order::NONE).inspect_err(|_| {
+            self.lock().taking -= size;
+        })
     }
 
     /// Waits for all work of the context, and notes that.
