@@ -148,7 +148,8 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     ///
     /// # Safety
     /// The block is of [`allocate`](Self::allocate) of this manager, and was not given back. Nobody uses
-    /// it but work that was given to the order's stream before; or, if that is none, to any.
+    /// it but work that was given to the order's stream before; or, if that is none, to any. That stream
+    /// comes behind the one that it was allocated in the order of.
     unsafe fn free(&self, block: Block, order: Order<'_>);
 
     /// Page-locked host memory.

@@ -253,9 +253,6 @@ fn a_later_choice_is_for_later_contexts() {
 #[test]
 fn each_context_has_a_manager_of_its_own() {
     child::in_child(&[], || {
-        if !common::is_software() {
-            return common::skip("two contexts of one device");
-        }
         let device = need!(common::gpu());
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
@@ -267,6 +264,39 @@ fn each_context_has_a_manager_of_its_own() {
         assert_eq!(counts.gone.load(Ordering::SeqCst), 1);
         drop((context, memory));
         assert_eq!(counts.gone.load(Ordering::SeqCst), 2);
+    });
+}
+
+#[test]
+fn a_stream_that_the_manager_does_not_hear_of_is_refused() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        set_memory_manager(DriverManager::new).expect("the version fits");
+        let context = Context::primary(&device).expect("a context");
+        let manager = context.memory_manager_as::<DriverManager>().expect("made");
+        let without = manager.expect("it is").base().context().clone();
+        let stream = without.stream().expect("a stream");
+        let error = MemoryPointer::allocate_in(&context, 64, Order::of(&stream));
+        let error = error.expect_err("its end is nobody's business");
+        assert!(matches!(error, Error::Invalid(ref what) if **what == Invalid::OtherManager));
+        drop((stream, without));
+    });
+}
+
+#[test]
+fn a_manager_of_another_context_is_refused() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let its = other.clone();
+        set_memory_manager(move |_| DriverManager::new(&its)).expect("the version fits");
+        let context = Context::primary(&device).expect("a context");
+        let error = MemoryPointer::allocate(&context, 64).expect_err("it would wait there");
+        assert!(
+            matches!(error, Error::Invalid(ref what) if matches!(**what, Invalid::OtherContext { .. })),
+            "{error}"
+        );
+        clear_memory_manager();
     });
 }
 

@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::fork;
 use crate::memory::PinnedFlags;
 use crate::report::count_leak;
+use crate::stream::same_context;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use std::any::Any;
 use std::fmt;
@@ -118,12 +119,13 @@ impl CachingManager {
     /// Over memory of another manager, of the same context. Host memory is that manager's too.
     ///
     /// # Errors
-    /// The device does not tell how much memory it has.
+    /// The manager below is of another context; the device does not tell how much memory it has.
     pub fn over(
         context: &Context,
         below: impl MemoryManager,
         options: CachingOptions,
     ) -> Result<Self> {
+        same_context("the manager", below.base().context(), context)?;
         Ok(Self {
             lanes: Lanes::new(),
             lane_bytes: options.lane_bytes as u64,
@@ -170,6 +172,10 @@ fn token(id: u32, class: u8) -> u64 {
 unsafe impl MemoryManager for CachingManager {
     fn base(&self) -> &DriverMemory {
         self.pool.below().base()
+    }
+
+    fn initialize(&self) -> Result<()> {
+        self.below().initialize()
     }
 
     fn reset(&self) {

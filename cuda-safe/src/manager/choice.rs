@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::invalid::Invalid;
+use crate::stream::same_context;
 use cuda_sys::CUcontext;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
@@ -26,7 +27,7 @@ thread_local! {
 }
 
 /// Chooses who allocates in the contexts that are made from now on: `make` is called for each, before
-/// its first allocation, with that context (the one [without a manager](self#whose-is-what), for the
+/// its first allocation, with that context (the one [without a manager](crate::manager#whose-is-what), for the
 /// manager to keep). What buffers need meanwhile on that thread is plain memory of the driver's.
 ///
 /// A context that there is keeps what it has, a manager or none; so does a device's primary context, as
@@ -132,6 +133,8 @@ impl Choice {
         let manager = {
             let _making = Making::new();
             let manager = make(&context.without_manager())?;
+            // One of another context would wait for that one's work.
+            same_context("the manager", manager.base().context(), context)?;
             manager.initialize()?;
             manager
         };

@@ -1,11 +1,12 @@
 //! In which stream's order memory is handed out and taken back.
 
-use crate::call::without_current;
+use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
+use crate::invalid::Invalid;
 use crate::release::{Parent, Root};
-use crate::stream::{Outside, Stream};
-use cuda_sys::CUstream;
+use crate::stream::{Outside, Stream, a_capture_may_be_open};
+use cuda_sys::{CUstream, CUstreamCaptureStatus};
 use std::fmt;
 
 /// The stream in whose order memory is allocated or freed; or none.
@@ -38,9 +39,10 @@ impl<'a> Order<'a> {
     /// their handles 0 and 1, and mean those of the manager's context.
     ///
     /// # Safety
-    /// The handle is 0 or 1, or a stream of the manager's context that is alive until the manager hears
-    /// that it [ends](super::MemoryManager::stream_ends), or is gone. It is not captured while a manager is
-    /// called with it.
+    /// The handle is 0 or 1, or a stream of the manager's context that is alive until all memory that was
+    /// allocated in its order is freed, and until the manager then hears that it
+    /// [ends](super::MemoryManager::stream_ends), or is gone. It is not captured while a manager is called
+    /// with it.
     pub unsafe fn lasting(stream: CUstream) -> Self {
         Self(Kind::Lasting(stream))
     }
@@ -105,6 +107,22 @@ impl<'a> Order<'a> {
     }
 }
 
+/// Asks whether a stream is captured, if one may be.
+pub(crate) fn refuse_captured(order: Order<'_>, context: &Context) -> Result<()> {
+    if !a_capture_may_be_open() {
+        return Ok(());
+    }
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    order.call(context, |raw| {
+        // SAFETY: the stream is alive, as the order says, and the pointer is to a local.
+        unsafe { call!(cuStreamIsCapturing(raw, &raw mut status)) }
+    })?;
+    match status {
+        CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
+        _ => Err(Invalid::StreamIsCaptured.into()),
+    }
+}
+
 /// Whether a handle means another stream in each context or thread.
 pub(crate) fn is_default(stream: CUstream) -> bool {
     stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr()
@@ -144,7 +162,8 @@ impl Parent for OrderParent<'_> {
         match self.order.0 {
             Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
             Kind::None | Kind::Lasting(_) => Box::new(self.context.clone()),
-            // It does not come to that: such a one is borrowed.
+            // It does not come to that: such a one is borrowed, as is a lasting one, whose end need not wait
+            // for the queue.
             Kind::Passing(_) => Box::new(Root { is_borrowed: true }),
         }
     }
@@ -152,6 +171,7 @@ impl Parent for OrderParent<'_> {
     fn is_borrowed(&self) -> bool {
         match self.order.0 {
             Kind::Of(stream) => Parent::is_borrowed(stream) || Parent::is_borrowed(self.context),
+            Kind::Lasting(raw) if !is_default(raw) => true,
             Kind::None | Kind::Lasting(_) => Parent::is_borrowed(self.context),
             Kind::Passing(_) => true,
         }

@@ -1,6 +1,6 @@
 //! The driver's own pools.
 
-use super::order::{OrderParent, is_default};
+use super::order::{OrderParent, is_default, refuse_captured};
 use super::{Block, CleanupGuard, DeferOptions, DriverMemory, IpcHandle, MemoryManager, Order};
 use crate::attribute::MEMORY_POOLS_SUPPORTED;
 use crate::call::call;
@@ -62,6 +62,7 @@ impl OrderedManager {
         if let Some(None) = outside {
             return Err(Error::InHostFunction);
         }
+        refuse_captured(order, self.base.context())?;
         order.call(self.base.context(), |stream| {
             // SAFETY: the pool and the stream are alive, and the pointer is to a local.
             unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }

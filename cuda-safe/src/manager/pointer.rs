@@ -4,6 +4,7 @@ use super::{Block, Order};
 use crate::context::Context;
 use crate::error::Result;
 use crate::fork;
+use crate::invalid::Invalid;
 use crate::report::count_leak;
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUdeviceptr, CUstream};
@@ -120,6 +121,10 @@ impl MemoryPointer {
     pub fn allocate_in(context: &Context, size: usize, order: Order<'_>) -> Result<Self> {
         if let Some(stream) = order.stream() {
             same_context("the stream", stream.context(), context)?;
+            // Of the same context, but without its manager: that would not hear of the stream's end.
+            if !stream.context().has_manager_of(context) {
+                return Err(Invalid::OtherManager.into());
+            }
             stream.refuse_captured()?;
         }
         let manager = context.expect_manager()?;
@@ -217,7 +222,8 @@ impl MemoryPointer {
     /// Drops it in another order than that of its allocation.
     ///
     /// # Safety
-    /// Nobody uses it but work that was given to the order's stream before; or, if that is none, to any.
+    /// Nobody uses it but work that was given to the order's stream before; or, if that is none, to any. That
+    /// stream comes behind the one that it was allocated in the order of.
     pub unsafe fn free_in(mut self, order: Order<'_>) {
         self.finish(Some(order));
     }

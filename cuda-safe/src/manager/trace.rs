@@ -8,7 +8,7 @@
 
 use super::{Block, MemoryManager, Order};
 use crate::error::Result;
-use crate::stream::Stream;
+use crate::stream::{Stream, same_context};
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -170,7 +170,7 @@ impl Trace {
             match event {
                 Event::Allocate { number, size, .. } => {
                     sizes.insert(number, size);
-                    used += size;
+                    used = u64::saturating_add(used, *size);
                     high = high.max(used);
                 }
                 Event::Free { number, .. } => used -= sizes.remove(number).copied().unwrap_or(0),
@@ -179,12 +179,25 @@ impl Trace {
         high
     }
 
-    /// Does the same with a manager, as fast as that goes: each stream of the trace is one of `streams`, of
-    /// the manager's context. What is left at the end is given back.
+    /// Does the same with a manager, as fast as that goes: each stream of the trace is one of `streams`. Memory
+    /// is freed in the order that it was allocated in, whatever the trace says; what is left at the end is
+    /// given back.
     ///
     /// # Errors
-    /// Those of the manager; what was handed out is given back.
-    pub fn replay(&self, manager: &dyn MemoryManager, streams: &[Stream]) -> Result<Replayed> {
+    /// A stream of another context than the manager's; those of the manager. What was handed out is given
+    /// back.
+    ///
+    /// # Safety
+    /// The manager [hears of the ends](MemoryManager::stream_ends) of the streams: it is that of their
+    /// context, or a part of that.
+    pub unsafe fn replay(
+        &self,
+        manager: &dyn MemoryManager,
+        streams: &[Stream],
+    ) -> Result<Replayed> {
+        for stream in streams {
+            same_context("the stream", stream.context(), manager.base().context())?;
+        }
         let mut places = HashMap::new();
         let mut live = Live {
             blocks: HashMap::new(),
@@ -206,15 +219,16 @@ impl Trace {
                 Event::Allocate { number, size, .. } => {
                     let size = usize::try_from(size).unwrap_or(usize::MAX);
                     let block = manager.allocate(size, order)?;
-                    live.blocks.insert(number, block);
+                    live.blocks.insert(number, (block, order));
                     used += size as u64;
                     replayed.allocated += 1;
                     replayed.high = replayed.high.max(used);
                 }
                 Event::Free { number, .. } => {
-                    if let Some(block) = live.blocks.remove(&number) {
+                    if let Some((block, order)) = live.blocks.remove(&number) {
                         used -= block.size as u64;
-                        // SAFETY: it is of this manager, given back here, once, and nobody has used it.
+                        // SAFETY: it is of this manager, given back here, once, in the order in which it was
+                        // allocated, and nobody has used it.
                         unsafe { manager.free(block, order) };
                     }
                 }
@@ -226,15 +240,15 @@ impl Trace {
 
 /// What a replay has.
 struct Live<'a> {
-    blocks: HashMap<u64, Block>,
+    blocks: HashMap<u64, (Block, Order<'a>)>,
     manager: &'a dyn MemoryManager,
 }
 
 impl Drop for Live<'_> {
     fn drop(&mut self) {
-        for (_, block) in self.blocks.drain() {
-            // SAFETY: it is of this manager, given back here, once, and nobody has used it.
-            unsafe { self.manager.free(block, Order::NONE) };
+        for (_, (block, order)) in self.blocks.drain() {
+            // SAFETY: as in `replay`.
+            unsafe { self.manager.free(block, order) };
         }
     }
 }

@@ -8,10 +8,10 @@ use crate::call::call;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::invalid::Invalid;
 use crate::manager::Order;
-use crate::stream::{a_capture_may_be_open, stay_outside_raw};
-use cuda_sys::{CUstream, CUstreamCaptureStatus};
+use crate::manager::order::refuse_captured;
+use crate::stream::stay_outside_raw;
+use cuda_sys::CUstream;
 use std::collections::VecDeque;
 
 /// A place in a stream's order: that of the book, up to the number.
@@ -300,20 +300,4 @@ fn record(event: &Event, stream: CUstream, context: &Context) -> Result<()> {
         // SAFETY: the event is alive, and the stream as above.
         unsafe { call!(cuEventRecord(event.raw(), raw)) }
     })
-}
-
-/// Asks whether a stream is captured, if one may be.
-pub(super) fn refuse_captured(order: Order<'_>, context: &Context) -> Result<()> {
-    if !a_capture_may_be_open() {
-        return Ok(());
-    }
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    order.call(context, |raw| {
-        // SAFETY: the stream is alive, as the order says, and the pointer is to a local.
-        unsafe { call!(cuStreamIsCapturing(raw, &raw mut status)) }
-    })?;
-    match status {
-        CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
-        _ => Err(Invalid::StreamIsCaptured.into()),
-    }
 }

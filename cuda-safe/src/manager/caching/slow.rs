@@ -4,7 +4,7 @@
 //! who calls the manager below: that may wait for a host function, which may free something here. And it
 //! comes before those of lanes.
 
-use super::books::{Books, NOBODYS, refuse_captured};
+use super::books::{Books, NOBODYS};
 use super::classes::{self, LARGE_GRAIN, NONE, rounded};
 use super::heap::{Heap, Id};
 use super::lanes::{Counts, Idle, Lane, Lanes};
@@ -15,6 +15,7 @@ use crate::error::{DriverError, Error, Result};
 use crate::event::Event;
 use crate::invalid::Invalid;
 use crate::manager::defer::Held;
+use crate::manager::order::refuse_captured;
 use crate::manager::part::wait_for_context;
 use crate::manager::{Block, CleanupGuard, MemoryManager, Order, is_out_of_memory};
 use crate::release::{self, relaxed};
