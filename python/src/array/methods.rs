@@ -312,20 +312,27 @@ impl PyDeviceArray {
         let device = self.look(|memory| memory.context().device().ordinal())?;
         let device = crate::device::DeviceLike::Ordinal(device);
         let other = PyStream::from_object(py, stream, Some(device))?.lane()?;
-        let lane = self.look(|memory| memory.lane().cloned())?;
-        detached(py, move || match lane {
+        // With it the producer, who keeps the stream, whoever closes it meanwhile.
+        let kept = self.kept(py)?;
+        let lane = kept.memory.lane().cloned();
+        let joined = detached(py, move || match lane {
             Some(lane) => lane.follow(&other),
             None => other.synchronize(),
-        })
+        });
+        kept.release(py);
+        joined
     }
 
     /// Waits for the work on it.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         // One without a stream has no work that is not done.
-        match self.look(|memory| memory.lane().cloned())? {
+        let kept = self.kept(py)?;
+        let waited = match kept.memory.lane().cloned() {
             Some(lane) => detached(py, move || lane.synchronize()),
             None => Ok(()),
-        }
+        };
+        kept.release(py);
+        waited
     }
 
     /// Lets go of the memory, which is freed with the last view of it. If the address was handed out,
