@@ -278,6 +278,18 @@ def test_what_cannot_be_is_refused(device):
     assert raised.value.name == "CUDA_ERROR_OUT_OF_MEMORY" and isinstance(raised.value, MemoryError)
 
 
+def test_what_the_host_has_no_memory_for_is_an_exception(device, produce):
+    assert DeviceArray.zeros(0, f"|V{(1 << 61) - 1}").to_bytes() == b""
+    one = DeviceArray.zeros(1, "u1")
+    everywhere = cuda_safe.as_cuda_array(produce(one, shape=(1 << 61,), strides=(0,)))
+    with pytest.raises(MemoryError):
+        everywhere.to_bytes()
+    four = DeviceArray.zeros(1, "u4")
+    everywhere = cuda_safe.as_cuda_array(produce(four, shape=(1 << 61,), strides=(0,)))
+    with pytest.raises(cuda_safe.InvalidArgumentError):
+        everywhere.to_bytes()
+
+
 def test_views_keep_the_memory(device):
     array = DeviceArray.from_host(np.arange(10))
     view = array[2:5]

@@ -44,8 +44,11 @@ impl PyDeviceArray {
         stream: Option<Py<PyStream>>,
     ) -> Result<Self> {
         let array = Self::empty(py, shape, dtype, stream)?;
-        let item = vec![0; array.array.dtype.item_size()];
-        array.fill_with(py, &item)?;
+        // Elements that are not there may be of any size.
+        if !array.array.layout.is_empty() {
+            let item = strided::zeroed(array.itemsize())?;
+            array.fill_with(py, &item)?;
+        }
         Ok(array)
     }
 
@@ -254,11 +257,13 @@ impl PyDeviceArray {
 
     /// The bytes of all elements, in C order. Waits for the work on them. Needs no NumPy.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
-        let mut bytes = vec![0u8; self.nbytes()];
         let contiguous = Layout::c_contiguous(self.array.layout.shape(), self.itemsize())?;
-        // SAFETY: the vector is as long as all elements.
-        unsafe { self.copy_out(py, bytes.as_mut_ptr(), &contiguous) }?;
-        Ok(PyBytes::new(py, &bytes))
+        let bytes = contiguous.byte_range().end.unsigned_abs();
+        let bytes = PyBytes::new_with(py, bytes, |to| {
+            // SAFETY: it is as long as all elements, and nobody else has it yet.
+            Ok(unsafe { self.copy_out(py, to.as_mut_ptr(), &contiguous) }?)
+        });
+        Ok(bytes?)
     }
 
     /// The same elements with the dimensions in another order, without a copy; reversed if no axes are

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::lane::{At, Lane, Place, Rows, Word};
 use cuda_safe::interop::Layout;
+use pyo3::exceptions::PyMemoryError;
 
 /// The longest way from a row to the next that the driver has.
 const PITCH: isize = i32::MAX as isize;
@@ -217,18 +218,28 @@ pub(crate) unsafe fn copy(lane: &Lane, to: Elements<'_>, from: Elements<'_>) -> 
     })
 }
 
+/// So many bytes, all 0; or an exception, as arrays may be larger than the host's memory.
+pub(crate) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
+    let mut zeroed = Vec::new();
+    zeroed
+        .try_reserve_exact(bytes)
+        .map_err(|_| PyMemoryError::new_err(format!("{bytes} bytes of the host")))?;
+    zeroed.resize(bytes, 0);
+    Ok(zeroed)
+}
+
 /// Elements of the device in C order, in host memory: all that lies between them comes along.
 ///
 /// # Safety
 /// It is memory of the device for all elements, and what lies between them is of the same allocation.
 unsafe fn gather(lane: &Lane, address: u64, layout: &Layout) -> Result<Vec<u8>> {
+    let contiguous = Layout::c_contiguous(layout.shape(), layout.item_size())?;
+    let mut gathered = zeroed(contiguous.byte_range().end.unsigned_abs())?;
     let range = layout.byte_range();
-    let mut all = vec![0u8; (range.end - range.start).unsigned_abs()];
+    let mut all = zeroed(range.start.abs_diff(range.end))?;
     let start = address.wrapping_add_signed(range.start as i64);
     // SAFETY: the caller's promise; the vector is as long.
     unsafe { lane.copy_out(all.as_mut_ptr(), start, all.len()) }?;
-    let contiguous = Layout::c_contiguous(layout.shape(), layout.item_size())?;
-    let mut gathered = vec![0u8; contiguous.byte_range().end.unsigned_abs()];
     if let Some(plan) = Plan::new(&contiguous, layout) {
         plan.each(|to, from| {
             let (to, from) = (to.unsigned_abs(), (from - range.start).unsigned_abs());
