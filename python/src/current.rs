@@ -27,7 +27,8 @@ struct Open {
 #[allow(dead_code, reason = "held, not read")]
 enum Guard {
     Context(CurrentContext),
-    Green(CurrentGreenContext),
+    /// With one that is kept until the guard is gone, which stays on its thread.
+    Green(CurrentGreenContext, GreenContext),
 }
 
 thread_local! {
@@ -51,7 +52,11 @@ pub(crate) fn enter_context(object: &Bound<'_, PyAny>, context: &Context) -> Res
 
 /// Begins the block of a green context.
 pub(crate) fn enter_green(object: &Bound<'_, PyAny>, green: &GreenContext) -> Result<()> {
-    push(object, Guard::Green(green.make_current()?), None);
+    push(
+        object,
+        Guard::Green(green.make_current()?, green.clone()),
+        None,
+    );
     Ok(())
 }
 
@@ -72,11 +77,16 @@ pub(crate) fn leave(object: &Bound<'_, PyAny>) -> Result<()> {
     let open = last.ok_or_else(|| {
         Failure::invalid("with blocks end in reverse order, on the thread that began them")
     })?;
-    match ManuallyDrop::into_inner(open.guard) {
-        Guard::Context(guard) => guard.finish()?,
-        Guard::Green(guard) => guard.finish()?,
+    let Open { guard, stream, .. } = open;
+    let (ended, green) = match ManuallyDrop::into_inner(guard) {
+        Guard::Context(guard) => (guard.finish(), None),
+        Guard::Green(guard, green) => (guard.finish(), Some(green)),
+    };
+    if stream.is_some() || green.is_some() {
+        // Closed in the block they end here, which may wait.
+        detached(object.py(), move || drop((stream, green)));
     }
-    Ok(())
+    Ok(ended?)
 }
 
 /// The stream of the innermost block of one.

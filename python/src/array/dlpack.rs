@@ -75,23 +75,27 @@ impl Drop for Exported {
         // The consumer need not have waited for its work. (Should this fail, so does all else.)
         let behind = self.consumer.take().zip(memory.lane().cloned());
         let behind = behind.filter(|(consumer, lane)| !lane.is_in_order_with(consumer));
-        let last = match &behind {
-            // Freed by whoever has it still.
-            None if Arc::strong_count(&memory) > 1 => return,
-            _ => memory,
-        };
-        let release = move || {
-            if let Some((consumer, lane)) = behind {
+        match behind {
+            Some((consumer, lane)) => without_gil(move || {
                 let _ = lane.follow(&consumer);
+                drop(memory);
+            }),
+            None => {
+                // If not, it is freed by whoever has it still.
+                if let Some(last) = Arc::into_inner(memory) {
+                    without_gil(move || drop(last));
+                }
             }
-            drop(last);
-        };
-        // Without the GIL, which the caller may have, as it may wait.
-        let mut release = Some(release);
-        Python::try_attach(|py| release.take().map(|release| detached(py, release)));
-        if let Some(release) = release {
-            release();
         }
+    }
+}
+
+/// Does what may wait without the GIL, which the caller may have.
+fn without_gil(release: impl FnOnce() + Send) {
+    let mut release = Some(release);
+    Python::try_attach(|py| release.take().map(|release| detached(py, release)));
+    if let Some(release) = release {
+        release();
     }
 }
 

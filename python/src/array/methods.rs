@@ -470,6 +470,8 @@ impl PyDeviceArray {
     fn __clear__(&self) {
         // Letting go of it may lead back here: not under the lock.
         let kept = self.lock().take();
-        drop(kept);
+        if let Some(kept) = kept {
+            Python::attach(|py| kept.release(py));
+        }
     }
 }
