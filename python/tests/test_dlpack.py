@@ -261,6 +261,20 @@ def test_work_is_in_order_in_both_directions(device):
         assert (array.copy_to_host() == -number).all()
 
 
+def test_what_is_asked_for_without_a_stream_is_in_order_as_well(device):
+    array = DeviceArray.zeros(1000, "i4", stream=Stream())
+    # Pinned memory, as it says.
+    producer = Producer(array, device=(3, 0))
+    for number in range(1, 20):
+        array.fill(number)
+        imported = from_dlpack(producer, stream=Stream())
+        assert "stream" not in producer.asked
+        # A copy to the host is on the legacy default stream itself.
+        copied = imported.copy()
+        assert (copied.copy_to_host() == number).all()
+        del imported
+
+
 def test_no_order_where_none_is_asked_for(device):
     array = DeviceArray.zeros(3, stream=Stream())
     other = Stream()

@@ -3,7 +3,7 @@
 use super::memory::{Hold, Memory, locate};
 use super::{Array, Kept, PyDeviceArray, exchange};
 use crate::current;
-use crate::device::default_stream;
+use crate::device::{default_stream, primary};
 use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
@@ -275,6 +275,11 @@ pub(super) fn import(
     let (kind, ordinal) = device_of(object)?;
     let lane = lane_for(py, stream, ordinal)?;
     let capsule = calling(py, || ask(object, kind, &lane, copy))?;
+    if kind == device_type(MemoryKind::Pinned) {
+        // Asked without a stream, it has put its work before what comes on this one.
+        let legacy = Lane::Legacy(primary(py, ordinal)?);
+        detached(py, || lane.follow(&legacy))?;
+    }
     let tensor = match take::<DLManagedTensorVersioned>(&capsule)? {
         Some(tensor) => tensor,
         None => take::<DLManagedTensor>(&capsule)?.ok_or_else(|| {
