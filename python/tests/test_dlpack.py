@@ -332,6 +332,9 @@ def test_what_is_no_producer_is_refused(device):
         from_dlpack(np.zeros(3))
     with pytest.raises(cuda_safe.ExchangeError, match="device"):
         from_dlpack(Producer(DeviceArray.zeros(3), device=(10, 0)))
+    for nonsense in (3, "33", (2,), (2, "0"), (2, 1 << 40), (None, 0)):
+        with pytest.raises(cuda_safe.ExchangeError, match="__dlpack_device__"):
+            from_dlpack(Producer(DeviceArray.zeros(3), device=nonsense))
     with pytest.raises(ValueError, match="no capsule"):
         from_dlpack(Producer(DeviceArray.zeros(3), name=b"used_dltensor_versioned"))
 

@@ -144,6 +144,29 @@ def test_what_cannot_be_is_refused_by_the_name_of_the_key(device, produce, key, 
     assert any(f"array interface, {name}:" in str(raised.value) for name in names.split("|"))
 
 
+def test_what_cannot_be_read_is_refused_by_the_name_of_the_key(device, produce):
+    class Neither:
+        def __bool__(self):
+            raise RuntimeError("neither")
+
+    array = DeviceArray.zeros(3, "|V4")
+    for key, value in [
+        ("typestr", "\ud800"),
+        ("descr", [("\ud800", "<f4")]),
+        ("descr", [("x", "\ud800")]),
+        ("data", (array.address, Neither())),
+    ]:
+        with pytest.raises(cuda_safe.ArrayInterfaceError, match=f"array interface, {key}:"):
+            as_cuda_array(produce(array, **{key: value}))
+
+
+def test_a_stream_means_nothing_before_version_3(device, produce):
+    array = DeviceArray.zeros(3)
+    for version in (0, 1, 2):
+        for stream in (0, -1, "1", object()):
+            assert as_cuda_array(produce(array, version=version, stream=stream)).stream is None
+
+
 def test_the_stream_0_is_refused_with_what_to_use_instead(device, produce):
     array = DeviceArray.zeros(3)
     with pytest.raises(cuda_safe.ArrayInterfaceError, match="None is .* 1 .* 2 "):

@@ -358,7 +358,10 @@ fn device_of(object: &Bound<'_, PyAny>) -> Result<(i32, u32)> {
         }
     })?;
     // The kind may be an enum of Python's.
-    let (kind, number): (i32, i32) = answer.extract()?;
+    let (kind, number): (i32, i32) = answer.extract().map_err(|error| {
+        let problem = format!("__dlpack_device__ gave no pair of numbers: {error}");
+        refused("device", problem)
+    })?;
     let kinds = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Managed];
     if !kinds.map(device_type).contains(&kind) {
         let what = if kind == 1 {

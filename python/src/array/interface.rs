@@ -56,7 +56,9 @@ fn text(key: &'static str, value: &Bound<'_, PyAny>) -> Result<String> {
     let text = value.cast::<PyString>();
     let text =
         text.map_err(|_| refused(key, format!("{} where a str is expected", kind(value))))?;
-    Ok(text.to_str()?.to_owned())
+    let text = text.to_str();
+    let text = text.map_err(|_| refused(key, "a str that is no Unicode"))?;
+    Ok(text.to_owned())
 }
 
 /// `(address, read_only)`.
@@ -69,7 +71,11 @@ fn data(value: &Bound<'_, PyAny>) -> Result<(i128, bool)> {
             _ => return Err(expected()),
         },
     };
-    Ok((number("data", &address)?, read_only.is_truthy()?))
+    let read_only = read_only.is_truthy().map_err(|error| {
+        let what = kind(&read_only);
+        refused("data", format!("read_only is a {what}: {error}"))
+    })?;
+    Ok((number("data", &address)?, read_only))
 }
 
 /// Records within records, at most: as many as `cuda-safe` reads, and one more for it to refuse.
@@ -108,9 +114,9 @@ fn entries(value: &Bound<'_, PyAny>, depth: usize) -> Result<Vec<DescrEntry>> {
         entries.push(DescrEntry {
             name,
             title,
-            ty: match ty.cast::<PyString>() {
-                Ok(ty) => DescrType::Text(ty.to_str()?.to_owned()),
-                Err(_) => DescrType::Nested(self::entries(&ty, depth)?),
+            ty: match ty.is_instance_of::<PyString>() {
+                true => DescrType::Text(text("descr", &ty)?),
+                false => DescrType::Nested(self::entries(&ty, depth)?),
             },
             shape: match entry.len() {
                 2 => Vec::new(),
@@ -167,18 +173,23 @@ pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
     // None means the same as no such key.
     let get = |key| Ok::<_, PyErr>(dict.get_item(key)?.filter(|value| !value.is_none()));
     let version = get(intern!(py, "version"))?;
+    let version = version.map(|value| number("version", &value)).transpose()?;
     let shape = get(intern!(py, "shape"))?;
     let typestr = get(intern!(py, "typestr"))?;
     let its_descr = get(intern!(py, "descr"))?;
     let its_data = get(intern!(py, "data"))?;
     let strides = get(intern!(py, "strides"))?;
     let mask = get(intern!(py, "mask"))?;
-    let stream = get(intern!(py, "stream"))?;
+    // Before, the key meant nothing.
+    let stream = match version {
+        Some(3..) => get(intern!(py, "stream"))?,
+        _ => None,
+    };
     let typestr = typestr.map(|value| text("typestr", &value)).transpose()?;
     // It says nothing new of other kinds; and what is not used may be anything.
     let is_void = typestr.as_deref().is_some_and(|text| text.contains('V'));
     Ok(RawInterface {
-        version: version.map(|value| number("version", &value)).transpose()?,
+        version,
         shape: shape.map(|value| numbers("shape", &value)).transpose()?,
         typestr,
         descr: its_descr
