@@ -139,6 +139,18 @@ def test_what_is_exported(device):
     assert (empty.data, empty.shape[:2]) == (None, [0, 4])
 
 
+def test_strides_that_lead_nowhere_may_be_anything(device, produce):
+    array = DeviceArray.zeros((2, 1), "f4")
+    for shape, strides in [((2, 1), (4, 3)), ((2, 0), (5, 3))]:
+        odd = cuda_safe.as_cuda_array(produce(array, shape=shape, strides=strides))
+        again = from_dlpack(odd)
+        assert again.shape == shape
+        assert again.copy_to_host().tolist() == odd.copy_to_host().tolist()
+    odd = cuda_safe.as_cuda_array(produce(array, shape=(1, 2), strides=(4, 2)))
+    with pytest.raises(BufferError, match="strides"):
+        odd.__dlpack__()
+
+
 def test_what_cannot_be_exported_is_a_buffer_error(device):
     array = DeviceArray.zeros(3, "f4")
     frozen = array.as_read_only()

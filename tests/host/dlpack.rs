@@ -439,6 +439,28 @@ fn what_goes_out_is_read_as_the_same_and_its_owner_dropped_once() {
 }
 
 #[test]
+fn strides_that_lead_nowhere_may_be_no_whole_elements() {
+    let dropped = Arc::new(AtomicUsize::new(0));
+    for (shape, strides, written) in [
+        ([2, 1], [8, 3], [2, 1]),
+        ([1, 3], [-5, 4], [1, 1]),
+        ([1, 2], [12, 4], [3, 1]),
+        ([0, 2], [3, 5], [1, 1]),
+    ] {
+        let layout = Layout::strided(&shape, &strides, 4).expect("a layout");
+        let raw = export(layout, ADDRESS as u64, &dropped).into_raw_versioned();
+        // SAFETY: it is alive.
+        let strides = unsafe { raw.as_ref() }.dl_tensor.strides;
+        // SAFETY: there are two.
+        assert_eq!(unsafe { *strides.cast::<[i64; 2]>() }, written);
+        // SAFETY: nobody else has it.
+        let read = unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) };
+        assert_eq!(read.expect("it is right").layout().shape(), shape);
+    }
+    assert_eq!(dropped.load(Ordering::SeqCst), 4);
+}
+
+#[test]
 fn what_cannot_go_out_is_refused_and_its_owner_given_back() {
     let float = DataType::of::<f32>();
     let layout = |strides: &[isize]| Layout::strided(&[2], strides, 4).expect("a layout");

@@ -58,8 +58,8 @@ impl Export {
     ///
     /// # Errors
     /// With the owner given back, [`Invalid::Dlpack`]: elements of another size than the layout's, or
-    /// of no whole bytes; strides that are no whole elements; no address for an array that has
-    /// elements; numbers that the C structure cannot hold.
+    /// of no whole bytes; strides to another element that are no whole elements; no address for an
+    /// array that has elements; numbers that the C structure cannot hold.
     pub fn new<O: Any + Send>(
         dtype: DataType,
         layout: Layout,
@@ -180,11 +180,15 @@ impl Export {
 
     fn into_parts(self) -> (DLTensor, Parts) {
         let wide = |extent: &usize| *extent as i64;
-        let items = self.said.layout.item_size().max(1) as i64;
+        let items = self.said.layout.item_size().max(1) as isize;
         let strides = self.said.layout.strides().iter();
         let mut numbers = Vec::with_capacity(2 * self.said.layout.shape().len());
         numbers.extend(self.said.layout.shape().iter().map(wide));
-        numbers.extend(strides.map(|stride| *stride as i64 / items));
+        // What is no whole number of elements leads nowhere: it was checked.
+        numbers.extend(strides.map(|stride| match stride % items {
+            0 => (stride / items) as i64,
+            _ => 1,
+        }));
         let dimensions = numbers.len() / 2;
         let start = numbers.as_mut_ptr();
         let tensor = DLTensor {
@@ -225,8 +229,12 @@ fn check(said: &Described) -> Result<(), Invalid> {
         let problem = format!("{dtype} in a layout for {} bytes", layout.item_size());
         return Err(refused("dtype", problem));
     }
-    let mut strides = layout.strides().iter();
-    if let Some(stride) = strides.find(|stride| **stride % (size as isize) != 0) {
+    // Of one element, or none, they lead nowhere.
+    let mut strides = layout.strides().iter().zip(layout.shape());
+    let wrong = strides.find(|(stride, extent)| {
+        !layout.is_empty() && **extent > 1 && **stride % (size as isize) != 0
+    });
+    if let Some((stride, _)) = wrong {
         let problem = format!("{stride} bytes are no whole elements of {size}");
         return Err(refused("strides", problem));
     }
