@@ -15,7 +15,7 @@ use cuda_safe::{Context, Event, Invalid, Stream};
 pub(crate) enum Lane {
     /// One of ours, or of somebody who is kept alive with it.
     Stream(Stream),
-    /// Somebody's, who is kept alive by whoever has this.
+    /// Somebody's, who is kept alive by whoever has this and keeps the stream.
     Handle(Handle, Context),
     /// The legacy default stream of a context.
     Legacy(Context),

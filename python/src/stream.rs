@@ -60,7 +60,7 @@ impl PyStream {
 /// A stream that its owner keeps.
 pub(crate) fn foreign(handle: Handle, context: &Context, owner: Owner) -> Result<Stream> {
     // SAFETY: whoever gave the handle promised that it is a stream of that context, or of a green
-    // context of its device, and that the owner keeps it.
+    // context of its device, and that the owner keeps it, or else they do.
     let stream = unsafe { Stream::from_foreign(handle.raw(), context, owner) };
     Ok(stream.map_err(|rejected| rejected.error)?)
 }

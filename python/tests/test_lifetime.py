@@ -2,7 +2,9 @@
 
 import gc
 import os
+import sys
 import threading
+import types
 import weakref
 
 import pytest
@@ -29,6 +31,53 @@ def test_a_view_keeps_its_producer(device, produce):
     del stream
     gc.collect()
     assert gone() is None
+
+
+def test_the_stream_that_an_array_of_cupys_names_is_kept(device, produce, monkeypatch):
+    class Current:
+        def __init__(self):
+            self.stream = Stream()
+            self.ptr = self.stream.handle
+
+    def import_of(producer, current):
+        cupy = types.SimpleNamespace(ndarray=type(producer))
+        cupy.cuda = types.SimpleNamespace(get_current_stream=lambda: current)
+        # Afterwards it keeps nothing.
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "cupy", cupy)
+            imported = as_cuda_array(producer)
+        assert imported.owner is producer
+        return imported
+
+    array = DeviceArray.full(4, 7, "i4")
+    current = Current()
+    current.stream.wait(array.stream)
+    imported = import_of(produce(array, stream=current.ptr), current)
+    assert imported.stream.handle == current.ptr
+    gone = weakref.ref(current)
+    view = imported[::2]
+    del current, imported
+    gc.collect()
+    assert gone() is not None
+    assert view.copy_to_host().tolist() == [7, 7]
+    copied = view.copy()
+    array.join(copied.stream)
+    stream = copied.stream
+    del view, copied
+    gc.collect()
+    assert gone() is not None
+    del stream
+    gc.collect()
+    assert gone() is None
+    # One that was current before.
+    current, home = Current(), Stream()
+    imported = import_of(produce(array, stream=home.handle), current)
+    assert imported.stream.handle == home.handle
+    gone = weakref.ref(current)
+    del current
+    gc.collect()
+    assert gone() is None
+    del imported
 
 
 def test_a_bare_interface_keeps_what_it_is_told_to(device, produce):

@@ -5,9 +5,10 @@ use super::{Array, PyDeviceArray};
 use crate::config;
 use crate::current;
 use crate::device::primary;
-use crate::ending::detached;
+use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::lane::{Handle, Lane};
+use crate::stream::lane_of_number;
 use cuda_safe::Invalid;
 use cuda_safe::interop::dlpack::MemoryKind;
 use cuda_safe::interop::{DescrEntry, DescrType, Dtype, ExportedStream, RawInterface, ReadOptions};
@@ -206,6 +207,31 @@ pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
     })
 }
 
+/// CuPy's stream of that handle, if it is the current one and the owner an array of CuPy's: those name the
+/// stream that is current when they are asked, and do not keep it.
+fn cupy_stream(owner: &Bound<'_, PyAny>, handle: u64) -> PyResult<Option<Py<PyAny>>> {
+    let py = owner.py();
+    let modules = py
+        .import(intern!(py, "sys"))?
+        .getattr(intern!(py, "modules"))?;
+    let Some(cupy) = modules.cast::<PyDict>()?.get_item(intern!(py, "cupy"))? else {
+        return Ok(None);
+    };
+    // Another thread may be in the middle of its import.
+    let Some(ndarray) = cupy.getattr_opt(intern!(py, "ndarray"))? else {
+        return Ok(None);
+    };
+    if !owner.is_instance(&ndarray)? {
+        return Ok(None);
+    }
+    calling(py, || {
+        let cuda = cupy.getattr(intern!(py, "cuda"))?;
+        let stream = cuda.call_method0(intern!(py, "get_current_stream"))?;
+        let current: u64 = stream.getattr(intern!(py, "ptr"))?.extract()?;
+        Ok((current == handle).then(|| stream.unbind()))
+    })
+}
+
 /// The array that an interface describes.
 pub(super) fn import(
     interface: &Bound<'_, PyAny>,
@@ -232,7 +258,13 @@ pub(super) fn import(
         None => None,
         Some(ExportedStream::Legacy) => Some(Lane::Legacy(context.clone())),
         Some(ExportedStream::Handle(handle)) => {
-            Some(Lane::Handle(Handle::new(handle)?, context.clone()))
+            let kept = owner
+                .as_ref()
+                .map(|owner| cupy_stream(owner.bind(py), handle));
+            Some(match kept.transpose()?.flatten() {
+                Some(stream) => lane_of_number(handle, context.clone(), Some(stream))?,
+                None => Lane::Handle(Handle::new(handle)?, context.clone()),
+            })
         }
         // It is another stream for other threads: what it has been given is waited for, and it has
         // nothing to come behind, as each call here is done when it returns.

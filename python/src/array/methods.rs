@@ -175,7 +175,7 @@ impl PyDeviceArray {
         let Lane::Handle(handle, context) = lane else {
             return Ok(Some(PyStream::of_lane(lane.clone())));
         };
-        // The producer keeps its stream.
+        // The owner keeps the stream, or whoever made the import promised to.
         let owner = hold::Owner::new(owner.unwrap_or_else(|| py.None()));
         let stream = crate::stream::foreign(*handle, context, owner)?;
         Ok(Some(PyStream::of(stream)))
