@@ -311,8 +311,8 @@ impl PyDeviceArray {
     }
 
     /// Work given to the stream up to now comes before what the array's stream is given from now on:
-    /// for work on the array that ran on another stream, before it is handed over. Nobody waits, but
-    /// for an array without a stream.
+    /// for work on the array that ran on another stream, before it is handed over or let go of. Nobody
+    /// waits, but for an array without a stream.
     fn join(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> Result<()> {
         let device = self.look(|memory| memory.context().device().ordinal())?;
         let device = crate::device::DeviceLike::Ordinal(device);
