@@ -7,6 +7,7 @@ streams. Where the other library does not keep its part of the order, that is no
 from __future__ import annotations
 
 import gc
+import weakref
 
 import numpy as np
 import peers
@@ -291,6 +292,21 @@ def test_a_chain_of_three(device):
         last = numba.from_interface(here)
     got = last.copy_to_host()
     assert (got[::2] == 4).all() and (got[1::2] == 3).all()
+
+
+def test_the_stream_that_cupys_arrays_name_is_kept(device):
+    """They do not keep it themselves."""
+    cupy = peers.get(peers.CuPy)
+    stream = cupy.stream()
+    with cupy.on(stream):
+        here = as_cuda_array(cupy.make(np.zeros(N, "i4")))
+    gone, handle = weakref.ref(stream), stream.ptr
+    del stream
+    gc.collect()
+    assert gone() is not None and here.stream.handle == handle
+    here.fill(3)
+    assert (here.copy_to_host() == 3).all()
+    assert (here.copy().copy_to_host() == 3).all()
 
 
 def test_a_kernel_of_numbas_takes_an_array_as_it_is(device):
