@@ -327,8 +327,8 @@ fn has_interface(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// The array of an object that has the CUDA Array Interface, without a copy. It keeps the object, and
 /// is in the order of the stream that the object names: all work on it runs there.
 ///
-/// That stream has to live as long as the array, its views and its `stream`: objects keep theirs, but
-/// CuPy's arrays, which name the stream that is current to CuPy. It is kept here as well; a
+/// That stream has to live as long as the array, its views and its `stream`, so the object has to keep
+/// it. CuPy's arrays do not: they name CuPy's current stream, which is kept here as well. But a
 /// `cupy.cuda.ExternalStream` keeps nothing, and then it is for the caller to keep the stream.
 ///
 /// With `sync` off, or `config.array_interface_sync`, that stream is ignored, and races are the
@@ -350,10 +350,10 @@ pub(crate) fn as_cuda_array(obj: &Bound<'_, PyAny>, sync: bool) -> Result<PyDevi
     interface::import(&interface, Some(obj.clone().unbind()), sync)
 }
 
-/// The array that an interface describes, without a copy. It keeps `owner`, which keeps the memory, and
-/// the stream that the interface names; what it does not keep is for the caller to keep, as long as
-/// there are the array, its views or its `stream`. Of an array of CuPy's the stream is kept here, if it is
-/// still the current one.
+/// The array that an interface describes, without a copy. It keeps `owner`. Where that does not keep the
+/// memory, or the stream that the interface names, or there is none, it is for the caller to keep them
+/// as long as the array, its views and its `stream`. With an array of CuPy's as the owner the stream is
+/// kept here, if it is CuPy's current one.
 #[pyfunction]
 #[pyo3(signature = (desc, owner = None, sync = true))]
 pub(crate) fn from_cuda_array_interface(
