@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const MIB: i64 = 1 << 20;
 
 /// One at a time: they look at memory that all have.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

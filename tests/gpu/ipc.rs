@@ -62,6 +62,7 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
     if std::env::var_os(SECOND).is_some() {
         return second();
     }
+    let _alone = crate::green::alone();
     child::in_child(&[], || {
         let count = Device::count().unwrap_or(0);
         if count == 0 {

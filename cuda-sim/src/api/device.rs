@@ -125,6 +125,8 @@ pub(super) fn attribute(
             gpu.shared_memory_per_sm
         }
         Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE => gpu.clock,
+        // True where several are linked (measured).
+        Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => gpu.sms,
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => gpu.capability.0,
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => gpu.capability.1,
