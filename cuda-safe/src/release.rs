@@ -27,7 +27,7 @@ mod mode;
 mod queue;
 
 pub(crate) use behind::Behind;
-pub(crate) use mode::{in_relaxed_mode, relaxed, restore_mode};
+pub(crate) use mode::{relaxed, restore_mode};
 pub(crate) use queue::drain;
 
 use self::mode::exchange_mode;

@@ -14,6 +14,7 @@ pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
 pub(crate) use borrow::has_green_context;
+pub(crate) use capture::refuse_captured_raw;
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use default::DefaultStream;
 pub use done::Done;

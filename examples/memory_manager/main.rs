@@ -36,7 +36,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let sim = support::take_sim(&mut arguments)?;
     if let Some(line) = support::choose(sim.as_deref())? {
-        println!("{line}");
+        support::say(&line, false);
     }
     let mut take = |name: &str| -> Option<String> {
         let at = arguments.iter().position(|its| its == name)?;

@@ -185,13 +185,17 @@ def slow_on(peer, stream):
         peer.slow()
 
 
-@every
-def test_a_producers_work_comes_first(device, kind, protocol):
-    peer = peers.get(kind)
+def skip_unless_it_orders_its_work(peer, protocol):
     if not peer.writes:
         pytest.skip(f"{peer.name} does not write into arrays")
     if protocol == "interface" and not peer.exports_stream:
         pytest.skip(f"{peer.name} exports no stream")
+
+
+@every
+def test_a_producers_work_comes_first(device, kind, protocol):
+    peer = peers.get(kind)
+    skip_unless_it_orders_its_work(peer, protocol)
     stream = peer.stream()
     with peer.on(stream):
         made = peer.make(np.zeros(N, "i4"))
@@ -214,10 +218,7 @@ def test_a_producers_work_comes_first(device, kind, protocol):
 @every
 def test_a_producer_goes_on_behind_the_work_here(device, kind, protocol):
     peer = peers.get(kind)
-    if not peer.writes:
-        pytest.skip(f"{peer.name} does not write into arrays")
-    if protocol == "interface" and not peer.exports_stream:
-        pytest.skip(f"{peer.name} exports no stream")
+    skip_unless_it_orders_its_work(peer, protocol)
     stream = peer.stream()
     with peer.on(stream):
         made = peer.make(np.zeros(N, "i4"))

@@ -3,6 +3,7 @@
 use super::part::wait_for_context;
 use crate::call::call;
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::Result;
 use crate::event::Event;
 use crate::release::{Behind, Resource, relaxed, release};
@@ -33,6 +34,19 @@ impl Default for DeferOptions {
             share: 0.2,
             _non_exhaustive: (),
         }
+    }
+}
+
+impl DeferOptions {
+    /// The share in bytes.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a share of memory need not be exact, and casts of floats end at the ends"
+    )]
+    pub(super) fn bytes_of(&self, device: Device) -> Result<usize> {
+        Ok((device.total_memory()? as f64 * self.share) as usize)
     }
 }
 
@@ -124,14 +138,7 @@ pub(super) struct Deferral {
 
 impl Deferral {
     pub(super) fn new(context: &Context, options: DeferOptions) -> Result<Self> {
-        let total = context.device().total_memory()?;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_precision_loss,
-            clippy::cast_sign_loss,
-            reason = "a share of memory need not be exact, and casts of floats end at the ends"
-        )]
-        let limit = (total as f64 * options.share) as usize;
+        let limit = options.bytes_of(context.device())?;
         Ok(Self {
             options,
             held: Held::default(),

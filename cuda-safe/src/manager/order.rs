@@ -1,12 +1,11 @@
 //! In which stream's order memory is handed out and taken back.
 
-use crate::call::{call, without_current};
+use crate::call::without_current;
 use crate::context::Context;
 use crate::error::Result;
-use crate::invalid::Invalid;
 use crate::release::{Parent, Root};
-use crate::stream::{Outside, Stream, a_capture_may_be_open};
-use cuda_sys::{CUstream, CUstreamCaptureStatus};
+use crate::stream::{Outside, Stream, a_capture_may_be_open, refuse_captured_raw};
+use cuda_sys::CUstream;
 use std::fmt;
 
 /// The stream in whose order memory is allocated or freed; or none.
@@ -112,15 +111,8 @@ pub(crate) fn refuse_captured(order: Order<'_>, context: &Context) -> Result<()>
     if !a_capture_may_be_open() {
         return Ok(());
     }
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    order.call(context, |raw| {
-        // SAFETY: the stream is alive, as the order says, and the pointer is to a local.
-        unsafe { call!(cuStreamIsCapturing(raw, &raw mut status)) }
-    })?;
-    match status {
-        CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
-        _ => Err(Invalid::StreamIsCaptured.into()),
-    }
+    // SAFETY: the stream is alive, as the order says; a default one is that of the context.
+    order.call(context, |raw| unsafe { refuse_captured_raw(raw) })
 }
 
 /// Whether a handle means another stream in each context or thread.

@@ -28,18 +28,8 @@ pub(crate) fn restore_mode(before: CUstreamCaptureMode) {
     }
 }
 
-/// Calls something in the capture mode that breaks nobody's capture; none, if the driver refuses that.
-pub(crate) fn in_relaxed_mode<T>(f: impl FnOnce() -> T) -> Option<T> {
-    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    if !exchange_mode(&mut mode).is_success() {
-        return None;
-    }
-    let done = f();
-    restore_mode(mode);
-    Some(done)
-}
-
-/// The same for what returns errors: that of the mode, if the driver refuses it.
+/// Calls something in the capture mode that breaks nobody's capture. Its error is that of the mode, if the driver
+/// refuses it: then nothing was called.
 pub(crate) fn relaxed<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let code = exchange_mode(&mut mode);

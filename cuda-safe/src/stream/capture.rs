@@ -199,13 +199,13 @@ impl Stream {
     #[doc(alias = "cuStreamIsCapturing")]
     #[inline]
     pub fn capture_status(&self) -> Result<CaptureStatus> {
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let place = &raw mut status;
+        let mut status = CaptureStatus::None;
         without_current(self.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamIsCapturing(self.raw(), place)) }
+            // SAFETY: the stream is alive.
+            status = unsafe { status_of(self.raw()) }?;
+            Ok(())
         })?;
-        Ok(CaptureStatus::from_raw(status))
+        Ok(status)
     }
 
     /// `cuStreamGetCaptureInfo(stream, &status, &id, …)`: the number of the capture that the stream
@@ -243,10 +243,10 @@ impl Stream {
 
     #[inline(never)]
     fn ask_for_capture(&self) -> Result<()> {
-        match self.capture_status()? {
-            CaptureStatus::None => Ok(()),
-            _ => Err(Invalid::StreamIsCaptured.into()),
-        }
+        // SAFETY: the stream is alive.
+        without_current(self.context(), || unsafe {
+            refuse_captured_raw(self.raw())
+        })
     }
 }
 
@@ -341,6 +341,29 @@ pub(super) unsafe fn capture_id(stream: CUstream) -> Result<Option<u64>> {
         },
     )?;
     Ok((CaptureStatus::from_raw(status) == CaptureStatus::Active).then_some(id))
+}
+
+/// Whether work given to a stream is recorded.
+///
+/// # Safety
+/// The stream is alive, or a default one of the current context.
+unsafe fn status_of(raw: CUstream) -> Result<CaptureStatus> {
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the caller's promise, and the pointer is to a local.
+    unsafe { call!(cuStreamIsCapturing(raw, &raw mut status)) }?;
+    Ok(CaptureStatus::from_raw(status))
+}
+
+/// [`Stream::refuse_captured`] for a handle; the driver is asked.
+///
+/// # Safety
+/// As for [`status_of`].
+pub(crate) unsafe fn refuse_captured_raw(raw: CUstream) -> Result<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { status_of(raw) }? {
+        CaptureStatus::None => Ok(()),
+        _ => Err(Invalid::StreamIsCaptured.into()),
+    }
 }
 
 /// Whether there is no capture of this stream now that was begun with this answer. An error of earlier work says

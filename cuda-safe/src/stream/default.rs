@@ -1,6 +1,6 @@
 //! The default streams, which are other ones in each context or thread.
 
-use super::capture::capture_id;
+use super::capture::{capture_id, refuse_captured_raw};
 use super::gate::OPEN;
 use super::host::{self, Panicked};
 use super::needs::{self, Need};
@@ -9,9 +9,8 @@ use crate::call::call;
 use crate::context::{Context, CurrentContext};
 use crate::error::Result;
 use crate::event::Event;
-use crate::invalid::Invalid;
 use crate::release;
-use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream, CUstreamCaptureStatus as Status};
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use std::fmt;
 use std::sync::atomic::Ordering;
 
@@ -165,12 +164,8 @@ impl DefaultStream<'_> {
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         release::drain();
         let _current = self.context().enter()?;
-        let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: as in `synchronize`, and the pointer is to a local.
-        unsafe { call!(cuStreamIsCapturing(self.raw, &raw mut status)) }?;
-        if status != Status::CU_STREAM_CAPTURE_STATUS_NONE {
-            return Err(Invalid::StreamIsCaptured.into());
-        }
+        // SAFETY: as in `synchronize`.
+        unsafe { refuse_captured_raw(self.raw) }?;
         host::launch(function, self.panicked(), |run, data| {
             // SAFETY: as in `synchronize`; the function takes the box that `data` is, once.
             unsafe { call!(cuLaunchHostFunc(self.raw, run, data)) }

@@ -66,7 +66,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     const FILE: &str = "\
-ob=/tmp/libcuda-null.so
+ob=/driver/libcuda-null.so
 fl=???
 fn=cuCtxGetCurrent
 0x10 0 8
@@ -78,7 +78,7 @@ fn=work
 cfn=cuCtxGetCurrent
 calls=7 0x10 0
 0x9c 13 999
-ob=/tmp/libcuda-null.so
+ob=/driver/libcuda-null.so
 fn=_init
 0x1 3 5
 ";

@@ -57,14 +57,7 @@ impl Pool {
         options: CachingOptions,
     ) -> Result<Self> {
         let context = context.without_manager();
-        let total = context.device().total_memory()?;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_precision_loss,
-            clippy::cast_sign_loss,
-            reason = "a share of memory need not be exact, and casts of floats end at the ends"
-        )]
-        let pending_bytes = (total as f64 * options.unordered.share) as u64;
+        let pending_bytes = options.unordered.bytes_of(context.device())? as u64;
         Ok(Self {
             shared: Mutex::new(Shared {
                 heap: Heap::default(),

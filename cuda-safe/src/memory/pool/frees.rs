@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::event::Event;
 use crate::hold::Hold;
-use crate::release::{Parent, in_relaxed_mode};
+use crate::release::{Parent, relaxed};
 use crate::stream::{Outside, Stream};
 use std::sync::{Mutex, PoisonError};
 
@@ -38,7 +38,10 @@ impl Ends {
         };
         // Not under the lock: this calls the driver.
         let is_over = |event: &Event| event.is_done().is_ok_and(|done| done);
-        let _ = in_relaxed_mode(|| left.retain(|event| !is_over(event)));
+        let _ = relaxed(|| {
+            left.retain(|event| !is_over(event));
+            Ok(())
+        });
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.extend(left);
         Ok(())
