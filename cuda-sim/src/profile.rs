@@ -295,7 +295,8 @@ impl fmt::Display for Profile {
     }
 }
 
-/// `h200`, or `h200@12.4`; each with a [seed](Profile::with_seed) behind it, as `h200@12.4#7`.
+/// `h200`, `h200*2` for [two](Profile::with_devices), or `h200@12.4`; each with a
+/// [seed](Profile::with_seed) behind it, as `h200*2@12.4#7`.
 impl FromStr for Profile {
     type Err = UnknownProfile;
 
@@ -309,8 +310,12 @@ impl FromStr for Profile {
             Some((key, version)) => (key, Some(version)),
             None => (name, None),
         };
+        let (key, devices) = match key.split_once('*') {
+            Some((key, devices)) => (key, devices.parse().map_err(|_| unknown())?),
+            None => (key, 1),
+        };
         let gpu = GPUS.iter().find(|gpu| gpu.key == key).ok_or_else(unknown)?;
-        let profile = Self::of(gpu).with_seed(seed);
+        let profile = Self::of(gpu).with_seed(seed).with_devices(devices);
         match version {
             None => Ok(profile),
             Some(version) => profile.with_driver(version.parse().map_err(|_| unknown())?),
@@ -328,8 +333,8 @@ impl fmt::Display for UnknownProfile {
         let names: Vec<&str> = Profile::names().collect();
         write!(
             f,
-            "no profile {}: there are {}, each with @ and a driver version of {}, and with # and a \
-             seed",
+            "no profile {}: there are {}, each with * and a number of them, with @ and a driver \
+             version of {}, and with # and a seed",
             self.0,
             names.join(", "),
             versions.join(", ")

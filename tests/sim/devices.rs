@@ -22,7 +22,18 @@ fn profiles_are_named_and_say_what_is_behind_them() {
             .to_string()
             .ends_with("unverified (from documentation)")
     );
-    for wrong in ["", "h300", "h200@", "h200@12.3", "h200@new"] {
+    let two: Profile = "h200*2@12.4#7".parse().expect("a profile");
+    assert_eq!(two, older.with_devices(2).with_seed(7));
+    for wrong in [
+        "",
+        "h300",
+        "h200@",
+        "h200@12.3",
+        "h200@new",
+        "h200*",
+        "h200*-1",
+        "*2",
+    ] {
         let error = wrong.parse::<Profile>().expect_err(wrong).to_string();
         assert!(error.contains("a100") && error.contains("12.4"), "{error}");
     }
