@@ -134,7 +134,7 @@ impl CurrentContext {
     }
 
     /// Pops what was pushed, if anything was.
-    #[inline]
+    #[inline(always)]
     fn leave(&mut self) -> Result<()> {
         let Some(place) = self.pushed.take() else {
             return Ok(());
@@ -152,7 +152,7 @@ impl CurrentContext {
         error
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop_push(&self, place: usize) -> Result<()> {
         // At the end of a thread there may be no counter, and nothing left to check.
         let open = DEPTH.try_with(Cell::get).unwrap_or(place);
@@ -168,7 +168,7 @@ impl CurrentContext {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn end(&mut self) {
         if let Err(error) = self.leave() {
             report(&Report::ContextStack { error });
@@ -290,7 +290,7 @@ pub(super) fn with_raw_current<T>(raw: CUcontext, f: impl FnOnce() -> Result<T>)
 }
 
 /// Pops `raw` off this thread's stack if it is on top; else pops nothing and says so.
-#[inline]
+#[inline(always)]
 pub(super) fn pop(raw: CUcontext) -> Result<()> {
     expect_current(raw)?;
     let mut popped = std::ptr::null_mut();
