@@ -5,6 +5,7 @@
 pub(crate) mod c;
 pub(crate) mod child;
 pub(crate) mod fork;
+pub(crate) mod random;
 mod sim;
 
 pub(crate) use sim::register_kernels;

@@ -3,6 +3,7 @@
 use super::actions::Action;
 use super::graphs::Recorded;
 use super::{Arena, Home};
+use crate::common::random::Random;
 use cuda_safe::{DeviceBuffer, Event, ManagedBuffer, MappedBuffer, Pending};
 use cuda_safe::{Result, SharedBuffer, SharedReader, Stream};
 
@@ -35,7 +36,7 @@ impl Known {
 pub(super) struct Worker<'a> {
     pub(super) arena: &'a Arena,
     pub(super) items: Vec<Item>,
-    random: u64,
+    random: Random,
 }
 
 impl<'a> Worker<'a> {
@@ -43,17 +44,12 @@ impl<'a> Worker<'a> {
         Self {
             arena,
             items: Vec::new(),
-            random: seed.wrapping_mul(0xd134_2543_de82_ef95) ^ thread,
+            random: Random(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ thread),
         }
     }
 
-    /// Splitmix64.
     pub(super) fn below(&mut self, end: usize) -> usize {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % end as u64) as usize
+        self.random.below(end)
     }
 
     pub(super) fn choose<'b>(&mut self, actions: &[&'b Action]) -> &'b Action {
