@@ -49,6 +49,7 @@ const ROWS: &[Row] = &[
     Row { name: "green: split", calls: "get, split", batch: 32, ..USUAL },
     // The driver never gives all of a green context's memory back: few of them.
     Row { name: "green: create, destroy", calls: "describe, create, destroy", batch: 2, rounds: 9, ..USUAL },
+    Row { name: "green: split to stream, and back", calls: "get, split, describe, create, create, destroy, destroy", batch: 2, rounds: 9, ..USUAL },
     Row { name: "green: stream create, destroy", calls: "create, destroy", batch: 32, ..USUAL },
 ];
 

@@ -289,6 +289,21 @@ WORK(green_create) {
     }
 }
 
+WORK(green_way) {
+    TIMES {
+        struct resource whole, groups[2], rest;
+        unsigned count = 2;
+        handle description, made, stream;
+        CALL(cuDeviceGetDevResource, 0, &whole, 1);
+        CALL(cuDevSmResourceSplitByCount, groups, &count, &whole, &rest, 0, 16);
+        CALL(cuDevResourceGenerateDesc, &description, groups, 1);
+        CALL(cuGreenCtxCreate, &made, description, 0, 1);
+        CALL(cuGreenCtxStreamCreate, &stream, made, 1, 0);
+        CALL(cuStreamDestroy_v2, stream);
+        CALL(cuGreenCtxDestroy, made);
+    }
+}
+
 WORK(green_stream) {
     TIMES {
         handle made;

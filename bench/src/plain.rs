@@ -36,6 +36,7 @@ plain! {
     plain_memset "memset 4 KiB",
     plain_green_split "green: split",
     plain_green_create "green: create, destroy",
+    plain_green_way "green: split to stream, and back",
     plain_green_stream "green: stream create, destroy",
 }
 

@@ -302,36 +302,31 @@ pub(crate) fn works(o: Objects) -> Works {
     let Some((green, mut group)) = o.green else {
         return works;
     };
-    const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
     works.push((
         "green: split",
-        Work::each(move || {
-            let mut whole = CUdevResource::default();
-            let mut groups = [CUdevResource::default(); 2];
-            let mut rest = CUdevResource::default();
-            let mut count = 2;
-            let (input, first) = (&raw const whole, groups.as_mut_ptr());
-            call!(cuDeviceGetDevResource(0, &raw mut whole, SM));
-            call!(cuDevSmResourceSplitByCount(
-                first,
-                &raw mut count,
-                input,
-                &raw mut rest,
-                0,
-                16
-            ));
+        Work::each(|| {
+            let _ = split();
         }),
     ));
     works.push((
         "green: create, destroy",
         Work::each(move || {
-            let (mut description, mut made) = (null_mut(), null_mut());
-            call!(cuDevResourceGenerateDesc(
-                &raw mut description,
-                &raw mut group,
-                1
+            let made = partition(&mut group);
+            call!(cuGreenCtxDestroy(made));
+        }),
+    ));
+    works.push((
+        "green: split to stream, and back",
+        Work::each(move || {
+            let [mut first, _] = split();
+            let (made, mut stream) = (partition(&mut first), null_mut());
+            call!(cuGreenCtxStreamCreate(
+                &raw mut stream,
+                made,
+                NON_BLOCKING,
+                0
             ));
-            call!(cuGreenCtxCreate(&raw mut made, description, 0, 1));
+            call!(cuStreamDestroy_v2(stream));
             call!(cuGreenCtxDestroy(made));
         }),
     ));
@@ -349,6 +344,39 @@ pub(crate) fn works(o: Objects) -> Works {
         }),
     ));
     works
+}
+
+/// Two groups of 16 SMs.
+#[inline(always)]
+fn split() -> [CUdevResource; 2] {
+    const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+    let mut whole = CUdevResource::default();
+    let mut groups = [CUdevResource::default(); 2];
+    let mut rest = CUdevResource::default();
+    let mut count = 2;
+    let (input, first) = (&raw const whole, groups.as_mut_ptr());
+    call!(cuDeviceGetDevResource(0, &raw mut whole, SM));
+    call!(cuDevSmResourceSplitByCount(
+        first,
+        &raw mut count,
+        input,
+        &raw mut rest,
+        0,
+        16
+    ));
+    groups
+}
+
+#[inline(always)]
+fn partition(group: &mut CUdevResource) -> CUgreenCtx {
+    let (mut description, mut made) = (null_mut(), null_mut());
+    call!(cuDevResourceGenerateDesc(
+        &raw mut description,
+        &raw mut *group,
+        1
+    ));
+    call!(cuGreenCtxCreate(&raw mut made, description, 0, 1));
+    made
 }
 
 fn pointer<T>(value: &T) -> *mut c_void {

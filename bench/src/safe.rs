@@ -257,6 +257,12 @@ fn groups(device: &Device, count: u32) -> cuda_safe::Result<Vec<SmGroup>> {
     Ok(SmResource::of_device(device)?.split_by_count(split)?.groups)
 }
 
+/// From a device to a stream of a partition of it.
+fn way(device: &Device) -> cuda_safe::Result<Stream> {
+    let partition = GreenContext::new(groups(device, 2)?.into_iter().take(1))?;
+    partition.stream()
+}
+
 /// The partition's SMs, as the driver describes them.
 fn group_of(green: &GreenContext) -> Fallible<CUdevResource> {
     let mut resource = CUdevResource::default();
@@ -286,6 +292,10 @@ fn partitions(device: Device, whole: GreenContext) -> Fallible<Works> {
         (
             "green: create, destroy",
             Work::with_rest(prepared, create, again),
+        ),
+        (
+            "green: split to stream, and back",
+            Work::each(move || drop(ok(way(&device)))),
         ),
         (
             "green: stream create, destroy",

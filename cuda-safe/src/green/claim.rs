@@ -2,7 +2,6 @@
 //!
 //! Not a promise: other processes, other copies of this crate and foreign code are not seen.
 
-use super::GreenContext;
 use super::resource::SmResource;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -10,8 +9,7 @@ use crate::fork;
 use crate::invalid::Invalid;
 use crate::release;
 use std::any::Any;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What happens when a device is split while parts of an earlier split are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,10 +21,11 @@ pub enum Overlap {
     Allow,
 }
 
-/// One split of a device. Its groups, and the green contexts made of them, hold it.
+/// What a split holds: its turn to split the device, and what its SMs are of.
+#[derive(Debug)]
 pub(super) struct Claim {
     #[allow(dead_code, reason = "held, not read")]
-    holder: Option<Arc<Holder>>,
+    turn: Option<Turn>,
     /// Whose SMs these are.
     #[allow(dead_code, reason = "held, not read")]
     whole: Option<Whole>,
@@ -36,48 +35,53 @@ pub(super) struct Claim {
 /// driver's own, and nobody says that they are of use without it.
 pub(super) type Whole = Arc<dyn Any + Send + Sync>;
 
-/// Who has split a device.
+/// For as long as it is there, the device is split by one.
 #[derive(Debug)]
-struct Holder {
-    device: Device,
-    label: String,
+struct Turn {
+    number: u64,
 }
 
 impl Claim {
-    /// For a split of the SMs of a green context, which the device's claim is for already.
-    pub(super) fn within(whole: GreenContext) -> Arc<Self> {
-        Arc::new(Self {
-            holder: None,
-            whole: Some(Arc::new(whole)),
-        })
-    }
-
-    /// For a split of a part of a split.
-    pub(super) fn of_part(claim: &Arc<Self>) -> Arc<Self> {
-        let whole: Whole = Arc::<Self>::clone(claim);
-        Arc::new(Self {
-            holder: None,
+    /// For a split of the SMs of what has its turn already: a green context, or a part of a split.
+    pub(super) fn within(whole: Whole) -> Self {
+        Self {
+            turn: None,
             whole: Some(whole),
-        })
-    }
-}
-
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Claim").field(&self.holder).finish()
+        }
     }
 }
 
 impl SmResource {
     /// Claims the device for a split of this.
-    pub(super) fn claim(&self, label: &str, overlap: Overlap) -> Result<Arc<Claim>> {
+    pub(super) fn claim(&self, label: &str, overlap: Overlap) -> Result<Claim> {
         // A green context that waits for its release has these SMs as well.
         release::drain();
         claim(self.device, label, overlap, self.whole.as_ref())
     }
 }
 
-static CLAIMS: Mutex<Vec<Weak<Holder>>> = Mutex::new(Vec::new());
+/// The turns that there are.
+struct Turns {
+    /// That of the next.
+    number: u64,
+    taken: Vec<Taken>,
+}
+
+struct Taken {
+    number: u64,
+    device: Device,
+    label: String,
+}
+
+static TURNS: Mutex<Turns> = Mutex::new(Turns {
+    number: 0,
+    taken: Vec::new(),
+});
+
+/// Held for a moment, and for no call of the driver: what is dropped may take it anywhere.
+fn turns() -> MutexGuard<'static, Turns> {
+    TURNS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Claims a device for a split of all of its SMs, or of those of `whole`.
 pub(super) fn claim(
@@ -85,18 +89,14 @@ pub(super) fn claim(
     label: &str,
     overlap: Overlap,
     whole: Option<&Whole>,
-) -> Result<Arc<Claim>> {
+) -> Result<Claim> {
     // There a thread that is no more may have the lock.
     if fork::in_child() {
         return Err(Error::Forked);
     }
-    let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
-    claims.retain(|claim| claim.strong_count() != 0);
+    let mut turns = turns();
     if overlap == Overlap::Refuse {
-        let holder = claims
-            .iter()
-            .filter_map(Weak::upgrade)
-            .find(|claim| claim.device == device);
+        let holder = turns.taken.iter().find(|taken| taken.device == device);
         if let Some(holder) = holder {
             return Err(Invalid::SplitInUse {
                 device: device.as_raw(),
@@ -105,15 +105,26 @@ pub(super) fn claim(
             .into());
         }
     }
-    let holder = Arc::new(Holder {
+    let number = turns.number;
+    turns.number += 1;
+    turns.taken.push(Taken {
+        number,
         device,
         label: label.to_owned(),
     });
-    claims.push(Arc::downgrade(&holder));
-    Ok(Arc::new(Claim {
-        holder: Some(holder),
+    Ok(Claim {
+        turn: Some(Turn { number }),
         whole: whole.cloned(),
-    }))
+    })
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // As for `claim`.
+        if !fork::in_child() {
+            turns().taken.retain(|taken| taken.number != self.number);
+        }
+    }
 }
 
 #[cfg(test)]

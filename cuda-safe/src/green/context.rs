@@ -336,10 +336,10 @@ impl Inner {
     }
 
     fn query_sm_count(&self) -> Option<u32> {
-        let mut resource = CUdevResource::default();
+        let mut part = Part::default();
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        self.get_resource(&mut resource, kind).ok()?;
-        Some(Part::new(resource)?.sm_count())
+        self.get_resource(part.place(), kind).ok()?;
+        part.is_of_sms().then(|| part.sm_count())
     }
 }
 

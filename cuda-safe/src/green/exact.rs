@@ -1,8 +1,8 @@
 //! Splits into groups of given sizes.
 
 use super::GreenContext;
-use super::claim::{Claim, Overlap};
-use super::resource::{Part, SmGroup, SmResource};
+use super::claim::{Claim, Overlap, Whole};
+use super::resource::{Origin, Part, SmGroup, SmResource};
 use super::split::Split;
 use crate::call::call;
 use crate::device::Device;
@@ -11,8 +11,7 @@ use crate::error::{Error, Rejected, Result};
 use crate::invalid::Invalid;
 use bitflags::bitflags;
 use cuda_sys::{
-    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevSmResourceGroup_flags, CUresult,
-    CudaVersion,
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevSmResourceGroup_flags, CUresult, CudaVersion,
 };
 use std::sync::Arc;
 
@@ -155,7 +154,7 @@ impl SmResource {
         // What cannot be had is found before anything is claimed.
         discover(&self.part, params.clone())?;
         let claim = self.claim(&split.label, split.overlap)?;
-        take(self.device, &self.part, params, &claim)
+        take(self.device, &self.part, params, claim)
     }
 }
 
@@ -171,8 +170,8 @@ impl SmGroup {
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
     pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
-        let params = check(self.device, &self.part, groups)?;
-        match discover(&self.part, params.clone()) {
+        let params = check(self.device(), self.part(), groups)?;
+        match discover(self.part(), params.clone()) {
             Err(error) if is_no_input(&error) => {}
             found => return found,
         }
@@ -199,15 +198,21 @@ impl SmGroup {
     }
 
     fn try_split(&self, groups: &[GroupRequest]) -> Result<Split> {
-        let params = check(self.device, &self.part, groups)?;
-        let claim = Claim::of_part(&self.claim);
-        match take(self.device, &self.part, params.clone(), &claim) {
+        let params = check(self.device(), self.part(), groups)?;
+        let origin: Whole = Arc::<Origin>::clone(&self.origin);
+        match take(
+            self.device(),
+            self.part(),
+            params.clone(),
+            Claim::within(origin),
+        ) {
             Err(error) if is_no_input(&error) => {}
             split => return split,
         }
         let whole = GreenContext::new([self.again()])?;
         let resource = SmResource::of_green_context(&whole)?;
-        take(self.device, &resource.part, params, &Claim::within(whole))
+        let claim = Claim::within(Arc::new(whole));
+        take(self.device(), &resource.part, params, claim)
     }
 }
 
@@ -238,16 +243,16 @@ fn discover(part: &Part, mut params: Wishes) -> Result<Vec<GroupRequest>> {
 }
 
 /// Splits `part`, for a claim.
-fn take(device: Device, part: &Part, mut params: Wishes, claim: &Arc<Claim>) -> Result<Split> {
-    let mut groups = vec![CUdevResource::default(); params.len()];
-    let mut remainder = CUdevResource::default();
+fn take(device: Device, part: &Part, mut params: Wishes, claim: Claim) -> Result<Split> {
+    let mut parts = Part::places(params.len());
+    let (groups, remainder) = parts.split_at_mut(params.len());
     let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
-    let (first, wishes) = (groups.as_mut_ptr(), params.as_mut_ptr());
-    let (whole, rest) = (&raw const *part.raw(), &raw mut remainder);
-    // SAFETY: there are `count` groups and as many requests; the other pointers are to a live
-    // description and a local.
+    let (first, wishes) = (Part::first(groups), params.as_mut_ptr());
+    let (whole, rest) = (&raw const *part.raw(), Part::first(remainder));
+    // SAFETY: there are `count` groups, as many requests, and a place for the remainder; the other
+    // pointer is to a live description.
     unsafe { call!(cuDevSmResourceSplit(first, count, whole, rest, 0, wishes)) }?;
-    Ok(Split::new(device, claim, groups, remainder))
+    Ok(Split::new(device, claim, parts, params.len()))
 }
 
 /// The rules that can be checked before the driver is asked.

@@ -54,7 +54,7 @@ struct Inner {
     /// lease, perhaps in a host function, never waits for this.
     parked: Mutex<Parked>,
     #[allow(dead_code, reason = "held, not read")]
-    claim: Arc<Claim>,
+    claim: Claim,
 }
 
 /// Releases that wait tell nobody when they become possible.

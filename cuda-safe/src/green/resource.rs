@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// Multiprocessors (SMs) that can be split.
 pub struct SmResource {
     pub(super) device: Device,
-    pub(super) part: Part,
+    /// On the heap, as what refuses this gives it back with an error.
+    pub(super) part: Box<Part>,
     /// What these are the SMs of, if not the device.
     pub(super) whole: Option<Whole>,
 }
@@ -25,15 +26,26 @@ pub struct SmResource {
 /// Some of a device's SMs, out of a [split](SmResource::split_by_count); for one
 /// [`GreenContext`](super::GreenContext).
 pub struct SmGroup {
-    pub(super) device: Device,
-    pub(super) part: Part,
-    pub(super) claim: Arc<Claim>,
+    pub(super) origin: Arc<Origin>,
+    /// Which of its parts this is.
+    pub(super) index: usize,
 }
 
-/// The driver's description. Opaque but for the SM fields: copied whole, never made up.
-#[derive(Clone)]
+/// The split that groups are of. They hold it, and so do green contexts of them.
+pub(super) struct Origin {
+    pub(super) device: Device,
+    /// The groups, then the remainder.
+    pub(super) parts: Vec<Part>,
+    #[allow(dead_code, reason = "held, not read")]
+    pub(super) claim: Claim,
+}
+
+/// The driver's description, or a place for one. Opaque but for the SM fields: copied whole, never
+/// made up.
+#[derive(Clone, Default)]
+#[repr(transparent)]
 pub(super) struct Part {
-    raw: Box<CUdevResource>,
+    raw: CUdevResource,
 }
 
 // SAFETY: the description is plain data; its pointer, to a further resource, is the driver's and is
@@ -43,11 +55,27 @@ unsafe impl Send for Part {}
 unsafe impl Sync for Part {}
 
 impl Part {
-    /// Of a resource that the driver has filled in; none if it is no SM resource: an empty remainder
-    /// has no type.
-    pub(super) fn new(raw: CUdevResource) -> Option<Self> {
-        let is_sm = raw.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        is_sm.then(|| Self { raw: raw.into() })
+    /// Whether the driver has described SMs here: an empty remainder has no type.
+    pub(super) fn is_of_sms(&self) -> bool {
+        self.raw.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM
+    }
+
+    /// For the driver to fill in.
+    pub(super) fn place(&mut self) -> &mut CUdevResource {
+        &mut self.raw
+    }
+
+    /// Places for groups and, behind them, for the remainder.
+    pub(super) fn places(groups: usize) -> Vec<Self> {
+        let mut places = Vec::with_capacity(groups + 1);
+        places.resize_with(groups, Self::default);
+        places.push(Self::default());
+        places
+    }
+
+    /// The first of some places.
+    pub(super) fn first(places: &mut [Self]) -> *mut CUdevResource {
+        places.as_mut_ptr().cast()
     }
 
     pub(super) fn raw(&self) -> &CUdevResource {
@@ -55,8 +83,8 @@ impl Part {
     }
 
     fn sm(&self) -> CUdevSmResource {
-        // SAFETY: every Part is an SM resource that the driver has filled in, and the record is
-        // of integers.
+        // SAFETY: the record is of integers, and all bytes of the union have been written, by the
+        // driver or as zeros.
         unsafe { self.raw.__bindgen_anon_1.sm }
     }
 
@@ -191,16 +219,16 @@ impl SmResource {
         function: &'static str,
         get: impl FnOnce(&mut CUdevResource, CUdevResourceType) -> Result<()>,
     ) -> Result<Self> {
-        let mut raw = CUdevResource::default();
-        get(&mut raw, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
-        match Part::new(raw) {
-            Some(part) => Ok(Self {
-                device,
-                part,
-                whole,
-            }),
-            None => Err(unexpected(function)),
+        let mut part = Part::default();
+        get(part.place(), CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
+        if !part.is_of_sms() {
+            return Err(unexpected(function));
         }
+        Ok(Self {
+            device,
+            part: Box::new(part),
+            whole,
+        })
     }
 
     /// The device.
@@ -249,31 +277,34 @@ pub(super) fn unexpected(call: &'static str) -> Error {
 impl SmGroup {
     /// The device.
     pub fn device(&self) -> Device {
-        self.device
+        self.origin.device
+    }
+
+    pub(super) fn part(&self) -> &Part {
+        &self.origin.parts[self.index]
     }
 
     /// How many SMs the group has.
     pub fn sm_count(&self) -> u32 {
-        self.part.sm_count()
+        self.part().sm_count()
     }
 
     /// What else the driver tells.
     pub fn properties(&self) -> SmProperties {
-        self.part.properties()
+        self.part().properties()
     }
 
     /// The same group once more: for a green context that is split in its place.
     pub(super) fn again(&self) -> Self {
         Self {
-            device: self.device,
-            part: self.part.clone(),
-            claim: Arc::clone(&self.claim),
+            origin: Arc::clone(&self.origin),
+            index: self.index,
         }
     }
 
     /// Whether both are of one split: what one green context can be made of.
     fn is_of_same_split(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.claim, &other.claim)
+        Arc::ptr_eq(&self.origin, &other.origin)
     }
 }
 
@@ -299,7 +330,7 @@ pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
         }
         check_alike(first, groups, driver)?;
     }
-    Ok(groups.iter().map(|group| *group.part.raw()).collect())
+    Ok(groups.iter().map(|group| *group.part().raw()).collect())
 }
 
 /// What newer drivers refuse without a word.
@@ -339,7 +370,7 @@ impl fmt::Debug for SmResource {
 impl fmt::Debug for SmGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmGroup")
-            .field("device", &self.device)
+            .field("device", &self.device())
             .field("sm_count", &self.sm_count())
             .finish()
     }

@@ -2,14 +2,14 @@
 
 use super::GreenContext;
 use super::claim::{Claim, Overlap};
-use super::resource::{Part, SmGroup, SmResource};
+use super::resource::{Origin, Part, SmGroup, SmResource};
 use crate::call::call;
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
 use bitflags::bitflags;
-use cuda_sys::{CUdevResource, CUdevSmResourceSplitByCount_flags, CudaVersion};
+use cuda_sys::{CUdevSmResourceSplitByCount_flags, CudaVersion};
 use std::sync::Arc;
 
 bitflags! {
@@ -80,7 +80,7 @@ impl SmResource {
     pub fn split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
         let done = Pieces::by_count(&self.part, &split).and_then(|pieces| {
             let claim = self.claim(&split.label, split.overlap)?;
-            pieces.take(&self, &claim)
+            pieces.take(&self, claim)
         });
         done.map_err(|error| Rejected::new(error, self))
     }
@@ -107,11 +107,11 @@ impl SmGroup {
 
     fn try_split_by_count(&self, split: &SplitByCount) -> Result<Split> {
         // What there cannot be is found before anything is made.
-        Pieces::by_count(&self.part, split)?;
+        Pieces::by_count(self.part(), split)?;
         let whole = GreenContext::new([self.again()])?;
         let resource = SmResource::of_green_context(&whole)?;
         let pieces = Pieces::by_count(&resource.part, split)?;
-        pieces.take(&resource, &Claim::within(whole))
+        pieces.take(&resource, Claim::within(Arc::new(whole)))
     }
 }
 
@@ -133,20 +133,20 @@ impl<'a> Pieces<'a> {
         Ok(Self { count, split })
     }
 
-    fn take(self, input: &SmResource, claim: &Arc<Claim>) -> Result<Split> {
+    fn take(self, input: &SmResource, claim: Claim) -> Result<Split> {
         let Self { mut count, split } = self;
-        let mut groups = vec![CUdevResource::default(); count as usize];
-        let mut remainder = CUdevResource::default();
-        let first = groups.as_mut_ptr();
+        let mut parts = Part::places(count as usize);
+        let (groups, remainder) = parts.split_at_mut(count as usize);
+        let (first, rest) = (Part::first(groups), Part::first(remainder));
         let whole = &raw const *input.part.raw();
-        // SAFETY: the array has room for `count` groups; the other pointers are to a live
-        // description and to locals.
+        // SAFETY: there are places for `count` groups and for the remainder; the other pointers are
+        // to a live description and to a local.
         unsafe {
             call!(cuDevSmResourceSplitByCount(
                 first,
                 &raw mut count,
                 whole,
-                &raw mut remainder,
+                rest,
                 split.flags.bits(),
                 split.min
             ))
@@ -154,30 +154,32 @@ impl<'a> Pieces<'a> {
         if count == 0 {
             return Err(Invalid::NoGroups.into());
         }
-        groups.truncate(count as usize);
-        Ok(Split::new(input.device, claim, groups, remainder))
+        Ok(Split::new(input.device, claim, parts, count as usize))
     }
 }
 
 impl Split {
-    /// What the driver gave.
-    pub(super) fn new(
-        device: Device,
-        claim: &Arc<Claim>,
-        groups: Vec<CUdevResource>,
-        remainder: CUdevResource,
-    ) -> Self {
-        let group = |raw| {
-            Part::new(raw).map(|part| SmGroup {
-                device,
-                part,
-                claim: Arc::clone(claim),
-            })
-        };
-        Self {
-            groups: groups.into_iter().filter_map(group).collect(),
-            remainder: group(remainder),
+    /// What the driver gave: `given` groups in the first places, and the remainder in the last.
+    pub(super) fn new(device: Device, claim: Claim, mut parts: Vec<Part>, given: usize) -> Self {
+        if given + 1 < parts.len() {
+            parts.swap_remove(given);
+            parts.truncate(given + 1);
         }
+        let has_remainder = parts.last().is_some_and(Part::is_of_sms);
+        // A group that there was nothing left for has no type either.
+        parts.retain(Part::is_of_sms);
+        let all = parts.len();
+        let origin = Arc::new(Origin {
+            device,
+            parts,
+            claim,
+        });
+        let mut groups = Vec::with_capacity(all);
+        for (index, origin) in std::iter::repeat_n(origin, all).enumerate() {
+            groups.push(SmGroup { origin, index });
+        }
+        let remainder = if has_remainder { groups.pop() } else { None };
+        Self { groups, remainder }
     }
 }
 

@@ -1,0 +1,251 @@
+//! Green contexts and their streams: whose memory and events are, and what outlives what.
+
+use super::{PROFILE, driver, green, offers, on_each, refusal};
+use crate::planted::well;
+use crate::{common, context, start};
+use cuda_safe::green::SmResource;
+use cuda_safe::sys::{
+    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUevent_flags, CUgreenCtx, CUpointer_attribute,
+    CUresult, CUstream, cuEventCreate, cuEventDestroy_v2, cuGreenCtxDestroy, cuGreenCtxRecordEvent,
+    cuGreenCtxWaitEvent, cuMemAlloc_v2, cuMemFree_v2, cuPointerGetAttribute, cuStreamDestroy_v2,
+    cuStreamGetCtx, cuStreamGetGreenCtx, cuStreamQuery, cuStreamSynchronize,
+};
+use cuda_safe::{CaptureMode, Context, ContextFlags, Device, Invalid, Stream, StreamOptions};
+use cuda_sim::Profile;
+use std::ptr::null_mut;
+
+#[test]
+fn the_sms_of_a_stream_are_told_since_13_1() {
+    let profiles = ["h200@12.4", "h200@12.9", "h200", "h200@13.1", "h200@13.5"];
+    on_each(&profiles, |_, context| {
+        let green = green(&context);
+        let stream = green.stream().expect("a stream");
+        match SmResource::of_stream(&stream) {
+            Ok(resource) => assert!(offers(13, 1) && resource.sm_count() == 8),
+            Err(error) => assert_eq!(
+                error.to_string(),
+                format!(
+                    "cuStreamGetDevResource needs CUDA 13.1; this driver offers {}",
+                    driver()
+                )
+            ),
+        }
+    });
+}
+
+#[test]
+fn an_event_of_another_context_is_not_recorded_by_a_green_context() {
+    on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
+        let green = green(&context);
+        let device = context.device();
+        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let event = other.event().expect("an event");
+        let why = refusal(green.record(&event));
+        assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
+        let (raw, theirs) = (green.as_raw(), event.as_raw());
+        // SAFETY: both are alive.
+        let answer = unsafe { cuGreenCtxRecordEvent(raw, theirs) };
+        assert_eq!(answer, CUresult::CUDA_ERROR_INVALID_HANDLE);
+    });
+}
+
+#[test]
+fn a_green_context_waits_for_events_of_other_devices() {
+    common::child::in_child(&[], || {
+        start(Profile::h200().with_devices(2));
+        let context = context();
+        let second = Device::get(1).expect("there are two");
+        let second = Context::primary(&second).expect("a context");
+        let green = green(&context);
+        let (theirs, own) = (second.stream().expect("a stream"), green.stream());
+        let own = own.expect("a stream");
+        let event = second.event().expect("an event");
+        let (sender, seen) = std::sync::mpsc::channel();
+        let tell = |stream: &Stream, what: &'static str| {
+            let sender = sender.clone();
+            let told = stream.launch_host_function(move || sender.send(what).expect("heard"));
+            told.expect("launched");
+        };
+        tell(&theirs, "theirs");
+        event.record(&theirs).expect("a record");
+        green.wait(&event).expect("of another device");
+        tell(&own, "own");
+        own.synchronize().expect("a wait");
+        assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["theirs", "own"]);
+        drop((theirs, own, event, green, second, context));
+        crate::check();
+    });
+}
+
+#[test]
+fn a_wait_for_an_event_of_a_capture_breaks_it() {
+    on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
+        let green = green(&context);
+        let stream = context.stream().expect("a stream");
+        let event = context.event().expect("an event");
+        let captured = stream.capture(CaptureMode::ThreadLocal, |stream| {
+            event.record(stream)?;
+            assert_eq!(refusal(green.wait(&event)), Invalid::GreenContextIsCaptured);
+            Ok(())
+        });
+        let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        assert_eq!(captured.map(drop).expect_err("broken").code(), Some(broken));
+        // What the driver says of it.
+        let again = stream.capture(CaptureMode::ThreadLocal, |stream| {
+            event.record(stream)?;
+            let (raw, theirs) = (green.as_raw(), event.as_raw());
+            // SAFETY: both are alive.
+            let answer = unsafe { cuGreenCtxWaitEvent(raw, theirs) };
+            assert_eq!(answer, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+            Ok(())
+        });
+        assert_eq!(again.map(drop).expect_err("broken").code(), Some(broken));
+        stream.synchronize().expect("it is free again");
+    });
+}
+
+#[test]
+fn memory_and_events_made_under_a_green_context_are_the_primary_context_s() {
+    on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
+        let green = green(&context);
+        let mut address = 0;
+        let mut event = null_mut();
+        let made = green.with_current(|_| {
+            // SAFETY: the pointer is to a local.
+            well(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
+            let flags = CUevent_flags::CU_EVENT_DEFAULT.0;
+            // SAFETY: the pointer is to a local.
+            well(unsafe { cuEventCreate(&raw mut event, flags) });
+        });
+        made.expect("current");
+        let mut owner: cuda_safe::sys::CUcontext = null_mut();
+        let (place, attribute) = (
+            (&raw mut owner).cast(),
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
+        );
+        // SAFETY: the attribute is a context, for which there is a place.
+        well(unsafe { cuPointerGetAttribute(place, attribute, address) });
+        assert_eq!(owner, context.as_raw());
+        // SAFETY: both are alive.
+        well(unsafe { cuGreenCtxRecordEvent(green.as_raw(), event) });
+        drop(green);
+        // Both are alive without it.
+        // SAFETY: nobody uses it.
+        well(unsafe { cuMemFree_v2(address) });
+        // SAFETY: as above.
+        well(unsafe { cuEventDestroy_v2(event) });
+    });
+}
+
+#[test]
+fn default_streams_answer_for_the_context_that_is_current() {
+    on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
+        let green = green(&context);
+        let of = |stream: CUstream| {
+            let mut its: CUgreenCtx = null_mut();
+            // SAFETY: it is a default stream, and the pointer is to a local.
+            let answer = unsafe { cuStreamGetGreenCtx(stream, &raw mut its) };
+            if answer.is_success() {
+                Ok(its)
+            } else {
+                Err(answer)
+            }
+        };
+        let null: CUstream = null_mut();
+        let primary = context.with_current(|_| {
+            for stream in [null, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD] {
+                assert_eq!(of(stream), Ok(null_mut()));
+            }
+        });
+        primary.expect("current");
+        let under = green.with_current(|_| {
+            for stream in [null, CU_STREAM_LEGACY] {
+                assert_eq!(of(stream), Ok(green.as_raw()));
+            }
+            let wrong = CUresult::CUDA_ERROR_INVALID_HANDLE;
+            assert_eq!(of(CU_STREAM_PER_THREAD), Err(wrong));
+        });
+        under.expect("current");
+    });
+}
+
+#[test]
+fn priorities_of_green_streams_are_clamped() {
+    on_each(
+        &["h200@12.4", "h200@12.6", "h200", "h200@13.5"],
+        |_, context| {
+            let green = green(&context);
+            for (asked, given) in [(-100, -5), (-5, -5), (-2, -2), (0, 0), (7, 0)] {
+                let stream = green.stream_with(StreamOptions {
+                    priority: asked,
+                    ..StreamOptions::default()
+                });
+                let stream = stream.expect("a stream");
+                assert_eq!(stream.priority().expect("known"), given);
+            }
+        },
+    );
+}
+
+#[test]
+fn streams_outlive_their_green_context_as_the_version_says() {
+    let profiles = ["h200@12.4", "h200", "h200@13.1", "h200@13.5"];
+    let this = std::env::var(PROFILE);
+    for profile in profiles {
+        common::child::in_child(&[(PROFILE, profile)], || {
+            if this.as_deref() != Ok(profile) {
+                return;
+            }
+            start(profile.parse().expect("a profile"));
+            let context = context();
+            let green = green(&context);
+            let stream = green.stream().expect("a stream");
+            // SAFETY: it is not: the object and its stream are still there.
+            well(unsafe { cuGreenCtxDestroy(green.as_raw()) });
+            let mistakes = cuda_sim::mistakes();
+            let named = mistakes
+                .iter()
+                .any(|its| its.contains("before its streams"));
+            assert_eq!(named, !offers(13, 1), "{mistakes:?}");
+            let raw = stream.as_raw();
+            let (gone, destroyed) = if offers(13, 1) {
+                (CUresult::CUDA_ERROR_STREAM_DETACHED, CUresult::CUDA_SUCCESS)
+            } else {
+                let gone = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+                (gone, gone)
+            };
+            // SAFETY: the driver knows that it is gone.
+            assert_eq!(unsafe { cuStreamQuery(raw) }, gone);
+            // SAFETY: as above.
+            assert_eq!(unsafe { cuStreamSynchronize(raw) }, gone);
+            // SAFETY: as above.
+            assert_eq!(unsafe { cuStreamDestroy_v2(raw) }, destroyed);
+        });
+    }
+}
+
+#[test]
+fn streams_of_others_are_checked_whatever_the_driver_tells() {
+    let profiles = ["h200@12.4", "h200@12.6", "h200@12.9", "h200", "h200@13.5"];
+    on_each(&profiles, |_, context| {
+        let green = green(&context);
+        let stream = green.stream().expect("a stream");
+        let mut its = null_mut();
+        // SAFETY: the stream is alive, and the pointer is to a local.
+        let told = unsafe { cuStreamGetCtx(stream.as_raw(), &raw mut its) };
+        let silent = offers(12, 5) && !offers(13, 0);
+        let expected = match silent {
+            true => CUresult::CUDA_ERROR_NOT_SUPPORTED,
+            false => CUresult::CUDA_SUCCESS,
+        };
+        assert_eq!(told, expected);
+        // SAFETY: the stream outlives this.
+        let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &context) };
+        assert!(borrowed.expect("of this device") == stream);
+        let other = Context::create(&context.device(), ContextFlags::empty());
+        let other = other.expect("a context");
+        // SAFETY: as above.
+        let refused = unsafe { Stream::borrow_checked(stream.as_raw(), &other) };
+        assert!(matches!(refusal(refused), Invalid::OtherContext { .. }));
+    });
+}

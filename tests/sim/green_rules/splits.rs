@@ -1,0 +1,445 @@
+//! Resources and their splits: what there is of each version, and what goes together.
+
+use super::{calls, code, driver, exact, offers, on_each, refusal, resource, smallest};
+use crate::{common, context, start};
+use cuda_safe::green::{
+    Descriptor, Granularity, GreenContext, GroupFlags, GroupRequest, Method, Part, Partitioning,
+    SmGroup, SmProperties, Split, SplitByCount, SplitFlags, Wish, Workqueues,
+};
+use cuda_safe::sys::CUresult;
+use cuda_safe::{CudaVersion, Device, Invalid};
+use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
+
+#[test]
+fn split_flags_and_several_groups_need_12_5() {
+    on_each(&["h200@12.4", "h200@12.6", "h200"], |_, context| {
+        let flags = SplitFlags::IGNORE_SM_COSCHEDULING;
+        let finer = SplitByCount {
+            flags,
+            ..SplitByCount::default()
+        };
+        let counted = resource(&context).count_groups(0, flags);
+        let split = resource(&context).split_by_count(finer);
+        if offers(12, 5) {
+            assert_eq!(counted.expect("a count"), 66);
+            assert_eq!(split.expect("a split").groups.len(), 66);
+        } else {
+            let driver = driver();
+            let refused = Invalid::SplitFlagsNeedNewerDriver { driver };
+            assert_eq!(refusal(counted), refused);
+            let rejected = split.expect_err("12.4");
+            assert_eq!(rejected.value.sm_count(), 132, "it is given back");
+            assert_eq!(
+                rejected.error.to_string(),
+                "split flags need CUDA 12.5; this driver offers 12.4"
+            );
+        }
+        let two = smallest(&context).groups.into_iter().take(2);
+        match GreenContext::new(two) {
+            Ok(green) => assert!(offers(12, 5) && green.sm_count() == 16),
+            Err(rejected) => {
+                assert_eq!(rejected.value.len(), 2, "they are given back");
+                let driver = driver();
+                let refused = Invalid::SeveralGroupsNeedNewerDriver { groups: 2, driver };
+                assert_eq!(refusal::<()>(Err(rejected.error)), refused);
+                assert!(!offers(12, 5));
+            }
+        }
+    });
+}
+
+#[test]
+fn work_queues_are_those_of_the_same_device() {
+    common::child::in_child(&[], || {
+        let profile: Profile = "h200@13.5".parse().expect("a profile");
+        start(profile.with_devices(2));
+        let context = context();
+        let other = Device::get(1).expect("there are two");
+        let queues = Workqueues::of_device(&other).expect("13.1");
+        let descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
+        let with = descriptor.workqueues(queues).expect("the first");
+        let rejected = with.create().expect_err("another device's");
+        assert_eq!(
+            refusal::<()>(Err(rejected.error)),
+            Invalid::WorkqueuesOfOtherDevice {
+                its: 1,
+                expected: 0
+            }
+        );
+        assert_eq!(rejected.value.sm_count(), 8, "it is given back");
+        drop((rejected.value, context));
+        crate::check();
+    });
+}
+
+#[test]
+fn granularity_is_the_guide_s_where_the_driver_does_not_tell() {
+    let table = [
+        ("p40@12.4", (1, 1)),
+        ("p40@13.0", (2, 2)),
+        ("v100@12.6", (2, 2)),
+        ("a100@12.4", (4, 2)),
+        ("l40s@12.9", (4, 2)),
+        ("h200@12.4", (8, 8)),
+        ("h200@13.0", (8, 8)),
+        ("b200@13.5", (8, 8)),
+    ];
+    on_each(&table.map(|(profile, _)| profile), |profile, context| {
+        let expected = table.iter().find(|(its, _)| *its == profile);
+        let (min, multiple) = expected.expect("of the table").1;
+        let resource = resource(&context);
+        let known = resource.granularity().expect("known");
+        assert_eq!(known, Granularity { min, multiple }, "{profile}");
+        // What the split says.
+        let smallest = smallest(&context);
+        assert_eq!(smallest.groups[0].sm_count(), min, "{profile}");
+    });
+}
+
+#[test]
+fn properties_are_there_since_the_version_that_has_them() {
+    let profiles = [
+        "h200@12.4",
+        "h200@12.9",
+        "h200",
+        "h200@13.1",
+        "h200@13.4",
+        "h200@13.5",
+    ];
+    on_each(&profiles, |_, context| {
+        let its = resource(&context).properties();
+        let SmProperties {
+            min_partition_size,
+            coscheduled_alignment,
+            flags,
+            locality_domain,
+            ..
+        } = its;
+        let told = |since| if since { Some(8) } else { None };
+        assert_eq!(min_partition_size, told(offers(13, 0)));
+        assert_eq!(coscheduled_alignment, told(offers(13, 0)));
+        assert_eq!(flags, offers(13, 1).then(GroupFlags::empty));
+        assert_eq!(locality_domain, offers(13, 4).then_some(0));
+    });
+}
+
+#[test]
+fn flags_of_groups_that_nobody_knows_do_not_reach_the_driver() {
+    on_each(&["h200", "h200@13.5"], |_, context| {
+        let group = smallest(&context).groups.remove(0);
+        let unknown = GroupRequest {
+            flags: GroupFlags::from_bits_retain(0x81),
+            ..GroupRequest::of(8)
+        };
+        let refused = Invalid::GroupFlags {
+            index: 1,
+            flags: 0x81,
+        };
+        let asked = [GroupRequest::of(8), unknown];
+        let whole = resource(&context);
+        let log = calls(|| {
+            assert_eq!(refusal(whole.discover(&asked)), refused);
+            assert_eq!(refusal(whole.split(exact(&asked))), refused);
+            assert_eq!(refusal(group.discover(&asked)), refused);
+            assert_eq!(refusal(group.split(exact(&asked))), refused);
+        });
+        assert_eq!(log, [""; 0]);
+    });
+}
+
+#[test]
+fn groups_of_an_exact_split_are_checked_by_what_the_device_can() {
+    on_each(&["a100@13.5", "h200@13.5"], |profile, context| {
+        let whole = resource(&context);
+        let rule = |coscheduled, sm_count| {
+            let asked = GroupRequest {
+                coscheduled,
+                ..GroupRequest::of(sm_count)
+            };
+            match whole.discover(&[asked]) {
+                Ok(found) => {
+                    assert_eq!(
+                        (found[0].sm_count, found[0].coscheduled),
+                        (sm_count, coscheduled)
+                    );
+                    None
+                }
+                Err(error) => match refusal::<()>(Err(error)) {
+                    Invalid::GroupRequest { rule, .. } => Some(rule),
+                    other => panic!("{other}"),
+                },
+            }
+        };
+        let odd = Some("the number of SMs that run clusters together is even");
+        assert_eq!(rule(3, 12), odd);
+        assert_eq!(rule(33, 66), odd);
+        assert_eq!(rule(2, 16), None);
+        let large = profile.starts_with("h200");
+        let few = "at most 2 SMs run clusters together, before compute capability 9.0";
+        assert_eq!(rule(4, 16), (!large).then_some(few));
+        assert_eq!(rule(32, 64), (!large).then_some(few));
+        let many = Some("at most 32 SMs run clusters together");
+        assert_eq!(rule(34, 68), many);
+    });
+}
+
+#[test]
+fn a_group_that_is_filled_up_has_any_even_size() {
+    on_each(&["h200@13.1", "h200@13.5"], |_, context| {
+        let filled = GroupRequest {
+            coscheduled: 8,
+            flags: GroupFlags::BACKFILL,
+            ..GroupRequest::of(12)
+        };
+        let plain = GroupRequest {
+            flags: GroupFlags::empty(),
+            ..filled
+        };
+        let why = refusal(resource(&context).discover(&[plain]));
+        assert!(matches!(why, Invalid::GroupRequest { .. }), "{why}");
+        // Its co-scheduling is the device's usual, which the driver knows.
+        let usual = resource(&context).discover(&[GroupRequest::of(12)]);
+        let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        assert_eq!(code(usual), wrong);
+        let found = resource(&context).discover(&[filled]);
+        assert_eq!(found.expect("an answer")[0].sm_count, 12);
+        let all = GroupRequest {
+            flags: GroupFlags::BACKFILL,
+            ..GroupRequest::default()
+        };
+        let split = resource(&context).split(exact(&[filled, all]));
+        let split = split.expect("a split");
+        let sizes: Vec<u32> = split.groups.iter().map(SmGroup::sm_count).collect();
+        assert_eq!(sizes, [12, 120]);
+        assert!(split.remainder.is_none());
+        for group in &split.groups {
+            assert_eq!(group.properties().flags, Some(GroupFlags::BACKFILL));
+        }
+    });
+}
+
+#[test]
+fn nothing_left_is_found_as_a_group_of_none() {
+    on_each(&["h200@13.5"], |_, context| {
+        let asked = [GroupRequest::of(128), GroupRequest::default()];
+        let found = resource(&context).discover(&asked).expect("an answer");
+        assert_eq!((found[0].sm_count, found[1].sm_count), (128, 0));
+        let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        assert_eq!(code(resource(&context).split(exact(&asked))), wrong);
+    });
+}
+
+#[test]
+fn groups_are_pinned_to_locality_domains() {
+    on_each(&["b200@13.1", "b200@13.4", "b200@13.5"], |_, context| {
+        let pinned = |locality_domain, sm_count| GroupRequest {
+            flags: GroupFlags::LOCALITY_DOMAIN_ID,
+            locality_domain,
+            preferred_coscheduled: 16,
+            ..GroupRequest::of(sm_count)
+        };
+        let newer = |minor| Invalid::GroupFlagsNeedNewerDriver {
+            since: CudaVersion::new(13, minor),
+            driver: driver(),
+        };
+        let whole = || resource(&context);
+        if !offers(13, 4) {
+            assert_eq!(refusal(whole().discover(&[pinned(0, 0)])), newer(4));
+            return;
+        }
+        let domains = context
+            .device()
+            .attribute(cuda_safe::attribute::LOCALITY_DOMAIN_COUNT);
+        assert_eq!(domains.expect("13.4"), 2);
+        let asked = [pinned(0, 0), pinned(1, 64)];
+        let found = whole().discover(&asked).expect("an answer");
+        let sizes: Vec<u32> = found.iter().map(|group| group.sm_count).collect();
+        assert_eq!(sizes, [72, 64], "of 74 each, in eights");
+        assert!(found.iter().all(|group| group.preferred_coscheduled == 16));
+        let split = whole().split(exact(&asked)).expect("a split");
+        for (domain, group) in (0..).zip(&split.groups) {
+            let its = group.properties();
+            assert_eq!(its.locality_domain, Some(domain));
+            assert_eq!(its.flags, Some(GroupFlags::LOCALITY_DOMAIN_ID));
+        }
+        // They are not one partition's.
+        let rejected = GreenContext::new(split.groups).expect_err("two domains");
+        assert_eq!(
+            refusal::<()>(Err(rejected.error)),
+            Invalid::GroupsThatDiffer {
+                what: "locality domain",
+                first: 0,
+                other: 1
+            }
+        );
+        drop((rejected.value, split.remainder));
+        let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        assert_eq!(code(whole().discover(&[pinned(2, 8)])), wrong);
+        assert_eq!(code(whole().discover(&[pinned(0, 80)])), wrong);
+
+        let any = pinned(GroupRequest::ANY_LOCALITY_DOMAIN, 72);
+        let more = GroupRequest {
+            flags: GroupFlags::LOCALITY_DOMAIN_ID | GroupFlags::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS,
+            ..pinned(0, 80)
+        };
+        if !offers(13, 5) {
+            assert_eq!(refusal(whole().discover(&[any])), newer(5));
+            assert_eq!(refusal(whole().discover(&[more])), newer(5));
+            return;
+        }
+        let split = whole().split(exact(&[any, any])).expect("a split");
+        let domains = split
+            .groups
+            .iter()
+            .map(|group| group.properties().locality_domain);
+        assert_eq!(domains.collect::<Vec<_>>(), [Some(0), Some(1)]);
+        drop(split.groups);
+        drop(split.remainder);
+        let found = whole().discover(&[more]).expect("an answer");
+        assert_eq!(found[0].sm_count, 80);
+    });
+}
+
+#[test]
+fn groups_of_one_green_context_are_scheduled_alike_from_13_1_on() {
+    on_each(&["h200", "h200@13.1", "h200@13.5"], |_, context| {
+        let Split {
+            mut groups,
+            remainder,
+        } = smallest(&context);
+        let both = groups.drain(..1).chain(remainder);
+        match GreenContext::new(both) {
+            Ok(green) => assert!(!offers(13, 1) && green.sm_count() == 20),
+            Err(rejected) => {
+                assert!(offers(13, 1));
+                assert_eq!(rejected.value.len(), 2, "they are given back");
+                assert_eq!(
+                    refusal::<()>(Err(rejected.error)),
+                    Invalid::GroupsThatDiffer {
+                        what: "co-scheduled alignment",
+                        first: 8,
+                        other: 2
+                    }
+                );
+            }
+        }
+    });
+}
+
+/// Where exact splits are refused, and partitions are composed of groups all the same.
+#[test]
+fn composed_partitions_leave_the_remainder_out_where_it_may_not_be_mixed() {
+    on_each(&["h200", "h200@13.1", "h200@13.5"], |_, context| {
+        let fault = Fault::of_function("cuDevSmResourceSplit")
+            .with(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
+            .from_then_on()
+            .inject(Scope::Process);
+        let (none, finer) = (SplitFlags::empty(), SplitFlags::IGNORE_SM_COSCHEDULING);
+        let (sms, rest) = (Wish::Sms(24), Wish::Rest);
+        let cases = [
+            (vec![sms, rest], none, 24),
+            (vec![Wish::Sms(128), rest], none, 128),
+            (vec![sms, rest], finer, 24),
+        ];
+        for (wishes, flags, first) in cases {
+            let asked = Partitioning {
+                wishes,
+                flags,
+                ..Partitioning::default()
+            };
+            let plan = resource(&context).plan(&asked).expect("a plan");
+            assert!(matches!(plan.method, Method::Composed { .. }));
+            let split = resource(&context).partition(&asked).expect("partitions");
+            let left: u32 = split.remaining.iter().map(SmGroup::sm_count).sum();
+            let greens = split.parts.into_iter().map(Part::create);
+            let sizes: Vec<u32> = greens
+                .map(|green| green.expect("a green context").sm_count())
+                .collect();
+            assert_eq!(sizes[0], first);
+            assert_eq!(sizes[0] + sizes[1] + left, 132);
+            assert_eq!((sizes[1], left), (plan.parts[1].sm_count, plan.remaining));
+            if !offers(13, 1) {
+                assert_eq!(left, 0, "it may be mixed");
+            }
+        }
+        drop(fault);
+    });
+}
+
+#[test]
+fn a_group_is_split_exactly_since_13_1() {
+    on_each(
+        &["h200@12.4", "h200", "h200@13.1", "h200@13.5"],
+        |_, context| {
+            let split = resource(&context).split_by_count(SplitByCount {
+                min: 24,
+                ..SplitByCount::default()
+            });
+            let Split { groups, remainder } = split.expect("a split");
+            let [group, ..]: [SmGroup; 5] = groups.try_into().expect("five of 24, and 12");
+            let remainder = remainder.expect("12");
+            let asked = [GroupRequest::of(16), GroupRequest::default()];
+            if !offers(13, 1) {
+                let driver = driver();
+                let words =
+                    format!("cuDevSmResourceSplit needs CUDA 13.1; this driver offers {driver}");
+                let log = calls(|| {
+                    let error = group.discover(&asked).expect_err("older");
+                    assert_eq!(error.to_string(), words);
+                    let rejected = group.split(exact(&asked)).expect_err("older");
+                    assert_eq!(rejected.error.to_string(), words);
+                    assert_eq!(rejected.value.sm_count(), 24);
+                });
+                assert_eq!(log, [""; 0], "nothing is made for it");
+                return;
+            }
+            let found = group.discover(&asked).expect("an answer");
+            assert_eq!((found[0].sm_count, found[1].sm_count), (16, 8));
+            assert_eq!(cuda_sim::alive().green_contexts, 0, "the question is over");
+            let smaller = group.split(exact(&asked)).expect("a split");
+            assert_eq!(
+                cuda_sim::alive().green_contexts,
+                1,
+                "through one of the group"
+            );
+            let sizes: Vec<u32> = smaller.groups.iter().map(SmGroup::sm_count).collect();
+            assert_eq!(sizes, [16, 8]);
+
+            // A remainder, without one.
+            let asked = [GroupRequest::of(8)];
+            let log = calls(|| {
+                let found = remainder.discover(&asked).expect("an answer");
+                assert_eq!(found[0].sm_count, 8);
+                let smaller = remainder.split(exact(&asked)).expect("a split");
+                assert_eq!(smaller.groups[0].sm_count(), 8);
+                assert_eq!(smaller.remainder.expect("4").sm_count(), 4);
+            });
+            assert_eq!(log, ["cuDevSmResourceSplit"; 2]);
+            // The device is in use by what there is of it, and of parts of it.
+            let rejected = resource(&context).split_by_count(SplitByCount::default());
+            assert!(matches!(refusal(rejected), Invalid::SplitInUse { .. }));
+            drop(smaller);
+            smallest(&context);
+        },
+    );
+}
+
+/// Drivers are known to refuse what is out of a split, whatever is written.
+#[test]
+fn a_remainder_that_the_driver_does_not_split_is_split_through_a_green_context() {
+    on_each(&["h200@13.5"], |_, context| {
+        let remainder = smallest(&context).remainder.expect("12");
+        let refused = Fault::of_function("cuDevSmResourceSplit")
+            .with(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
+            .inject(Scope::Process);
+        let split = remainder.split(exact(&[GroupRequest::of(8)]));
+        drop(refused);
+        let split = split.expect("a split");
+        assert_eq!(cuda_sim::alive().green_contexts, 1);
+        let part = GreenContext::new(split.groups).expect("a green context");
+        assert_eq!(part.sm_count(), 8);
+        drop(split.remainder);
+        assert_eq!(cuda_sim::alive().green_contexts, 2, "the whole stays");
+    });
+}
