@@ -161,5 +161,5 @@ fn handles_of_memory_are_their_bytes() {
         &IpcHandle::from_bytes(&bytes),
         &format!("[{}]", written.join(",")),
     );
-    refused::<IpcHandle>("[1,2,3]", &["96 bytes"]);
+    refused::<IpcHandle>("[1,2,3]", &["104 bytes"]);
 }

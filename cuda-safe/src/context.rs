@@ -325,6 +325,12 @@ impl Context {
     pub fn synchronize(&self) -> Result<()> {
         refuse_inside()?;
         release::drain();
+        self.wait_for_work()
+    }
+
+    /// The same, in the middle of a release.
+    pub(crate) fn wait_for_work(&self) -> Result<()> {
+        refuse_inside()?;
         newest_or(
             // SAFETY: the context is alive.
             unsafe { call!(cuCtxSynchronize_v2(self.as_raw())) },

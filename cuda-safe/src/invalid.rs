@@ -195,6 +195,15 @@ pub enum Invalid {
     MemoryLimit { limit: u64, used: u64, asked: u64 },
     /// Memory of a kind that other processes cannot open.
     NotShareable { memory: &'static str },
+    /// A handle of shared memory of another kind than is opened there.
+    IpcKind {
+        its: crate::manager::IpcKind,
+        expected: crate::manager::IpcKind,
+    },
+    /// Memory pools of the device are shared in other ways than by file descriptors; their mask.
+    PoolHandles { supported: u32 },
+    /// A buffer of other memory than the pool's.
+    NotOfPool,
     /// Memory of another device, by its identity, than the context's.
     MemoryOfOtherDevice { its: String, expected: String },
     /// Something that a memory manager does not do.
@@ -533,8 +542,36 @@ impl fmt::Display for Invalid {
             ),
             Self::NotShareable { memory } => write!(
                 f,
-                "other processes cannot open {memory} memory by a handle: plain device memory they can"
+                "other processes cannot open {memory} memory by a handle: plain device memory they can, and \
+                 that of a memory pool which was made shareable"
             ),
+            Self::IpcKind { its, expected } => write!(
+                f,
+                "a handle of {its} where one of {expected} is opened: a context opens plain memory, and an \
+                 imported pool memory of the pool"
+            ),
+            Self::PoolHandles { supported } => {
+                f.write_str(
+                    "memory pools are shared by POSIX file descriptors here, by which this device shares \
+                     none; it has ",
+                )?;
+                let kinds = [
+                    (1, "POSIX file descriptors"),
+                    (2, "handles of Windows (WIN32)"),
+                    (4, "older handles of Windows (WIN32_KMT)"),
+                    (8, "fabric handles"),
+                ];
+                let names: Vec<&str> = kinds
+                    .iter()
+                    .filter(|(bit, _)| supported & bit != 0)
+                    .map(|(_, name)| *name)
+                    .collect();
+                match names.is_empty() {
+                    true => write!(f, "no kind of handle that is known ({supported:#x})"),
+                    false => f.write_str(&names.join(", ")),
+                }
+            }
+            Self::NotOfPool => f.write_str("the buffer is not memory of this pool"),
             Self::MemoryOfOtherDevice { its, expected } => write!(
                 f,
                 "shared memory of the device {its}, to be opened in a context of {expected}"

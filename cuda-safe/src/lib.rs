@@ -46,6 +46,8 @@
 //! | [`green::GreenContext`] | all work | [`green::GreenPool`] |
 //! | [`Context`]: created, or the last of a primary one | all work | keep a clone |
 //! | [`MemoryPool`] | the frees of its memory | keep a clone |
+//! | a [`manager::OrderedManager`] with a pool of its own | all work | keep its context |
+//! | the last [`manager::IpcMemory`] of an allocation | all work | keep it |
 //! | memory of a [`manager::DriverManager`] | all work, when enough is pending | a [`manager::CachingManager`] |
 //! | [`Pending`], [`CopyScope`] | the copies | [`Pending::wait`], where a wait suits |
 //! | [`interop::Imported`] and [`interop::ImportedArray`] without a stream of their producer's | the work on them | import them with the stream |
@@ -97,7 +99,7 @@
 //! | | `Send` | `Sync` | why |
 //! |---|---|---|---|
 //! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Global`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver locks inside |
-//! | [`MemoryPool`] | yes | yes | the same |
+//! | [`MemoryPool`], [`ImportedPool`] | yes | yes | the same |
 //! | [`Linker`] | yes | no | changed by `&mut` |
 //! | [`Done`] | yes | yes | its state has a lock |
 //! | [`green::GreenContext`] | yes | yes | the few calls on its handle go one at a time |
@@ -166,10 +168,11 @@ pub use launch::{
     Param, Params, ProgrammaticEvent, TypedKernel, Value,
 };
 pub use memory::{
-    Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, ManagedBuffer,
-    ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions,
-    MemoryType, PeerReader, Pending, PinnedBuffer, PinnedFlags, PinnedOptions, PitchedBuffer,
-    PointerInfo, RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader, pool,
+    Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, ImportedPool,
+    ManagedBuffer, ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
+    MemoryPoolOptions, MemoryType, PeerReader, Pending, PinnedBuffer, PinnedFlags, PinnedOptions,
+    PitchedBuffer, PointerInfo, RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader,
+    pool,
 };
 pub use module::attribute as kernel_attribute;
 pub use module::{
@@ -225,6 +228,8 @@ const _: () = {
     send::<interop::dlpack::Export>();
     send_and_sync::<ManagedRange<'_>>();
     send_and_sync::<MemoryPool>();
+    send_and_sync::<ImportedPool>();
+    send_and_sync::<manager::IpcMemory>();
     send_and_sync::<PointerInfo>();
     send_and_sync::<manager::MemoryPointer>();
     send_and_sync::<manager::AutoFreePointer>();

@@ -40,7 +40,9 @@
 //!
 //! # Other processes
 //! [`AutoFreePointer::export`] makes a [handle](IpcHandle) of plain memory, which another process
-//! [opens](crate::Context::open_memory). Stream-ordered and managed memory has none.
+//! [opens](crate::Context::open_memory). Stream-ordered memory has one if its pool is
+//! [shareable](crate::MemoryPoolOptions::shareable), as that of [`OrderedManager::with`] may be: the other
+//! process opens it by the [pool](crate::pool::ImportedPool). Managed memory has none.
 //!
 //! # What it costs
 //! A context without a manager is asked once for each allocation whether it has one.
@@ -59,8 +61,10 @@ mod order;
 mod ordered;
 mod part;
 mod pointer;
+mod serial;
 mod statistics;
 pub mod trace;
+mod turn;
 
 pub use block::{Block, HostBlock};
 pub use caching::{CacheFigures, CachingManager, CachingOptions};
@@ -69,13 +73,15 @@ pub use choice::{clear_memory_manager, set_memory_manager};
 pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::DriverManager;
 pub use host::{HostPointer, MappedMemory, PinnedMemory};
-pub use ipc::{ExportedMemory, IpcHandle, IpcMemory};
-pub use limit::{Fallback, FallbackManager, LimitManager, SerialManager};
+pub use ipc::{ExportedMemory, IpcHandle, IpcKind, IpcMemory};
+pub use limit::{Fallback, FallbackManager, LimitManager};
 pub use logging::{LeakManager, LoggingManager, Outstanding};
 pub use order::Order;
 pub use ordered::OrderedManager;
 pub use part::DriverMemory;
+pub(crate) use part::wait_for_context;
 pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
+pub use serial::SerialManager;
 pub use statistics::{Sample, Statistics, StatisticsManager, Timeline};
 
 use crate::context::MemoryInfo;
@@ -257,6 +263,11 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
 
     /// Hears that a stream which was named in an [order](Order::of) is about to end, or that nobody
     /// here has it any more: its handle may be another stream's afterwards.
+    ///
+    /// It is not called in callbacks of the driver, where a manager could have to wait for somebody who waits for
+    /// that: streams whose last clone goes there end with a later call elsewhere. Nor is it called of streams
+    /// that are only [lent](crate::Stream::borrow_raw), whose order is [passing](Order::is_passing). It may be
+    /// called in the middle of an allocation, by the thread that is at it.
     fn stream_ends(&self, stream: CUstream) {
         let _ = stream;
     }

@@ -22,29 +22,34 @@
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
+mod before;
 mod behind;
 mod mode;
+mod parent;
 mod queue;
 
+pub(crate) use before::may_wait;
 pub(crate) use behind::Behind;
 pub(crate) use mode::{relaxed, restore_mode};
+pub(crate) use parent::{Parent, Root};
 pub(crate) use queue::drain;
 
+use self::before::{
+    callback_thread, capture, unanswered, wait_for_all, wait_for_everything, wait_for_uses,
+};
 use self::mode::exchange_mode;
 use self::queue::put_off;
 use crate::call::fail;
 use crate::context::Context;
 use crate::error::{Error, is_fatal};
-use crate::event::Event;
 use crate::fork;
 use crate::memory::VectorMemory;
 use crate::report::{Report, count_leak, report};
-use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
+use crate::stream::refuse_inside;
 use core::ffi::c_void;
 use cuda_sys::{
     CU_STREAM_LEGACY, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx,
     CUlibrary, CUlinkState, CUmemoryPool, CUmodule, CUresult, CUstream, CUstreamCaptureMode,
-    CUstreamCaptureStatus,
 };
 
 /// Something of the driver's that has to be given back, once.
@@ -61,10 +66,14 @@ pub(crate) enum Resource {
     OrderedMemory(CUdeviceptr, CUstream),
     /// Likewise, of a pool that its parent holds.
     PoolMemory(CUdeviceptr, CUstream),
+    /// Likewise, of no stream's order: behind all work of the context.
+    LoosePoolMemory(CUdeviceptr),
     /// Of `cuMemHostAlloc`; with the stream on which the device used it by its address, if it did.
     Pinned(*mut c_void, Option<CUstream>),
     /// Of `cuIpcOpenMemHandle`.
     IpcMemory(CUdeviceptr),
+    /// Of `cuMemPoolImportPointer`.
+    ImportedMemory(CUdeviceptr),
     /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
     Registered(VectorMemory, Option<CUstream>),
     /// The same of memory whose owner its parent holds.
@@ -72,6 +81,8 @@ pub(crate) enum Resource {
     /// Of `cuMemPoolCreate`. A driver (580) goes on to use it, if frees of its memory were not done: its
     /// parent has events behind them.
     Pool(CUmemoryPool),
+    /// Likewise, of a manager: behind all work of the context.
+    LoosePool(CUmemoryPool),
     /// A pool of somebody else's, who is to have it back when the frees are done; as above.
     LentPool,
     Context(CUcontext),
@@ -87,6 +98,9 @@ pub(crate) enum Resource {
     },
     Graph(CUgraph),
     ExecutableGraph(CUgraphExec),
+    /// Nothing of the driver's: the last clone of what its parent is, which ends elsewhere than in a host
+    /// function.
+    LastClone,
 }
 
 // SAFETY: these are handles of the driver, whose releasing functions may be called on any thread;
@@ -108,73 +122,16 @@ enum Answer {
 /// capture or a callback, ends some time.)
 const PATIENCE: u32 = 16;
 
-/// What has to outlive a resource, and the context that its release may want.
-pub(crate) trait Parent {
-    /// A context to make current should a driver want one.
-    fn context(&self) -> Option<&Context>;
-    /// Keeps the parent alive while the release waits in the queue.
-    fn keep(&self) -> Box<dyn Parent + Send>;
-    /// Whether what it keeps alive hangs on something that was only lent, so that nothing may wait
-    /// in the queue for it.
-    fn is_borrowed(&self) -> bool;
-
-    /// What a release waits for.
-    fn waited_for(&self) -> &[Event] {
-        &[]
-    }
-
-    /// Hears that memory was given back to the pool that it is a parent of, in the order of its stream.
-    fn has_been_freed(&self) {}
-
-    /// Hears that what it is the parent of could not be released.
-    fn has_leaked(&self) {}
-
-    /// Keeps the stream whose order the release is in out of captures, while the look for one and
-    /// the release go on; none if it is becoming part of one right now.
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        Some(Outside::OF_NONE)
-    }
-}
-
-impl Parent for Context {
-    fn context(&self) -> Option<&Context> {
-        Some(self)
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
-    }
-
-    fn is_borrowed(&self) -> bool {
-        self.hangs_on_borrowed()
-    }
-}
-
-/// For what has no parent: contexts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Root {
-    pub(crate) is_borrowed: bool,
-}
-
-impl Parent for Root {
-    fn context(&self) -> Option<&Context> {
-        None
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(*self)
-    }
-
-    fn is_borrowed(&self) -> bool {
-        self.is_borrowed
-    }
-}
-
 /// Releases a resource now, or as soon as that is possible.
 // Inline all the way: who drops something knows what it is, and so nothing has to be asked here.
 #[inline(always)]
 pub(crate) fn release(resource: Resource, parent: &(impl Parent + ?Sized)) {
     release_again(resource, parent, 0);
+}
+
+/// Has a release wait in the queue, of what hangs on nothing that is lent.
+pub(crate) fn later(resource: Resource, parent: &(impl Parent + ?Sized)) {
+    put_off(resource, parent, 0, Answer::Later);
 }
 
 /// As [`release`], put off `before` times for want of an answer.
@@ -225,9 +182,12 @@ fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, ans
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
             if let Resource::OrderedMemory(..)
             | Resource::PoolMemory(..)
+            | Resource::LoosePoolMemory(_)
             | Resource::Registered(..)
             | Resource::RegisteredOf(..)
-            | Resource::Pool(_) = resource
+            | Resource::Pool(_)
+            | Resource::LoosePool(_)
+            | Resource::ImportedMemory(_) = resource
             {
                 count_leak();
             }
@@ -256,15 +216,16 @@ impl Resource {
             Self::Library(_) => ("a library", "cuLibraryUnload"),
             Self::Linker(_) => ("a linker", "cuLinkDestroy"),
             Self::Memory(..) => ("device memory", "cuMemFree_v2"),
-            Self::OrderedMemory(..) | Self::PoolMemory(..) => {
+            Self::OrderedMemory(..) | Self::PoolMemory(..) | Self::LoosePoolMemory(_) => {
                 ("stream-ordered device memory", "cuMemFreeAsync")
             }
             Self::IpcMemory(_) => ("memory of another process", "cuIpcCloseMemHandle"),
+            Self::ImportedMemory(_) => ("pool memory of another process", "cuMemFree_v2"),
             Self::Pinned(..) => ("pinned memory", "cuMemFreeHost"),
             Self::Registered(..) | Self::RegisteredOf(..) => {
                 ("registered host memory", "cuMemHostUnregister")
             }
-            Self::Pool(_) => ("a memory pool", "cuMemPoolDestroy"),
+            Self::Pool(_) | Self::LoosePool(_) => ("a memory pool", "cuMemPoolDestroy"),
             Self::LentPool => ("the owner of a memory pool", "cuEventSynchronize"),
             Self::Context(_) => ("a context", "cuCtxDestroy_v2"),
             Self::Primary(_) => ("a primary context", "cuDevicePrimaryCtxRelease_v2"),
@@ -275,6 +236,7 @@ impl Resource {
             ),
             Self::Graph(_) => ("a graph", "cuGraphDestroy"),
             Self::ExecutableGraph(_) => ("an executable graph", "cuGraphExecDestroy"),
+            Self::LastClone => ("an object", "cuCtxGetCurrent"),
         }
     }
 
@@ -299,10 +261,16 @@ impl Resource {
     /// Releases it, if this is the moment.
     #[inline(always)]
     fn release_once(&self, parent: &(impl Parent + ?Sized)) -> Answer {
-        if let Self::Reads { stream, home, .. } = *self {
-            if stream == CU_STREAM_LEGACY || home == CU_STREAM_LEGACY {
+        match *self {
+            Self::Reads { stream, home, .. }
+                if stream == CU_STREAM_LEGACY || home == CU_STREAM_LEGACY =>
+            {
                 return self.release_in_context(parent);
             }
+            Self::LoosePoolMemory(_) | Self::LoosePool(_) => {
+                return self.release_in_context(parent);
+            }
+            _ => {}
         }
         let answer = match self.obstacle(parent) {
             Some(answer) => answer,
@@ -353,7 +321,7 @@ impl Resource {
         }
         match *self {
             // These wait for nothing and are permitted everywhere else.
-            Self::Stream(_) | Self::Event(_) => None,
+            Self::Stream(_) | Self::Event(_) | Self::LastClone => None,
             Self::OrderedMemory(_, stream) | Self::PoolMemory(_, stream) => capture(stream, parent),
             Self::Reads { stream, home, .. } => {
                 capture(stream, parent).or_else(|| capture(home, parent))
@@ -391,7 +359,11 @@ impl Resource {
     #[inline(always)]
     fn call(&self, parent: &(impl Parent + ?Sized)) -> Answer {
         // These disturb no capture (measured), so they go without the exchange.
-        if matches!(self, Self::Stream(_) | Self::Event(_) | Self::Reads { .. }) {
+        let is_quiet = matches!(
+            self,
+            Self::Stream(_) | Self::Event(_) | Self::Reads { .. } | Self::LastClone
+        );
+        if is_quiet {
             return self.call_in_this_mode();
         }
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -412,6 +384,11 @@ impl Resource {
         let failed = match self {
             Self::Pool(_) | Self::LentPool | Self::Memory(_, None) | Self::Pinned(_, None) => {
                 wait_for_all(parent.waited_for())
+            }
+            Self::LoosePoolMemory(_) => wait_for_everything(parent),
+            // The events are of streams of other contexts, perhaps.
+            Self::LoosePool(_) => {
+                wait_for_all(parent.waited_for()).or_else(|| wait_for_everything(parent))
             }
             _ => self.used_on().and_then(wait_for_uses),
         };
@@ -445,12 +422,19 @@ impl Resource {
             Self::Linker(linker) => unsafe { cuda_sys::cuLinkDestroy(linker) },
             // SAFETY: as said above; whoever used it by its address has waited.
             Self::IpcMemory(address) => unsafe { cuda_sys::cuIpcCloseMemHandle(address) },
+            // SAFETY: as said above; likewise: this free waits for nothing.
+            Self::ImportedMemory(address) => unsafe { cuda_sys::cuMemFree_v2(address) },
             // SAFETY: as said above; its stream, on which all of its uses were, is idle.
             Self::Memory(address, _) => unsafe { cuda_sys::cuMemFree_v2(address) },
             // SAFETY: as said above; the stream orders the free behind the uses of the memory,
             // which safe code can make on this stream only.
             Self::OrderedMemory(address, stream) | Self::PoolMemory(address, stream) => unsafe {
                 cuda_sys::cuMemFreeAsync(address, stream)
+            },
+            // SAFETY: as said above; all work of its context is done, and the stream is the default one of
+            // the current context, which is that.
+            Self::LoosePoolMemory(address) => unsafe {
+                cuda_sys::cuMemFreeAsync(address, CU_STREAM_LEGACY)
             },
             // SAFETY: as said above; safe copies of it are over when they return, the stream that
             // used it by its address is idle, and the driver waits for all other work.
@@ -461,11 +445,11 @@ impl Resource {
                 unsafe { cuda_sys::cuMemHostUnregister(start) }
             }
             // SAFETY: as said above; its memory has held it, so that is freed, and its frees are done.
-            Self::Pool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
+            Self::Pool(pool) | Self::LoosePool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
             // SAFETY: as for the vector; its owner is held by its parent.
             Self::RegisteredOf(start, _) => unsafe { cuda_sys::cuMemHostUnregister(start) },
-            // The owner is dropped with the parent.
-            Self::LentPool => CUresult::CUDA_SUCCESS,
+            // The owner, or the object, is dropped with the parent.
+            Self::LentPool | Self::LastClone => CUresult::CUDA_SUCCESS,
             // SAFETY: as said above; whatever lives in the context has held it.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
             // SAFETY: as said above; it takes back one retain.
@@ -487,80 +471,5 @@ impl Resource {
             }
         };
         Answer::Said(code, self.function())
-    }
-}
-
-/// Plain memory may be in use on its stream until that is idle. The free waits for all work anyway;
-/// this says so for green streams as well. What the wait answers, if it fails.
-fn wait_for_uses(stream: CUstream) -> Option<Answer> {
-    // SAFETY: the buffer kept its stream alive.
-    let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
-    (!code.is_success()).then_some(Answer::Said(code, "cuStreamSynchronize"))
-}
-
-/// Waits for events; what the first that fails answers.
-#[cold]
-fn wait_for_all(events: &[Event]) -> Option<Answer> {
-    events.iter().find_map(|event| {
-        // SAFETY: the event is alive.
-        let code = unsafe { cuda_sys::cuEventSynchronize(event.raw()) };
-        (!code.is_success()).then_some(Answer::Said(code, "cuEventSynchronize"))
-    })
-}
-
-/// Whether work given to a stream is being recorded into a graph: then the release has to wait.
-#[inline]
-fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
-    if !a_capture_may_be_open() {
-        return None;
-    }
-    ask_for_capture(stream, parent)
-}
-
-/// The driver's word on it.
-#[inline(never)]
-fn ask_for_capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the buffer kept its stream alive, and the pointer is to a local.
-    let mut ask = || unsafe { cuda_sys::cuStreamIsCapturing(stream, &raw mut status) };
-    let mut code = ask();
-    if code == CUresult::CUDA_ERROR_INVALID_CONTEXT {
-        // As for the release itself.
-        if let Some(Ok(_current)) = parent.context().map(Context::enter) {
-            code = ask();
-        }
-    }
-    match code {
-        CUresult::CUDA_SUCCESS => (status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
-            .then_some(Answer::Later),
-        code => unanswered("cuStreamIsCapturing", code),
-    }
-}
-
-/// What becomes of a release if a question before it was not answered; none: it goes on.
-fn unanswered(function: &'static str, code: CUresult) -> Option<Answer> {
-    match code {
-        // The driver is older, or will refuse the release for the same reason.
-        CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
-        | CUresult::CUDA_ERROR_NOT_FOUND
-        | CUresult::CUDA_ERROR_NOT_INITIALIZED
-        | CUresult::CUDA_ERROR_INVALID_HANDLE
-        | CUresult::CUDA_ERROR_INVALID_CONTEXT => None,
-        CUresult::CUDA_ERROR_DEINITIALIZED | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
-            Some(Answer::Said(code, function))
-        }
-        code if is_fatal(code) || is_for_now(code) => Some(Answer::Said(code, function)),
-        _ => Some(Answer::Unknown(code, function)),
-    }
-}
-
-/// Whether the driver refuses this thread, because it is running one of its callbacks: or may, as what
-/// waits there may wait for ever.
-fn callback_thread() -> Option<Answer> {
-    let mut current = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
-    match unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) } {
-        CUresult::CUDA_SUCCESS => None,
-        code => unanswered("cuCtxGetCurrent", code),
     }
 }

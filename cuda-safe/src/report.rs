@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::fork;
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +73,8 @@ thread_local! {
 /// Sets the function that hears of failures in `Drop`; the one before is replaced. Without one,
 /// they are only counted.
 ///
-/// It may be called on any thread, in the middle of a `drop`; a panic in it is swallowed. What fails
+/// It may be called on any thread, in the middle of a `drop`; a panic in it is swallowed. Memory of a
+/// [manager](crate::manager), which may be in the middle of something, is not allocated in it. What fails
 /// while it runs, on its thread, is only counted, and so is what fails in a forked child.
 ///
 /// ```
@@ -91,6 +93,24 @@ pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
 /// release them; and host functions that the driver may have, or not.
 pub fn leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
+}
+
+/// Whether this thread runs the hook: in the middle of anything.
+pub(crate) fn in_hook() -> bool {
+    IN_HOOK.try_with(Cell::get).unwrap_or(false)
+}
+
+/// What somebody panicked with.
+pub(crate) fn words_of(payload: Box<dyn Any + Send>) -> String {
+    let text = payload
+        .downcast::<String>()
+        .map(|text| *text)
+        .or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|other| {
+        // It may panic once more when it is dropped.
+        std::mem::forget(other);
+        "something that is no text".to_owned()
+    })
 }
 
 /// Counts a leak that is by design, or one of the many after a fatal error.

@@ -18,7 +18,9 @@ pub(crate) use capture::refuse_captured_raw;
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use default::DefaultStream;
 pub use done::Done;
-pub(crate) use gate::{Outside, a_capture_may_be_open, others_may_capture, stay_outside_raw};
+pub(crate) use gate::{
+    Outside, a_capture_may_be_open, others_may_capture, outside_captures_raw, stay_outside_raw,
+};
 pub(crate) use host::{Panicked, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use needs::Need;
@@ -31,7 +33,6 @@ use crate::fork;
 use crate::green::GreenContext;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
-use crate::manager::MemoryManager;
 use crate::release::{self, Parent, Resource, release};
 use cuda_sys::{CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
 use std::any::Any;
@@ -77,6 +78,8 @@ pub struct Stream {
 struct Inner {
     raw: CUstream,
     hold: Hold,
+    /// Whether somebody has only lent it, or its context, and may end it as soon as this is gone.
+    is_lent: bool,
     home: Home,
     /// Of its home, within reach: every call looks at it.
     context: Context,
@@ -159,6 +162,7 @@ impl Stream {
         Self {
             inner: Arc::new(Inner {
                 raw,
+                is_lent: matches!(hold, Hold::Borrowed) || home.is_borrowed(),
                 hold,
                 context: home.context().clone(),
                 home,
@@ -430,8 +434,8 @@ pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(manager) = self.context.made_manager() {
-            end_for(manager, self.raw);
+        if self.context.made_manager().is_some() && self.end_for_manager() {
+            return;
         }
         if self.hold.is_owned() {
             release(Resource::Stream(self.raw), &self.home);
@@ -439,12 +443,39 @@ impl Drop for Inner {
     }
 }
 
-/// A manager may have memory in the order of the stream.
-#[cold]
-#[inline(never)]
-fn end_for(manager: &dyn MemoryManager, stream: CUstream) {
-    if !fork::in_child() {
-        manager.stream_ends(stream);
+impl Inner {
+    /// A manager may have memory in the order of the stream; whether that ends later.
+    #[cold]
+    #[inline(never)]
+    fn end_for_manager(&mut self) -> bool {
+        // In the order of one that is lent it keeps nothing.
+        if fork::in_child() || self.is_lent {
+            return false;
+        }
+        if !release::may_wait() {
+            self.end_later();
+            return true;
+        }
+        if let Some(manager) = self.context.made_manager() {
+            manager.stream_ends(self.raw);
+        }
+        false
+    }
+
+    /// In a callback of the driver a manager may have to wait for somebody who waits for that: another object
+    /// of the stream stands in the queue of releases, and ends elsewhere.
+    fn end_later(&mut self) {
+        let again = Stream {
+            inner: Arc::new(Self {
+                raw: self.raw,
+                hold: std::mem::replace(&mut self.hold, Hold::Borrowed),
+                is_lent: false,
+                home: self.home.clone(),
+                context: self.context.clone(),
+                panicked: Arc::clone(&self.panicked),
+            }),
+        };
+        release::later(Resource::LastClone, &again);
     }
 }
 
@@ -490,7 +521,7 @@ impl Parent for Stream {
     }
 
     fn is_borrowed(&self) -> bool {
-        matches!(self.inner.hold, Hold::Borrowed) || self.inner.home.is_borrowed()
+        self.inner.is_lent
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) mod occupancy;
 pub(crate) mod peer;
 pub(crate) mod pointer;
 pub(crate) mod pool;
+pub(crate) mod pool_ipc;
 pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod stream;
@@ -44,9 +45,10 @@ use cuda_sys::{
     CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgreenCtx, CUhostFn, CUipcMemHandle,
     CUjit_option, CUjitInputType, CUkernel, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit,
     CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationType, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemcpyAttributes,
-    CUmemoryPool, CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
-    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
+    CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule,
+    CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUstream,
+    CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
     CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
 };
 
@@ -248,6 +250,10 @@ functions! { find_newest newest
     Usual cuDeviceGetDefaultMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::default_of_device;
     Usual cuDeviceGetMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::of_device;
     Usual cuDeviceSetMemPool(device: val CUdevice, pool: val CUmemoryPool) => pool::set_of_device;
+    Usual cuMemPoolExportToShareableHandle(place: val *mut c_void, pool: val CUmemoryPool, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => pool_ipc::export_pool;
+    Usual cuMemPoolImportFromShareableHandle(pool: out CUmemoryPool, handle: val *mut c_void, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => pool_ipc::import_pool;
+    Usual cuMemPoolExportPointer(data: out CUmemPoolPtrExportData, address: val CUdeviceptr) => pool_ipc::export_memory;
+    Usual cuMemPoolImportPointer(address: out CUdeviceptr, pool: val CUmemoryPool, data: val *mut CUmemPoolPtrExportData) => pool_ipc::import_memory;
     Usual cuMemGetDefaultMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation, kind: val CUmemAllocationType) => pool::default_at;
     Usual cuMemGetMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation, kind: val CUmemAllocationType) => pool::at;
     Usual cuMemSetMemPool(location: val *mut CUmemLocation, kind: val CUmemAllocationType, pool: val CUmemoryPool) => pool::set_at;

@@ -257,6 +257,29 @@ impl Executor {
         Some(run(operation.work, memory, self.ticks))
     }
 
+    /// Runs the frees whose turn it is: what a driver takes back before it is out of memory.
+    pub(crate) fn free_what_is_next(&mut self, memory: &mut Memory) {
+        let next = |this: &Self| {
+            this.queues.iter().find_map(|(stream, queue)| {
+                let id = *queue.front()?;
+                let is_free = matches!(this.operations.get(&id)?.work, Work::Free(_));
+                (is_free && this.is_in_order(id)).then_some((*stream, id))
+            })
+        };
+        while let Some((stream, id)) = next(self) {
+            if let Some(queue) = self.queues.get_mut(&stream) {
+                queue.pop_front();
+                if queue.is_empty() {
+                    self.queues.remove(&stream);
+                }
+            }
+            if let Some(operation) = self.operations.remove(&id) {
+                memory.running = stream;
+                run(operation.work, memory, self.ticks);
+            }
+        }
+    }
+
     /// What else could run now is not to have the SMs of this kernel's partition.
     fn check_partitions(&self, call: &Call, memory: &Memory) {
         let is_ready = |id: &&u64| self.is_ready(**id, memory);

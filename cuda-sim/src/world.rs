@@ -56,6 +56,7 @@ pub(crate) struct World {
     pub(crate) memory: Memory,
     /// What processes share.
     pub(crate) shared: crate::api::ipc::Shared,
+    pub(crate) pool_shared: crate::api::pool_ipc::Shared,
     pub(crate) executor: Executor,
     /// What the call under way waits for, kept while callbacks run and its body comes again: none
     /// before it gave anything, and within it none if there is nothing to wait for.
@@ -97,6 +98,7 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
         current_pools: Vec::new(),
         memory: Memory::default(),
         shared: crate::api::ipc::Shared::default(),
+        pool_shared: crate::api::pool_ipc::Shared::default(),
         executor: Executor::new(account::note_seed(profile.seed)),
         kept: None,
         fatal: None,

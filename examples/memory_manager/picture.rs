@@ -59,7 +59,11 @@ pub(crate) fn draw(timeline: &Timeline, device: &str) -> String {
         18,
         "Device memory over time, of a caching pool",
     );
-    let below = format!("{device}; {} samples in {:.1} ms", samples.len(), end * 1e3);
+    let below = format!(
+        "{device}; {} samples in {:.1} ms; in use, by the size of the allocation, and kept",
+        samples.len(),
+        end * 1e3
+    );
     text(&mut svg, 20, 54, 13, &below);
 
     let step = step_of(axes.most);

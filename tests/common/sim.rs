@@ -13,6 +13,25 @@ pub(crate) fn register_kernels() {
         let n = launch.value::<u32>(3)? as usize;
         launch.update::<i32>(0, n, |_, x| x.wrapping_mul(factor).wrapping_add(offset))
     });
+    let pattern = |i: usize, tag: u32| tag ^ (i as u32).wrapping_mul(0x9e37_79b9);
+    register("write_pattern", move |launch| {
+        let (n, tag) = (launch.value::<u32>(1)? as usize, launch.value::<u32>(2)?);
+        launch.update::<u32>(0, n, |i, _| pattern(i, tag))
+    });
+    register("check_pattern", move |launch| {
+        let (n, tag) = (launch.value::<u32>(1)? as usize, launch.value::<u32>(2)?);
+        let found = launch.read::<u32>(0, n)?;
+        let wrong = found.iter().enumerate();
+        let wrong: Vec<u32> = wrong
+            .filter(|(i, its)| **its != pattern(*i, tag))
+            .map(|(_, its)| *its)
+            .collect();
+        let Some(last) = wrong.last().copied() else {
+            return launch.update::<u32>(3, 3, |_, before| before);
+        };
+        let count = wrong.len() as u32;
+        launch.update::<u32>(3, 3, |i, before| [before.wrapping_add(count), tag, last][i])
+    });
     register("nothing", |_| Ok(()));
     register("record_smid", |launch| {
         let blocks = launch.blocks();

@@ -24,9 +24,13 @@ const KERNELS: &str = include_str!("kernels.ptx");
 const ALL: &[Example] = include!(concat!(env!("OUT_DIR"), "/examples.rs"));
 
 /// What cannot run in one process, and why.
-const NOT_RUN: [(&str, &str); 2] = [
+const NOT_RUN: [(&str, &str); 3] = [
     ("cuda-safe/src/event/ipc.rs", "it is of two processes"),
     ("cuda-safe/src/manager/ipc.rs", "it is of two processes"),
+    (
+        "cuda-safe/src/memory/pool/share.rs",
+        "it is of two processes",
+    ),
 ];
 
 #[test]

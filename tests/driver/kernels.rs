@@ -11,6 +11,7 @@ pub(crate) const MEET: &str = include_str!("../kernels/meet.ptx");
 pub(crate) const HOPPER: &str = include_str!("../kernels/hopper.ptx");
 pub(crate) const GLOBALS: &str = include_str!("../kernels/globals.ptx");
 pub(crate) const APPLY: &str = include_str!("../kernels/apply.ptx");
+pub(crate) const PATTERN: &str = include_str!("../kernels/pattern.ptx");
 pub(crate) const TWICE: &str = include_str!("../kernels/twice.ptx");
 
 /// A kernel of a module of its own.

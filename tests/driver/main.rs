@@ -44,6 +44,7 @@ mod linker;
 mod managed;
 mod manager;
 mod managers;
+mod managers_kernels;
 mod memory;
 mod memory_op;
 mod module;

@@ -1,6 +1,7 @@
 //! Any manager against a model: random allocations, frees and moves on random streams, with work that leaves
 //! its mark in the memory and looks for it at the end.
 
+use crate::common::random::Random;
 use crate::common::{self, child};
 use crate::need;
 use cuda_safe::manager::trace::Trace;
@@ -12,23 +13,6 @@ use cuda_safe::manager::{
 use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-
-/// Splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
 
 /// Memory that somebody has, of which the first and the last element are its tag.
 struct Live {
@@ -314,7 +298,9 @@ fn random_work_with_all_wrappers() {
             ..Default::default()
         };
         let pool = CachingManager::with(context, options)?;
+        assert_eq!(pool.options(), options);
         let limited = LimitManager::new(pool, 1 << 20);
+        assert_eq!(limited.limit(), 1 << 20);
         let falls_back = FallbackManager::new(limited, Fallback::Host);
         let logged = LoggingManager::new(SerialManager::new(falls_back), std::io::sink());
         Ok(LeakManager::new(StatisticsManager::new(logged)))

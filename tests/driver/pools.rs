@@ -7,6 +7,7 @@ use cuda_safe::pool::attribute::{
     LOCATION_TYPE, RELEASE_THRESHOLD, RESERVED_CURRENT, RESERVED_HIGH, REUSE_ALLOW_OPPORTUNISTIC,
     USED_CURRENT, USED_HIGH,
 };
+use cuda_safe::sys::{CUmemPoolPtrExportData, CUresult, cuMemPoolExportPointer};
 use cuda_safe::{
     Context, CudaVersion, DeviceBuffer, Error, Invalid, MemoryAccess, MemoryLocation, MemoryPool,
     MemoryPoolOptions,
@@ -255,11 +256,14 @@ fn what_a_driver_is_too_old_for_is_said() {
 }
 
 mod provoked {
-    //! The driver reports that a pool has not so much memory, or that access cannot be taken away.
+    //! The driver reports that a pool has not so much memory, that access cannot be taken away, or that it
+    //! is not shared.
 
     use crate::common;
     use crate::need;
-    use cuda_safe::{CUresult, DeviceBuffer, MemoryAccess, MemoryPool, MemoryPoolOptions};
+    use cuda_safe::{
+        CUresult, DeviceBuffer, Error, Invalid, MemoryAccess, MemoryPool, MemoryPoolOptions,
+    };
 
     #[test]
     fn nobody_takes_a_pool_from_the_device_that_it_is_on() {
@@ -295,4 +299,64 @@ mod provoked {
         );
         drop(some);
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn pools_for_one_process_are_not_shared() {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        let default = MemoryPool::default_of(&context).expect("there is one");
+        let own = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
+        let is_refused = |error: Error| {
+            let what = |what: &Invalid| matches!(what, Invalid::NotShareable { .. });
+            matches!(&error, Error::Invalid(its) if what(its))
+        };
+        for pool in [&own, &default] {
+            assert!(is_refused(pool.export().expect_err("not made for it")));
+        }
+        let buffer = DeviceBuffer::<u8>::uninit_from_pool(&own, &stream, 64).expect("memory");
+        assert!(is_refused(
+            own.handle_of(&buffer).expect_err("not made for it")
+        ));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_shareable_pool_is_exported_and_others_are_not() {
+    use cuda_safe::manager::IpcKind;
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let options = MemoryPoolOptions {
+        shareable: true,
+        ..Default::default()
+    };
+    let pool = match MemoryPool::new(&context, options) {
+        Err(error) => return common::skip(&error.to_string()),
+        Ok(pool) => pool,
+    };
+    let buffer = DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, 1000).expect("memory");
+    // A driver has none before the pool was exported.
+    let mut data = CUmemPoolPtrExportData::default();
+    // SAFETY: the pointer is to a local, and the memory is alive.
+    let code = unsafe { cuMemPoolExportPointer(&raw mut data, buffer.as_raw()) };
+    assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+    let first = pool.handle_of(&buffer).expect("it is exported now");
+    let (one, two) = (pool.export(), pool.export());
+    drop((one.expect("a descriptor"), two.expect("another one")));
+    let handle = pool.handle_of(&buffer).expect("it is shareable");
+    assert_eq!(
+        (handle.kind(), handle.offset(), handle.size()),
+        (IpcKind::Pool, 0, 4000)
+    );
+    assert_eq!(handle.device().expect("asked"), Some(context.device()));
+    // By which it is known that a process has it open already.
+    let again = pool.handle_of(&buffer).expect("as above");
+    for its in [again, first] {
+        assert_eq!(its.as_bytes(), handle.as_bytes());
+    }
+    let other = DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, 1000).expect("memory");
+    let its = pool.handle_of(&other).expect("as above");
+    assert_ne!(its.as_bytes(), handle.as_bytes());
+    drop((buffer, other));
 }

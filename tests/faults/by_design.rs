@@ -33,7 +33,7 @@ const ALLOCATIONS: [&str; 4] = [
 ];
 
 /// What a release calls beside the releasing function.
-const AROUND_RELEASES: [&str; 14] = [
+const AROUND_RELEASES: [&str; 15] = [
     // Is this a thread of the driver's callbacks? Is another context current?
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",
@@ -54,6 +54,7 @@ const AROUND_RELEASES: [&str; 14] = [
     "cuEventSynchronize",
     // A manager waits for all work before it gives back what it has kept; by a free, if others capture.
     "cuCtxSynchronize_v2",
+    "cuCtxSynchronize",
     "cuMemAlloc_v2",
     "cuMemPoolTrimTo",
 ];

@@ -14,6 +14,7 @@
 mod by_design;
 mod child;
 mod job;
+mod managed;
 mod planted;
 mod rules;
 mod run;

@@ -1,13 +1,15 @@
-//! Memory that two processes share; the second one dies in the middle.
+//! Memory that two processes share: plain memory, and that of a pool. The second one dies in the middle.
 
 use crate::common::{self, child};
 use crate::need;
 use cuda_safe::manager::{
-    AutoFreePointer, CachingManager, IpcHandle, MemoryPointer, set_memory_manager,
+    AutoFreePointer, CachingManager, IpcHandle, IpcKind, IpcMemory, MemoryPointer, OrderedManager,
+    set_memory_manager,
 };
-use cuda_safe::{Context, Device, DeviceBuffer, attribute};
+use cuda_safe::sys::CUmemAllocationHandleType;
+use cuda_safe::{Context, Device, DeviceBuffer, ImportedPool, MemoryPoolOptions, attribute};
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 const LEN: usize = 1 << 20;
 /// Set in the second process.
@@ -26,16 +28,15 @@ fn unhex(text: &str) -> [u8; IpcHandle::BYTES] {
     bytes
 }
 
-/// What the second process does: it reads the first half, writes the second, and dies.
-fn second() {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a line");
-    let handle = IpcHandle::from_bytes(&unhex(line.trim()));
+/// The device of a handle, in the second process.
+fn context_of(handle: &IpcHandle) -> Context {
     let device = handle.device().expect("asked").expect("the same machine");
-    let context = Context::primary(&device).expect("a context");
+    Context::primary(&device).expect("a context")
+}
+
+/// What the second process does with the memory: it reads the first half, and writes the second.
+fn second(context: &Context, open: impl Fn() -> cuda_safe::Result<IpcMemory>) -> DeviceBuffer<u8> {
     let stream = context.stream().expect("a stream");
-    // SAFETY: the first process keeps the memory until this one is gone.
-    let open = || unsafe { context.open_memory(&handle) };
     let (memory, again) = (open(), open());
     let (memory, again) = (memory.expect("open"), again.expect("open already"));
     assert_eq!(memory.as_raw(), again.as_raw());
@@ -47,9 +48,17 @@ fn second() {
     assert_eq!(first.as_slice().to_vec().expect("a copy"), [7; LEN / 2]);
     second.fill(9).expect("a fill");
     stream.synchronize().expect("a wait");
+    buffer
+}
+
+fn say_done() {
     println!("second: done");
     std::io::stdout().flush().expect("out");
-    // With everything open, and work under way.
+}
+
+/// The end of the second process: with everything open, and work under way.
+fn die(mut buffer: DeviceBuffer<u8>) -> ! {
+    say_done();
     buffer
         .slice_mut(LEN / 2..)
         .and_then(|mut its| its.fill(9))
@@ -57,27 +66,84 @@ fn second() {
     std::process::abort();
 }
 
+/// How the second process is told the handle.
+enum Told<'a> {
+    /// By its standard input.
+    Input(&'a str),
+    /// By a variable; its input is something else.
+    Variable(&'a str, &'a str, Stdio),
+}
+
+/// Starts the second process, of the same test; whether it did its part, and how it ended.
+fn start_second(test: &str, mode: &str, told: Told<'_>) -> (bool, ExitStatus) {
+    let (line, variable, input) = match told {
+        Told::Input(line) => (Some(line), None, Stdio::piped()),
+        Told::Variable(name, value, input) => (None, Some((name, value)), input),
+    };
+    let mut second = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "--nocapture", "--test-threads=1"])
+        .arg(test)
+        .env(SECOND, mode)
+        .envs(variable)
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    if let Some(line) = line {
+        let mut to = second.stdin.take().expect("a pipe");
+        writeln!(to, "{line}").expect("sent");
+    }
+    let from = BufReader::new(second.stdout.take().expect("a pipe"));
+    // To its end, as it writes on when it is done.
+    let lines = from.lines().map_while(Result::ok);
+    let done = lines.filter(|line| line.contains("second: done")).count() != 0;
+    (done, second.wait().expect("ended"))
+}
+
+/// What the first process finds, and goes on to do.
+fn go_on(buffer: &mut DeviceBuffer<u8>) {
+    let found = buffer.to_vec().expect("a copy");
+    assert_eq!((found[0], found[LEN / 2 - 1]), (7, 7));
+    assert_eq!((found[LEN / 2], found[LEN - 1]), (9, 9));
+    buffer.fill(3).expect("a fill");
+    assert_eq!(buffer.to_vec().expect("a copy"), [3; LEN]);
+    let stream = buffer.stream().clone();
+    drop(DeviceBuffer::<u8>::zeroed(&stream, LEN).expect("memory"));
+}
+
+/// A device whose memory processes can share; none is skipped, with its reason.
+fn device() -> Option<Device> {
+    let skip = |why| {
+        common::skip(why);
+        None
+    };
+    if Device::count().unwrap_or(0) == 0 {
+        return skip("needs a GPU");
+    }
+    let device = common::gpu()?;
+    let is_unified = device.attribute(attribute::UNIFIED_ADDRESSING);
+    if !is_unified.unwrap_or(false) {
+        return skip("needs unified addressing");
+    }
+    if std::env::var_os("CUDA_TESTS_SANITIZED").is_some() {
+        return skip("a memory checker keeps memory of its own");
+    }
+    Some(device)
+}
+
 #[test]
 fn a_second_process_dies_with_memory_of_the_first_open() {
     if std::env::var_os(SECOND).is_some() {
-        return second();
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).expect("a line");
+        let handle = IpcHandle::from_bytes(&unhex(line.trim()));
+        let context = context_of(&handle);
+        // SAFETY: the first process keeps the memory until this one is gone.
+        die(second(&context, || unsafe { context.open_memory(&handle) }));
     }
     let _alone = crate::green::alone();
     child::in_child(&[], || {
-        let count = Device::count().unwrap_or(0);
-        if count == 0 {
-            return common::skip("needs a GPU");
-        }
-        let device = need!(common::gpu());
-        if !device
-            .attribute(attribute::UNIFIED_ADDRESSING)
-            .unwrap_or(false)
-        {
-            return common::skip("needs unified addressing");
-        }
-        if std::env::var_os("CUDA_TESTS_SANITIZED").is_some() {
-            return common::skip("a memory checker keeps memory of its own");
-        }
+        let device = need!(device());
         set_memory_manager(CachingManager::new).expect("the version fits");
         let context = Context::primary(&device).expect("a context");
         let stream = context.stream().expect("a stream");
@@ -95,34 +161,16 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
         stream.synchronize().expect("a wait");
         let free_before = context.memory_info().expect("known").free;
 
-        let mut second = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["--exact", "--nocapture", "--test-threads=1"])
-            .arg("ipc::a_second_process_dies_with_memory_of_the_first_open")
-            .env(SECOND, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let mut to = second.stdin.take().expect("a pipe");
-        writeln!(to, "{}", hex(&exported.handle().to_bytes())).expect("sent");
-        let from = BufReader::new(second.stdout.take().expect("a pipe"));
-        let done = from
-            .lines()
-            .map_while(Result::ok)
-            .any(|line| line.contains("second: done"));
-        let status = second.wait().expect("ended");
+        let test = "ipc::a_second_process_dies_with_memory_of_the_first_open";
+        let handle = hex(&exported.handle().to_bytes());
+        let (done, status) = start_second(test, "1", Told::Input(&handle));
         assert!(
             done && !status.success(),
             "it did its part, and died: {status}"
         );
 
         // The first goes on: with that memory, and with new.
-        let found = buffer.to_vec().expect("a copy");
-        assert_eq!((found[0], found[LEN / 2 - 1]), (7, 7));
-        assert_eq!((found[LEN / 2], found[LEN - 1]), (9, 9));
-        buffer.fill(3).expect("a fill");
-        assert_eq!(buffer.to_vec().expect("a copy"), [3; LEN]);
-        drop(DeviceBuffer::<u8>::zeroed(&stream, LEN).expect("memory"));
+        go_on(&mut buffer);
         // What the second had, its context first of all, is free again.
         let free = context.memory_info().expect("known").free;
         assert!(
@@ -132,5 +180,79 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
         let leaked = cuda_safe::leaked();
         drop((buffer, exported));
         assert_eq!(cuda_safe::leaked(), leaked);
+    });
+}
+
+/// The second process has the pool as its standard input, and the handle in its environment. One ends as it
+/// should, and one dies.
+#[test]
+fn a_second_process_uses_memory_of_the_first_ones_pool() {
+    const HANDLE: &str = "CUDA_TESTS_IPC_HANDLE";
+    if let Some(mode) = std::env::var_os(SECOND) {
+        let text = std::env::var(HANDLE).expect("a handle");
+        let handle = IpcHandle::from_bytes(&unhex(&text));
+        let context = context_of(&handle);
+        // SAFETY: it is the first process's pool, imported here only.
+        let pool = unsafe { ImportedPool::new(&context, &std::io::stdin()) };
+        let pool = pool.expect("a pool");
+        // SAFETY: the first process keeps the memory until this one is gone, and has waited for its allocation.
+        let open = || unsafe { pool.open_memory(&handle) };
+        let buffer = second(&context, open);
+        if mode == "dies" {
+            die(buffer);
+        }
+        // And once more, when it was freed here.
+        drop(buffer);
+        drop(second(&context, open));
+        drop(pool);
+        drop(context);
+        assert_eq!(cuda_safe::leaked(), 0);
+        return say_done();
+    }
+    let _alone = crate::green::alone();
+    child::in_child(&[], || {
+        let device = need!(device());
+        let kinds = device.attribute(attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES);
+        let descriptors = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        if kinds.map_or(0, |kinds| kinds.0) & descriptors.0 == 0 {
+            return common::skip("needs memory pools that are shared by file descriptors");
+        }
+        let options = MemoryPoolOptions {
+            shareable: true,
+            ..Default::default()
+        };
+        set_memory_manager(move |context| OrderedManager::with(context, options))
+            .expect("the version fits");
+        let context = Context::primary(&device).expect("a context");
+        let stream = context.stream().expect("a stream");
+        let manager = context.memory_manager_as::<OrderedManager>();
+        let pool = manager.expect("made").expect("it is").pool();
+        let pool = pool.expect("its own").clone();
+        let before = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
+        // A part, so that there is an offset.
+        let memory = MemoryPointer::allocate_on(&stream, LEN + 4096).expect("memory");
+        let part = AutoFreePointer::from(memory).part(4096, LEN);
+        let memory = part.expect("within");
+        let exported = memory.export().expect("the pool is shareable");
+        let handle = exported.handle();
+        assert_eq!((handle.kind(), handle.offset()), (IpcKind::Pool, 4096));
+        // SAFETY: as above.
+        let mut buffer =
+            unsafe { DeviceBuffer::<u8>::from_foreign(memory.as_raw(), LEN, &stream, memory) };
+        let test = "ipc::a_second_process_uses_memory_of_the_first_ones_pool";
+        for mode in ["ends", "dies", "ends"] {
+            buffer.fill(7).expect("a fill");
+            stream.synchronize().expect("a wait");
+            let descriptor = pool.export().expect("a descriptor");
+            let line = hex(&handle.to_bytes());
+            let told = Told::Variable(HANDLE, &line, Stdio::from(descriptor));
+            let (done, status) = start_second(test, mode, told);
+            let as_it_should = status.success() == (mode == "ends");
+            assert!(done && as_it_should, "{mode}: {done}, {status}");
+            go_on(&mut buffer);
+        }
+        drop((before, buffer, exported, pool, stream, context));
+        assert!(!device.primary_state().expect("known").active);
+        assert_eq!(cuda_safe::leaked(), 0);
     });
 }

@@ -1,5 +1,6 @@
 //! `cuda_safe::Invalid`: every refusal says what was given and what is possible.
 
+use cuda_safe::manager::IpcKind;
 use cuda_safe::{Error, Extent, Invalid, Region};
 use cuda_sys::CudaVersion;
 
@@ -322,8 +323,20 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (
             Invalid::NotShareable { memory: "odd" },
-            &["odd memory", "plain"],
+            &["odd memory", "plain", "shareable"],
         ),
+        (
+            Invalid::IpcKind {
+                its: IpcKind::Pool,
+                expected: IpcKind::Plain,
+            },
+            &["memory of a pool", "plain memory", "imported pool"],
+        ),
+        (
+            Invalid::PoolHandles { supported: 8 | 2 },
+            &["POSIX file descriptors", "Windows (WIN32), fabric handles"],
+        ),
+        (Invalid::NotOfPool, &["not memory of this pool"]),
         (
             Invalid::MemoryOfOtherDevice {
                 its: "GPU-1".to_owned(),

@@ -22,6 +22,8 @@ mod kernels;
 mod kinds;
 mod launch;
 mod manager;
+mod manager_inside;
+mod manager_shared;
 mod memory;
 mod modules;
 mod planted;

@@ -201,6 +201,48 @@ fn another_stream_waits_for_memory_if_there_is_no_more() {
 }
 
 #[test]
+fn memory_of_nobodys_order_is_waited_for_rather_than_that_the_pool_grows() {
+    let mut options = small();
+    // Of about 140 GiB.
+    options.unordered.share = 1e-4;
+    cached(options, |context| {
+        let stream = context.stream().expect("a stream");
+        let allocate = |_| MemoryPointer::allocate(&context, SMALL).expect("memory");
+        let three: Vec<_> = (0..3).map(allocate).collect();
+        drop(three);
+        let more = bytes(&stream, SMALL);
+        assert_eq!(
+            (figures(&context).slabs, figures(&context).host_waits),
+            (4, 0)
+        );
+        let one_more = allocate(0);
+        drop((one_more, more));
+        let _two = [bytes(&stream, SMALL), bytes(&stream, SMALL)];
+        assert_eq!(
+            (figures(&context).slabs, figures(&context).host_waits),
+            (5, 1)
+        );
+    });
+}
+
+#[test]
+fn memory_of_nobodys_order_leaves_what_lies_beside_it_to_be_used() {
+    cached(small(), |context| {
+        let stream = context.stream().expect("a stream");
+        for _ in 0..50 {
+            let memory = MemoryPointer::allocate(&context, 1000).expect("memory");
+            drop(memory);
+            drop(bytes(&stream, 2000));
+        }
+        let now = figures(&context);
+        assert_eq!((now.slabs, now.host_waits), (1, 0));
+        assert_eq!(now.kept(), SMALL);
+        let pool = context.memory_manager().expect("made").expect("it is");
+        assert_eq!(pool.trim(0).expect("a wait"), SMALL);
+    });
+}
+
+#[test]
 fn a_stream_that_ends_leaves_its_memory_to_others() {
     cached(small(), |context| {
         let keep = context.stream().expect("a stream");

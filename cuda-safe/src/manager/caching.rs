@@ -5,14 +5,17 @@ mod classes;
 mod figures;
 mod heap;
 mod lanes;
+mod shared;
 mod slow;
 
 pub use figures::CacheFigures;
 
 use self::lanes::{Idle, Lanes};
 use self::slow::Pool;
+use super::choice::check_version;
 use super::{
-    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, MemoryManager, Order,
+    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, IpcHandle,
+    MemoryManager, Order,
 };
 use crate::context::{Context, MemoryInfo};
 use crate::error::Result;
@@ -32,10 +35,11 @@ pub struct CachingOptions {
     pub max_bytes: usize,
     /// The bytes that it takes from there at once, for blocks of up to half of that: 32 MiB.
     pub slab_bytes: usize,
-    /// The bytes that a thread keeps for itself of each stream, before others get them: 128 MiB.
+    /// The bytes that a thread keeps for itself of each stream, before others get them: 32 MiB.
     pub lane_bytes: usize,
     /// When memory of no stream's order that was freed is waited for: for all of it, when more is
-    /// pending than this says, and memory of no stream's order is asked for.
+    /// pending than this says, and memory is asked for that is not kept otherwise. For memory of a
+    /// stream's order only the share counts.
     pub unordered: DeferOptions,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -46,7 +50,7 @@ impl Default for CachingOptions {
         Self {
             max_bytes: 0,
             slab_bytes: 32 << 20,
-            lane_bytes: 128 << 20,
+            lane_bytes: 32 << 20,
             unordered: DeferOptions::default(),
             _non_exhaustive: (),
         }
@@ -55,13 +59,15 @@ impl Default for CachingOptions {
 
 /// A manager that keeps freed memory, and hands it out again without a call of the driver.
 ///
-/// Sizes are rounded up to classes, eight to a doubling. What is freed in the order of a stream stays with
-/// that stream, at first within reach of the thread that freed it: to allocate and free there is a matter of
-/// nanoseconds, and threads are not in each other's way, on streams of their own or on one. Where nothing
-/// of that size is at hand, the pool splits what is free, and merges what lies beside each other; memory
+/// Sizes are rounded up, eight to a doubling. A block of up to 1 MiB that is freed in the order of a stream
+/// stays with that stream, at first within reach of the thread that freed it: to allocate and free there
+/// is a matter of nanoseconds, and threads are not in each other's way, on streams of their own or on one.
+/// Where nothing of that size is at hand, and for larger blocks, the pool splits what is free, and merges
+/// what lies beside each other, one thread at a time; memory
 /// that another stream has used is used again when an event behind that use is reached, or, if there is
 /// no more, behind a wait of the stream for that event (`cuStreamWaitEvent`). More comes in slabs from a
-/// manager below, which is the driver's own if no other is given.
+/// manager below, which is the driver's own if no other is given. (What is freed on a stream that is only
+/// [lent](crate::Stream::borrow_raw), which may be gone afterwards, gets an event at once.)
 ///
 /// # Calls of the driver
 /// None, where the thread has what is asked for; else `cuEventQuery` and `cuEventRecord` for streams
@@ -119,12 +125,14 @@ impl CachingManager {
     /// Over memory of another manager, of the same context. Host memory is that manager's too.
     ///
     /// # Errors
-    /// The manager below is of another context; the device does not tell how much memory it has.
-    pub fn over(
+    /// The manager below is of another context, or of another
+    /// [version](crate::Invalid::ManagerVersion); the device does not tell how much memory it has.
+    pub fn over<M: MemoryManager>(
         context: &Context,
-        below: impl MemoryManager,
+        below: M,
         options: CachingOptions,
     ) -> Result<Self> {
+        check_version::<M>()?;
         same_context("the manager", below.base().context(), context)?;
         Ok(Self {
             lanes: Lanes::new(),
@@ -138,7 +146,13 @@ impl CachingManager {
         self.pool.below()
     }
 
-    /// What there is, and what has happened. It looks at everything, and is for now and then.
+    /// What it was made with.
+    pub fn options(&self) -> CachingOptions {
+        self.pool.options()
+    }
+
+    /// What there is, and what has happened. It looks at everything, and is for now and then. (In a host
+    /// function and in a forked child it may be nothing.)
     pub fn figures(&self) -> CacheFigures {
         self.pool.figures(&self.lanes)
     }
@@ -261,6 +275,12 @@ unsafe impl MemoryManager for CachingManager {
             free: info.free.saturating_add(kept),
             total: info.total,
         })
+    }
+
+    /// That of the manager below, of the part of its memory that this is.
+    fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
+        let slab = self.pool.slab_of(block.token as u32, block)?;
+        self.below().ipc_handle(&slab)
     }
 
     fn defer_cleanup(&self) -> CleanupGuard {

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::invalid::Invalid;
-use crate::stream::same_context;
+use crate::stream::{refuse_inside, same_context};
 use cuda_sys::CUcontext;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
@@ -39,6 +39,16 @@ thread_local! {
 pub fn set_memory_manager<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
 ) -> Result<()> {
+    check_version::<M>()?;
+    replace(Some(Arc::new(move |context: &Context| {
+        let manager: Box<dyn MemoryManager> = Box::new(make(context)?);
+        Ok(manager)
+    })));
+    Ok(())
+}
+
+/// An error, unless the manager is written for this version of the interface.
+pub(super) fn check_version<M: MemoryManager>() -> Result<()> {
     let version = M::interface_version();
     if version != INTERFACE_VERSION {
         return Err(Invalid::ManagerVersion {
@@ -47,10 +57,6 @@ pub fn set_memory_manager<M: MemoryManager>(
         }
         .into());
     }
-    replace(Some(Arc::new(move |context: &Context| {
-        let manager: Box<dyn MemoryManager> = Box::new(make(context)?);
-        Ok(manager)
-    })));
     Ok(())
 }
 
@@ -123,6 +129,8 @@ impl Choice {
         let Some(make) = &self.make else {
             return Ok(None);
         };
+        // Whoever makes it may be waiting for this host function.
+        refuse_inside()?;
         if MAKING.with(Cell::get) {
             return Ok(None);
         }

@@ -1,19 +1,21 @@
 //! Frees that are done together.
 
-use super::part::wait_for_context;
-use crate::call::call;
+use super::ordered::OfPool;
+use super::turn::{Asked, Turn, leaf};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
 use crate::event::Event;
-use crate::release::{Behind, Resource, relaxed, release};
-use crate::report::{Report, report};
+use crate::fork;
+use crate::memory::MemoryPool;
+use crate::release::{Behind, Resource, release};
+use crate::report::count_leak;
 use crate::stream::refuse_inside;
 use core::ffi::c_void;
-use cuda_sys::{CU_STREAM_LEGACY, CUdeviceptr};
+use cuda_sys::CUdeviceptr;
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// When frees that were put off are done. The default is Numba's.
@@ -99,14 +101,15 @@ impl Drop for End {
 }
 
 /// What is to be freed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum What {
     /// Of `cuMemAlloc` or `cuMemAllocManaged`.
     Device(CUdeviceptr),
     /// Of `cuMemHostAlloc`.
     Host(*mut c_void),
-    /// Of a memory pool, of which a free waits for nothing; used by whatever work.
-    OfPool(CUdeviceptr),
+    /// Of a memory pool, of which a free waits for nothing; used by whatever work. The pool, if it is to stay
+    /// as long.
+    OfPool(CUdeviceptr, Option<MemoryPool>),
 }
 
 // SAFETY: it only says where memory is.
@@ -131,6 +134,10 @@ pub(super) struct Deferral {
     options: DeferOptions,
     held: Held,
     pending: Mutex<Pending>,
+    /// Whoever does what is pending.
+    turn: Turn,
+    /// How often that was done.
+    flushes: AtomicU64,
     /// The bytes that may be pending.
     limit: usize,
     context: Context,
@@ -143,6 +150,8 @@ impl Deferral {
             options,
             held: Held::default(),
             pending: Mutex::default(),
+            turn: Turn::default(),
+            flushes: AtomicU64::new(0),
             limit,
             context: context.clone(),
         })
@@ -154,52 +163,75 @@ impl Deferral {
 
     /// What is pending: how many, and how much device memory.
     pub(super) fn pending(&self) -> (usize, usize) {
-        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        (pending.items.len(), pending.bytes)
+        leaf(&self.pending).map_or((0, 0), |pending| (pending.items.len(), pending.bytes))
     }
 
-    /// Puts a free off; over the limit all that are pending are done.
+    /// Puts a free off; over the limit all that are pending are done, unless another thread is at it.
     pub(super) fn push(&self, item: Item) {
-        let is_over = {
-            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            pending.bytes = pending.bytes.saturating_add(item.size);
-            pending.items.push(item);
-            pending.items.len() > self.options.count || pending.bytes > self.limit
+        let is_over = match leaf(&self.pending) {
+            None => return count_leak(),
+            Some(mut pending) => {
+                pending.bytes = pending.bytes.saturating_add(item.size);
+                pending.items.push(item);
+                pending.items.len() > self.options.count || pending.bytes > self.limit
+            }
         };
-        if is_over {
-            self.flush();
+        if is_over && self.may_flush() {
+            if let Some(Asked::Mine(_turn)) = self.turn.ask_now() {
+                self.free_pending();
+            }
         }
     }
 
     /// Does what is pending, unless it is held back; whether there was something.
     pub(super) fn flush(&self) -> bool {
-        // In a host function nothing can be waited for: the next free does it.
-        if self.held.is_held() || refuse_inside().is_err() {
+        self.may_flush() && matches!(self.turn.ask(), Asked::Mine(_turn) if self.free_pending())
+    }
+
+    /// How often what was pending was done, for [`flush_since`](Self::flush_since).
+    pub(super) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Acquire)
+    }
+
+    /// Does what is pending, or waits for the thread that does; whether something was freed since then.
+    pub(super) fn flush_since(&self, then: u64) -> bool {
+        if !self.may_flush() {
             return false;
         }
-        let pending = {
-            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *pending)
+        match self.turn.ask() {
+            Asked::Mine(_turn) => self.free_pending() || self.flushes() != then,
+            // This thread is in the middle of it, or is waited for by the one that is.
+            Asked::Already | Asked::Others => false,
+        }
+    }
+
+    /// In a host function nothing can be waited for: the next free does it.
+    fn may_flush(&self) -> bool {
+        !self.held.is_held() && refuse_inside().is_ok() && !fork::in_child()
+    }
+
+    /// In this thread's turn.
+    fn free_pending(&self) -> bool {
+        let Some(pending) = leaf(&self.pending).map(|mut pending| std::mem::take(&mut *pending))
+        else {
+            return false;
         };
         // Not under the lock: the driver waits, perhaps for a host function that frees something.
-        let some = !pending.items.is_empty();
+        if pending.items.is_empty() {
+            return false;
+        }
         self.free(pending);
-        some
+        self.flushes.fetch_add(1, Ordering::Release);
+        true
     }
 
     fn free(&self, pending: Pending) {
-        let is_of_pool = |item: &Item| matches!(item.what, What::OfPool(_));
-        // One wait for all of these.
-        let waited = match pending.items.iter().any(is_of_pool) {
-            true => wait_for_context(&self.context),
-            false => Ok(()),
-        };
         for item in pending.items {
             let resource = match item.what {
                 What::Device(address) => Resource::Memory(address, None),
                 What::Host(start) => Resource::Pinned(start, None),
-                What::OfPool(address) => {
-                    self.free_of_pool(address, &waited);
+                What::OfPool(address, pool) => {
+                    self.free_of_pool(address, pool);
                     continue;
                 }
             };
@@ -211,19 +243,13 @@ impl Deferral {
             release(resource, &behind);
         }
     }
-}
 
-impl Deferral {
-    fn free_of_pool(&self, address: CUdeviceptr, waited: &Result<()>) {
-        let freed = waited.clone().and_then(|()| {
-            let _current = self.context.enter()?;
-            // SAFETY: it is memory of a pool, whose owner has given it here, once; all work that used it
-            // is done. The stream is the default one of the current context.
-            relaxed(|| unsafe { call!(cuMemFreeAsync(address, CU_STREAM_LEGACY)) })
-        });
-        if let Err(error) = freed {
-            let what = "stream-ordered device memory";
-            report(&Report::Leaked { what, error });
+    fn free_of_pool(&self, address: CUdeviceptr, pool: Option<MemoryPool>) {
+        let memory = Resource::LoosePoolMemory(address);
+        let parent = self.context.clone();
+        match pool {
+            None => release(memory, &parent),
+            Some(pool) => release(memory, &OfPool { parent, pool }),
         }
     }
 }

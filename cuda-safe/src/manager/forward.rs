@@ -1,10 +1,15 @@
 //! Managers that are another one, but for something.
 
 /// The methods of [`MemoryManager`](super::MemoryManager) that a wrapper leaves to the manager in its field
-/// `inner`: those that are named.
+/// `inner`, which is an `M`: those that are named.
 macro_rules! forward {
     ($($method:ident)*) => {
         $($crate::manager::forward::forward!(@ $method);)*
+    };
+    (@ version) => {
+        fn interface_version() -> u32 {
+            M::interface_version()
+        }
     };
     (@ base) => {
         fn base(&self) -> &$crate::manager::DriverMemory {

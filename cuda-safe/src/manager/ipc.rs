@@ -1,21 +1,26 @@
 //! Memory of other processes.
 
+mod open;
+
+pub use open::IpcMemory;
+
 use super::{AutoFreePointer, Block};
 use crate::call::call;
 use crate::context::Context;
 use crate::device::{Device, Uuid};
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
-use crate::release::{self, Resource, release};
+use crate::memory::not_shareable as not_of_a_shared_pool;
 use core::ffi::c_char;
-use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult};
-use std::collections::HashMap;
+use cuda_sys::{CUdeviceptr, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What another process of the machine needs to open memory: the driver's handle of the allocation, where
-/// in it the memory lies, how long it is, and whose device's it is. Plain data, which goes there
-/// [as bytes](Self::to_bytes), or by serde with the feature of that name.
+/// in it the memory lies, how long it is, whose device's it is, and of which [kind](Self::kind). Plain data,
+/// which goes there [as bytes](Self::to_bytes), or by serde with the feature of that name.
+///
+/// Plain memory is opened by a [context](Context::open_memory), that of a memory pool by the pool, which the
+/// other process has [imported](crate::pool::ImportedPool).
 ///
 /// ```no_run
 /// use cuda_safe::manager::{AutoFreePointer, CachingManager, IpcHandle, MemoryPointer};
@@ -46,11 +51,61 @@ pub struct IpcHandle {
     offset: u64,
     size: u64,
     device: [u8; 16],
+    kind: IpcKind,
+}
+
+/// What a handle is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IpcKind {
+    /// Plain memory.
+    Plain,
+    /// Memory of a pool that processes share.
+    Pool,
+    /// What a newer version of this crate knows, by its number.
+    Other(u64),
+}
+
+impl IpcKind {
+    fn number(self) -> u64 {
+        match self {
+            Self::Plain => 0,
+            Self::Pool => 1,
+            Self::Other(number) => number,
+        }
+    }
+
+    fn of_number(number: u64) -> Self {
+        match number {
+            0 => Self::Plain,
+            1 => Self::Pool,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The function that opens such memory.
+    fn opens(self) -> &'static str {
+        match self {
+            Self::Pool => "cuMemPoolImportPointer",
+            Self::Plain | Self::Other(_) => "cuIpcOpenMemHandle_v2",
+        }
+    }
+}
+
+/// For error texts.
+impl fmt::Display for IpcKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain => f.write_str("plain memory"),
+            Self::Pool => f.write_str("memory of a pool"),
+            Self::Other(number) => write!(f, "memory of the unknown kind {number}"),
+        }
+    }
 }
 
 impl IpcHandle {
     /// The bytes that a handle is.
-    pub const BYTES: usize = 96;
+    pub const BYTES: usize = 104;
 
     /// `cuMemGetAddressRange` and `cuIpcGetMemHandle`: the handle of the allocation that a block lies in, and
     /// where.
@@ -75,7 +130,49 @@ impl IpcHandle {
             offset: block.address - range.start,
             size: block.size as u64,
             device: context.device().uuid()?.0,
+            kind: IpcKind::Plain,
         })
+    }
+
+    /// `cuMemPoolExportPointer`: the same of memory of a pool that was made
+    /// [shareable](crate::MemoryPoolOptions::shareable); `start` is where the allocation begins, and the
+    /// memory at `offset` in it.
+    pub(crate) fn of_pool_memory(
+        context: &Context,
+        start: CUdeviceptr,
+        offset: u64,
+        size: usize,
+    ) -> Result<Self> {
+        let mut raw = CUmemPoolPtrExportData::default();
+        let place = &raw mut raw;
+        {
+            let _current = context.enter()?;
+            // SAFETY: the pointer is to a local; the address is a number to the driver, which looks it up.
+            unsafe { call!(cuMemPoolExportPointer(place, start)) }.map_err(not_of_a_shared_pool)?;
+        }
+        Ok(Self {
+            handle: raw.reserved,
+            offset,
+            size: size as u64,
+            device: context.device().uuid()?.0,
+            kind: IpcKind::Pool,
+        })
+    }
+
+    /// What it is of, and so who opens it.
+    pub fn kind(&self) -> IpcKind {
+        self.kind
+    }
+
+    fn check_kind(&self, expected: IpcKind) -> Result<()> {
+        if self.kind == expected {
+            return Ok(());
+        }
+        Err(Invalid::IpcKind {
+            its: self.kind,
+            expected,
+        }
+        .into())
     }
 
     /// The driver's handle of the allocation.
@@ -117,7 +214,8 @@ impl IpcHandle {
         bytes[..64].copy_from_slice(&self.handle);
         bytes[64..72].copy_from_slice(&self.offset.to_le_bytes());
         bytes[72..80].copy_from_slice(&self.size.to_le_bytes());
-        bytes[80..].copy_from_slice(&self.device);
+        bytes[80..96].copy_from_slice(&self.device);
+        bytes[96..].copy_from_slice(&self.kind.number().to_le_bytes());
         bytes
     }
 
@@ -130,12 +228,13 @@ impl IpcHandle {
         };
         let (mut handle, mut device) = ([0; 64], [0; 16]);
         handle.copy_from_slice(&bytes[..64]);
-        device.copy_from_slice(&bytes[80..]);
+        device.copy_from_slice(&bytes[80..96]);
         Self {
             handle,
             offset: number(64),
             size: number(72),
             device,
+            kind: IpcKind::of_number(number(96)),
         }
     }
 }
@@ -151,7 +250,7 @@ impl TryFrom<Vec<u8>> for IpcHandle {
 
     fn try_from(bytes: Vec<u8>) -> Result<Self, &'static str> {
         let bytes = <[u8; Self::BYTES]>::try_from(bytes);
-        let bytes = bytes.map_err(|_| "a handle of memory is of 96 bytes")?;
+        let bytes = bytes.map_err(|_| "a handle of memory is of 104 bytes")?;
         Ok(Self::from_bytes(&bytes))
     }
 }
@@ -175,6 +274,7 @@ fn not_shareable(error: Error) -> Error {
 impl fmt::Debug for IpcHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IpcHandle")
+            .field("kind", &self.kind)
             .field("offset", &self.offset)
             .field("size", &self.size)
             .field("device", &self.device_uuid())
@@ -202,7 +302,9 @@ impl ExportedMemory {
 }
 
 impl AutoFreePointer {
-    /// For another process; the memory stays for as long as this is there.
+    /// For another process; the memory stays for as long as this is there. Memory in the order of a stream
+    /// is the other's to use when that has come to its allocation: whoever sends the handle waits for that
+    /// first, or sends an [event](crate::Event::ipc_handle) behind it.
     ///
     /// # Errors
     /// Those of [`MemoryManager::ipc_handle`](super::MemoryManager::ipc_handle);
@@ -223,153 +325,4 @@ impl AutoFreePointer {
             memory: self.clone(),
         })
     }
-}
-
-/// Allocations of other processes that are open here, by their handles and contexts.
-static OPEN: Mutex<Option<HashMap<Key, Weak<Opened>>>> = Mutex::new(None);
-
-type Key = ([u8; 64], usize);
-
-fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// An allocation of another process, open here.
-struct Opened {
-    base: CUdeviceptr,
-    context: Context,
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        release(Resource::IpcMemory(self.base), &self.context);
-    }
-}
-
-/// Memory of another process; of [`Context::open_memory`]. Clones share it.
-#[derive(Clone)]
-pub struct IpcMemory {
-    opened: Arc<Opened>,
-    address: CUdeviceptr,
-    size: usize,
-}
-
-impl IpcMemory {
-    /// The address here.
-    pub fn as_raw(&self) -> CUdeviceptr {
-        self.address
-    }
-
-    /// The bytes that were handed out there.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
-    /// The context that it is open in.
-    pub fn context(&self) -> &Context {
-        &self.opened.context
-    }
-}
-
-impl fmt::Debug for IpcMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IpcMemory")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("size", &self.size)
-            .finish_non_exhaustive()
-    }
-}
-
-/// How often it is looked whether what another thread closes is closed.
-const PATIENCE: u32 = 64;
-
-impl Context {
-    /// `cuIpcOpenMemHandle(&base, handle, LAZY_ENABLE_PEER_ACCESS)`: memory of another process. One
-    /// allocation is opened once, whichever parts of it are, and closed (`cuIpcCloseMemHandle`) with the last.
-    ///
-    /// # Errors
-    /// [`Invalid::MemoryOfOtherDevice`] ([`IpcHandle::device`] is the right one);
-    /// `CUDA_ERROR_INVALID_CONTEXT` for memory of this process; what the driver has against the handle.
-    ///
-    /// # Safety
-    /// The handle is one that another process of this machine got from its driver; that process keeps the
-    /// memory until all that is opened here is dropped, and what used it is done; and before the last is
-    /// dropped, work of this process on it is done.
-    ///
-    /// Since CUDA 4.1. Raw: [`cuIpcOpenMemHandle_v2`](fn@cuda_sys::cuIpcOpenMemHandle_v2),
-    /// [`cuIpcCloseMemHandle`](fn@cuda_sys::cuIpcCloseMemHandle).
-    #[doc(alias = "cuIpcOpenMemHandle")]
-    #[doc(alias = "cuIpcCloseMemHandle")]
-    pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
-        release::drain();
-        let own = self.device().uuid()?;
-        if handle.device_uuid() != own {
-            return Err(Invalid::MemoryOfOtherDevice {
-                its: handle.device_uuid().to_string(),
-                expected: own.to_string(),
-            }
-            .into());
-        }
-        // SAFETY: the caller's promise.
-        let opened = unsafe { self.opened(handle.as_bytes()) }?;
-        Ok(IpcMemory {
-            address: opened.base + handle.offset,
-            size: handle.size(),
-            opened,
-        })
-    }
-
-    /// # Safety
-    /// As for [`open_memory`](Self::open_memory).
-    unsafe fn opened(&self, handle: &[u8; 64]) -> Result<Arc<Opened>> {
-        let key = (*handle, self.as_raw().addr());
-        let mut tries = 0;
-        loop {
-            {
-                let mut open = lock();
-                let open = open.get_or_insert_default();
-                if let Some(opened) = open.get(&key).and_then(Weak::upgrade) {
-                    return Ok(opened);
-                }
-                open.retain(|_, opened| opened.strong_count() != 0);
-                // SAFETY: the caller's promise.
-                match unsafe { self.open(handle) } {
-                    Ok(opened) => {
-                        let opened = Arc::new(opened);
-                        open.insert(key, Arc::downgrade(&opened));
-                        return Ok(opened);
-                    }
-                    Err(error) if is_open_still(&error) && tries < PATIENCE => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            // Another thread is about to close it.
-            tries += 1;
-            std::thread::yield_now();
-            release::drain();
-        }
-    }
-
-    /// # Safety
-    /// As for [`open_memory`](Self::open_memory).
-    unsafe fn open(&self, handle: &[u8; 64]) -> Result<Opened> {
-        let handle = CUipcMemHandle {
-            reserved: handle.map(|byte| c_char::from_ne_bytes([byte])),
-        };
-        let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
-        let mut base = 0;
-        let place = &raw mut base;
-        let _current = self.enter()?;
-        // SAFETY: the pointer is to a local, and the current context is this one; for the handle the
-        // caller's promise.
-        unsafe { call!(cuIpcOpenMemHandle_v2(place, handle, flags)) }?;
-        Ok(Opened {
-            base,
-            context: self.clone(),
-        })
-    }
-}
-
-fn is_open_still(error: &Error) -> bool {
-    error.code() == Some(CUresult::CUDA_ERROR_ALREADY_MAPPED)
 }

@@ -1,13 +1,16 @@
-//! Managers around another: with a limit, with something to fall back to, one thread at a time.
+//! Managers around another: with a limit, with something to fall back to.
 
 use super::forward::forward;
+use super::turn::leaf;
 use super::{Block, MemoryManager, Order, is_out_of_memory};
 use crate::context::MemoryInfo;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::fork;
 use crate::invalid::Invalid;
 use crate::memory::PinnedFlags;
+use crate::report::count_leak;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// At most so many bytes of device memory of another manager at a time, as they were asked for.
 ///
@@ -35,6 +38,11 @@ impl<M> LimitManager<M> {
         &self.inner
     }
 
+    /// The bytes that it may hand out.
+    pub fn limit(&self) -> usize {
+        usize::try_from(self.limit).unwrap_or(usize::MAX)
+    }
+
     /// The bytes that are handed out.
     pub fn used(&self) -> usize {
         usize::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
@@ -43,7 +51,7 @@ impl<M> LimitManager<M> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
-    forward!(base initialize reset host pin managed ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base initialize reset host pin managed ipc_handle defer_cleanup trim stream_ends);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let asked = size as u64;
@@ -116,6 +124,19 @@ impl Other {
             Self::Host(block) => block.address,
         }
     }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Managed(block) => block.size,
+            Self::Host(block) => block.size,
+        }
+    }
+
+    /// Whether memory begins in it.
+    fn has(&self, address: u64) -> bool {
+        let offset = address.checked_sub(self.address());
+        offset.is_some_and(|offset| offset < self.size() as u64)
+    }
 }
 
 impl<M> FallbackManager<M> {
@@ -139,17 +160,13 @@ impl<M> FallbackManager<M> {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Other>> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes other memory out, if it is at that address. (That of the inner manager, which is alive as long, is
     /// nowhere else.)
     fn take(&self, address: u64) -> Option<Other> {
         if self.count() == 0 {
             return None;
         }
-        let mut others = self.lock();
+        let mut others = leaf(&self.others)?;
         let place = others.iter().position(|other| other.address() == address)?;
         Some(others.swap_remove(place))
     }
@@ -158,7 +175,7 @@ impl<M> FallbackManager<M> {
 // SAFETY: all memory is that of the inner manager, which managed and mapped memory is as well: both are
 // accessible to its context, and aligned to pages.
 unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
-    forward!(base initialize reset host pin managed memory_info defer_cleanup trim stream_ends);
+    forward!(version base initialize reset host pin managed memory_info defer_cleanup trim stream_ends);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         match self.inner.allocate(size, order) {
@@ -174,7 +191,10 @@ unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
         };
         let address = other.address();
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.lock().push(other);
+        self.others
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(other);
         Ok(Block {
             address,
             size,
@@ -183,6 +203,10 @@ unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
+        // What it is may be in a list that is another thread's for ever.
+        if fork::in_child() {
+            return count_leak();
+        }
         match self.take(block.address) {
             // SAFETY: the caller's promise; for the kind of memory see `allocate`.
             None => unsafe { self.inner.free(block, order) },
@@ -194,71 +218,12 @@ unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
     }
 
     fn ipc_handle(&self, block: &Block) -> Result<super::IpcHandle> {
-        let its = |other: &Other| other.address() == block.address;
-        if self.count() != 0 && self.lock().iter().any(its) {
+        let others = leaf(&self.others).ok_or(Error::Forked)?;
+        if others.iter().any(|other| other.has(block.address)) {
             let memory = "managed or host";
             return Err(Invalid::NotShareable { memory }.into());
         }
+        drop(others);
         self.inner.ipc_handle(block)
-    }
-}
-
-/// Another manager, one thread at a time in what allocates and gives back: for one whose author does not
-/// trust it with several. (Those of this crate need none.)
-///
-/// A free waits for the thread whose turn it is: so the inner manager must not wait for work.
-#[derive(Debug)]
-pub struct SerialManager<M> {
-    inner: M,
-    turn: Mutex<()>,
-}
-
-impl<M> SerialManager<M> {
-    /// Around a manager.
-    pub fn new(inner: M) -> Self {
-        Self {
-            inner,
-            turn: Mutex::default(),
-        }
-    }
-
-    /// The manager that this is around.
-    pub fn inner(&self) -> &M {
-        &self.inner
-    }
-
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// SAFETY: all memory is that of the inner manager.
-unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
-    forward!(base initialize host pin managed memory_info ipc_handle defer_cleanup);
-
-    fn reset(&self) {
-        let _turn = self.turn();
-        self.inner.reset();
-    }
-
-    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        let _turn = self.turn();
-        self.inner.allocate(size, order)
-    }
-
-    unsafe fn free(&self, block: Block, order: Order<'_>) {
-        let _turn = self.turn();
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.free(block, order) }
-    }
-
-    fn trim(&self, keep: usize) -> Result<usize> {
-        let _turn = self.turn();
-        self.inner.trim(keep)
-    }
-
-    fn stream_ends(&self, stream: cuda_sys::CUstream) {
-        let _turn = self.turn();
-        self.inner.stream_ends(stream);
     }
 }

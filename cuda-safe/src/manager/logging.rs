@@ -2,28 +2,45 @@
 
 use super::forward::forward;
 use super::trace::{Event, Trace};
+use super::turn::{Asked, Turn, leaf};
 use super::{Block, MemoryManager, Order};
 use crate::error::Result;
+use crate::fork;
+use crate::report::words_of;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Device memory of another manager, with a [trace](Trace) of it: a line for each allocation and free.
+///
+/// The writer is called by one thread at a time, under no lock that others need: it may be slow, and allocate by
+/// this manager. What happens meanwhile is written with what comes next, or by [`flush`](Self::flush). A
+/// writer that panics is not called again, which is an error of that.
 pub struct LoggingManager<M> {
     inner: M,
     start: Instant,
     log: Mutex<Log>,
+    writer: Mutex<Option<Writer>>,
+    /// Whoever writes.
+    turn: Turn,
 }
 
+type Writer = Box<dyn Write + Send>;
+
+/// What happened, and was not written yet.
+#[derive(Default)]
 struct Log {
-    writer: Box<dyn Write + Send>,
+    events: Vec<Event>,
     /// The numbers of what is handed out, by address.
     live: HashMap<u64, u64>,
     next: u64,
     /// What went wrong first.
     error: Option<io::Error>,
+    /// Nobody writes any more.
+    is_over: bool,
 }
 
 impl<M> LoggingManager<M> {
@@ -32,12 +49,9 @@ impl<M> LoggingManager<M> {
         Self {
             inner,
             start: Instant::now(),
-            log: Mutex::new(Log {
-                writer: Box::new(writer),
-                live: HashMap::new(),
-                next: 0,
-                error: None,
-            }),
+            log: Mutex::default(),
+            writer: Mutex::new(Some(Box::new(writer))),
+            turn: Turn::default(),
         }
     }
 
@@ -46,31 +60,65 @@ impl<M> LoggingManager<M> {
         &self.inner
     }
 
-    /// Writes out what a buffer may have.
+    /// Writes out what a buffer may have. (In the writer itself, and in a forked child, it does nothing.)
     ///
     /// # Errors
-    /// The first that the writer had, for whichever line.
+    /// The first that the writer had, for whichever line; [`io::ErrorKind::WouldBlock`] in a host function, while
+    /// another thread writes.
     pub fn flush(&self) -> io::Result<()> {
-        let mut log = self.lock();
-        match log.error.take() {
-            Some(error) => Err(error),
-            None => log.writer.flush(),
+        match self.turn.ask() {
+            Asked::Already => return Ok(()),
+            Asked::Others => return Err(io::ErrorKind::WouldBlock.into()),
+            Asked::Mine(_turn) => {
+                self.write_events();
+                self.write(|writer| writer.flush());
+            }
+        }
+        let error = leaf(&self.log).and_then(|mut log| log.error.take());
+        error.map_or(Ok(()), Err)
+    }
+
+    fn note(&self, event: impl FnOnce(&mut Log, Duration) -> Option<Event>) {
+        let time = self.start.elapsed();
+        if let Some(mut log) = leaf(&self.log) {
+            let event = event(&mut log, time);
+            let event = event.filter(|_| !log.is_over);
+            log.events.extend(event);
+        }
+        if let Some(Asked::Mine(_turn)) = self.turn.ask_now() {
+            self.write_events();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    /// In this thread's turn.
+    fn write_events(&self) {
+        let events = leaf(&self.log).map(|mut log| std::mem::take(&mut log.events));
+        for event in events.into_iter().flatten() {
+            self.write(|writer| writeln!(writer, "{event}"));
+        }
     }
 
-    fn time(&self) -> Duration {
-        self.start.elapsed()
-    }
-}
-
-impl Log {
-    fn write(&mut self, event: &Event) {
-        if let Err(error) = writeln!(self.writer, "{event}") {
-            self.error.get_or_insert(error);
+    /// Has the writer do something, in this thread's turn.
+    fn write(&self, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
+        let writer = leaf(&self.writer).and_then(|mut writer| writer.take());
+        let Some(mut writer) = writer else {
+            return;
+        };
+        let written = catch_unwind(AssertUnwindSafe(|| write(&mut writer)));
+        let is_over = written.is_err();
+        let written = written.unwrap_or_else(|payload| {
+            let words = words_of(payload);
+            Err(io::Error::other(format!("the writer panicked: {words}")))
+        });
+        if is_over {
+            // It may panic once more when it is dropped.
+            std::mem::forget(writer);
+        } else if let Some(mut place) = leaf(&self.writer) {
+            *place = Some(writer);
+        }
+        if let (Err(error), Some(mut log)) = (written, leaf(&self.log)) {
+            log.error.get_or_insert(error);
+            log.is_over |= is_over;
         }
     }
 }
@@ -83,37 +131,34 @@ fn number_of(order: Order<'_>) -> u64 {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
-    forward!(base initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order)?;
-        let (time, stream) = (self.time(), number_of(order));
-        let mut log = self.lock();
-        let number = log.next;
-        log.next += 1;
-        log.live.insert(block.address, number);
-        log.write(&Event::Allocate {
-            time,
-            number,
-            size: size as u64,
-            stream,
+        self.note(|log, time| {
+            let number = log.next;
+            log.next += 1;
+            log.live.insert(block.address, number);
+            Some(Event::Allocate {
+                time,
+                number,
+                size: size as u64,
+                stream: number_of(order),
+            })
         });
         Ok(block)
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        let (time, stream) = (self.time(), number_of(order));
-        {
-            let mut log = self.lock();
-            if let Some(number) = log.live.remove(&block.address) {
-                log.write(&Event::Free {
-                    time,
-                    number,
-                    stream,
-                });
-            }
-        }
-        // After the line: another thread may have the address as soon as it is free.
+        // Before it is free: then another thread may have the address.
+        self.note(|log, time| {
+            let number = log.live.remove(&block.address)?;
+            Some(Event::Free {
+                time,
+                number,
+                stream: number_of(order),
+            })
+        });
         // SAFETY: the caller's promise.
         unsafe { self.inner.free(block, order) }
     }
@@ -121,6 +166,11 @@ unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
 
 impl<M> Drop for LoggingManager<M> {
     fn drop(&mut self) {
+        if fork::in_child() {
+            // What its buffer has is the other process's to write.
+            let writer = self.writer.get_mut();
+            return std::mem::forget(writer.unwrap_or_else(PoisonError::into_inner).take());
+        }
         // Nobody is left to hear of it.
         let _ = self.flush();
     }
@@ -171,9 +221,11 @@ impl<M> LeakManager<M> {
         &self.inner
     }
 
-    /// What was not given back yet, the oldest first.
+    /// What was not given back yet, the oldest first. (In a forked child it may be nothing.)
     pub fn outstanding(&self) -> Vec<Outstanding> {
-        let live = self.lock();
+        let Some(live) = leaf(&self.live) else {
+            return Vec::new();
+        };
         let mut outstanding: Vec<Outstanding> = live
             .1
             .values()
@@ -186,19 +238,15 @@ impl<M> LeakManager<M> {
         outstanding.sort_by_key(|its| its.number);
         outstanding
     }
-
-    fn lock(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LeakManager<M> {
-    forward!(base initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order)?;
-        let mut live = self.lock();
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let number = live.0;
         live.0 += 1;
         live.1
@@ -207,7 +255,9 @@ unsafe impl<M: MemoryManager> MemoryManager for LeakManager<M> {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        self.lock().1.remove(&block.address);
+        if let Some(mut live) = leaf(&self.live) {
+            live.1.remove(&block.address);
+        }
         // SAFETY: the caller's promise.
         unsafe { self.inner.free(block, order) }
     }

@@ -4,7 +4,9 @@ use crate::call::without_current;
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{Parent, Root};
-use crate::stream::{Outside, Stream, a_capture_may_be_open, refuse_captured_raw};
+use crate::stream::{
+    Outside, Stream, a_capture_may_be_open, others_may_capture, refuse_captured_raw,
+};
 use cuda_sys::CUstream;
 use std::fmt;
 
@@ -40,9 +42,18 @@ impl<'a> Order<'a> {
     /// # Safety
     /// The handle is 0 or 1, or a stream of the manager's context that is alive until all memory that was
     /// allocated in its order is freed, and until the manager then hears that it
-    /// [ends](super::MemoryManager::stream_ends), or is gone. It is not captured while a manager is called
-    /// with it.
+    /// [ends](super::MemoryManager::stream_ends), or is gone; which it does not hear in a callback of the
+    /// driver's. It is not captured while a manager is called with it.
     pub unsafe fn lasting(stream: CUstream) -> Self {
+        others_may_capture();
+        Self(Kind::Lasting(stream))
+    }
+
+    /// The same, of a stream that came here before.
+    ///
+    /// # Safety
+    /// As for [`lasting`](Self::lasting).
+    pub(crate) unsafe fn known(stream: CUstream) -> Self {
         Self(Kind::Lasting(stream))
     }
 
@@ -53,6 +64,7 @@ impl<'a> Order<'a> {
     /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
     /// captured.
     pub unsafe fn passing(stream: CUstream) -> Self {
+        others_may_capture();
         Self(Kind::Passing(stream))
     }
 
@@ -83,10 +95,15 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Whether the stream may be gone after the call.
+    /// Whether the stream may be gone after the call: it was said so, or the stream is only
+    /// [lent](Stream::borrow_raw).
     #[inline]
     pub fn is_passing(self) -> bool {
-        matches!(self.0, Kind::Passing(_))
+        match self.0 {
+            Kind::Of(stream) => Parent::is_borrowed(stream),
+            Kind::Passing(_) => true,
+            Kind::None | Kind::Lasting(_) => false,
+        }
     }
 
     /// Makes a call that names the stream; the default ones are those of the context.

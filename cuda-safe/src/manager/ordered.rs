@@ -8,11 +8,11 @@ use crate::context::{Context, MemoryInfo};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::invalid::Invalid;
-use crate::memory::MemoryPool;
-use crate::release::{self, Resource, release};
+use crate::memory::{MemoryPool, MemoryPoolOptions};
+use crate::release::{Parent, Resource, release};
 use crate::report::count_leak;
-use crate::stream::stay_outside_raw;
-use cuda_sys::CUmemoryPool;
+use crate::stream::{Outside, outside_captures_raw};
+use cuda_sys::{CUmemoryPool, CUstream};
 
 /// A manager of stream-ordered memory: `cuMemAllocFromPoolAsync` of one of the driver's pools, and
 /// `cuMemFreeAsync`.
@@ -23,11 +23,19 @@ use cuda_sys::CUmemoryPool;
 #[derive(Debug)]
 pub struct OrderedManager {
     base: DriverMemory,
+    /// After what is put off of its memory.
     pool: Option<MemoryPool>,
+    /// Whether it was made for this manager.
+    is_own: bool,
 }
 
-/// The token of memory of the pool; that of plain memory is its address, and never this.
+/// A part of the token of memory of the pool, beside the address where the allocation begins; the token of
+/// plain memory is its address, which is a multiple of more.
 const OF_POOL: u64 = 1;
+
+fn is_of_pool(block: &Block) -> bool {
+    block.token & OF_POOL != 0
+}
 
 impl OrderedManager {
     /// Over the pool that the device allocates from by itself, which is never destroyed.
@@ -46,7 +54,41 @@ impl OrderedManager {
             Err(Error::Invalid(what)) if matches!(*what, Invalid::UnknownAttribute { .. }) => None,
             Err(error) => return Err(error),
         };
-        Ok(Self { base, pool })
+        Ok(Self {
+            base,
+            pool,
+            is_own: false,
+        })
+    }
+
+    /// Over a pool of its own, which is made now; one that is
+    /// [shareable](crate::MemoryPoolOptions::shareable) has [handles](MemoryManager::ipc_handle) of its memory,
+    /// and is [exported](MemoryPool::export) as any. It is destroyed at the manager's end, which waits for all
+    /// work of the context.
+    ///
+    /// # Errors
+    /// Those of [`MemoryPool::new`]; [`Invalid::NoAccessToPool`] for one of another place.
+    ///
+    /// ```no_run
+    /// use cuda_safe::manager::{OrderedManager, set_memory_manager};
+    /// use cuda_safe::{Context, Device, MemoryPoolOptions};
+    ///
+    /// let options = MemoryPoolOptions { shareable: true, ..Default::default() };
+    /// set_memory_manager(move |context| OrderedManager::with(context, options))?;
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let manager = context.memory_manager_as::<OrderedManager>()?.expect("it was chosen");
+    /// # #[cfg(unix)]
+    /// let descriptor = manager.pool().expect("it has its own").export()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn with(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
+        let base = DriverMemory::new(context, DeferOptions::default())?;
+        let pool = MemoryPool::for_manager(base.context(), options)?;
+        Ok(Self {
+            base,
+            pool: Some(pool),
+            is_own: true,
+        })
     }
 
     /// The pool, if there is one: for its [attributes](crate::pool::attribute), how much it keeps above all.
@@ -54,24 +96,35 @@ impl OrderedManager {
         self.pool.as_ref()
     }
 
-    fn allocate_of_pool(&self, pool: CUmemoryPool, size: usize, order: Order<'_>) -> Result<Block> {
-        release::drain();
+    /// In the order of a stream, which is this one.
+    fn allocate_of_pool(
+        &self,
+        pool: CUmemoryPool,
+        size: usize,
+        order: Order<'_>,
+        stream: CUstream,
+    ) -> Result<Block> {
         let mut address = 0;
         let place = &raw mut address;
-        let outside = order.raw().map(stay_outside_raw);
-        if let Some(None) = outside {
-            return Err(Error::InHostFunction);
-        }
-        refuse_captured(order, self.base.context())?;
-        order.call(self.base.context(), |stream| {
-            // SAFETY: the pool and the stream are alive, and the pointer is to a local.
-            unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
+        self.base.retry(|| {
+            outside_captures_raw(stream, || {
+                refuse_captured(order, self.base.context())?;
+                order.call(self.base.context(), |stream| {
+                    // SAFETY: the pool and the stream are alive, and the pointer is to a local.
+                    unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
+                })
+            })
         })?;
         Ok(Block {
             address,
             size,
-            token: OF_POOL,
+            token: address | OF_POOL,
         })
+    }
+
+    /// The pool, if memory of it has to hold it.
+    fn own_pool(&self) -> Option<&MemoryPool> {
+        self.pool.as_ref().filter(|_| self.is_own)
     }
 }
 
@@ -83,16 +136,15 @@ unsafe impl MemoryManager for OrderedManager {
     }
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        match &self.pool {
-            Some(pool) if order.raw().is_some_and(|raw| !is_default(raw)) => {
-                self.allocate_of_pool(pool.as_raw(), size, order)
-            }
+        let stream = order.raw().filter(|raw| !is_default(*raw));
+        match (&self.pool, stream) {
+            (Some(pool), Some(stream)) => self.allocate_of_pool(pool.as_raw(), size, order, stream),
             _ => self.base.allocate(size),
         }
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        if block.token != OF_POOL {
+        if !is_of_pool(&block) {
             // SAFETY: the caller's promise; it is plain memory.
             return unsafe { self.base.free(block, order) };
         }
@@ -106,10 +158,14 @@ unsafe impl MemoryManager for OrderedManager {
         match order.raw() {
             // The question whether a default stream is captured would be of another context's, perhaps.
             Some(stream) if !is_default(stream) => {
-                release(Resource::OrderedMemory(block.address, stream), &parent);
+                let memory = Resource::OrderedMemory(block.address, stream);
+                match self.own_pool().cloned() {
+                    None => release(memory, &parent),
+                    Some(pool) => release(memory, &OfPool { parent, pool }),
+                }
             }
             // Behind all work.
-            _ => self.base.free_of_pool(block),
+            _ => self.base.free_of_pool(block, self.own_pool().cloned()),
         }
     }
 
@@ -134,15 +190,20 @@ unsafe impl MemoryManager for OrderedManager {
     }
 
     /// # Errors
-    /// [`Invalid::NotShareable`](crate::Invalid::NotShareable) for memory of the pool.
+    /// [`Invalid::NotShareable`](crate::Invalid::NotShareable) for memory of a pool that is not
+    /// [shareable](crate::MemoryPoolOptions::shareable), as the device's own.
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
-        if block.token == OF_POOL {
-            return Err(Invalid::NotShareable {
+        if !is_of_pool(block) {
+            return IpcHandle::of(self.base.context(), block);
+        }
+        let start = block.token - OF_POOL;
+        match (self.own_pool(), block.address.checked_sub(start)) {
+            (Some(pool), Some(offset)) => pool.handle_at(start, offset, block.size),
+            _ => Err(Invalid::NotShareable {
                 memory: "stream-ordered",
             }
-            .into());
+            .into()),
         }
-        IpcHandle::of(self.base.context(), block)
     }
 
     fn defer_cleanup(&self) -> CleanupGuard {
@@ -156,5 +217,38 @@ unsafe impl MemoryManager for OrderedManager {
             pool.trim_to(keep)?;
         }
         Ok(flushed)
+    }
+}
+
+/// What memory of a manager's own pool needs until it is freed.
+pub(super) struct OfPool<P> {
+    pub(super) parent: P,
+    pub(super) pool: MemoryPool,
+}
+
+impl<P: Parent> Parent for OfPool<P> {
+    fn context(&self) -> Option<&Context> {
+        self.parent.context()
+    }
+
+    fn stay_outside_captures(&self) -> Option<Outside> {
+        self.parent.stay_outside_captures()
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(OfPool {
+            parent: self.parent.keep(),
+            pool: self.pool.clone(),
+        })
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.parent.is_borrowed()
+    }
+
+    /// A driver (580) goes on to use a pool that goes before its memory.
+    fn has_leaked(&self) {
+        self.parent.has_leaked();
+        self.pool.stay();
     }
 }

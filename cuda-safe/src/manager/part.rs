@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::fork;
-use crate::memory::PinnedFlags;
+use crate::memory::{MemoryPool, PinnedFlags};
 use crate::release::{self, Parent, Resource, relaxed, release};
 use crate::report::count_leak;
 use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
@@ -241,8 +241,8 @@ impl DriverMemory {
     }
 
     /// Frees memory of a pool behind all work, later.
-    pub(super) fn free_of_pool(&self, block: Block) {
-        let what = What::OfPool(block.address);
+    pub(super) fn free_of_pool(&self, block: Block, own: Option<MemoryPool>) {
+        let what = What::OfPool(block.address, own);
         let size = block.size;
         let end = None;
         self.deferral.push(Item { what, size, end });
@@ -262,7 +262,7 @@ impl DriverMemory {
                     let resource = match what {
                         What::Device(address) => Resource::Memory(address, used_on),
                         What::Host(start) => Resource::Pinned(start, used_on),
-                        What::OfPool(_) => return,
+                        What::OfPool(..) => return,
                     };
                     return release(resource, &self.parent(order));
                 }
@@ -278,15 +278,18 @@ impl DriverMemory {
         }
     }
 
-    /// Allocates with the context current, and once more, if there was too little memory and something was
-    /// put off.
+    /// Allocates with the context current, and once more, if there was too little memory and something that
+    /// was put off is freed, by this thread or another one.
     fn attempt(&self, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
+        self.retry(|| in_context(&self.context, &mut allocate))
+    }
+
+    /// The same where the call sees to its context.
+    pub(super) fn retry(&self, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
         release::drain();
-        let first = in_context(&self.context, &mut allocate);
-        match first {
-            Err(error) if is_out_of_memory(&error) && self.deferral.flush() => {
-                in_context(&self.context, allocate)
-            }
+        let then = self.deferral.flushes();
+        match allocate() {
+            Err(error) if is_out_of_memory(&error) && self.deferral.flush_since(then) => allocate(),
             done => done,
         }
     }
@@ -324,21 +327,37 @@ pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
 }
 
 /// Waits for all work of the context, and breaks nobody's capture.
-pub(super) fn wait_for_context(context: &Context) -> Result<()> {
+pub(crate) fn wait_for_context(context: &Context) -> Result<()> {
     if !a_capture_may_be_open() {
-        return context.synchronize();
+        return context.wait_for_work();
     }
     refuse_inside()?;
-    let mut address = 0;
-    let place = &raw mut address;
     let _current = context.enter()?;
-    relaxed(|| {
-        // SAFETY: the pointer is to a local, and the context is current.
-        unsafe { call!(cuMemAlloc_v2(place, 1)) }?;
-        // SAFETY: it was just allocated, and nobody uses it. The driver waits for all work first.
-        let freed = unsafe { call!(cuMemFree_v2(address)) };
-        freed.inspect_err(|_| release(Resource::Memory(address, None), context))
+    relaxed(|| match free_a_byte(context) {
+        // It may be for want of memory that all work is waited for.
+        Err(error) if is_out_of_memory(&error) => free_a_byte_of_the_host(context),
+        done => done,
     })
+}
+
+/// In a current context: the driver waits for all work first.
+fn free_a_byte(context: &Context) -> Result<()> {
+    let mut address = 0;
+    // SAFETY: the pointer is to a local, and the context is current.
+    unsafe { call!(cuMemAlloc_v2(&raw mut address, 1)) }?;
+    // SAFETY: it was just allocated, and nobody uses it.
+    let freed = unsafe { call!(cuMemFree_v2(address)) };
+    freed.inspect_err(|_| release(Resource::Memory(address, None), context))
+}
+
+/// As [`free_a_byte`], in page-locked memory.
+fn free_a_byte_of_the_host(context: &Context) -> Result<()> {
+    let mut start = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local, and the context is current.
+    unsafe { call!(cuMemHostAlloc(&raw mut start, 1, 0)) }?;
+    // SAFETY: it was just allocated, and nobody uses it.
+    let freed = unsafe { call!(cuMemFreeHost(start)) };
+    freed.inspect_err(|_| release(Resource::Pinned(start, None), context))
 }
 
 /// Allocates with a context current, and so that no capture of the process is broken.

@@ -6,11 +6,12 @@ pub use timeline::{Sample, Timeline};
 
 use super::caching::CacheFigures;
 use super::forward::forward;
+use super::turn::leaf;
 use super::{Block, CachingManager, MemoryManager, Order};
 use crate::error::Result;
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Device memory of another manager, with what it is asked for counted: by powers of two of the size.
@@ -105,16 +106,14 @@ impl<M> StatisticsManager<M> {
             cached: cache.kept() as u64,
             fragmentation: cache.fragmentation(),
         };
-        self.timeline
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .add(sample);
+        if let Some(mut timeline) = leaf(&self.timeline) {
+            timeline.add(sample);
+        }
     }
 
     /// The samples up to now.
     pub fn timeline(&self) -> Timeline {
-        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
-        timeline.clone()
+        leaf(&self.timeline).map_or_else(Timeline::default, |timeline| timeline.clone())
     }
 }
 
@@ -135,7 +134,7 @@ impl<M> StatisticsManager<M> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for StatisticsManager<M> {
-    forward!(base initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order).inspect_err(|_| {

@@ -61,6 +61,11 @@ impl Allocation {
         matches!(self.release, Release::Borrowed | Release::Foreign(_))
     }
 
+    /// How it goes.
+    pub(super) fn release(&self) -> &Release {
+        &self.release
+    }
+
     /// Gives the memory another stream; it is for the caller to put their work in order.
     pub(super) fn set_stream(&mut self, stream: &Stream) {
         self.stream = stream.clone();

@@ -204,6 +204,11 @@ impl<T> DeviceBuffer<T> {
         }
     }
 
+    /// How its memory goes.
+    pub(super) fn release(&self) -> &Release {
+        self.memory.release()
+    }
+
     pub(super) fn into_allocation(self) -> Allocation {
         self.memory
     }

@@ -18,10 +18,13 @@ pub mod attribute;
 mod current;
 mod frees;
 mod options;
+mod share;
 
 pub use access::MemoryAccess;
 pub(super) use frees::OfPool;
 pub use options::MemoryPoolOptions;
+pub use share::ImportedPool;
+pub(crate) use share::not_shareable;
 
 use self::attribute::{High, PoolAttribute, PoolValue, Settable};
 use self::frees::Ends;
@@ -81,6 +84,10 @@ struct Inner {
     ends: Ends,
     /// Whether the driver has it by itself, and never destroys it.
     is_drivers: bool,
+    /// Whether a manager has it, and nobody notes when its memory is freed: it goes behind all work.
+    is_managers: bool,
+    /// For handles of its memory.
+    exported: share::Exported,
     context: Context,
 }
 
@@ -96,7 +103,8 @@ impl MemoryPool {
     /// `CUDA_ERROR_NOT_SUPPORTED` on devices without pools
     /// ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)),
     /// `CUDA_ERROR_INVALID_VALUE` for a place where there can be none;
-    /// [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver).
+    /// [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver);
+    /// [`Invalid::PoolHandles`](crate::Invalid::PoolHandles).
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolCreate`](fn@cuda_sys::cuMemPoolCreate),
     /// [`cuMemPoolDestroy`](fn@cuda_sys::cuMemPoolDestroy).
@@ -115,6 +123,17 @@ impl MemoryPool {
         let place = options.location;
         let location = place.unwrap_or(MemoryLocation::Device(context.device()));
         Ok(Self::own(raw, context, Some(location), Hold::Owned))
+    }
+
+    /// The same for a manager, which frees its memory in whichever order: the pool's end waits for all work of
+    /// the context.
+    pub(crate) fn for_manager(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
+        let mut pool = Self::new(context, options)?;
+        if let Some(inner) = Arc::get_mut(&mut pool.inner) {
+            inner.is_managers = true;
+        }
+        pool.check_access(context.device())?;
+        Ok(pool)
     }
 
     /// `cuDeviceGetDefaultMemPool(&pool, device)`: the pool that the context's device has by
@@ -195,6 +214,8 @@ impl MemoryPool {
                 stays: AtomicBool::new(false),
                 ends: Ends::default(),
                 is_drivers: false,
+                is_managers: false,
+                exported: share::Exported::default(),
                 context: context.clone(),
             }),
         }
@@ -213,7 +234,7 @@ impl MemoryPool {
     }
 
     /// There may be memory of it that does not hold it: it is not destroyed any more.
-    pub(super) fn stay(&self) {
+    pub(crate) fn stay(&self) {
         self.inner.stays.store(true, Ordering::Relaxed);
     }
 
@@ -345,6 +366,7 @@ impl Drop for Inner {
         let ends = self.ends.take();
         let stays = *self.stays.get_mut();
         let (resource, owner) = match std::mem::replace(&mut self.hold, Hold::Borrowed) {
+            Hold::Owned if self.is_managers => (Resource::LoosePool(self.raw), None),
             Hold::Owned => (Resource::Pool(self.raw), None),
             Hold::Foreign(owner) => (Resource::LentPool, Some(owner)),
             Hold::Borrowed => return,

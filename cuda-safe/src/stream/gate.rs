@@ -96,6 +96,21 @@ fn gate_of(stream: CUstream) -> &'static RwLock<()> {
     &GATES[(number ^ number >> 6) % GATES.len()]
 }
 
+/// Calls something that must not be done in the order of a captured stream, which is known by its handle: as
+/// [`Stream::outside_captures`], but for the question whether it is captured.
+#[inline]
+pub(crate) fn outside_captures_raw<T>(
+    stream: CUstream,
+    call: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    // The lock may be another thread's, for ever, in a forked child.
+    if fork::in_child() {
+        return Err(Error::Forked);
+    }
+    let _here = here(gate_of(stream), RwLock::read, RwLock::try_read)?;
+    call()
+}
+
 /// How often a free looks whether the gate is open.
 const PATIENCE: u32 = 64;
 
@@ -106,13 +121,10 @@ impl Stream {
     /// No call of this crate on another thread makes the stream part of a capture meanwhile.
     #[inline]
     pub(crate) fn outside_captures<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
-        // The lock may be another thread's, for ever, in a forked child.
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
-        let _here = self.here(RwLock::read, RwLock::try_read)?;
-        self.refuse_captured()?;
-        call()
+        outside_captures_raw(self.raw(), || {
+            self.refuse_captured()?;
+            call()
+        })
     }
 
     /// For frees in the order of the stream, without a wait for long: none if the stream is becoming part of a
@@ -128,33 +140,28 @@ impl Stream {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        let _here = self.here(RwLock::write, RwLock::try_write)?;
+        let _here = here(gate_of(self.raw()), RwLock::write, RwLock::try_write)?;
         call()
     }
+}
 
-    #[inline]
-    fn gate(&self) -> &'static RwLock<()> {
-        gate_of(self.raw())
-    }
-
-    /// The lock of the gate. The call of the driver that is made with it on another thread may wait
-    /// for a host function to end, which so does not wait for the lock.
-    #[inline]
-    fn here<G>(
-        &self,
-        lock: impl FnOnce(&'static RwLock<()>) -> LockResult<G>,
-        try_lock: impl FnOnce(&'static RwLock<()>) -> TryLockResult<G>,
-    ) -> Result<(G, AtAGate)> {
-        let has_none = !AT_A_GATE.try_with(Cell::get).unwrap_or(true);
-        let here = if has_none && refuse_inside().is_ok() {
-            lock(self.gate()).unwrap_or_else(PoisonError::into_inner)
-        } else {
-            match try_lock(self.gate()) {
-                Ok(here) => here,
-                Err(TryLockError::Poisoned(here)) => here.into_inner(),
-                Err(TryLockError::WouldBlock) => return Err(Error::InHostFunction),
-            }
-        };
-        Ok((here, AtAGate::new()))
-    }
+/// The lock of a gate. The call of the driver that is made with it on another thread may wait for a host
+/// function to end, which so does not wait for the lock.
+#[inline]
+fn here<G>(
+    gate: &'static RwLock<()>,
+    lock: impl FnOnce(&'static RwLock<()>) -> LockResult<G>,
+    try_lock: impl FnOnce(&'static RwLock<()>) -> TryLockResult<G>,
+) -> Result<(G, AtAGate)> {
+    let has_none = !AT_A_GATE.try_with(Cell::get).unwrap_or(true);
+    let here = if has_none && refuse_inside().is_ok() {
+        lock(gate).unwrap_or_else(PoisonError::into_inner)
+    } else {
+        match try_lock(gate) {
+            Ok(here) => here,
+            Err(TryLockError::Poisoned(here)) => here.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(Error::InHostFunction),
+        }
+    };
+    Ok((here, AtAGate::new()))
 }

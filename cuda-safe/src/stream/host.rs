@@ -4,7 +4,7 @@ use super::Stream;
 use crate::call::{call, without_current};
 use crate::error::{Error, Result};
 use crate::release;
-use crate::report::count_leak;
+use crate::report::{count_leak, words_of};
 use core::ffi::c_void;
 use cuda_sys::CUhostFn;
 use std::any::Any;
@@ -24,15 +24,7 @@ impl Panicked {
     }
 
     fn keep(&self, payload: Box<dyn Any + Send>) {
-        let text = payload
-            .downcast::<String>()
-            .map(|text| *text)
-            .or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
-        let message = text.unwrap_or_else(|other| {
-            // It may panic once more when it is dropped.
-            std::mem::forget(other);
-            "something that is no text".to_owned()
-        });
+        let message = words_of(payload);
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get_or_insert(message);
     }

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// What a handle begins with, of this process's memory or of another's.
-const OWN: u64 = 0x6f77_6e00_6375_6461;
-const OTHERS: u64 = 0x6f74_6865_7273_0001;
+pub(super) const OWN: u64 = 0x6f77_6e00_6375_6461;
+pub(super) const OTHERS: u64 = 0x6f74_6865_7273_0001;
 
 /// What is known of memory that processes share.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     last: u64,
 }
 
-fn handle(kind: u64, number: u64) -> [u8; 64] {
+pub(super) fn handle(kind: u64, number: u64) -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(&kind.to_le_bytes());
     bytes[8..16].copy_from_slice(&number.to_le_bytes());
@@ -35,7 +35,10 @@ fn handle(kind: u64, number: u64) -> [u8; 64] {
 }
 
 fn read(handle: &CUipcMemHandle) -> (u64, u64) {
-    let bytes = handle.reserved.map(|byte| byte.to_ne_bytes()[0]);
+    read_bytes(&handle.reserved.map(|byte| byte.to_ne_bytes()[0]))
+}
+
+pub(super) fn read_bytes(bytes: &[u8; 64]) -> (u64, u64) {
     let number = |start: usize| {
         let mut number = [0; 8];
         number.copy_from_slice(&bytes[start..start + 8]);

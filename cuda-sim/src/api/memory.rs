@@ -28,11 +28,19 @@ pub(super) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
     world.forbidden_in_capture()?;
     let device = world.context(owner)?.device;
     let limit = fault::memory_limit(world.profile.gpu.memory);
+    make_room(world, size, device, limit);
     let start = world
         .memory
         .allocate(size, Kind::Plain, owner, device, limit)?;
     address.set(start);
     Ok(())
+}
+
+/// Where there is too little memory, what streams have come to free is taken back first.
+fn make_room(world: &mut World, size: usize, device: usize, limit: u64) {
+    if world.memory.used(device).saturating_add(size as u64) > limit {
+        world.executor.free_what_is_next(&mut world.memory);
+    }
 }
 
 pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
@@ -51,6 +59,10 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
     match kind {
         Some(Kind::Plain) => {
             world.run_all()?;
+        }
+        // Whoever imported it has waited.
+        Some(Kind::Ordered { freed: false, .. }) if world.pool_shared.is_imported(address) => {
+            world.pool_shared.forget(address);
         }
         Some(Kind::Ordered { freed: false, .. }) => {
             mistake("cuMemFree of stream-ordered memory: it does not wait for work that uses it");
@@ -96,8 +108,12 @@ pub(super) fn allocate_from(
         ready: false,
         freed: false,
     };
-    let device = world.room_in_pool(pool, size)?;
-    let device = device.unwrap_or(world.context(context)?.device);
+    let home = world.context(context)?.device;
+    if world.room_in_pool(pool, size).is_err() {
+        world.executor.free_what_is_next(&mut world.memory);
+    }
+    let device = world.room_in_pool(pool, size)?.unwrap_or(home);
+    make_room(world, size, device, limit);
     let start = world.memory.allocate(size, kind, context, device, limit)?;
     world.now_of_pool(start, pool);
     let given = world.give_or_capture(stream, Work::Allocate(start));

@@ -22,10 +22,14 @@ const PORTION: u64 = 32 << 20;
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// None: it is of the host's memory.
-    device: Option<usize>,
+    pub(super) device: Option<usize>,
     location: (u32, i32),
     kind: u32,
-    handles: u32,
+    pub(super) handles: u32,
+    /// Whether a descriptor of it was made: without that no handles of its memory are (seen on 580).
+    pub(super) exported: bool,
+    /// The number of a pool of another process, if it is one.
+    pub(super) imported: Option<u64>,
     /// 0: as much as there is.
     max_size: u64,
     usage: u16,
@@ -60,6 +64,8 @@ impl Pool {
             location,
             kind,
             handles: 0,
+            imported: None,
+            exported: false,
             max_size: 0,
             usage: 0,
             reuse: [true; 3],
@@ -73,11 +79,27 @@ impl Pool {
 }
 
 impl World {
-    fn pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {
+    pub(super) fn pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {
         if self.pools.state(pool.addr()) == State::Dead {
             mistake("a memory pool is used after it was destroyed");
         }
         self.pools.get_mut(pool.addr()).ok_or(INVALID)
+    }
+
+    /// A pool of this process's own; an imported one is refused (the code is unverified).
+    fn own_pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {
+        let its = self.pool(pool)?;
+        match its.imported {
+            None => Ok(its),
+            Some(_) => Err(INVALID),
+        }
+    }
+
+    /// A pool of another process, of memory of a device.
+    pub(super) fn import_pool(&mut self, device: usize, number: u64) -> CUmemoryPool {
+        let mut pool = Pool::of_device(device);
+        pool.imported = Some(number);
+        pointer(self.pools.insert(pool))
     }
 
     /// The device of a pool's memory, if it has one; out of memory if it may not have so much more.
@@ -162,6 +184,9 @@ pub(super) fn create(
 pub(super) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
     world.pool(pool)?;
     let handle = pool.addr();
+    if world.pool_shared.has_of(handle) {
+        mistake("an imported memory pool is destroyed before its memory is freed");
+    }
     if world.default_pools.contains(&handle) {
         return Err(INVALID);
     }
@@ -225,7 +250,7 @@ pub(super) fn set_attribute(
     value: *mut c_void,
 ) -> Answer {
     let used = world.memory.used_of_pool(pool.addr());
-    let its = world.pool(pool)?;
+    let its = world.own_pool(pool)?;
     if value.is_null() {
         return Err(INVALID);
     }
@@ -315,7 +340,7 @@ pub(super) fn allocate(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Answer {
-    world.pool(pool)?;
+    world.own_pool(pool)?;
     super::memory::allocate_from(world, address, size, pool.addr(), stream)
 }
 
@@ -344,7 +369,7 @@ pub(super) fn of_device(
 pub(super) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryPool) -> Answer {
     let number = world.device(device)?;
     // Only memory of its own.
-    if world.pool(pool)?.device != Some(number) {
+    if world.own_pool(pool)?.device != Some(number) {
         return Err(INVALID);
     }
     world.current_pools[number] = pool.addr();

@@ -8,8 +8,10 @@ use cuda_safe::manager::{
     MemoryPointer, Order, OrderedManager, PinnedMemory, SerialManager, StatisticsManager,
     clear_memory_manager, set_memory_manager,
 };
+use cuda_safe::pool::attribute::USED_CURRENT;
 use cuda_safe::{
-    Context, DeviceBuffer, ManagedBuffer, MappedBuffer, PinnedBuffer, PinnedFlags, Result,
+    Context, DeviceBuffer, ImportedPool, ManagedBuffer, MappedBuffer, MemoryPoolOptions,
+    PinnedBuffer, PinnedFlags, Result,
 };
 use std::ptr::NonNull;
 
@@ -82,6 +84,47 @@ pub(super) fn shared(trace: &mut Trace) -> Result<()> {
     let again = unsafe { context.open_memory(&handle) }?;
     assert_eq!(again.as_raw(), opened.as_raw());
     trace.drop((opened, context, again));
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// A manager's own pool that goes to another process, and a pool that came from there.
+pub(super) fn shared_pool(trace: &mut Trace) -> Result<()> {
+    let options = MemoryPoolOptions {
+        shareable: true,
+        ..Default::default()
+    };
+    let _chosen = choose(move |context| OrderedManager::with(context, options));
+    let context = primary()?;
+    let stream = context.stream()?;
+    let memory = AutoFreePointer::from(MemoryPointer::allocate_on(&stream, 5000)?);
+    let exported = memory.part(1000, 2000).expect("within").export()?;
+    let manager = context.memory_manager_as::<OrderedManager>()?;
+    let pool = manager.and_then(OrderedManager::pool).expect("its own");
+    drop(pool.export()?);
+    let buffer = DeviceBuffer::<u8>::uninit_from_pool(pool, &stream, 64)?;
+    pool.handle_of(&buffer)?;
+    let mut bytes = exported.handle().to_bytes();
+    let loose = MemoryPointer::allocate_on(&stream, 64)?;
+    // SAFETY: nobody has used it.
+    trace.drops(|| unsafe { loose.free_in(Order::NONE) });
+    trace.drop((memory, exported, buffer));
+
+    let descriptor = cuda_sim::pool_shared_by_another().expect("a file");
+    // SAFETY: the software driver plays the other process.
+    let imported = unsafe { ImportedPool::new(&context, &descriptor) }?;
+    let data = cuda_sim::pool_memory_shared_by_another(&descriptor, 8192);
+    bytes[..64].copy_from_slice(&data);
+    let handle = IpcHandle::from_bytes(&bytes);
+    // SAFETY: as above.
+    let opened = unsafe { imported.open_memory(&handle) }?;
+    // SAFETY: as above.
+    let again = unsafe { imported.open_memory(&handle) }?;
+    assert_eq!(again.as_raw(), opened.as_raw());
+    imported.attribute(USED_CURRENT)?;
+    trace.drop((imported, opened));
+    trace.drop((again, stream));
+    trace.drop(context);
     trace.drops_from_here();
     Ok(())
 }

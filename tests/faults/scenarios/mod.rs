@@ -75,6 +75,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("driver's pools", manager::ordered),
     scenario("all wrappers", manager::wrapped),
     scenario("shared by processes", manager::shared),
+    scenario("pool shared by processes", manager::shared_pool),
     scenario("pointers", kinds::pointers),
     scenario("module", module::module),
     scenario("library", module::library),

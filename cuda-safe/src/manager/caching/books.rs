@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::manager::Order;
 use crate::manager::order::refuse_captured;
-use crate::stream::stay_outside_raw;
+use crate::stream::{refuse_inside, stay_outside_raw};
 use cuda_sys::CUstream;
 use std::collections::VecDeque;
 
@@ -38,8 +38,8 @@ pub(super) fn unite(marks: &mut Marks, other: &[Mark]) {
 pub(super) const NOBODYS: u32 = 0;
 
 struct Book {
-    /// None: it is nobody's order, or the stream has ended.
-    stream: Option<Named>,
+    /// By its handle; none: it is nobody's order, or the stream has ended.
+    stream: Option<usize>,
     /// The last number that was given.
     last: u64,
     /// Up to here all is done.
@@ -50,21 +50,9 @@ struct Book {
     has_lost: bool,
 }
 
-/// A stream by its handle.
-#[derive(Clone, Copy)]
-pub(super) struct Named {
-    raw: usize,
-}
-
-impl Named {
-    pub(super) fn new(raw: CUstream) -> Self {
-        // No provenance is needed: the driver knows its handles by their numbers.
-        Self { raw: raw.addr() }
-    }
-
-    pub(super) fn handle(self) -> CUstream {
-        std::ptr::without_provenance_mut(self.raw)
-    }
+/// A stream's handle by its number. Of no provenance: the driver knows its handles by that.
+pub(super) fn handle(stream: usize) -> CUstream {
+    std::ptr::without_provenance_mut(stream)
 }
 
 /// The books of a context's streams.
@@ -91,7 +79,7 @@ impl Books {
         books
     }
 
-    fn open(&mut self, stream: Option<Named>) -> u32 {
+    fn open(&mut self, stream: Option<usize>) -> u32 {
         // One whose marks are all done can be another's: its numbers go on.
         let is_over =
             |book: &Book| book.stream.is_none() && !book.has_lost && book.done == book.last;
@@ -112,14 +100,9 @@ impl Books {
 
     /// The book of a stream that stays until it is [closed](Self::close).
     pub(super) fn of(&mut self, stream: CUstream) -> u32 {
-        let raw = stream.addr();
-        let known = self
-            .books
-            .iter()
-            .position(|book| book.stream.is_some_and(|its| its.raw == raw));
-        match known {
-            Some(index) => index as u32,
-            None => self.open(Some(Named::new(stream))),
+        match self.find(stream) {
+            Some(book) => book,
+            None => self.open(Some(stream.addr())),
         }
     }
 
@@ -130,13 +113,12 @@ impl Books {
         }
         let event = self.context.event_now()?;
         self.keep(event);
-        Ok(self.open(Some(Named::new(stream))))
+        Ok(self.open(Some(stream.addr())))
     }
 
     /// The book of a stream, if it has one.
     pub(super) fn find(&self, stream: CUstream) -> Option<u32> {
-        let raw = stream.addr();
-        let is_its = |book: &Book| book.stream.is_some_and(|its| its.raw == raw);
+        let is_its = |book: &Book| book.stream == Some(stream.addr());
         self.books.iter().position(is_its).map(|index| index as u32)
     }
 
@@ -152,15 +134,10 @@ impl Books {
 
     /// A mark behind all that a stream was given, which may be gone afterwards.
     pub(super) fn mark_passing(&mut self, order: Order<'_>) -> Mark {
-        let book = self.open(order.raw().map(Named::new));
+        let book = self.open(order.raw().map(CUstream::addr));
         let mark = self.mark(book);
-        let event = self.spare().and_then(|event| {
-            order.call(&self.context, |raw| {
-                // SAFETY: the event is alive, and so is the stream during the call.
-                unsafe { call!(cuEventRecord(event.raw(), raw)) }
-            })?;
-            Ok(event)
-        });
+        let event = refuse_inside().and_then(|()| self.spare());
+        let event = event.and_then(|event| record(&event, order, &self.context).map(|()| event));
         let its = &mut self.books[book as usize];
         its.stream = None;
         match event {
@@ -227,7 +204,9 @@ impl Books {
         let Ok(event) = self.spare() else {
             return;
         };
-        match record(&event, stream.handle(), &self.context) {
+        // SAFETY: the stream stays until its book is closed, which is under the same lock.
+        let order = unsafe { Order::known(handle(stream)) };
+        match record(&event, order, &self.context) {
             Ok(()) => self.books[book as usize].events.push_back((number, event)),
             Err(_) => self.keep(event),
         }
@@ -288,16 +267,16 @@ impl Books {
     }
 }
 
-/// Records an event in a stream that is not captured, and does not become so meanwhile.
-fn record(event: &Event, stream: CUstream, context: &Context) -> Result<()> {
-    // SAFETY: the stream stays until its book is closed, which is under the same lock.
-    let order = unsafe { Order::lasting(stream) };
-    let Some(_outside) = stay_outside_raw(stream) else {
+/// Records an event in the stream of an order, which is not captured, and does not become so meanwhile.
+fn record(event: &Event, order: Order<'_>, context: &Context) -> Result<()> {
+    // Nothing is called there.
+    refuse_inside()?;
+    let Some(_outside) = order.raw().and_then(stay_outside_raw) else {
         return Err(Error::InHostFunction);
     };
     refuse_captured(order, context)?;
     order.call(context, |raw| {
-        // SAFETY: the event is alive, and the stream as above.
+        // SAFETY: the event is alive, and the stream during the call.
         unsafe { call!(cuEventRecord(event.raw(), raw)) }
     })
 }

@@ -1,11 +1,14 @@
-//! Sizes that blocks have: eight to a doubling, so that at most an eighth is lost.
+//! Sizes that blocks have: eight to a doubling, so that at most an eighth is lost. Small ones have a
+//! class.
 
 /// What all sizes are multiples of, and so what blocks are aligned to.
 pub(super) const GRAIN: u64 = 512;
 /// How many classes there are.
-pub(super) const COUNT: usize = 112;
-/// What is larger has no class: it is rounded to [`LARGE_GRAIN`], and kept by nobody but the heap.
-pub(super) const LARGEST: u64 = 32 << 20;
+pub(super) const COUNT: usize = 72;
+/// What is larger has no class, and is kept by nobody but the heap: in lanes, where nothing is split or
+/// merged, a few large blocks would be much memory that is of no other use.
+pub(super) const LARGEST: u64 = 1 << 20;
+/// What sizes are multiples of, where an eighth is more than that.
 pub(super) const LARGE_GRAIN: u64 = 2 << 20;
 /// The class of what has none.
 pub(super) const NONE: u8 = u8::MAX;
@@ -25,7 +28,7 @@ pub(super) fn class_of(size: u64) -> u8 {
     } else {
         return NONE;
     };
-    // At most 111.
+    // At most 71.
     index as u8
 }
 
@@ -44,7 +47,10 @@ pub(super) fn size_of_class(class: u8) -> u64 {
 #[inline]
 pub(super) fn rounded(size: u64) -> Option<u64> {
     match class_of(size) {
-        NONE => size.checked_next_multiple_of(LARGE_GRAIN),
+        NONE => {
+            let eighth = 1 << ((size - 1).ilog2() - 3);
+            size.checked_next_multiple_of(LARGE_GRAIN.min(eighth))
+        }
         class => Some(size_of_class(class)),
     }
 }
@@ -71,5 +77,25 @@ mod tests {
             before = size;
         }
         assert_eq!(before, LARGEST);
+    }
+
+    #[test]
+    fn larger_sizes_lose_at_most_an_eighth_and_2_mib() {
+        for size in [
+            LARGEST + 1,
+            3 << 20,
+            (5 << 20) + 1,
+            32 << 20,
+            (33 << 20) - 1,
+            1 << 40,
+        ] {
+            let rounded = rounded(size).expect("an address");
+            assert!(
+                rounded >= size && rounded - size <= (size / 8).min(LARGE_GRAIN),
+                "{size}"
+            );
+            assert_eq!(super::rounded(rounded), Some(rounded));
+        }
+        assert_eq!(rounded(u64::MAX), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Slabs of memory, split into blocks and merged again. No call of the driver is made here.
 
-use super::books::{Books, Mark, Marks, unite};
+use super::books::{Books, Mark, Marks, NOBODYS, unite};
 use super::classes::GRAIN;
 use crate::manager::Block;
 use std::collections::BTreeSet;
@@ -21,6 +21,13 @@ struct Node {
     marks: Marks,
 }
 
+impl Node {
+    /// Whether it was freed in nobody's order, and no wait has come since.
+    fn waits(&self) -> bool {
+        self.marks.iter().any(|mark| mark.book == NOBODYS)
+    }
+}
+
 /// Memory of the upstream manager.
 pub(super) struct Slab {
     pub(super) memory: Block,
@@ -35,6 +42,9 @@ pub(super) struct Heap {
     slabs: Vec<Option<Slab>>,
     /// By size, then by address.
     free: BTreeSet<(u64, u64, Id)>,
+    /// Free ones that were freed in nobody's order, and are of no use before a wait for all work. Others
+    /// beside them are not merged with them, as that would make them so.
+    waiting: BTreeSet<Id>,
     pub(super) free_bytes: u64,
     pub(super) reserved: u64,
 }
@@ -110,16 +120,43 @@ impl Heap {
         its.marks = marks.to_vec();
         let (before, after) = (its.before, its.after);
         let mut id = id;
-        if after != NONE && self.nodes[after as usize].is_free {
+        if after != NONE && self.are_alike(id, after) {
             self.unlist(after);
             self.merge(id, after);
         }
-        if before != NONE && self.nodes[before as usize].is_free {
+        if before != NONE && self.are_alike(before, id) {
             self.unlist(before);
             self.merge(before, id);
             id = before;
         }
         self.list(id);
+    }
+
+    /// Whether both are free, and both wait, or neither.
+    fn are_alike(&self, one: Id, other: Id) -> bool {
+        let (one, other) = (&self.nodes[one as usize], &self.nodes[other as usize]);
+        one.is_free && other.is_free && one.waits() == other.waits()
+    }
+
+    /// Merges what lies beside each other and is alike.
+    fn merge_alike(&mut self) {
+        let firsts: Vec<Id> = self.slabs.iter().flatten().map(|slab| slab.first).collect();
+        for mut id in firsts {
+            loop {
+                let after = self.nodes[id as usize].after;
+                if after == NONE {
+                    break;
+                }
+                if !self.are_alike(id, after) {
+                    id = after;
+                    continue;
+                }
+                self.unlist(id);
+                self.unlist(after);
+                self.merge(id, after);
+                self.list(id);
+            }
+        }
     }
 
     /// Makes one of two that lie beside each other.
@@ -137,12 +174,20 @@ impl Heap {
         }
     }
 
-    /// Forgets marks that are done.
+    /// Forgets marks that are done: what has waited is merged with what is beside it.
     pub(super) fn forget_done(&mut self, books: &Books) {
         for (_, _, id) in &self.free {
             let marks = &mut self.nodes[*id as usize].marks;
             marks.retain(|mark| !books.is_done(mark));
         }
+        for id in std::mem::take(&mut self.waiting) {
+            let node = &mut self.nodes[id as usize];
+            node.marks.retain(|mark| !books.is_done(mark));
+            // It is counted again.
+            self.free_bytes -= node.size;
+            self.list(id);
+        }
+        self.merge_alike();
     }
 
     /// A new slab, all of it one block that is handed out.
@@ -206,6 +251,16 @@ impl Heap {
         self.slabs.into_iter().flatten().map(|slab| slab.memory)
     }
 
+    /// What the manager below knows memory of a block by; none if it is not in the block.
+    pub(super) fn token_below(&self, id: Id, part: &Block) -> Option<u64> {
+        let node = self.nodes.get(id as usize)?;
+        let offset = part.address.checked_sub(node.address)?;
+        let is_within = offset.checked_add(part.size as u64)? <= node.size;
+        let slab = self.slabs.get(node.slab as usize)?.as_ref();
+        slab.filter(|_| is_within && !node.is_free)
+            .map(|slab| slab.memory.token)
+    }
+
     pub(super) fn slab_count(&self) -> usize {
         self.slabs.iter().flatten().count()
     }
@@ -229,13 +284,19 @@ impl Heap {
 
     fn list(&mut self, id: Id) {
         let node = &self.nodes[id as usize];
-        self.free.insert((node.size, node.address, id));
+        match node.waits() {
+            true => self.waiting.insert(id),
+            false => self.free.insert((node.size, node.address, id)),
+        };
         self.free_bytes += node.size;
     }
 
     fn unlist(&mut self, id: Id) {
         let node = &self.nodes[id as usize];
-        self.free.remove(&(node.size, node.address, id));
+        match node.waits() {
+            true => self.waiting.remove(&id),
+            false => self.free.remove(&(node.size, node.address, id)),
+        };
         self.free_bytes -= node.size;
     }
 }

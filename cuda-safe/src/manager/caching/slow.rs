@@ -2,47 +2,39 @@
 //!
 //! One lock is around the heap and the books. It is never held by who waits for work on the host, nor by
 //! who calls the manager below: that may wait for a host function, which may free something here. And it
-//! comes before those of lanes.
+//! comes before those of lanes. What gives back does not wait for it, as it may be called in a callback for which
+//! the thread that has the lock waits in the driver, or on that thread: it leaves its word in a list, which
+//! whoever has the lock next reads first. (That a stream ends is not told there.)
 
-use super::books::{Books, NOBODYS};
+use super::books::{Books, Marks, handle};
 use super::classes::{self, LARGE_GRAIN, NONE, rounded};
 use super::heap::{Heap, Id};
-use super::lanes::{Counts, Idle, Lane, Lanes};
+use super::lanes::{Counts, Idle, Lanes};
+use super::shared::{Shared, Want};
 use super::{CacheFigures, CachingOptions, lasting, token};
-use crate::call::call;
 use crate::context::Context;
 use crate::error::{DriverError, Error, Result};
-use crate::event::Event;
+use crate::fork;
 use crate::invalid::Invalid;
 use crate::manager::defer::Held;
-use crate::manager::order::refuse_captured;
 use crate::manager::part::wait_for_context;
+use crate::manager::turn::{Asked, Turn};
 use crate::manager::{Block, CleanupGuard, MemoryManager, Order, is_out_of_memory};
 use crate::release::{self, relaxed};
-use crate::stream::{a_capture_may_be_open, refuse_inside, stay_outside_raw};
+use crate::report::in_hook;
+use crate::stream::{a_capture_may_be_open, refuse_inside};
 use cuda_sys::{CUresult, CUstream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-
-/// What all threads share.
-pub(super) struct Shared {
-    heap: Heap,
-    books: Books,
-    counts: Counts,
-    misses: u64,
-    grown: u64,
-    stream_waits: u64,
-    host_waits: u64,
-    reserved_high: u64,
-    /// Bytes that were freed in nobody's order, of which some are pending.
-    nobodys: u64,
-    /// Bytes that threads are taking from the manager below.
-    taking: u64,
-}
 
 pub(super) struct Pool {
     shared: Mutex<Shared>,
-    /// What was freed while the other was another thread's, and the stream in whose order.
+    /// What was freed while that was another thread's, and the stream in whose order.
     loose: Mutex<Vec<(Id, Option<usize>)>>,
+    /// Whoever gives slabs back.
+    giving: Turn,
+    /// How often some were given back.
+    given: AtomicU64,
     held: Held,
     options: CachingOptions,
     pending_bytes: u64,
@@ -72,6 +64,8 @@ impl Pool {
                 taking: 0,
             }),
             loose: Mutex::default(),
+            giving: Turn::default(),
+            given: AtomicU64::new(0),
             held: Held::default(),
             options,
             pending_bytes,
@@ -84,22 +78,38 @@ impl Pool {
         &*self.below
     }
 
+    pub(super) fn options(&self) -> CachingOptions {
+        self.options
+    }
+
     pub(super) fn guard(&self) -> CleanupGuard {
         self.held.guard()
     }
 
-    /// The lock, with what was freed meanwhile.
+    /// The lock, with what was freed meanwhile. Not in a forked child.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         self.take_loose(&mut shared);
         shared
     }
 
-    fn take_loose(&self, shared: &mut Shared) {
-        let loose = {
-            let mut loose = self.loose.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *loose)
+    /// The same without a wait; none if it is another thread's, or this one's already.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Shared>> {
+        let mut shared = match self.shared.try_lock() {
+            Ok(shared) => shared,
+            Err(TryLockError::Poisoned(shared)) => shared.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
         };
+        self.take_loose(&mut shared);
+        Some(shared)
+    }
+
+    fn loose(&self) -> MutexGuard<'_, Vec<(Id, Option<usize>)>> {
+        self.loose.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_loose(&self, shared: &mut Shared) {
+        let loose = std::mem::take(&mut *self.loose());
         for (id, stream) in loose {
             match stream {
                 None => shared.give_nobodys(id),
@@ -112,10 +122,7 @@ impl Pool {
     #[cold]
     #[inline(never)]
     pub(super) fn allocate(&self, lanes: &Lanes, size: usize, order: Order<'_>) -> Result<Block> {
-        refuse_inside()?;
-        if crate::fork::in_child() {
-            return Err(Error::Forked);
-        }
+        refuse_where_none_may_wait()?;
         if size == 0 {
             return Err(DriverError {
                 code: CUresult::CUDA_ERROR_INVALID_VALUE,
@@ -152,7 +159,8 @@ impl Pool {
                 return Ok(idle);
             }
         }
-        if want.order.raw().is_none() && self.is_too_much_pending() {
+        // Rather than to have more of the driver.
+        if self.is_too_much_pending(want.order) {
             self.settle()?;
             if let Some(idle) = self.lock().find_now(want) {
                 return Ok(idle);
@@ -170,24 +178,27 @@ impl Pool {
             return Err(error);
         }
         // Behind all work: what is kept in pieces may be whole then, or go back to those below.
+        let then = self.given.load(Ordering::Acquire);
         self.lock().collect(lanes);
         self.settle()?;
         if let Some(idle) = self.lock().find_now(want) {
             return Ok(idle);
         }
-        match self.give_slabs_back(0) {
-            0 => Err(error),
-            _ => self.grow(want),
+        // Or another thread has just taken it, to give it back.
+        let given = self.give_slabs_back(0);
+        match given == 0 && self.given.load(Ordering::Acquire) == then {
+            true => Err(error),
+            false => self.grow(want),
         }
     }
 
-    fn is_too_much_pending(&self) -> bool {
+    fn is_too_much_pending(&self, order: Order<'_>) -> bool {
         if self.held.is_held() {
             return false;
         }
         let shared = self.lock();
-        shared.books.nobodys_pending() > self.options.unordered.count as u64
-            || shared.nobodys > self.pending_bytes
+        let is_over = shared.books.nobodys_pending() > self.options.unordered.count as u64;
+        shared.nobodys > self.pending_bytes || is_over && order.raw().is_none()
     }
 
     /// Adds a slab of the manager below.
@@ -255,16 +266,10 @@ impl Pool {
     #[inline(never)]
     pub(super) fn free(&self, lanes: &Lanes, id: Id, class: u8, order: Order<'_>) {
         let stream = lasting(order);
-        // Perhaps in a host function, for which the thread that has the lock waits.
-        let mut shared = match self.shared.try_lock() {
-            Ok(shared) => shared,
-            Err(TryLockError::Poisoned(shared)) => shared.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                // What is of a passing stream's order comes behind all work.
-                let stream = stream.map(CUstream::addr);
-                let mut loose = self.loose.lock().unwrap_or_else(PoisonError::into_inner);
-                return loose.push((id, stream));
-            }
+        let Some(mut shared) = self.try_lock() else {
+            // What is of a passing stream's order comes behind all work.
+            let stream = stream.map(CUstream::addr);
+            return self.loose().push((id, stream));
         };
         if order.raw().is_none() {
             return shared.give_nobodys(id);
@@ -300,7 +305,8 @@ impl Pool {
         }
     }
 
-    /// A stream ends: its lanes are emptied, and its book is closed.
+    /// A stream ends: its lanes are emptied, and its book is closed. Under the lock, whose other holders may
+    /// record events in it.
     pub(super) fn stream_ends(&self, lanes: &Lanes, stream: CUstream) {
         let mut shared = self.lock();
         let Some(book) = shared.books.find(stream) else {
@@ -320,6 +326,7 @@ impl Pool {
 
     /// Gives memory back to the manager below, until no more than `keep` bytes are kept.
     pub(super) fn trim(&self, lanes: &Lanes, keep: usize) -> Result<usize> {
+        refuse_where_none_may_wait()?;
         release::drain();
         if self.held.is_held() {
             return Ok(0);
@@ -328,8 +335,8 @@ impl Pool {
             let mut shared = self.lock();
             shared.collect(lanes);
             let idle = shared.heap.idle();
-            idle.iter()
-                .any(|(.., marks)| !shared.books.are_done_but_for(marks, None))
+            let is_used = |marks: &Marks| !shared.books.are_done_but_for(marks, None);
+            shared.books.nobodys_pending() != 0 || idle.iter().any(|(.., marks)| is_used(marks))
         };
         if is_pending {
             self.settle()?;
@@ -342,8 +349,12 @@ impl Pool {
     }
 
     /// Gives idle slabs of which all work is done back, the largest first, while more than `keep` bytes are
-    /// kept; how many bytes those were.
+    /// kept; how many bytes those were. Waits for another thread that does.
     fn give_slabs_back(&self, keep: usize) -> usize {
+        // A thread that is at it, or waited for by the one that is, has no part in that.
+        let Asked::Mine(_turn) = self.giving.ask() else {
+            return 0;
+        };
         let mut given = Vec::new();
         {
             let mut shared = self.lock();
@@ -364,18 +375,44 @@ impl Pool {
             // it is done.
             unsafe { self.below.free(slab, Order::NONE) };
         }
+        if bytes != 0 {
+            self.given.fetch_add(1, Ordering::Release);
+        }
         bytes
+    }
+
+    /// A block as a part of the memory below that it lies in.
+    pub(super) fn slab_of(&self, id: Id, block: &Block) -> Result<Block> {
+        refuse_where_none_may_wait()?;
+        let token = self.lock().heap.token_below(id, block);
+        let token = token.ok_or(Invalid::NotShareable {
+            memory: "somebody else's",
+        })?;
+        Ok(Block { token, ..*block })
     }
 
     /// The bytes that are kept.
     pub(super) fn kept(&self, lanes: &Lanes) -> usize {
+        if refuse_where_none_may_wait().is_err() {
+            return 0;
+        }
         let mut kept = self.lock().heap.free_bytes;
         lanes.each(None, |lane| kept += lane.bytes);
         usize::try_from(kept).unwrap_or(usize::MAX)
     }
 
     pub(super) fn figures(&self, lanes: &Lanes) -> CacheFigures {
-        let shared = self.lock();
+        if fork::in_child() {
+            return CacheFigures::default();
+        }
+        // In a host function the lock may be that of a thread which waits for this.
+        let shared = match refuse_where_none_may_wait() {
+            Ok(()) => Some(self.lock()),
+            Err(_) => self.try_lock(),
+        };
+        let Some(shared) = shared else {
+            return CacheFigures::default();
+        };
         let (mut in_lanes, mut hits) = (0, shared.counts.hits);
         lanes.each(None, |lane| {
             in_lanes += lane.bytes;
@@ -413,138 +450,17 @@ impl Pool {
     }
 }
 
-/// What is asked for.
-struct Want<'a> {
-    /// As rounded.
-    bytes: u64,
-    class: u8,
-    order: Order<'a>,
-    /// The stream, if it is one that lasts.
-    stream: Option<CUstream>,
-}
-
-impl Shared {
-    fn idle(&self, id: Id) -> Idle {
-        Idle {
-            address: self.heap.address(id),
-            id,
-        }
+/// Refuses what takes the lock where that may be this thread's own, or that of one which waits for this: in the
+/// report hook, and in host functions.
+fn refuse_where_none_may_wait() -> Result<()> {
+    refuse_inside()?;
+    if fork::in_child() {
+        return Err(Error::Forked);
     }
-
-    fn give_in_order(&mut self, id: Id, stream: CUstream) {
-        let book = self.books.of(stream);
-        let mark = self.books.mark(book);
-        self.heap.give(id, &[mark]);
+    match in_hook() {
+        false => Ok(()),
+        true => Err(Error::InHostFunction),
     }
-
-    fn give_nobodys(&mut self, id: Id) {
-        self.nobodys += self.heap.size(id);
-        let mark = self.books.mark(NOBODYS);
-        self.heap.give(id, &[mark]);
-    }
-
-    fn settled(&mut self, numbers: &[u64]) {
-        self.books.settled(numbers);
-        if self.books.nobodys_pending() == 0 {
-            self.nobodys = 0;
-        }
-        self.heap.forget_done(&self.books);
-    }
-
-    /// What is kept and can be used without a wait.
-    fn find_kept(&mut self, lanes: &Lanes, want: &Want<'_>) -> Result<Option<Idle>> {
-        self.open_lane(lanes, want)?;
-        // Other threads have freed something of that stream.
-        if let Some(stream) = want.stream.filter(|_| want.class != NONE) {
-            let mut found = None;
-            lanes.each(Some(stream), |lane| {
-                if found.is_none() {
-                    found = lane.pop(want.class);
-                }
-            });
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        if let Some(idle) = self.find_now(want) {
-            return Ok(Some(idle));
-        }
-        self.books.poll();
-        if let Some(idle) = self.find_now(want) {
-            return Ok(Some(idle));
-        }
-        // All that lies in lanes, in one piece with what is beside it.
-        self.collect(lanes);
-        if let Some(idle) = self.find_now(want) {
-            return Ok(Some(idle));
-        }
-        // Events behind that, for the next time at the latest.
-        self.books.poll();
-        Ok(self.find_now(want))
-    }
-
-    /// What the stream may use now.
-    fn find_now(&mut self, want: &Want<'_>) -> Option<Idle> {
-        let book = want.stream.and_then(|stream| self.books.find(stream));
-        let id = self.heap.find(want.bytes, book, &self.books)?;
-        let id = self.heap.take(id, want.bytes);
-        Some(self.idle(id))
-    }
-
-    /// What the stream may use behind others' work.
-    fn find_behind(&mut self, want: &Want<'_>, context: &Context) -> Option<Idle> {
-        let raw = want.order.raw()?;
-        let id = self.heap.find_any(want.bytes)?;
-        let own = want.stream.and_then(|stream| self.books.find(stream));
-        let marks = self.heap.marks(id).to_vec();
-        let events = self.books.events_of(&marks, own)?;
-        let _outside = stay_outside_raw(raw)?;
-        refuse_captured(want.order, context).ok()?;
-        wait_for_events(&events, want.order, context).ok()?;
-        self.stream_waits += 1;
-        let id = self.heap.take(id, want.bytes);
-        Some(self.idle(id))
-    }
-
-    /// The stream gets a book, and the thread a lane for it.
-    fn open_lane(&mut self, lanes: &Lanes, want: &Want<'_>) -> Result<()> {
-        if let Some(stream) = want.stream {
-            self.books.begin(stream)?;
-            drop(lanes.open(stream));
-        }
-        Ok(())
-    }
-
-    /// Puts what is in lanes into the heap.
-    fn collect(&mut self, lanes: &Lanes) {
-        let Self { heap, books, .. } = self;
-        lanes.each(None, |lane: &mut Lane| {
-            let Some(stream) = lane.stream().filter(|_| lane.bytes != 0) else {
-                return;
-            };
-            let book = books.of(handle(stream));
-            let mark = books.mark(book);
-            for idle in lane.take_all() {
-                heap.give(idle.id, &[mark]);
-            }
-        });
-    }
-}
-
-/// Of no provenance: the driver knows its handles by their numbers.
-fn handle(stream: usize) -> CUstream {
-    std::ptr::without_provenance_mut(stream)
-}
-
-fn wait_for_events(events: &[Event], order: Order<'_>, context: &Context) -> Result<()> {
-    for event in events {
-        order.call(context, |raw| {
-            // SAFETY: the stream is alive during the call, and not captured; the driver keeps what it
-            // needs of the event.
-            unsafe { call!(cuStreamWaitEvent(raw, event.raw(), 0)) }
-        })?;
-    }
-    Ok(())
 }
 
 fn out_of_memory(limit: u64, used: u64, asked: u64) -> Error {

@@ -23,7 +23,8 @@ const MANY: usize = 64;
 impl Ends {
     /// Puts an event behind what the stream was given, the free.
     fn mark(&self, stream: &Stream) -> Result<()> {
-        let event = stream.context().event_now()?;
+        // A manager may have the pool, and its context has the manager.
+        let event = stream.context().without_manager().event_now()?;
         without_current(stream.context(), || {
             // SAFETY: both are alive.
             unsafe { call!(cuEventRecord(event.raw(), stream.raw())) }

@@ -1,12 +1,14 @@
 //! How a pool is made.
 
+use crate::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
 use crate::device::Device;
 use crate::driver;
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::memory::MemoryLocation;
 use cuda_sys::{
-    CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, CUmemAllocationType, CUmemPoolProps, CudaVersion,
+    CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, CUmemAllocationHandleType, CUmemAllocationType,
+    CUmemPoolProps, CudaVersion,
 };
 
 /// How a pool is made. The default is one of the context's device, as large as that has memory.
@@ -20,6 +22,11 @@ pub struct MemoryPoolOptions {
     pub managed: bool,
     /// The bytes that it may have at most; 0: what the system allows. Since CUDA 12.2.
     pub max_size: usize,
+    /// Whether other processes may [open](crate::pool::ImportedPool) its memory, which is by a POSIX file
+    /// descriptor, on devices that
+    /// [can](crate::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES). A driver may keep what such a pool has of the
+    /// system to its end. Memory of the host as a whole cannot be shared.
+    pub shareable: bool,
     /// Whether the decompression engine may read its memory. Since CUDA 12.6.
     pub hw_decompress: bool,
     /// Whether other PCI devices may reach its memory (`GPUDirect` RDMA). Since CUDA 13.4.
@@ -36,6 +43,7 @@ impl MemoryPoolOptions {
             location,
             managed,
             max_size,
+            shareable,
             hw_decompress,
             gpu_direct_rdma,
             _non_exhaustive: (),
@@ -57,12 +65,17 @@ impl MemoryPoolOptions {
                 needs(what, CudaVersion::new(since.0, since.1))?;
             }
         }
+        let handle_types = match shareable {
+            true => descriptors(device)?,
+            false => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+        };
         let usage = match hw_decompress {
             true => CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS,
             false => 0,
         };
         Ok(CUmemPoolProps {
             allocType: allocation_type(managed),
+            handleTypes: handle_types,
             location: location.raw(),
             maxSize: max_size,
             usage: u16::try_from(usage).unwrap_or(0),
@@ -77,6 +90,16 @@ pub(super) fn allocation_type(managed: bool) -> CUmemAllocationType {
         true => CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED,
         false => CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
     }
+}
+
+/// The kind of handle that there is here, if the device has it.
+fn descriptors(device: Device) -> Result<CUmemAllocationHandleType> {
+    let its = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    let supported = device.attribute(MEMPOOL_SUPPORTED_HANDLE_TYPES)?.0;
+    if supported & its.0 == 0 || !cfg!(unix) {
+        return Err(Invalid::PoolHandles { supported }.into());
+    }
+    Ok(its)
 }
 
 fn needs(what: &'static str, since: CudaVersion) -> Result<()> {

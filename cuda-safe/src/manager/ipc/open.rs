@@ -1,0 +1,307 @@
+//! What is open here of other processes' memory: each allocation once, whoever asks.
+//!
+//! Drivers refuse plain memory that is open in the context already; of pool memory they are reported to give the
+//! same place again, which the first free takes from everybody. So an allocation has a place in a table, from
+//! before it is opened until after it is closed, and who comes meanwhile waits.
+
+use super::{IpcHandle, IpcKind};
+use crate::call::call;
+use crate::context::Context;
+use crate::error::{DriverError, Error, Result};
+use crate::fork;
+use crate::invalid::Invalid;
+use crate::memory::ImportedPool;
+use crate::release::{self, Parent, Resource, release};
+use crate::stream::refuse_inside;
+use core::ffi::c_char;
+use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// The driver's handle of an allocation, and the context or pool that it is opened by.
+type Key = (IpcKind, [u8; 64], usize);
+
+/// What is open; or, if that is gone or not there yet, is being closed or opened.
+static OPEN: Mutex<Option<HashMap<Key, Weak<Opened>>>> = Mutex::new(None);
+/// Something was opened, or closed.
+static CHANGED: Condvar = Condvar::new();
+
+/// How long it is waited for what another thread closes, and how often what stands in the queue is tried
+/// meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+const MOMENT: Duration = Duration::from_millis(25);
+
+fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A place in the table, until this is dropped.
+struct Place(Key);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The lock may be another thread's, for ever.
+        if fork::in_child() {
+            return;
+        }
+        if let Some(open) = lock().as_mut() {
+            open.remove(&self.0);
+        }
+        CHANGED.notify_all();
+    }
+}
+
+/// An allocation of another process, open here.
+struct Opened {
+    base: CUdeviceptr,
+    by: By,
+    place: Arc<Place>,
+}
+
+/// What opened it, and has to stay.
+#[derive(Clone)]
+enum By {
+    Context(Context),
+    Pool(ImportedPool),
+}
+
+impl By {
+    fn context(&self) -> &Context {
+        match self {
+            Self::Context(context) => context,
+            Self::Pool(pool) => pool.context(),
+        }
+    }
+}
+
+/// What is kept until it is closed.
+#[derive(Clone)]
+struct Closing {
+    by: By,
+    #[allow(dead_code, reason = "held, not read")]
+    place: Arc<Place>,
+}
+
+impl Parent for Closing {
+    fn context(&self) -> Option<&Context> {
+        Some(self.by.context())
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        match &self.by {
+            By::Context(context) => Parent::is_borrowed(context),
+            By::Pool(pool) => pool.is_borrowed(),
+        }
+    }
+
+    fn has_leaked(&self) {
+        if let By::Pool(pool) = &self.by {
+            pool.stay();
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let resource = match self.by {
+            By::Context(_) => Resource::IpcMemory(self.base),
+            By::Pool(_) => Resource::ImportedMemory(self.base),
+        };
+        let closing = Closing {
+            by: self.by.clone(),
+            place: Arc::clone(&self.place),
+        };
+        release(resource, &closing);
+    }
+}
+
+/// Memory of another process; of [`Context::open_memory`] or [`ImportedPool::open_memory`]. Clones share it.
+#[derive(Clone)]
+pub struct IpcMemory {
+    opened: Arc<Opened>,
+    address: CUdeviceptr,
+    size: usize,
+}
+
+impl IpcMemory {
+    /// The address here.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    /// The bytes that were handed out there.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The context that it is open in.
+    pub fn context(&self) -> &Context {
+        self.opened.by.context()
+    }
+}
+
+impl fmt::Debug for IpcMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IpcMemory")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// `cuIpcOpenMemHandle(&base, handle, LAZY_ENABLE_PEER_ACCESS)`: memory of another process. One
+    /// allocation is opened once, whichever parts of it are, and closed (`cuIpcCloseMemHandle`) with the last.
+    /// While another thread closes it, this waits for that.
+    ///
+    /// # Errors
+    /// [`Invalid::MemoryOfOtherDevice`] ([`IpcHandle::device`] is the right one); [`Invalid::IpcKind`] for
+    /// memory of a pool, which [`ImportedPool::open_memory`] opens; `CUDA_ERROR_INVALID_CONTEXT` for memory of
+    /// this process; what the driver has against the handle.
+    ///
+    /// # Safety
+    /// The handle is one that another process of this machine got from its driver; that process keeps the
+    /// memory until all that is opened here is dropped, and what used it is done; and before the last is
+    /// dropped, work of this process on it is done. What is dropped where the driver is not to be called (in a
+    /// host function, another of its callbacks, a capture) is there until a later call of this crate that creates,
+    /// copies or waits has closed it.
+    ///
+    /// Since CUDA 4.1. Raw: [`cuIpcOpenMemHandle_v2`](fn@cuda_sys::cuIpcOpenMemHandle_v2),
+    /// [`cuIpcCloseMemHandle`](fn@cuda_sys::cuIpcCloseMemHandle).
+    #[doc(alias = "cuIpcOpenMemHandle")]
+    #[doc(alias = "cuIpcCloseMemHandle")]
+    pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
+        handle.check_kind(IpcKind::Plain)?;
+        let own = self.device().uuid()?;
+        if handle.device_uuid() != own {
+            return Err(Invalid::MemoryOfOtherDevice {
+                its: handle.device_uuid().to_string(),
+                expected: own.to_string(),
+            }
+            .into());
+        }
+        open(
+            handle,
+            By::Context(self.clone()),
+            self.as_raw().addr(),
+            || {
+                let raw = CUipcMemHandle {
+                    reserved: handle.as_bytes().map(|byte| c_char::from_ne_bytes([byte])),
+                };
+                let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
+                let mut base = 0;
+                let place = &raw mut base;
+                let _current = self.enter()?;
+                // SAFETY: the pointer is to a local, and the current context is this one; for the handle the
+                // caller's promise.
+                unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) }?;
+                Ok(base)
+            },
+        )
+    }
+}
+
+impl ImportedPool {
+    /// `cuMemPoolImportPointer(&base, pool, data)`: memory of the pool, which the other process has told a
+    /// [handle](IpcHandle) of. One allocation is imported once, whichever parts of it are, and freed here
+    /// (`cuMemFree`) with the last.
+    ///
+    /// # Errors
+    /// [`Invalid::IpcKind`] for memory of no pool; [`Invalid::NoAccessToPool`]; `CUDA_ERROR_INVALID_VALUE` for
+    /// memory of another pool.
+    ///
+    /// # Safety
+    /// As for [`Context::open_memory`], of memory of this pool; and its stream in the other process had come to
+    /// the allocation before work of this process uses it.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolImportPointer`](fn@cuda_sys::cuMemPoolImportPointer).
+    #[doc(alias = "cuMemPoolImportPointer")]
+    pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
+        handle.check_kind(IpcKind::Pool)?;
+        self.check_access(self.context().device())?;
+        open(handle, By::Pool(self.clone()), self.as_raw().addr(), || {
+            let mut data = CUmemPoolPtrExportData {
+                reserved: *handle.as_bytes(),
+            };
+            let mut base = 0;
+            let (place, data) = (&raw mut base, &raw mut data);
+            let _current = self.context().enter()?;
+            // SAFETY: the pool is alive, the pointers are to locals; for the data the caller's promise.
+            unsafe { call!(cuMemPoolImportPointer(place, self.as_raw(), data)) }?;
+            Ok(base)
+        })
+    }
+}
+
+/// Memory that is open already, or is opened now by the call.
+fn open(
+    handle: &IpcHandle,
+    by: By,
+    number: usize,
+    call: impl FnOnce() -> Result<CUdeviceptr>,
+) -> Result<IpcMemory> {
+    refuse_inside()?;
+    release::drain();
+    let key = (handle.kind, *handle.as_bytes(), number);
+    let opened = match find_or_reserve(key)? {
+        Found::Open(opened) => opened,
+        Found::Reserved(place) => {
+            let opened = Arc::new(Opened {
+                base: call()?,
+                by,
+                place: Arc::new(place),
+            });
+            if let Some(open) = lock().as_mut() {
+                open.insert(key, Arc::downgrade(&opened));
+            }
+            CHANGED.notify_all();
+            opened
+        }
+    };
+    let size = handle.size();
+    let address = opened.base.checked_add(handle.offset());
+    let address = address.filter(|address| address.checked_add(size as u64).is_some());
+    let address = address.ok_or(Invalid::TooLarge { len: size, size: 1 })?;
+    Ok(IpcMemory {
+        opened,
+        address,
+        size,
+    })
+}
+
+enum Found {
+    Open(Arc<Opened>),
+    Reserved(Place),
+}
+
+fn find_or_reserve(key: Key) -> Result<Found> {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        let mut table = lock();
+        let open = table.get_or_insert_default();
+        match open.get(&key).map(Weak::upgrade) {
+            None => {
+                open.insert(key, Weak::new());
+                return Ok(Found::Reserved(Place(key)));
+            }
+            Some(Some(opened)) => return Ok(Found::Open(opened)),
+            // Another thread is at it, or it stands in the queue.
+            Some(None) => {
+                let waited = CHANGED.wait_timeout(table, MOMENT);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                release::drain();
+            }
+        }
+    }
+    // As the driver would say: it cannot be closed.
+    Err(Error::Driver(DriverError {
+        code: CUresult::CUDA_ERROR_ALREADY_MAPPED,
+        call: key.0.opens(),
+    }))
+}

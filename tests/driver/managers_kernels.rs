@@ -1,0 +1,225 @@
+//! Managers under kernels: each writes its pattern late into memory that it was given, another one looks for
+//! it, and the memory is used again while both are under way. On a GPU for some seconds with each manager,
+//! by threads that share streams.
+
+use crate::common::random::Random;
+use crate::common::{self, child};
+use crate::kernels::{PATTERN, kernel_of};
+use crate::need;
+use cuda_safe::manager::{
+    CachingManager, CachingOptions, DriverManager, Fallback, FallbackManager, LimitManager,
+    MemoryManager, OrderedManager, SerialManager, clear_memory_manager, set_memory_manager,
+};
+use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Result, Stream, TypedKernel};
+use std::time::{Duration, Instant};
+
+type Write = TypedKernel<(&'static mut [u32], u32, u32, u32)>;
+type Check = TypedKernel<(&'static [u32], u32, u32, &'static mut [u32])>;
+
+const THREADS: usize = 3;
+const STREAMS: usize = 6;
+
+/// Memory with the pattern of its tag.
+struct Live {
+    memory: DeviceBuffer<u32>,
+    tag: u32,
+}
+
+/// When it is enough: on the software driver after some steps, on a GPU after some time.
+struct End {
+    steps: usize,
+    time: Instant,
+}
+
+impl End {
+    fn new() -> Self {
+        let (steps, seconds) = match (common::is_software(), cfg!(debug_assertions)) {
+            (true, true) => (300, 3600),
+            (true, false) => (20_000, 3600),
+            (false, _) => (usize::MAX, 7),
+        };
+        Self {
+            steps,
+            time: Instant::now() + Duration::from_secs(seconds),
+        }
+    }
+
+    fn has_come(&self, step: usize) -> bool {
+        step >= self.steps || step % 64 == 0 && Instant::now() >= self.time
+    }
+}
+
+struct Kernels {
+    write: Write,
+    check: Check,
+}
+
+impl Kernels {
+    fn new(context: &Context) -> Self {
+        let module = Module::from_ptx(context, PATTERN).expect("the test kernels");
+        Self {
+            write: kernel_of(&module, "write_pattern"),
+            check: kernel_of(&module, "check_pattern"),
+        }
+    }
+
+    /// Spins first, then writes.
+    fn write(&self, memory: &mut DeviceBuffer<u32>, tag: u32, cycles: u32) {
+        let (stream, n) = (memory.stream().clone(), memory.len() as u32);
+        let config = LaunchConfig::linear(n.div_ceil(256).clamp(1, 8), 256);
+        // SAFETY: the kernel writes the first n elements of the memory, which has n.
+        let given = unsafe { self.write.launch(&stream, config, (memory, n, tag, cycles)) };
+        given.expect("a launch");
+    }
+
+    /// Counts what is not as it was written, by tag.
+    fn check(&self, live: &Live, wrong: &mut DeviceBuffer<u32>) {
+        let (stream, n) = (live.memory.stream().clone(), live.memory.len() as u32);
+        let config = LaunchConfig::linear(n.div_ceil(256).clamp(1, 8), 256);
+        let arguments = (&live.memory, n, live.tag, wrong);
+        // SAFETY: the kernel reads the first n elements of the memory, which has n, and writes three others.
+        let given = unsafe { self.check.launch(&stream, config, arguments) };
+        given.expect("a launch");
+    }
+}
+
+/// What one thread does, on streams that others use as well; how many patterns it has had checked.
+fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize) -> usize {
+    let mut random = Random(thread as u64);
+    let end = End::new();
+    let mut wrong: Vec<DeviceBuffer<u32>> = streams
+        .iter()
+        .map(|stream| DeviceBuffer::zeroed(stream, 3).expect("memory"))
+        .collect();
+    let mut live: Vec<Live> = Vec::new();
+    let (mut checked, mut step) = (0, 0);
+    while !end.has_come(step) {
+        step += 1;
+        match random.below(100) {
+            0..45 if live.len() < 24 => {
+                // Small ones as often as large ones, up to 512 KiB.
+                let most = 1 << random.below(18);
+                let len = 1 + random.below(most);
+                let stream = &streams[random.below(STREAMS)];
+                let mut memory = DeviceBuffer::<u32>::uninit(stream, len).expect("memory");
+                let tag = (thread << 28 | step & 0x0fff_ffff) as u32;
+                kernels.write(&mut memory, tag, random.below(100_000) as u32);
+                live.push(Live { memory, tag });
+            }
+            45..90 if !live.is_empty() => {
+                let its = live.swap_remove(random.below(live.len()));
+                let place = streams.iter().position(|one| one == its.memory.stream());
+                let place = place.expect("one of these");
+                kernels.check(&its, &mut wrong[place]);
+                checked += 1;
+                // While both are under way.
+                drop(its);
+            }
+            90..96 if !live.is_empty() => {
+                let Live { memory, tag } = live.swap_remove(random.below(live.len()));
+                let stream = &streams[random.below(STREAMS)];
+                let memory = memory.rebind(stream).expect("moved");
+                live.push(Live { memory, tag });
+            }
+            96 => {
+                // A stream that ends with work under way, whose handle is soon another's.
+                let own = context.stream().expect("a stream");
+                let mut memory = DeviceBuffer::<u32>::uninit(&own, 5000).expect("memory");
+                kernels.write(&mut memory, 7, 50_000);
+                drop((memory, own));
+            }
+            97 => streams[random.below(STREAMS)]
+                .synchronize()
+                .expect("a wait"),
+            98 if random.below(20) == 0 => {
+                let manager = context.memory_manager().expect("made").expect("chosen");
+                manager.trim(1 << 22).expect("a trim");
+            }
+            _ => {}
+        }
+    }
+    drop(live);
+    for wrong in wrong {
+        let found = wrong.to_vec().expect("a copy");
+        assert_eq!(
+            found[0], 0,
+            "elements are not as they were written: one of tag {:#x} is {:#x}",
+            found[1], found[2]
+        );
+    }
+    checked
+}
+
+/// Threads with kernels and a manager, in a process of their own; afterwards nothing is left.
+fn with<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static) {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        set_memory_manager(make).expect("the version fits");
+        let leaked = cuda_safe::leaked();
+        let context = Context::primary(&device).expect("a context");
+        let kernels = Kernels::new(&context);
+        let streams: Vec<Stream> = (0..STREAMS)
+            .map(|_| context.stream().expect("a stream"))
+            .collect();
+        let checked: usize = std::thread::scope(|scope| {
+            let (context, streams, kernels) = (&context, &streams, &kernels);
+            let threads: Vec<_> = (1..=THREADS)
+                .map(|thread| scope.spawn(move || work(context, streams, kernels, thread)))
+                .collect();
+            let ended = threads.into_iter().map(|its| its.join().expect("no panic"));
+            ended.sum()
+        });
+        eprintln!("note: {checked} patterns of kernels were checked");
+        assert!(checked > 100);
+        drop((streams, kernels, context));
+        assert!(!device.primary_state().expect("known").active);
+        assert_eq!(cuda_safe::leaked(), leaked);
+        if common::is_software() {
+            assert_eq!(cuda_sim::alive().device_allocations, 0);
+            assert_eq!(cuda_sim::mistakes(), Vec::<String>::new());
+        }
+        clear_memory_manager();
+    });
+}
+
+#[test]
+fn kernels_and_a_caching_pool() {
+    let options = CachingOptions {
+        slab_bytes: 4 << 20,
+        ..Default::default()
+    };
+    with(move |context| CachingManager::with(context, options));
+}
+
+/// So little that streams wait for each other, and for the host.
+#[test]
+fn kernels_and_a_caching_pool_that_has_little() {
+    let options = CachingOptions {
+        max_bytes: 24 << 20,
+        slab_bytes: 2 << 20,
+        lane_bytes: 512 << 10,
+        ..Default::default()
+    };
+    with(move |context| {
+        let pool = CachingManager::with(context, options)?;
+        Ok(FallbackManager::new(pool, Fallback::Managed))
+    });
+}
+
+#[test]
+fn kernels_and_the_drivers_pools() {
+    with(OrderedManager::new);
+}
+
+#[test]
+fn kernels_and_the_drivers_own() {
+    with(DriverManager::new);
+}
+
+#[test]
+fn kernels_and_wrappers() {
+    with(|context| {
+        let limited = LimitManager::new(CachingManager::new(context)?, 1 << 30);
+        Ok(SerialManager::new(limited))
+    });
+}

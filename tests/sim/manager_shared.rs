@@ -1,0 +1,258 @@
+//! Memory of pools that processes share: what the software driver plays of another process.
+#![cfg(unix)]
+
+use crate::common::child;
+use crate::{check, context, on, start};
+use cuda_safe::manager::{
+    AutoFreePointer, CachingManager, CachingOptions, IpcHandle, IpcKind, MemoryManager,
+    MemoryPointer, Order, OrderedManager, set_memory_manager,
+};
+use cuda_safe::pool::attribute::USED_CURRENT;
+use cuda_safe::{
+    CUresult, Context, DeviceBuffer, Error, ImportedPool, Invalid, MemoryPool, MemoryPoolOptions,
+};
+use cuda_sim::{Profile, pool_memory_shared_by_another, pool_shared_by_another};
+use std::os::fd::OwnedFd;
+
+fn shareable() -> MemoryPoolOptions {
+    MemoryPoolOptions {
+        shareable: true,
+        ..Default::default()
+    }
+}
+
+/// A pool of another process, and how handles of its memory are made.
+struct Another {
+    descriptor: OwnedFd,
+    like: IpcHandle,
+}
+
+impl Another {
+    fn new(context: &Context) -> Self {
+        let pool = MemoryPool::new(context, shareable()).expect("a pool");
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 1).expect("memory");
+        Self {
+            descriptor: pool_shared_by_another().expect("a file"),
+            like: pool.handle_of(&buffer).expect("it is shareable"),
+        }
+    }
+
+    fn handle(&self, size: usize, offset: u64, part: u64) -> IpcHandle {
+        let mut bytes = self.like.to_bytes();
+        bytes[..64].copy_from_slice(&pool_memory_shared_by_another(&self.descriptor, size));
+        bytes[64..72].copy_from_slice(&offset.to_le_bytes());
+        bytes[72..80].copy_from_slice(&part.to_le_bytes());
+        IpcHandle::from_bytes(&bytes)
+    }
+
+    fn import(&self, context: &Context) -> ImportedPool {
+        // SAFETY: the software driver plays the other process.
+        unsafe { ImportedPool::new(context, &self.descriptor) }.expect("such a pool")
+    }
+}
+
+/// How often a function was called meanwhile.
+fn count(name: &str, f: impl FnOnce()) -> usize {
+    cuda_sim::clear_calls();
+    f();
+    let calls = cuda_sim::calls();
+    calls.iter().filter(|call| call.function == name).count()
+}
+
+#[test]
+fn memory_of_an_imported_pool_is_opened_once_and_freed_once() {
+    on(Profile::h200(), |context| {
+        let another = Another::new(&context);
+        let pool = another.import(&context);
+        assert_eq!(pool.context(), &context);
+        let handle = another.handle(4096, 512, 100);
+        let mut part = handle.to_bytes();
+        part[64..72].copy_from_slice(&1024u64.to_le_bytes());
+        let part = IpcHandle::from_bytes(&part);
+        // SAFETY: the software driver plays the other process.
+        let open = |handle: &IpcHandle| unsafe { pool.open_memory(handle) }.expect("opened");
+        let freed = count("cuMemFree_v2", || {
+            let imported = count("cuMemPoolImportPointer", || {
+                let (one, two, other) = (open(&handle), open(&handle), open(&part));
+                assert_eq!(one.as_raw(), two.as_raw());
+                assert_eq!(other.as_raw() - one.as_raw(), 512);
+                assert_eq!((one.size(), one.context()), (100, &context));
+                assert_eq!(pool.attribute(USED_CURRENT).expect("known"), 4096);
+                drop((one, two));
+                let stream = context.stream().expect("a stream");
+                let address = other.as_raw();
+                // SAFETY: it is so long, and nobody else is there.
+                let mut buffer =
+                    unsafe { DeviceBuffer::<u8>::from_foreign(address, 100, &stream, other) };
+                buffer.fill(3).expect("a fill");
+                assert_eq!(buffer.to_vec().expect("a copy"), [3; 100]);
+            });
+            assert_eq!(imported, 1);
+        });
+        assert_eq!(freed, 1);
+        // Memory holds its pool; and is there again when it was freed.
+        let again = open(&handle);
+        drop(pool);
+        assert_eq!(cuda_sim::alive().pools, 1);
+        drop(again);
+    });
+}
+
+#[test]
+fn handles_are_opened_by_what_they_are_of() {
+    on(Profile::h200(), |context| {
+        let another = Another::new(&context);
+        let pool = another.import(&context);
+        let handle = another.handle(4096, 0, 4096);
+        assert_eq!(handle.kind(), IpcKind::Pool);
+        // SAFETY: nothing comes of it.
+        let error = unsafe { context.open_memory(&handle) }.expect_err("a pool's");
+        assert!(error.to_string().contains("imported pool"), "{error}");
+        let mut bytes = handle.to_bytes();
+        bytes[96] = 0;
+        let plain = IpcHandle::from_bytes(&bytes);
+        assert_eq!(plain.kind(), IpcKind::Plain);
+        // SAFETY: nothing comes of it.
+        let error = unsafe { pool.open_memory(&plain) }.expect_err("plain memory");
+        assert!(error.to_string().contains("plain memory"), "{error}");
+        bytes[96] = 9;
+        let newer = IpcHandle::from_bytes(&bytes);
+        assert_eq!((newer.kind(), newer.to_bytes()), (IpcKind::Other(9), bytes));
+        // SAFETY: nothing comes of it.
+        let error = unsafe { pool.open_memory(&newer) }.expect_err("nobody knows it");
+        assert!(error.to_string().contains("kind 9"), "{error}");
+        // Of another pool, and what is no pool at all.
+        let third = Another::new(&context);
+        // SAFETY: nothing comes of it.
+        let error = unsafe { pool.open_memory(&third.handle(64, 0, 64)) };
+        let error = error.expect_err("another pool's");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+        // An end that cannot be.
+        let far = another.handle(64, u64::MAX - 8, 4096);
+        // SAFETY: as above.
+        let error = unsafe { pool.open_memory(&far) }.expect_err("beyond all addresses");
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+        // SAFETY: as above.
+        let error = unsafe { ImportedPool::new(&context, &std::io::stderr()) };
+        assert!(error.expect_err("no pool").code().is_some());
+    });
+}
+
+#[test]
+fn only_shareable_pools_are_shared() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let own = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
+        let default = MemoryPool::default_of(&context).expect("there is one");
+        for pool in [&own, &default] {
+            let error = pool.export().expect_err("for this process");
+            assert!(error.to_string().contains("shareable"), "{error}");
+        }
+        let buffer = DeviceBuffer::<u8>::uninit_from_pool(&own, &stream, 64).expect("memory");
+        let error = own.handle_of(&buffer).expect_err("as above");
+        assert!(error.to_string().contains("shareable"), "{error}");
+        let shared = MemoryPool::new(&context, shareable()).expect("a pool");
+        drop(shared.export().expect("a descriptor"));
+        let error = shared.handle_of(&buffer).expect_err("another pool's");
+        assert!(matches!(error, Error::Invalid(ref what) if **what == Invalid::NotOfPool));
+    });
+}
+
+/// A process with a manager whose pool is shared.
+fn managed<M: MemoryManager>(
+    make: impl Fn(&Context) -> cuda_safe::Result<M> + Send + Sync + 'static,
+    body: impl FnOnce(Context),
+) {
+    child::in_child(&[], || {
+        set_memory_manager(make).expect("the version fits");
+        start(Profile::h200());
+        body(context());
+        context().synchronize().expect("a wait");
+        assert_eq!(cuda_safe::leaked(), 0);
+        check();
+    });
+}
+
+#[test]
+fn a_manager_over_a_shareable_pool_shares_its_memory() {
+    let make = |context: &Context| OrderedManager::with(context, shareable());
+    managed(make, |context| {
+        let stream = context.stream().expect("a stream");
+        let memory = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
+        let memory = AutoFreePointer::from(memory);
+        let part = memory.part(1024, 100).expect("within");
+        let exported = part.export().expect("it is shareable");
+        let handle = exported.handle();
+        assert_eq!(
+            (handle.kind(), handle.offset(), handle.size()),
+            (IpcKind::Pool, 1024, 100)
+        );
+        let all = memory.export().expect("as above");
+        assert_eq!(all.handle().as_bytes(), handle.as_bytes());
+        let manager = context.memory_manager_as::<OrderedManager>();
+        let manager = manager.expect("made").expect("it is");
+        let pool = manager.pool().expect("its own");
+        drop(pool.export().expect("a descriptor"));
+        // Plain memory, of no stream's order, is shared as ever.
+        let plain = MemoryPointer::allocate(&context, 100).expect("memory");
+        let plain = AutoFreePointer::from(plain).export().expect("plain");
+        assert_eq!(plain.handle().kind(), IpcKind::Plain);
+    });
+}
+
+#[test]
+fn a_pool_over_a_pool_shares_what_that_shares() {
+    let make = |context: &Context| {
+        let below = OrderedManager::with(context, shareable())?;
+        CachingManager::over(context, below, CachingOptions::default())
+    };
+    managed(make, |context| {
+        let stream = context.stream().expect("a stream");
+        let _before = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
+        let memory = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
+        let memory = AutoFreePointer::from(memory);
+        let exported = memory.export().expect("of plain slabs");
+        assert_eq!(exported.handle().kind(), IpcKind::Plain);
+        assert_ne!(exported.handle().offset(), 0);
+        let managed = MemoryPointer::allocate_managed(&context, 100, true).expect("memory");
+        AutoFreePointer::from(managed).export().expect_err("not so");
+    });
+}
+
+#[test]
+fn a_managers_own_pool_goes_behind_its_memory() {
+    let make = |context: &Context| OrderedManager::with(context, shareable());
+    managed(make, |context| {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
+        buffer.fill(3).expect("a fill");
+        let loose = MemoryPointer::allocate_on(&stream, 4096).expect("memory");
+        // SAFETY: nobody has used it.
+        unsafe { loose.free_in(Order::NONE) };
+        assert_eq!(cuda_sim::alive().pools, 1);
+        drop((buffer, stream, context));
+        let alive = cuda_sim::alive();
+        assert_eq!((alive.pools, alive.device_allocations), (0, 0));
+    });
+}
+
+#[test]
+fn a_managers_own_pool_that_cannot_go_in_a_host_function_goes_later() {
+    let make = |context: &Context| OrderedManager::with(context, shareable());
+    managed(make, |context| {
+        let device = context.device();
+        let stream = context.stream().expect("a stream");
+        drop(DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory"));
+        let other = Context::create(&device, cuda_safe::ContextFlags::empty());
+        let helper = other.and_then(|other| other.stream()).expect("a stream");
+        drop(context);
+        helper
+            .launch_host_function(move || drop(stream))
+            .expect("given");
+        helper.synchronize().expect("a wait");
+        assert_eq!(cuda_sim::alive().pools, 1);
+        helper.synchronize().expect("a wait");
+        assert_eq!(cuda_sim::alive().pools, 0);
+    });
+}
