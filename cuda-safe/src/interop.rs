@@ -6,7 +6,9 @@
 //! [`Layout`] where they lie.
 //!
 //! None of that needs a driver or Python. [`ArrayInterface::import`] makes an array of others into
-//! memory for work here, in order with its producer; [`DeviceBuffer::array_interface`] is the way out.
+//! memory for work here, in order with its producer in the way that a [`Handover`] names;
+//! [`DeviceBuffer::array_interface`] is the way out, and [`ExportedStream::joined`] for work of several
+//! streams.
 //! The other protocol, whose tensors own their memory, is [`dlpack`]. [`ArrayView`] and [`ArrayViewMut`]
 //! are arrays of several dimensions in memory here, with the parts and shapes that NumPy has.
 //!
@@ -30,6 +32,7 @@ pub mod dlpack;
 mod dtype;
 mod import;
 mod layout;
+mod place;
 #[cfg(feature = "serde")]
 mod serial;
 mod stream;

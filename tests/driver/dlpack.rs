@@ -84,6 +84,31 @@ fn a_tensor_is_in_order_at_both_ends() {
 }
 
 #[test]
+fn a_tensor_is_worked_on_in_its_producers_stream_where_that_is_known() {
+    let context = need!(common::context());
+    let scale = Scale::new(&context);
+    for is_known in [false, true] {
+        let mut buffer = produced(&context);
+        let home = buffer.stream().clone();
+        let stream = context.stream().expect("a stream");
+        // SAFETY: the stream is alive.
+        unsafe { ConsumerStream::of(&stream).wait_for(&home) }.expect("an order");
+        let tensor = received(lent(&buffer, ()));
+        let tensor = tensor.with_producers_stream(is_known.then(|| ExportedStream::of(&home)));
+        // SAFETY: the buffer, which has the memory and the stream, is used when this is dropped.
+        let array = unsafe { tensor.import::<i32>(&stream, Handover::OnProducersStream) };
+        let mut array = array.map_err(Error::from).expect("an import");
+        let theirs = array.stream().clone();
+        assert_eq!(theirs, if is_known { home.clone() } else { stream });
+        let slice = array.as_mut_slice().expect("it may be written");
+        scale.run(&theirs, slice, 10, 0).expect("a launch");
+        drop(array);
+        scale.run(&home, &mut buffer, 1, 1).expect("a launch");
+        assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
+    }
+}
+
+#[test]
 fn default_streams_ask_and_are_asked_too() {
     let context = need!(common::context());
     let scale = Scale::new(&context);

@@ -1,8 +1,11 @@
 use crate::common;
 use crate::kernels::Scale;
 use crate::need;
-use cuda_safe::interop::{ArrayInterface, ExportedStream, Handover, Kind, Layout, TypeString};
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Stream};
+use cuda_safe::interop::{
+    ArrayInterface, ExportedStream, Handover, Index, Kind, Layout, TypeString,
+};
+use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
+use std::sync::Arc;
 
 /// A buffer of a producer, with work on it under way, and its interface.
 fn produced(context: &Context) -> (DeviceBuffer<i32>, ArrayInterface) {
@@ -203,4 +206,180 @@ fn an_array_of_any_type_and_layout_is_taken_as_it_is() {
         let refused = unsafe { array.import_untyped(stream, Handover::Ignore, ()) };
         assert_eq!(refusal(refused), "data");
     }
+}
+
+#[test]
+fn an_array_is_worked_on_in_the_stream_of_its_producer() {
+    let context = need!(common::context());
+    let scale = Scale::new(&context);
+    let (mut buffer, array) = produced(&context);
+    let (home, stream) = (buffer.stream().clone(), context.stream().expect("a stream"));
+    let owner = Arc::new(());
+    let handover = Handover::OnProducersStream;
+    // SAFETY: the buffer, which has the memory and the stream, is used when this is dropped.
+    let imported = unsafe { array.import::<i32, _>(&stream, handover, Arc::clone(&owner)) };
+    let mut imported = imported.map_err(Error::from).expect("an import");
+    assert_eq!(*imported.stream(), home);
+    let theirs = imported.stream().clone();
+    let slice = imported.as_mut_slice().expect("it may be written");
+    scale.run(&theirs, slice, 10, 0).expect("a launch");
+    drop(imported);
+    scale.run(&home, &mut buffer, 1, 1).expect("a launch");
+    assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+    // Whoever has the stream has what keeps it.
+    assert_eq!(Arc::strong_count(&owner), 2);
+    let bound = DeviceBuffer::<u8>::zeroed(&theirs, 8).expect("memory");
+    drop(theirs);
+    assert_eq!(Arc::strong_count(&owner), 2);
+    drop(bound);
+    assert_eq!(Arc::strong_count(&owner), 1);
+}
+
+#[test]
+fn work_goes_to_ones_own_stream_where_the_producer_has_none_to_give_it_to() {
+    let context = need!(common::context());
+    for exported in [
+        None,
+        Some(ExportedStream::Legacy),
+        Some(ExportedStream::PerThread),
+    ] {
+        let (buffer, array) = produced(&context);
+        buffer.stream().synchronize().expect("a wait");
+        let array = array.with_stream(exported);
+        let stream = context.stream().expect("a stream");
+        // SAFETY: the buffer outlives this, and nobody works on it meanwhile.
+        let imported = unsafe { array.import::<i32, _>(&stream, Handover::OnProducersStream, ()) };
+        let mut imported = imported.map_err(Error::from).expect("an import");
+        assert_eq!(*imported.stream(), stream);
+        let slice = imported.as_mut_slice().expect("it may be written");
+        let scale = Scale::new(&context);
+        scale.run(&stream, slice, 10, 0).expect("a launch");
+        drop(imported);
+        if exported != Some(ExportedStream::Legacy) {
+            assert!(stream.is_idle().expect("an answer"));
+        }
+        stream.synchronize().expect("a wait");
+        assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
+    }
+}
+
+#[test]
+fn a_producers_stream_that_is_captured_or_of_another_context_is_refused() {
+    let device = need!(common::gpu());
+    let context = Context::primary(&device).expect("a context");
+    let (buffer, array) = produced(&context);
+    let stream = context.stream().expect("a stream");
+    let handover = Handover::OnProducersStream;
+    let capture = buffer.stream().begin_capture(CaptureMode::ThreadLocal);
+    let capture = capture.expect("a capture");
+    // SAFETY: it is refused.
+    let refused = unsafe { array.import::<i32, _>(&stream, handover, "owner") };
+    let refused = refused.expect_err("it is captured");
+    assert_eq!(refused.value, "owner");
+    let is_captured = |error: &Error| matches!(error, Error::Invalid(invalid) if matches!(**invalid, Invalid::StreamIsCaptured));
+    assert!(is_captured(&refused.error), "{}", refused.error);
+    let joined = ExportedStream::joined(&stream, [buffer.stream()]);
+    assert!(is_captured(&joined.expect_err("it is captured")));
+    drop(capture.finish().expect("a graph"));
+
+    let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let foreign = other.stream().expect("a stream");
+    let array = array.with_stream(Some(ExportedStream::of(&foreign)));
+    // SAFETY: it is refused.
+    let refused = unsafe { array.import::<i32, _>(&stream, handover, "owner") };
+    let refused = refused.expect_err("it is of another context");
+    assert_eq!(refused.value, "owner");
+    assert!(
+        matches!(&refused.error, Error::Invalid(invalid) if matches!(**invalid, Invalid::OtherContext { .. })),
+        "{}",
+        refused.error
+    );
+}
+
+#[test]
+fn streams_with_work_on_an_array_are_joined_into_the_one_that_is_exported() {
+    let context = need!(common::context());
+    let scale = Scale::new(&context);
+    let (mut buffer, _) = produced(&context);
+    let home = buffer.stream().clone();
+    home.synchronize().expect("a wait");
+    let (side, other) = (
+        context.stream().expect("a stream"),
+        context.stream().expect("a stream"),
+    );
+    let (low, high) = buffer.as_mut_slice().split_at(1 << 11).expect("two parts");
+    for (stream, part) in [(&side, low), (&other, high)] {
+        let whole = 1 << 11;
+        // SAFETY: the buffer stays, and its stream has no work on it; the parts are apart.
+        let mut foreign = unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) };
+        scale.run(stream, &mut foreign, 10, 0).expect("a launch");
+    }
+    let stream = ExportedStream::joined(&home, [&side, &home, &other]).expect("joined");
+    assert_eq!(stream, ExportedStream::of(&home));
+    let array = buffer.array_interface().expect("an interface");
+    let array = array.with_stream(Some(stream));
+    let consumer = context.stream().expect("a stream");
+    // SAFETY: the buffer, which has the memory and the stream, outlives this.
+    let imported = unsafe { array.import::<i32, _>(&consumer, Handover::WaitByEvent, ()) };
+    let imported = imported.map_err(Error::from).expect("an import");
+    assert_eq!(imported.as_slice().to_vec().expect("a copy"), [50; 1 << 12]);
+}
+
+#[test]
+fn a_mask_is_taken_by_those_who_ask_for_it() {
+    let context = need!(common::context());
+    let home = context.stream().expect("a stream");
+    let values = DeviceBuffer::from_slice(&home, &[1i32, 2, 3, 4, 5, 6]).expect("memory");
+    let side = context.stream().expect("a stream");
+    let valid = DeviceBuffer::from_slice(&side, &[1u8, 0, 2]).expect("memory");
+    let of = |text: &str, shape: &[usize], buffer: &dyn Fn() -> u64| {
+        let ty: TypeString = text.parse().expect("a type");
+        let layout = Layout::c_contiguous(shape, ty.item_size()).expect("a layout");
+        ArrayInterface::new(ty, layout, buffer()).expect("an interface")
+    };
+    let whole = |mask: ArrayInterface| {
+        of("<i4", &[2, 3], &|| values.as_raw())
+            .with_stream(Some(ExportedStream::of(&home)))
+            .with_mask(Some(mask))
+    };
+    let mask = of("|b1", &[3], &|| valid.as_raw()).with_stream(Some(ExportedStream::of(&side)));
+    let array = whole(mask.clone());
+    let stream = context.stream().expect("a stream");
+    // SAFETY: it is refused.
+    let refused = unsafe { array.import_untyped(&stream, Handover::WaitByEvent, ()) };
+    assert_eq!(refusal(refused), "mask");
+    for handover in [
+        Handover::Synchronize,
+        Handover::WaitByEvent,
+        Handover::OnProducersStream,
+    ] {
+        // SAFETY: the buffers, which have the memory and the streams, outlive this.
+        let imported = unsafe { array.import_masked(&stream, handover, ()) };
+        let imported = imported.map_err(Error::from).expect("an import");
+        let view = imported.mask_view().expect("bytes").expect("a mask");
+        assert_eq!(view.layout().shape(), [2, 3]);
+        let row = view.index(&[Index::At(1)]).expect("a row");
+        assert_eq!(row.to_vec().expect("a copy"), [1, 0, 2]);
+        assert_eq!(view.stream(), imported.stream());
+        let values = imported.view::<i32>().expect("of that type");
+        assert_eq!(values.to_vec().expect("a copy"), [1, 2, 3, 4, 5, 6]);
+    }
+    // One without a mask has none; one of numbers is looked at as what it is; one that is nowhere is refused.
+    // SAFETY: as above.
+    let plain = unsafe { mask.import_masked(&stream, Handover::WaitByEvent, ()) };
+    let plain = plain.map_err(Error::from).expect("an import");
+    assert!(plain.mask().is_none() && plain.mask_view().expect("none").is_none());
+    let numbers = whole(of("<i4", &[3], &|| values.as_raw()));
+    // SAFETY: as above.
+    let numbers = unsafe { numbers.import_masked(&stream, Handover::WaitByEvent, ()) };
+    let numbers = numbers.map_err(Error::from).expect("an import");
+    assert_eq!(refusal(numbers.mask_view()), "mask");
+    let mask = numbers.mask().expect("a mask");
+    let mask = mask.view::<i32>().expect("of that type");
+    assert_eq!(mask.to_vec().expect("a copy"), [1, 2, 3]);
+    let beyond = whole(of("|b1", &[3], &|| valid.as_raw() + 1));
+    // SAFETY: it is refused.
+    let beyond = unsafe { beyond.import_masked(&stream, Handover::WaitByEvent, "owner") };
+    assert_eq!(beyond.as_ref().expect_err("too long").value, "owner");
+    assert_eq!(refusal(beyond), "data");
 }

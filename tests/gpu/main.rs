@@ -6,6 +6,7 @@ mod common;
 mod graphs;
 mod green;
 mod ipc;
+mod mapped;
 mod two_devices;
 
 use cuda_safe::{Context, Device};

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod arrays;
 mod borrowed;
 mod callbacks;
 mod calls;

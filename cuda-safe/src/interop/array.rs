@@ -44,7 +44,8 @@ pub struct RawInterface {
 /// How an array interface is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReadOptions {
-    /// Whether the reader honours masks: otherwise an array with one is refused.
+    /// Whether the reader honours masks ([`ArrayInterface::import_masked`]): otherwise an array with one is
+    /// refused.
     pub masks: bool,
     /// Whether to ignore the stream: whoever does has to see to the order of work by other means.
     pub ignore_stream: bool,

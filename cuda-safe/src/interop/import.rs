@@ -2,13 +2,13 @@
 
 use super::array::ArrayInterface;
 use super::dtype::Dtype;
-use super::layout::{ByteRange, Layout};
+use super::layout::Layout;
 use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
 use crate::call::{call, without_current};
 use crate::context::Context;
-use crate::error::{Rejected, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::event::Event;
 use crate::invalid::Invalid;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
@@ -16,7 +16,7 @@ use crate::release::{Parent, Resource, release};
 use crate::report::{Report, report};
 use crate::stream::{Outside, Stream, others_may_capture};
 use bytemuck::{AnyBitPattern, NoUninit};
-use cuda_sys::{CUdeviceptr, CUresult, CUstream};
+use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -67,6 +67,10 @@ pub enum Handover {
     /// One's own stream waits for the producer's at the import, and that for one's own at the end, by
     /// events. (At the end the host waits where the producer names no stream, or that of a thread.)
     WaitByEvent,
+    /// All work is given to the producer's stream itself, which is the import's
+    /// ([`Imported::stream`]): nobody waits, at either end. Where the producer names no stream, or a
+    /// default one, which is no [`Stream`], it is one's own, as for [`WaitByEvent`](Self::WaitByEvent).
+    OnProducersStream,
     /// Nothing is put in order: whoever says so does it by other means.
     Ignore,
 }
@@ -84,6 +88,7 @@ pub struct Imported {
     layout: Layout,
     read_only: bool,
     lent: Lent,
+    mask: Option<Box<Self>>,
 }
 
 /// A C-contiguous array of somebody else's, in order on a stream of one's own; of
@@ -125,11 +130,11 @@ unsafe impl Send for Producers {}
 // SAFETY: as for Send.
 unsafe impl Sync for Producers {}
 
-/// What the driver says of an address that it did not allocate.
-const UNKNOWN: [CUresult; 2] = [
-    CUresult::CUDA_ERROR_NOT_FOUND,
-    CUresult::CUDA_ERROR_INVALID_VALUE,
-];
+/// What was found out of an array, before its owner is taken.
+struct Found {
+    address: u64,
+    end: End,
+}
 
 impl ArrayInterface {
     /// The array as memory for work on `stream`, which `handover` puts in order with the producer's.
@@ -140,15 +145,17 @@ impl ArrayInterface {
     ///
     /// # Errors
     /// With the owner given back: elements of another type than `T`, an array that is not
-    /// C-contiguous, has a mask or goes beyond its allocation; [`Invalid::StreamIsCaptured`]; those of
-    /// the driver.
+    /// C-contiguous, has a mask or goes beyond its allocation; [`Invalid::StreamIsCaptured`]; with
+    /// [`Handover::OnProducersStream`] [`Invalid::OtherContext`], if that is a stream of another context;
+    /// those of the driver.
     ///
     /// # Safety
     /// `owner` keeps alive what the interface says: the memory, readable and, unless it is said to be
     /// read-only, writable by the stream's device, with bits allowed for `T`; and the stream that it
     /// names, which is of the same context. All work on the memory up to now is in that stream (or done,
     /// if none is named), and nobody else works on it until this is dropped, but in that stream's
-    /// order afterwards. With [`Handover::Ignore`] the caller sees to all of the order.
+    /// order afterwards. With [`Handover::Ignore`] the caller sees to all of the order. (With
+    /// [`Handover::OnProducersStream`] the owner is dropped after the last clone of the import's stream.)
     #[doc(alias = "__cuda_array_interface__")]
     pub unsafe fn import<T: Element, O: Any + Send + Sync>(
         &self,
@@ -160,7 +167,7 @@ impl ArrayInterface {
             Ok(len) => len,
             Err(invalid) => return Err(Rejected::new(invalid, owner)),
         };
-        let whole = self.lend(stream, handover, align_of::<T>(), owner)?;
+        let whole = self.lend(stream, handover, align_of::<T>(), false, owner)?;
         Ok(ImportedArray {
             whole,
             len,
@@ -184,7 +191,29 @@ impl ArrayInterface {
         handover: Handover,
         owner: O,
     ) -> Result<Imported, Rejected<O>> {
-        self.lend(stream, handover, 1, owner)
+        self.lend(stream, handover, 1, false, owner)
+    }
+
+    /// The array and its mask, if it has one, as memory for work on `stream`: as
+    /// [`import_untyped`](Self::import_untyped), for those who honour masks. [`Imported::mask`] is
+    /// that.
+    ///
+    /// A mask that names another stream than the array does is put in order with that one too: by
+    /// events, where the array is worked on in its producer's.
+    ///
+    /// # Errors
+    /// As for `import_untyped`; and those of the mask, which is looked at as the array is.
+    ///
+    /// # Safety
+    /// As for `import_untyped`, of the mask as well.
+    #[doc(alias = "__cuda_array_interface__")]
+    pub unsafe fn import_masked<O: Any + Send + Sync>(
+        &self,
+        stream: &Stream,
+        handover: Handover,
+        owner: O,
+    ) -> Result<Imported, Rejected<O>> {
+        self.lend(stream, handover, 1, true, owner)
     }
 
     /// What the promises of `import` are about; elements are to begin at multiples of `align`.
@@ -193,25 +222,55 @@ impl ArrayInterface {
         stream: &Stream,
         handover: Handover,
         align: usize,
+        masks: bool,
         owner: O,
     ) -> Result<Imported, Rejected<O>> {
-        let prepared = self
-            .place(stream.context(), align)
-            .and_then(|address| Ok((address, self.take_over(stream, handover)?)));
-        match prepared {
-            Ok((address, end)) => Ok(Imported {
-                address,
-                dtype: self.dtype().clone(),
-                layout: self.layout().clone(),
-                read_only: self.is_read_only(),
-                lent: Lent {
-                    stream: stream.clone(),
-                    end,
-                    owner: Arc::new(owner),
-                },
-            }),
-            Err(error) => Err(Rejected::new(error, owner)),
-        }
+        let found = || -> Result<_> {
+            if self.mask().is_some() && !masks {
+                return Err(refused("mask", "masked arrays are taken by import_masked").into());
+            }
+            let theirs = match handover {
+                Handover::OnProducersStream => self.producers_stream(stream)?,
+                _ => None,
+            };
+            let address = self.place(stream.context(), align)?;
+            let (home, end) = match &theirs {
+                Some(theirs) => (theirs, End::Nothing),
+                None => (stream, self.take_over(stream, handover)?),
+            };
+            let mask = self.mask().map(|mask| {
+                let address = mask.place(home.context(), 1)?;
+                // As by events, if it is of another stream than the array is worked on in.
+                let end = mask.take_over(home, handover)?;
+                Ok::<_, Error>((mask, Found { address, end }))
+            });
+            let mask = mask.transpose()?;
+            Ok((theirs, Found { address, end }, mask))
+        };
+        let (theirs, array, mask) = match found() {
+            Ok(found) => found,
+            Err(error) => return Err(Rejected::new(error, owner)),
+        };
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(owner);
+        let stream = match theirs {
+            // Alive for as long as the owner is.
+            Some(theirs) => Stream::leased(&theirs, Arc::clone(&owner)),
+            None => stream.clone(),
+        };
+        let lent = |of: &Self, found: Found, mask| Imported {
+            address: found.address,
+            dtype: of.dtype().clone(),
+            layout: of.layout().clone(),
+            read_only: of.is_read_only(),
+            lent: Lent {
+                stream: stream.clone(),
+                end: found.end,
+                owner: Arc::clone(&owner),
+            },
+            mask,
+        };
+        let mask = mask.map(|(mask, found)| Box::new(lent(mask, found, None)));
+        Ok(lent(self, array, mask))
     }
 
     /// How many elements of that type there are, one behind the other.
@@ -231,47 +290,21 @@ impl ArrayInterface {
         }
     }
 
-    /// Where the first element is for a context; 0 if there is none.
-    fn place(&self, context: &Context, align: usize) -> Result<u64> {
-        if self.mask().is_some() {
-            return Err(refused("mask", "memory has none").into());
-        }
-        let layout = self.layout();
-        if layout.is_empty() {
-            return Ok(0);
-        }
-        let known = context.pointer_info(self.address())?;
-        let address = known
-            .and_then(|info| info.device_address)
-            .unwrap_or(self.address());
-        if address % align as u64 != 0 {
-            let problem = format!("{address:#x} is not aligned for {}", self.dtype());
-            return Err(refused("data", problem).into());
-        }
-        let allocation = match context.address_range(address) {
-            // Of memory that the driver does not know there is nothing to look at.
-            Err(error) if error.code().is_some_and(|code| UNKNOWN.contains(&code)) => {
-                return Ok(address);
-            }
-            range => range?,
+    /// The producer's stream, if it names one that is no default stream and another than one's own. It is
+    /// not kept alive here.
+    fn producers_stream(&self, stream: &Stream) -> Result<Option<Stream>> {
+        let Some(exported @ ExportedStream::Handle(_)) = self.stream() else {
+            return Ok(None);
         };
-        let ByteRange { start, end } = layout.byte_range();
-        let start = address.checked_add_signed(start as i64);
-        let end = address.checked_add_signed(end as i64);
-        match (start, end) {
-            (Some(start), Some(end)) if allocation.start <= start && end <= allocation.end => {
-                Ok(address)
-            }
-            _ => {
-                let problem = format!(
-                    "{} bytes around {address:#x} go beyond the allocation {:#x}..{:#x}",
-                    layout.byte_range().end - layout.byte_range().start,
-                    allocation.start,
-                    allocation.end
-                );
-                Err(refused("data", problem).into())
-            }
+        let raw = exported.raw()?;
+        if raw == stream.raw() {
+            return Ok(None);
         }
+        // SAFETY: it is alive for as long as the owner is, as the caller of `import` promised, and
+        // whoever gets this keeps that.
+        let theirs = unsafe { Stream::borrow_checked(raw, stream.context()) }?;
+        theirs.refuse_captured()?;
+        Ok(Some(theirs))
     }
 
     /// Puts what `stream` is given from now on behind the producer's work.
@@ -348,6 +381,13 @@ impl Imported {
     /// Whether it must not be written.
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Which elements are valid: an array of its own, in the order of the same stream, whose shape can
+    /// be broadcast to this one's, and whose elements are read as true or not. Of
+    /// [`ArrayInterface::import_masked`]; [`mask_view`](Self::mask_view) is the usual way to read it.
+    pub fn mask(&self) -> Option<&Self> {
+        self.mask.as_deref()
     }
 
     pub(super) fn check_writable(&self) -> Result<(), Invalid> {

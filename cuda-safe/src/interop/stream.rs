@@ -1,5 +1,6 @@
 //! The stream that an array is exported with.
 
+use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::stream::Stream;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
@@ -44,6 +45,50 @@ impl ExportedStream {
     /// with it.
     pub fn of(stream: &Stream) -> Self {
         Self::Handle(stream.as_raw().expose_provenance() as u64)
+    }
+
+    /// Of a stream here that was made to wait for what each of the others has been given up to now: for
+    /// an array that several streams have work on. To get in order with the one is then enough.
+    ///
+    /// That is an event made for each of the others, recorded in it (`cuEventRecord`), and a wait for it
+    /// (`cuStreamWaitEvent`). The thread does not wait. The others may be of another context or device.
+    /// Work on a default stream joins by [`DefaultStream::record`](crate::DefaultStream::record) and
+    /// [`Stream::wait`].
+    ///
+    /// ```no_run
+    /// use cuda_safe::interop::ExportedStream;
+    /// use cuda_safe::{Context, Device, DeviceBuffer};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let (home, side) = (context.stream()?, context.stream()?);
+    /// let buffer = DeviceBuffer::<f32>::zeroed(&home, 1 << 20)?;
+    /// // … unsafe launches on `side` that use the buffer's address …
+    /// let stream = ExportedStream::joined(buffer.stream(), [&side])?;
+    /// let array = buffer.array_interface()?.with_stream(Some(stream));
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`], for either: of a capture it would be no order of what is done;
+    /// those of the driver, and then some of the others may have been joined.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
+    #[doc(alias = "cuStreamWaitEvent")]
+    pub fn joined<'a>(
+        stream: &Stream,
+        others: impl IntoIterator<Item = &'a Stream>,
+    ) -> Result<Self> {
+        stream.refuse_captured()?;
+        for other in others {
+            if other == stream {
+                continue;
+            }
+            // Ours alone: recorded by somebody else in between, it would be another order.
+            let event = other.context().event()?;
+            other.outside_captures(|| event.record(other))?;
+            stream.wait(&event)?;
+        }
+        Ok(Self::of(stream))
     }
 
     /// The number for the interface.

@@ -4,7 +4,7 @@ mod copy;
 
 use super::import::{Element, Imported, type_of};
 use super::layout::{Index, Layout, no_view};
-use super::{ArrayInterface, Dtype, ExportedStream};
+use super::{ArrayInterface, Dtype, ExportedStream, Kind};
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
@@ -403,6 +403,30 @@ impl Imported {
             self.layout().clone(),
             self.stream(),
         ))
+    }
+
+    /// Which elements of the array are valid, in its shape: those where this is not 0. None if it has no
+    /// [mask](Self::mask).
+    ///
+    /// # Errors
+    /// [`Invalid::ArrayInterface`] if the mask's elements are no bytes (`bool`, or integers of 8 bits):
+    /// then `mask().view()` has them as what they are.
+    pub fn mask_view(&self) -> Result<Option<ArrayView<'_, u8>>> {
+        let Some(mask) = self.mask() else {
+            return Ok(None);
+        };
+        let is_bytes = match mask.dtype() {
+            Dtype::Plain(ty) => {
+                ty.item_size() == 1 && matches!(ty.kind(), Kind::Bool | Kind::Int | Kind::Uint)
+            }
+            Dtype::Record(_) => false,
+        };
+        if !is_bytes {
+            let problem = format!("elements of {}, which are no bytes", mask.dtype());
+            return Err(super::refused("mask", problem).into());
+        }
+        let bytes = ArrayView::at(mask.as_raw(), mask.layout().clone(), mask.stream());
+        Ok(Some(bytes.broadcast_to(self.layout().shape())?))
     }
 
     /// The array, to read and write.

@@ -3,6 +3,8 @@
 use super::{Stream, other_context, refuse_default};
 use crate::call::call;
 use crate::context::{Context, device_of};
+use crate::device::Device;
+use crate::driver;
 use crate::error::{Error, Result};
 use cuda_sys::{CUcontext, CUresult, CUstream};
 
@@ -31,6 +33,26 @@ impl Stream {
         }
         // SAFETY: the caller's promise; the context was just asked for.
         unsafe { Self::borrow_raw(raw, context) }
+    }
+}
+
+impl Stream {
+    /// The device that a stream of other code works on (`cuStreamGetCtx`, and `cuCtxGetDevice` of
+    /// that): so that its primary context is the one for [`borrow_checked`](Self::borrow_checked).
+    ///
+    /// # Errors
+    /// The handles 0, 1 and 2, which are the default streams of whatever context is current; those of
+    /// the driver.
+    ///
+    /// # Safety
+    /// `raw` is a stream that is alive.
+    ///
+    /// Since CUDA 9.2. Raw: [`cuStreamGetCtx`](fn@cuda_sys::cuStreamGetCtx).
+    #[doc(alias = "cuStreamGetCtx")]
+    pub unsafe fn device_of_raw(raw: CUstream) -> Result<Device> {
+        refuse_default(raw)?;
+        driver::init()?;
+        device_of(context_of(raw)?)
     }
 }
 

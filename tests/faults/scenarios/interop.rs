@@ -18,9 +18,14 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let exported = buffer.array_interface()?;
     let legacy = exported.clone().with_stream(Some(ExportedStream::Legacy));
     for array in [&exported, &legacy] {
-        for handover in [Handover::WaitByEvent, Handover::Synchronize] {
+        for handover in [
+            Handover::WaitByEvent,
+            Handover::Synchronize,
+            Handover::OnProducersStream,
+        ] {
             // SAFETY: the buffer, with its stream, outlives this, and nobody works on it meanwhile.
             let imported = unsafe { array.import::<u32, _>(&stream, handover, ()) }?;
+            let stream = imported.stream().clone();
             let mut copy = DeviceBuffer::<u32>::uninit(&stream, 3)?;
             copy.copy_from(&imported)?;
             trace.drop(imported);
@@ -28,6 +33,23 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
             trace.drop(copy);
         }
     }
+    let mask = DeviceBuffer::from_slice(&stream, &[1u8, 0, 1])?;
+    let valid = mask.array_interface()?;
+    let joined = ExportedStream::joined(&home, [&stream])?;
+    let masked = exported.with_stream(Some(joined)).with_mask(Some(valid));
+    for handover in [Handover::WaitByEvent, Handover::OnProducersStream] {
+        // What could not be given back keeps the streams.
+        let owner = (home.clone(), stream.clone());
+        // SAFETY: the buffers outlive this, and nobody works on them meanwhile.
+        let imported = unsafe { masked.import_masked(&home, handover, owner) }?;
+        let view = imported.mask_view()?;
+        assert_eq!(
+            view.map(|view| view.to_vec()).transpose()?,
+            Some(vec![1, 0, 1])
+        );
+        trace.drop(imported);
+    }
+    trace.drop(mask);
     trace.drop(buffer);
     trace.drops_from_here();
     Ok(())

@@ -13,7 +13,8 @@ use crate::stream::Stream;
 impl ManagedTensor {
     /// The same with the stream in whose order the producer goes on with the memory once it is told
     /// that this is the end. DLPack has no word for it: it is for those who know the producer, so that
-    /// [`Handover::WaitByEvent`] needs no wait on the host there.
+    /// [`Handover::WaitByEvent`] needs no wait on the host there, and [`Handover::OnProducersStream`] has a
+    /// stream to give work to.
     #[must_use]
     pub fn with_producers_stream(mut self, stream: Option<ExportedStream>) -> Self {
         self.stream = stream;

@@ -1,0 +1,162 @@
+//! Where an array is for a context, and whether there is memory under all of it.
+
+use super::array::ArrayInterface;
+use super::layout::ByteRange;
+use super::refused;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::memory::PointerInfo;
+use cuda_sys::CUresult;
+use std::ops::Range;
+
+/// What the driver says of an address that it did not allocate.
+const UNKNOWN: [CUresult; 2] = [
+    CUresult::CUDA_ERROR_NOT_FOUND,
+    CUresult::CUDA_ERROR_INVALID_VALUE,
+];
+
+impl ArrayInterface {
+    /// Where the first element is for a context, at a multiple of `align`; 0 if there is none.
+    pub(super) fn place(&self, context: &Context, align: usize) -> Result<u64> {
+        let layout = self.layout();
+        if layout.is_empty() {
+            return Ok(0);
+        }
+        let known = context.pointer_info(self.address())?;
+        let address = known
+            .as_ref()
+            .and_then(|info| info.device_address)
+            .unwrap_or(self.address());
+        if address % align as u64 != 0 {
+            let problem = format!("{address:#x} is not aligned for {}", self.dtype());
+            return Err(refused("data", problem).into());
+        }
+        let Some(allocation) = allocation_at(context, address)? else {
+            // Of memory that the driver does not know there is nothing to look at. (What is reserved, and has
+            // nothing mapped there, it does not know either: 580.)
+            return Ok(address);
+        };
+        let ByteRange { start, end } = layout.byte_range();
+        let start = address.checked_add_signed(start as i64);
+        let end = address.checked_add_signed(end as i64);
+        if let (Some(start), Some(end)) = (start, end) {
+            let array = start..end;
+            if is_within(&array, &allocation) {
+                return Ok(address);
+            }
+            if known.is_some_and(|info| is_mapped_in_parts(&array, &allocation, &info)) {
+                return match hole(&array, allocation, |at| allocation_at(context, at))? {
+                    None => Ok(address),
+                    Some(at) => Err(nothing_at(at)),
+                };
+            }
+        }
+        let problem = format!(
+            "{} bytes around {address:#x} go beyond the allocation {:#x}..{:#x}",
+            layout.byte_range().end - layout.byte_range().start,
+            allocation.start,
+            allocation.end
+        );
+        Err(refused("data", problem).into())
+    }
+}
+
+fn nothing_at(address: u64) -> Error {
+    let problem = format!("no memory is mapped at {address:#x}, which is reserved only");
+    refused("data", problem).into()
+}
+
+/// The allocation, or the mapping, that an address is in.
+fn allocation_at(context: &Context, address: u64) -> Result<Option<Range<u64>>> {
+    match context.address_range(address) {
+        Err(error) if error.code().is_some_and(|code| UNKNOWN.contains(&code)) => Ok(None),
+        range => range.map(Some),
+    }
+}
+
+fn is_within(array: &Range<u64>, memory: &Range<u64>) -> bool {
+    memory.start <= array.start && array.end <= memory.end
+}
+
+/// Whether the array is in a reservation of addresses that memory is mapped into part by part, as
+/// PyTorch's expandable segments are: an allocation of its own ends where the driver says that its range
+/// does, and the neighbours of one in a pool are none of its.
+fn is_mapped_in_parts(array: &Range<u64>, mapping: &Range<u64>, info: &PointerInfo) -> bool {
+    info.pool.is_null()
+        && !info.managed
+        && info.range != *mapping
+        && is_within(mapping, &info.range)
+        && is_within(array, &info.range)
+}
+
+/// The first address of the array at which nothing is mapped. `mapped` is the mapping around its first
+/// element, and `at` asks for that around an address.
+fn hole(
+    array: &Range<u64>,
+    mut mapped: Range<u64>,
+    mut at: impl FnMut(u64) -> Result<Option<Range<u64>>>,
+) -> Result<Option<u64>> {
+    while mapped.end < array.end {
+        match at(mapped.end)? {
+            // Whatever the driver says, it goes on.
+            Some(next) if next.contains(&mapped.end) => mapped.end = next.end,
+            _ => return Ok(Some(mapped.end)),
+        }
+    }
+    while array.start < mapped.start {
+        let last = mapped.start - 1;
+        match at(last)? {
+            Some(next) if next.contains(&last) => mapped.start = next.start,
+            _ => return Ok(Some(last)),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks mappings, and counts how often.
+    fn hole_in(array: Range<u64>, first: u64, mappings: &[Range<u64>]) -> (Option<u64>, usize) {
+        let mut asked = 0;
+        let at = |address| {
+            let around = mappings.iter().find(|range| range.contains(&address));
+            Ok(around.cloned())
+        };
+        let start = at(first).ok().flatten().expect("a first mapping");
+        let found = hole(&array, start, |address| {
+            asked += 1;
+            at(address)
+        });
+        (found.expect("no error"), asked)
+    }
+
+    #[test]
+    fn mappings_side_by_side_are_one_memory() {
+        let mappings = [100..200, 200..300, 300..450];
+        assert_eq!(hole_in(110..190, 110, &mappings), (None, 0));
+        assert_eq!(hole_in(110..450, 110, &mappings), (None, 2));
+        // Against the direction of its first element, and in both.
+        assert_eq!(hole_in(100..450, 449, &mappings), (None, 2));
+        assert_eq!(hole_in(150..301, 250, &mappings), (None, 2));
+    }
+
+    #[test]
+    fn a_hole_between_mappings_is_found() {
+        let mappings = [100..200, 220..300];
+        assert_eq!(hole_in(110..210, 110, &mappings).0, Some(200));
+        assert_eq!(hole_in(110..300, 110, &mappings).0, Some(200));
+        assert_eq!(hole_in(190..290, 280, &mappings).0, Some(219));
+        // Behind the last, and before the first.
+        assert_eq!(hole_in(230..301, 230, &mappings).0, Some(300));
+        assert_eq!(hole_in(99..200, 150, &mappings).0, Some(99));
+    }
+
+    #[test]
+    fn a_driver_that_says_nothing_new_is_not_asked_for_ever() {
+        let same = |_| Ok(Some(100..200));
+        assert_eq!(hole(&(100..300), 100..200, same).ok(), Some(Some(200)));
+        assert_eq!(hole(&(0..200), 100..200, same).ok(), Some(Some(99)));
+    }
+}

@@ -1,0 +1,104 @@
+//! Arrays of others: what the hand-over calls, and those of another device.
+
+use crate::on;
+use cuda_safe::interop::{ArrayInterface, ExportedStream, Handover};
+use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, Stream};
+use cuda_sim::Profile;
+
+/// The functions that order and wait, as `body` calls them.
+fn order(body: impl FnOnce()) -> Vec<&'static str> {
+    cuda_sim::clear_calls();
+    body();
+    let calls = cuda_sim::calls();
+    let orders = |name: &str| name.contains("Synchronize") || name.contains("Event");
+    let names = calls.iter().map(|call| call.function);
+    names.filter(|name| orders(name)).collect()
+}
+
+/// Takes an array, and gives it back.
+fn hand_over(array: &ArrayInterface, stream: &Stream, handover: Handover) {
+    // SAFETY: the test's buffer, which has the stream, outlives this, and nobody works on it meanwhile.
+    let imported = unsafe { array.import::<u32, _>(stream, handover, ()) };
+    drop(imported.map_err(Error::from).expect("an import"));
+}
+
+#[test]
+fn nobody_waits_for_an_array_that_is_worked_on_in_its_producers_stream() {
+    on(Profile::h200(), |context| {
+        let home = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u32>::zeroed(&home, 64).expect("memory");
+        let array = buffer.array_interface().expect("an interface");
+        let stream = context.stream().expect("a stream");
+        let log = |handover| order(|| hand_over(&array, &stream, handover));
+        assert_eq!(log(Handover::OnProducersStream), [""; 0]);
+        assert_eq!(log(Handover::Ignore), [""; 0]);
+        assert_eq!(
+            log(Handover::Synchronize),
+            ["cuStreamSynchronize", "cuStreamSynchronize"]
+        );
+        let ordered = log(Handover::WaitByEvent);
+        assert!(ordered.contains(&"cuStreamWaitEvent"), "{ordered:?}");
+        assert!(!ordered.contains(&"cuStreamSynchronize"), "{ordered:?}");
+    });
+}
+
+#[test]
+fn joined_streams_cost_a_record_and_a_wait_each() {
+    on(Profile::h200(), |context| {
+        let [home, a, b] = [(); 3].map(|()| context.stream().expect("a stream"));
+        let log = order(|| {
+            let joined = ExportedStream::joined(&home, [&a, &home, &b]);
+            assert_eq!(joined.expect("joined"), ExportedStream::of(&home));
+        });
+        let each = [
+            "cuEventCreate",
+            "cuEventRecord",
+            "cuStreamWaitEvent",
+            "cuEventDestroy_v2",
+        ];
+        assert_eq!(log, [each, each].concat());
+    });
+}
+
+#[test]
+fn streams_of_other_devices_are_joined_and_told_apart() {
+    on(Profile::h200().with_devices(2), |first| {
+        let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
+        let (home, side) = (
+            first.stream().expect("a stream"),
+            second.stream().expect("a stream"),
+        );
+        ExportedStream::joined(&home, [&side]).expect("joined");
+        for stream in [&home, &side] {
+            // SAFETY: the stream is alive.
+            let device = unsafe { Stream::device_of_raw(stream.as_raw()) };
+            assert_eq!(device.expect("an answer"), stream.context().device());
+        }
+        let buffer = DeviceBuffer::<u32>::zeroed(&home, 64).expect("memory");
+        let array = buffer.array_interface().expect("an interface");
+        let array = array.with_stream(Some(ExportedStream::of(&side)));
+        // SAFETY: it is refused.
+        let refused = unsafe { array.import::<u32, _>(&home, Handover::OnProducersStream, ()) };
+        let error = refused.map(drop).map_err(Error::from);
+        assert!(
+            matches!(&error, Err(Error::Invalid(invalid)) if matches!(**invalid, Invalid::OtherContext { .. })),
+            "{error:?}"
+        );
+        home.synchronize().expect("a wait");
+    });
+}
+
+#[test]
+fn the_default_streams_are_of_no_device_by_their_handles() {
+    on(Profile::h200(), |_| {
+        for number in 0..3 {
+            let raw = std::ptr::without_provenance_mut(number);
+            // SAFETY: it is refused.
+            let refused = unsafe { Stream::device_of_raw(raw) };
+            assert!(
+                matches!(&refused, Err(Error::Invalid(invalid)) if matches!(**invalid, Invalid::Handle { .. })),
+                "{refused:?}"
+            );
+        }
+    });
+}
