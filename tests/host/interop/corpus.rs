@@ -1,6 +1,6 @@
 //! The corpus of the fuzz targets, input by input: what they found once holds without a fuzzer.
 
-#[path = "../../../fuzz/checks.rs"]
+#[path = "../../../fuzz/checks/mod.rs"]
 mod checks;
 
 use std::fs;

@@ -1,0 +1,48 @@
+//! Type strings.
+
+use super::names_a_key;
+use cuda_safe::interop::dlpack::DataType;
+use cuda_safe::interop::{ByteOrder, Kind, TypeString};
+
+/// A type string that is read is written as one that is read as the same; any other is refused.
+pub(crate) fn type_string(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match text.parse::<TypeString>() {
+        Ok(ty) => {
+            assert_eq!(ty.to_string().parse(), Ok(ty), "{text:?}");
+            made_by_hand(ty);
+        }
+        Err(refusal) => names_a_key(&refusal),
+    }
+}
+
+/// Of its kind and size another one is made, but for what only the string says.
+fn made_by_hand(ty: TypeString) {
+    let native = TypeString::native(ty.kind(), ty.item_size());
+    if ty.bits().is_some_and(|bits| bits % 8 != 0) {
+        return assert_ne!(native, Ok(ty));
+    }
+    let native = native.expect("there is one");
+    assert_eq!(native.item_size(), ty.item_size());
+    assert!(native.is_native());
+    assert_eq!(native == ty, ty.is_native() && ty.unit().is_none());
+    if let Some(unit) = ty.unit() {
+        assert!(unit.count() > 0 && ty.to_string().contains(unit.name()));
+    }
+    if ty.byte_order() == ByteOrder::None {
+        assert_eq!(native, ty);
+    }
+    let of_rust = [
+        DataType::of::<u8>(),
+        DataType::of::<i64>(),
+        DataType::of::<f32>(),
+        DataType::of::<[f64; 2]>(),
+    ];
+    for data in of_rust.into_iter().filter(|data| data.numpy() == Some(ty)) {
+        assert_eq!(DataType::of_numpy(&ty.into()), Ok(data));
+    }
+    let halves = TypeString::native(Kind::Unicode, ty.item_size());
+    assert_eq!(halves.is_ok(), ty.item_size() % 4 == 0);
+}
