@@ -7,10 +7,11 @@ mod index;
 mod interface;
 mod memory;
 mod methods;
+mod peers;
 mod strided;
 
 use crate::config;
-use crate::ending::{calling, detached};
+use crate::ending::{calling, detached, let_go, let_go_of};
 use crate::error::{Failure, Result};
 use crate::lane::{At, Lane};
 use crate::stream::PyStream;
@@ -67,12 +68,14 @@ impl Kept {
     fn release(self, py: Python<'_>) {
         let Self { memory, owner } = self;
         if let Some(memory) = Arc::into_inner(memory) {
-            if memory.may_wait() {
-                detached(py, move || drop(memory));
+            match memory.may_wait() {
+                true => let_go(py, move || drop(memory)),
+                // It may be for its producer to hear of it.
+                false => let_go_of(py, memory),
             }
         }
         if let Some(owner) = owner {
-            calling(py, || drop(owner));
+            let_go_of(py, owner);
         }
     }
 }
@@ -317,7 +320,7 @@ impl Drop for PyDeviceArray {
     }
 }
 
-fn has_interface(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn has_interface(object: &Bound<'_, PyAny>) -> Result<bool> {
     let py = object.py();
     calling(py, || {
         object.hasattr(intern!(py, "__cuda_array_interface__"))

@@ -13,7 +13,8 @@ use pyo3::types::PyTuple;
 /// A device's primary context, which all libraries of a process share.
 ///
 /// `with context:` makes it current on this thread, and what was current before is so again at the
-/// end; if other code has left another one current, that is an exception, and nothing is taken away.
+/// end, or at that of the last block that began inside; if other code has left another one current, that
+/// is an exception, and nothing is taken away.
 #[pyclass(frozen, eq, hash, name = "Context", module = "cuda_safe")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct PyContext(pub(crate) Context);
@@ -65,7 +66,7 @@ impl PyContext {
 
     /// Waits for all work of the context, that of its green contexts included.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
-        Ok(detached(py, || self.0.synchronize())?)
+        detached(py, || self.0.synchronize())
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {

@@ -16,32 +16,94 @@ use std::sync::OnceLock;
 /// More than any machine has.
 const DEVICES: usize = 64;
 
-/// The primary contexts, each from its first use to the end of the process, as in every library that
-/// others' arrays come from.
-static PRIMARY: [OnceLock<Context>; DEVICES] = [const { OnceLock::new() }; DEVICES];
-static STREAMS: [OnceLock<Stream>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+/// What there is one of for each device, from its first use to the end of the process, as in every library
+/// that others' arrays come from.
+static FIRST: [OnceLock<Box<Life>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 
-fn slot<T>(slots: &'static [OnceLock<T>; DEVICES], ordinal: u32) -> Result<&'static OnceLock<T>> {
-    let slot = slots.get(ordinal as usize);
+/// A device's primary context, until other code of the process resets it (as `numba.cuda.close()` does).
+/// What was made in it is gone then, and nothing of that is given back; so a life is kept for ever, and
+/// that after the reset comes behind it.
+struct Life {
+    context: Context,
+    stream: OnceLock<Stream>,
+    next: OnceLock<Box<Self>>,
+}
+
+impl Life {
+    fn of(context: Context) -> Box<Self> {
+        Box::new(Self {
+            context,
+            stream: OnceLock::new(),
+            next: OnceLock::new(),
+        })
+    }
+}
+
+fn slot(ordinal: u32) -> Result<&'static OnceLock<Box<Life>>> {
+    let slot = FIRST.get(ordinal as usize);
     slot.ok_or_else(|| Failure::invalid(format!("there is no device {ordinal}")))
+}
+
+/// The last.
+#[inline]
+fn life(ordinal: u32) -> Option<&'static Life> {
+    let mut life = FIRST.get(ordinal as usize)?.get()?;
+    while let Some(next) = life.next.get() {
+        life = next;
+    }
+    Some(life)
 }
 
 /// The primary context of a device. The first time may take a while.
 #[inline]
 pub(crate) fn primary(py: Python<'_>, ordinal: u32) -> Result<Context> {
-    let slot = slot(&PRIMARY, ordinal)?;
-    if let Some(context) = slot.get() {
-        return Ok(context.clone());
+    match life(ordinal) {
+        Some(life) => Ok(life.context.clone()),
+        None => detached(py, || primary_now(ordinal)),
     }
-    let context = detached(py, || Context::primary(&Device::get(ordinal)?))?;
-    Ok(slot.get_or_init(|| context).clone())
+}
+
+/// The same for calls that may wait: without the GIL, or where nobody knows whether there is one.
+pub(crate) fn primary_now(ordinal: u32) -> Result<Context> {
+    if let Some(life) = life(ordinal) {
+        return Ok(life.context.clone());
+    }
+    let slot = slot(ordinal)?;
+    let context = Context::primary(&Device::get(ordinal)?)?;
+    Ok(slot.get_or_init(|| Life::of(context)).context.clone())
+}
+
+/// The same, having asked the driver whether it has been reset since: then it is another one from now on.
+/// Drivers before CUDA 12.0 do not tell.
+pub(crate) fn primary_asked(ordinal: u32) -> Result<Context> {
+    let Some(life) = life(ordinal) else {
+        return primary_now(ordinal);
+    };
+    let Some(id) = life.context.id() else {
+        return Ok(life.context.clone());
+    };
+    let now = Context::primary(&life.context.device())?;
+    match now.id() == Some(id) {
+        true => Ok(life.context.clone()),
+        false => Ok(life.next.get_or_init(|| Life::of(now)).context.clone()),
+    }
+}
+
+/// Whether a primary context of ours was found to have been reset: what was made in it is gone.
+#[inline]
+pub(crate) fn is_gone(context: &Context) -> bool {
+    life(context.device().ordinal()).is_some_and(|life| life.context != *context)
+}
+
+/// The devices that have been used: those whose primary context is there, each with that.
+pub(crate) fn used() -> impl Iterator<Item = (usize, &'static Context)> {
+    (0..DEVICES).filter_map(|ordinal| Some((ordinal, &life(ordinal as u32)?.context)))
 }
 
 /// The stream of arrays that nobody has given another: a blocking one, so that it is in order with the
 /// legacy default stream, where others work who do not look at streams.
 pub(crate) fn default_stream(py: Python<'_>, ordinal: u32) -> Result<Stream> {
-    let slot = slot(&STREAMS, ordinal)?;
-    if let Some(stream) = slot.get() {
+    if let Some(stream) = life(ordinal).and_then(|life| life.stream.get()) {
         return Ok(stream.clone());
     }
     let context = primary(py, ordinal)?;
@@ -50,13 +112,17 @@ pub(crate) fn default_stream(py: Python<'_>, ordinal: u32) -> Result<Stream> {
         ..StreamOptions::default()
     };
     let stream = detached(py, || context.stream_with(options))?;
-    Ok(slot.get_or_init(|| stream).clone())
+    match life(ordinal).filter(|life| life.context == context) {
+        Some(life) => Ok(life.stream.get_or_init(|| stream).clone()),
+        // It was reset meanwhile.
+        None => Ok(stream),
+    }
 }
 
 /// Whether it is a stream of [`default_stream`].
 pub(crate) fn is_default_stream(stream: &Stream) -> bool {
-    let ordinal = stream.context().device().ordinal() as usize;
-    STREAMS.get(ordinal).and_then(OnceLock::get) == Some(stream)
+    let life = life(stream.context().device().ordinal());
+    life.and_then(|life| life.stream.get()) == Some(stream)
 }
 
 /// What callers may say for a device: a `Device`, its number, or nothing for the current one.
@@ -67,6 +133,12 @@ pub(crate) enum DeviceLike {
 }
 
 impl DeviceLike {
+    /// The number of the device, if one is given, which is there.
+    pub(crate) fn given(py: Python<'_>, device: Option<Self>) -> Result<Option<u32>> {
+        let given = device.map(|device| Self::ordinal(py, Some(device)));
+        given.transpose()
+    }
+
     /// The number of the device, which is there.
     pub(crate) fn ordinal(py: Python<'_>, device: Option<Self>) -> Result<u32> {
         match device {
@@ -97,7 +169,7 @@ impl PyDevice {
     /// How many devices there are.
     #[staticmethod]
     fn count(py: Python<'_>) -> Result<u32> {
-        Ok(detached(py, Device::count)?)
+        detached(py, Device::count)
     }
 
     /// All devices.
@@ -189,7 +261,7 @@ impl PyDevice {
     /// Waits for all work of the primary context.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let context = primary(py, self.0.ordinal())?;
-        Ok(detached(py, || context.synchronize())?)
+        detached(py, || context.synchronize())
     }
 
     /// The multiprocessors, to be split among green contexts.
@@ -220,8 +292,8 @@ impl PyDevice {
 /// `MemoryInfo` of a context.
 pub(crate) fn memory_info<'py>(py: Python<'py>, context: &Context) -> Result<Bound<'py, PyAny>> {
     let info = detached(py, || context.memory_info())?;
-    Ok(calling(py, || {
+    calling(py, || {
         let class = py.import("cuda_safe._types")?.getattr("MemoryInfo")?;
         class.call1((info.free, info.total))
-    })?)
+    })
 }

@@ -1,11 +1,17 @@
-//! The end of the interpreter, with threads that still run.
+//! The end of the interpreter, with threads that still run; and the child of a fork.
 //!
 //! Until Python 3.13 a daemon thread that wants the GIL after the end is unwound from where it stands, in
 //! C. Where Rust called Python that goes through frames of Rust, which cannot be, and the process aborts.
 //! And who is in the driver while the process exits may find that gone. So before the end, in an `atexit`
 //! function, other threads begin no such calls any more, and those under way are waited for. (What comes
 //! out of the driver to find no interpreter is held by pyo3.)
+//!
+//! A thread that begins one all the same ends with `SystemExit`, as by `sys.exit()`: nobody says a word of
+//! it, and an `atexit` function of others that waits for the thread waits no longer. (Those that were
+//! registered before this package was imported run after ours.) To make the exception runs no code of
+//! Python's.
 
+use crate::error::{Failure, Result};
 use pyo3::prelude::*;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -30,7 +36,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct Call;
 
 impl Call {
-    fn begin() -> Self {
+    /// None at the end of the interpreter, on other threads than the one that ends it.
+    #[inline]
+    fn begin() -> Option<Self> {
+        let call = Self::count();
+        // Whoever ends looks at the number of calls after it has said so.
+        match ENDS.get() {
+            Some(ends) if *ends != thread::current().id() => None,
+            _ => Some(call),
+        }
+    }
+
+    fn count() -> Self {
         DEPTH.set(DEPTH.get() + 1);
         CALLS.fetch_add(1, Ordering::SeqCst);
         Self
@@ -45,38 +62,45 @@ impl Drop for Call {
 }
 
 /// Runs what calls code of Python; at the end of the interpreter, on other threads, never.
-pub(crate) fn calling<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
-    let _call = begin(py);
-    call()
+pub(crate) fn calling<R, E>(
+    _py: Python<'_>,
+    call: impl FnOnce() -> std::result::Result<R, E>,
+) -> Result<R>
+where
+    Failure: From<E>,
+{
+    let _call = Call::begin().ok_or(Failure::Ended)?;
+    Ok(call()?)
 }
 
 /// Lets other threads of Python run meanwhile: for what may wait. At the end as for [`calling`].
-pub(crate) fn detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
-    let _call = begin(py);
-    py.detach(call)
+pub(crate) fn detached<R: Send, E: Send>(
+    py: Python<'_>,
+    call: impl FnOnce() -> std::result::Result<R, E> + Send,
+) -> Result<R>
+where
+    Failure: From<E>,
+{
+    let _call = Call::begin().ok_or(Failure::Ended)?;
+    Ok(py.detach(call)?)
 }
 
-#[inline]
-fn begin(py: Python<'_>) -> Call {
-    let call = Call::begin();
-    // Whoever ends looks at the number of calls after it has said so.
-    if ENDS
-        .get()
-        .is_some_and(|ends| *ends != thread::current().id())
-    {
-        stop(py);
+/// Does what lets go of something, without the GIL, as that may wait; at the end of the interpreter, on
+/// other threads, what it holds stays for the process.
+pub(crate) fn let_go(py: Python<'_>, release: impl FnOnce() + Send) {
+    match Call::begin() {
+        Some(_call) => py.detach(release),
+        None => std::mem::forget(release),
     }
-    call
 }
 
-#[cold]
-fn stop(py: Python<'_>) -> ! {
-    CALLS.fetch_sub(DEPTH.get(), Ordering::SeqCst);
-    py.detach(|| {
-        loop {
-            thread::park();
-        }
-    })
+/// Lets go of an object of Python's, or of what may have one: that may run code of Python's. At the end as
+/// for [`let_go`].
+pub(crate) fn let_go_of<T>(_py: Python<'_>, object: T) {
+    match Call::begin() {
+        Some(_call) => drop(object),
+        None => std::mem::forget(object),
+    }
 }
 
 /// Called by `atexit`.
@@ -92,4 +116,10 @@ pub(crate) fn _end(py: Python<'_>) {
             thread::sleep(Duration::from_millis(1));
         }
     });
+}
+
+/// Called in the child of a fork, which has one thread: the calls of the others are not under way there.
+#[pyfunction]
+pub(crate) fn _forked() {
+    CALLS.store(DEPTH.get(), Ordering::SeqCst);
 }

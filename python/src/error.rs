@@ -2,6 +2,7 @@
 
 use crate::ending::calling;
 use cuda_safe::{CUresult, DriverError, Error, Invalid};
+use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -16,6 +17,8 @@ pub(crate) enum Failure {
     Python(PyErr),
     /// This package: the class of the exception, and the message.
     Own(Class, String),
+    /// The interpreter ends, and this is another thread.
+    Ended,
 }
 
 /// The classes that have no counterpart in `cuda-safe`.
@@ -30,6 +33,17 @@ impl Failure {
     /// An argument that cannot be right.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::Own(Class::InvalidArgument, message.into())
+    }
+
+    /// What it says, without Python.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Cuda(error) => error.to_string(),
+            // Not made where there is no Python.
+            Self::Python(_) => "an exception".to_owned(),
+            Self::Own(_, message) => message.clone(),
+            Self::Ended => "the interpreter ends".to_owned(),
+        }
     }
 
     /// The use of something after its end.
@@ -67,6 +81,7 @@ impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         let (class, message, code) = match failure {
             Failure::Python(error) => return error,
+            Failure::Ended => return PySystemExit::new_err(()),
             Failure::Own(Class::Closed, message) => ("ClosedError", message, None),
             Failure::Own(Class::InvalidArgument, message) => {
                 ("InvalidArgumentError", message, None)
@@ -76,7 +91,7 @@ impl From<Failure> for PyErr {
         };
         Python::attach(|py| {
             let made = calling(py, || exception(py, class, message, code));
-            made.unwrap_or_else(|error| error)
+            made.unwrap_or_else(Self::from)
         })
     }
 }
@@ -100,6 +115,7 @@ fn class(error: &Error) -> &'static str {
         Error::Invalid(invalid) => match **invalid {
             Invalid::ArrayInterface { .. } => "ArrayInterfaceError",
             Invalid::Dlpack { .. } => "ExchangeError",
+            Invalid::MemoryLimit { .. } => "OutOfMemoryError",
             _ => "InvalidArgumentError",
         },
         Error::Compile(_) => "DriverError",

@@ -67,14 +67,15 @@ impl PyEvent {
     }
 
     /// Marks what the stream has been given up to now; a mark from before is forgotten.
-    fn record(&self, stream: &PyStream) -> Result<()> {
-        stream.lane()?.record(&self.event()?)
+    fn record(&self, py: Python<'_>, stream: &PyStream) -> Result<()> {
+        let (lane, event) = (stream.lane()?, self.event()?);
+        detached(py, move || lane.record(&event))
     }
 
     /// Waits until the work that was recorded last is done.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let event = self.event()?;
-        Ok(detached(py, move || event.synchronize())?)
+        detached(py, move || event.synchronize())
     }
 
     /// Whether the work that was recorded last is done.

@@ -26,7 +26,8 @@ enum Whole {
 /// The multiprocessors (SMs) of a device, or of a green context, to be split.
 #[pyclass(frozen, name = "SmResource", module = "cuda_safe")]
 pub(crate) struct PySmResource {
-    whole: Whole,
+    /// Never closed; but a green context may go with it, which waits.
+    whole: Closable<Whole>,
     /// As they were when this was made.
     sm_count: u32,
     granularity: (u32, u32),
@@ -41,7 +42,7 @@ impl PySmResource {
         let resource = detached(py, || whole.ask())?;
         let granularity = resource.granularity()?;
         Ok(Self {
-            whole,
+            whole: Closable::new("resource", whole),
             sm_count: resource.sm_count(),
             granularity: (granularity.min, granularity.multiple),
         })
@@ -95,11 +96,11 @@ fn wish(part: &Bound<'_, PyAny>) -> Result<Wish> {
 impl PySmResource {
     /// The device.
     #[getter]
-    fn device(&self) -> PyDevice {
-        PyDevice(match &self.whole {
-            Whole::Device(device) => *device,
+    fn device(&self) -> Result<PyDevice> {
+        Ok(PyDevice(match self.whole.get()? {
+            Whole::Device(device) => device,
             Whole::Green(green) => green.device(),
-        })
+        }))
     }
 
     /// How many SMs there are.
@@ -148,8 +149,9 @@ impl PySmResource {
             label: label.to_owned(),
             ..SplitByCount::default()
         };
-        let split = detached(py, || {
-            Ok::<_, cuda_safe::Error>(self.whole.ask()?.split_by_count(split)?)
+        let whole = self.whole.get()?;
+        let split = detached(py, move || {
+            Ok::<_, cuda_safe::Error>(whole.ask()?.split_by_count(split)?)
         })?;
         Ok(groups_of(split))
     }
@@ -182,8 +184,9 @@ impl PySmResource {
             label: label.to_owned(),
             ..ExactSplit::default()
         };
-        let split = detached(py, || {
-            Ok::<_, cuda_safe::Error>(self.whole.ask()?.split(split)?)
+        let whole = self.whole.get()?;
+        let split = detached(py, move || {
+            Ok::<_, cuda_safe::Error>(whole.ask()?.split(split)?)
         })?;
         Ok(groups_of(split))
     }
@@ -211,8 +214,9 @@ impl PySmResource {
             label: label.to_owned(),
             ..Partitioning::default()
         };
-        let made = detached(py, || {
-            let partitions = self.whole.ask()?.partition(&partitioning)?;
+        let whole = self.whole.get()?;
+        let made = detached(py, move || {
+            let partitions = whole.ask()?.partition(&partitioning)?;
             let create = |part: cuda_safe::green::Part| Ok(part.create()?);
             let made: cuda_safe::Result<Vec<GreenContext>> =
                 partitions.parts.into_iter().map(create).collect();
@@ -295,7 +299,7 @@ impl PyGreenContext {
                 }
             }
         }
-        match detached(py, || GreenContext::new(taken)) {
+        match detached(py, || Ok::<_, Failure>(GreenContext::new(taken)))? {
             Ok(green) => Ok(Self::of(green)),
             Err(rejected) => {
                 put_back(rejected.value);

@@ -1,6 +1,6 @@
 //! What is held for Python, and let go of where that may wait.
 
-use crate::ending::{calling, detached};
+use crate::ending::{let_go, let_go_of};
 use crate::error::{Failure, Result};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,9 @@ impl Drop for Owner {
         let Some(object) = self.0.take() else { return };
         let mut object = Some(object);
         let dropped = Python::try_attach(|py| {
-            let object = object.take();
-            calling(py, || drop(object));
+            if let Some(object) = object.take() {
+                let_go_of(py, object);
+            }
         });
         if dropped.is_none() {
             // There is no interpreter to let go of it.
@@ -75,7 +76,7 @@ impl<T: Send> Closable<T> {
     /// Drops what it holds, if it was not closed before.
     pub(crate) fn close(&self, py: Python<'_>) {
         let held = self.lock().take();
-        detached(py, move || drop(held));
+        let_go(py, move || drop(held));
     }
 }
 
@@ -87,7 +88,7 @@ impl<T: Send> Drop for Closable<T> {
         // Without an interpreter there is no GIL that a wait would keep.
         Python::try_attach(|py| {
             let held = held.take();
-            detached(py, move || drop(held));
+            let_go(py, move || drop(held));
         });
     }
 }

@@ -8,7 +8,7 @@ use cuda_safe::sys::{
     self, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUmemorytype, CUresult, CUstream,
     CUstreamCaptureStatus,
 };
-use cuda_safe::{Context, Event, Invalid, Stream};
+use cuda_safe::{CaptureMode, Context, Event, Invalid, Stream};
 
 /// A stream that work is given to.
 #[derive(Clone)]
@@ -119,6 +119,12 @@ impl Lane {
         })
     }
 
+    /// The same where nobody asked for it: breaks nobody's capture of another stream, which waits do that
+    /// are made in the capture mode of PyTorch and others.
+    pub(crate) fn settle(&self) -> Result<()> {
+        CaptureMode::Relaxed.with(|| self.synchronize())?
+    }
+
     /// Whether all work given to the stream is done.
     pub(crate) fn is_idle(&self) -> Result<bool> {
         if let Self::Stream(stream) = self {
@@ -174,7 +180,7 @@ impl Lane {
     }
 
     /// Refuses a stream that is captured: a graph would use later what nobody keeps for it.
-    fn refuse_captured(&self) -> Result<()> {
+    pub(crate) fn refuse_captured(&self) -> Result<()> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         self.call("cuStreamIsCapturing", |stream| {
             // SAFETY: as for `synchronize`; the pointer is to a local.
@@ -199,7 +205,7 @@ impl Lane {
             unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
         });
         // Even if the call failed: its code may be of earlier work, and the copy under way.
-        let waited = self.synchronize();
+        let waited = self.settle();
         copied.and(waited)
     }
 
@@ -210,12 +216,20 @@ impl Lane {
     pub(crate) unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: usize) -> Result<()> {
         // First, so that no copy is under way if the wait fails.
         self.refuse_captured()?;
-        self.synchronize()?;
-        let copy = || {
+        self.settle()?;
+        self.copy_now("cuMemcpyDtoH_v2", || {
             // SAFETY: the caller's promise; the copy is done when the call returns.
             unsafe { sys::cuMemcpyDtoH_v2(to.cast(), from, bytes) }
-        };
-        check("cuMemcpyDtoH_v2", self.context().with_current(|_| copy())?)
+        })
+    }
+
+    /// Makes a copy that names no stream, with the context current, and in the capture mode in which it
+    /// breaks nobody's capture: it is behind the work that it has to be behind, and of no capture.
+    fn copy_now(&self, name: &'static str, copy: impl FnOnce() -> CUresult) -> Result<()> {
+        let copied = self
+            .context()
+            .with_current(|_| CaptureMode::Relaxed.with(copy))??;
+        check(name, copied)
     }
 
     /// Copies device memory, in the stream's order.
@@ -263,12 +277,11 @@ impl Lane {
         }
         if let At::Host(_) = to.at {
             self.refuse_captured()?;
-            self.synchronize()?;
-            let copied = self.context().with_current(|_| {
+            self.settle()?;
+            return self.copy_now("cuMemcpy2D_v2", || {
                 // SAFETY: the caller's promise; the copy is done when the call returns.
                 unsafe { sys::cuMemcpy2D_v2(&raw const copy) }
-            })?;
-            return check("cuMemcpy2D_v2", copied);
+            });
         }
         let is_from_host = matches!(from.at, At::Host(_));
         if is_from_host {
@@ -281,7 +294,7 @@ impl Lane {
         if !is_from_host {
             return copied;
         }
-        let waited = self.synchronize();
+        let waited = self.settle();
         copied.and(waited)
     }
 

@@ -15,6 +15,7 @@ mod event;
 mod green;
 mod hold;
 mod lane;
+mod manager;
 mod stream;
 
 use crate::ending::detached;
@@ -48,11 +49,16 @@ mod _native {
     #[pymodule_export]
     use super::device::PyDevice;
     #[pymodule_export]
-    use super::ending::_end;
+    use super::ending::{_end, _forked};
     #[pymodule_export]
     use super::event::PyEvent;
     #[pymodule_export]
     use super::green::{PyGreenContext, PySmGroup, PySmResource};
+    #[pymodule_export]
+    use super::manager::{
+        _choose_memory_manager, _torch_functions, _torch_streams, PyCleanup, PyHostMemory,
+        PyMemory, PyMemoryManager, memory_manager, set_memory_manager,
+    };
     #[pymodule_export]
     use super::stream::PyStream;
     #[pymodule_export]

@@ -46,6 +46,15 @@ def device(_driver: str | None) -> cuda_safe.Device:
     return cuda_safe.Device(0)
 
 
+@pytest.fixture
+def devices(device: cuda_safe.Device) -> list[cuda_safe.Device]:
+    """The first two devices. On the software driver `test_on_two_devices` has them."""
+    if cuda_safe.Device.count() < 2:
+        # Of a machine with one GPU nobody can require more.
+        pytest.skip("needs two devices")
+    return [device, cuda_safe.Device(1)]
+
+
 class Producer:
     """An object with an interface and nothing else."""
 

@@ -47,6 +47,9 @@ class CuPy:
     def make(self, host: Any) -> Any:
         return self.lib.asarray(host)
 
+    def broadcast(self, array: Any, shape: tuple[int, ...]) -> Any:
+        return self.lib.broadcast_to(array, shape)
+
     def host(self, array: Any) -> Any:
         return self.lib.asnumpy(array)
 
@@ -100,6 +103,9 @@ class Torch:
     def make(self, host: Any) -> Any:
         array = self.lib.from_numpy(np.ascontiguousarray(host).reshape(host.shape)).cuda()
         return array
+
+    def broadcast(self, array: Any, shape: tuple[int, ...]) -> Any:
+        return array.expand(shape)
 
     def host(self, array: Any) -> Any:
         return array.cpu().numpy()
@@ -224,6 +230,20 @@ class Jax:
 
     def synchronize(self) -> None:
         self.lib.block_until_ready(self.lib.numpy.zeros(1))
+
+    def slow_add(self) -> Any:
+        """A function that adds one to an array after a long time, which nobody waits for."""
+        one = self.lib.numpy.eye(8192, dtype="float32")
+
+        @self.lib.jit
+        def add(array, one):  # type: ignore[no-untyped-def]
+            product = one
+            for _ in range(16):
+                product = product @ one
+            # It is 1, which nobody knows before.
+            return array + product[0, 0].astype(array.dtype)
+
+        return lambda array: add(array, one)
 
 
 PEERS = [CuPy, Torch, Numba, Jax]

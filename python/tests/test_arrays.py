@@ -339,10 +339,91 @@ def test_arrays_of_two_streams_are_in_order(device):
         assert a.copy_to_host().tolist() == [0] * 1000
 
 
+# Types of which a description may lose something.
+TRICKY = [
+    "?", "f2", "g", ">i4", ">c8", "G", "M8[ns]", "m8[25s]", ">M8[us]", "M8", "S5", "U3", ">U3", "V6",
+    [("a", "u1"), ("b", "<f4")],
+    np.dtype([("a", "u1"), ("b", "<f4")], align=True),
+    [("a", [("x", ">i2"), ("y", "?")]), ("b", "M8[ns]", (2,)), ("c", ">c16")],
+    {"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 6], "itemsize": 16},
+    [(("title", "a"), "i4")],
+    [("", "i4"), ("", "i4")],
+    np.dtype((np.record, [("a", "<i4")])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", TRICKY, ids=str)
+def test_types_come_back_as_they_went(device, dtype):
+    dtype = np.dtype(dtype)
+    rng = np.random.default_rng(3)
+    for shape in [(), (3,), (2, 3)]:
+        size = int(np.prod(shape)) * dtype.itemsize
+        host = np.frombuffer(rng.integers(0, 2, size, "u1").tobytes(), dtype).reshape(shape)
+        array = DeviceArray.from_host(host)
+        assert array.dtype == dtype and array.to_bytes() == host.tobytes()
+        back = array.copy_to_host()
+        assert back.dtype == dtype and back.tobytes() == host.tobytes()
+        assert DeviceArray.empty(shape, dtype).dtype == dtype
+        # A part of each, as of any array.
+        for name in dtype.names or ():
+            field = array[name].copy_to_host()
+            assert field.dtype == host[name].dtype and field.tobytes() == host[name].tobytes()
+
+
+def test_types_and_values_that_would_be_lost_are_refused(device):
+    overlap = {"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 2]}
+    backwards = {"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [2, 0]}
+    for dtype in (overlap, backwards, [("in", overlap)]):
+        for use in (DeviceArray.from_host, lambda host: DeviceArray.empty(3, host.dtype)):
+            with pytest.raises(TypeError, match="field by field"):
+                use(np.zeros(3, dtype))
+    for dtype in ("O", [("a", "O")]):
+        with pytest.raises(ValueError, match="O"):
+            DeviceArray.from_host(np.zeros(3, dtype))
+    with pytest.raises(TypeError, match="no description in NumPy's terms"):
+        DeviceArray.from_host(np.zeros(3, np.dtypes.StringDType()))
+    masked = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
+    array = DeviceArray.zeros(3)
+    for use in (
+        lambda: DeviceArray.from_host(masked),
+        lambda: array.copy_from(masked),
+        lambda: array.__setitem__(slice(None), masked),
+        lambda: array.fill(np.ma.masked),
+    ):
+        with pytest.raises(TypeError, match="masked arrays are not taken"):
+            use()
+    same(DeviceArray.from_host(masked.filled(0)), masked.filled(0))
+
+
+def test_buffers_are_their_elements(device):
+    import array
+
+    for source, typestr in [
+        (b"ab\0", "|u1"),
+        (b"", "|u1"),
+        (bytearray(b"ab\0"), "|u1"),
+        (memoryview(b"ab\0"), "|u1"),
+        (memoryview(b"ab\0").cast("c"), "|S1"),
+        (memoryview(b"\0\1").cast("?"), "|b1"),
+        (memoryview(bytes(range(16)))[::2], "|u1"),
+        (array.array("l", [1, 2]), np.dtype("l").str),
+        (array.array("d", [1, 2]), "<f8"),
+        (memoryview(np.arange(3, dtype=">i4")), ">i4"),
+        (memoryview(np.array([(1, 2)], "u1,>f4")), "|V5"),
+    ]:
+        copied = DeviceArray.from_host(source)
+        assert copied.typestr == typestr
+        assert copied.shape == memoryview(source).shape
+        assert copied.to_bytes() == memoryview(source).tobytes()
+    # A value of NumPy's is what it is.
+    assert DeviceArray.from_host(np.bytes_(b"ab")).typestr == "|S2"
+
+
 def test_buffers_without_numpy(run_python, device):
     run_python(
         """
-import array, sys
+import array, ctypes, sys, warnings
+warnings.simplefilter("ignore")
 sys.modules["numpy"] = None
 import cuda_safe
 a = cuda_safe.DeviceArray.from_host(array.array("d", [1, 2, 3]))
@@ -352,6 +433,25 @@ a[1:] = 7
 assert array.array("d", a.to_bytes()).tolist() == [1, 7, 7]
 b = cuda_safe.DeviceArray.from_host(memoryview(b"abcdef").cast("B", (2, 3)))
 assert b.T.to_bytes() == b"adbecf" and b[::-1].to_bytes() == b"defabc"
+for source, typestr in [
+    (b"ab\\0", "|u1"),
+    (bytearray(b"ab"), "|u1"),
+    (memoryview(b"ab").cast("c"), "|S1"),
+    (memoryview(b"\\0\\1").cast("?"), "|b1"),
+    (array.array("l", [1, -2]), f"<i{array.array('l').itemsize}"),
+    (array.array("H", [1, 2]), "<u2"),
+    ((ctypes.c_int32.__ctype_be__ * 2)(1, 2), ">i4"),
+]:
+    made = cuda_safe.DeviceArray.from_host(source)
+    assert made.typestr == typestr, (made.typestr, typestr)
+    assert made.to_bytes() == memoryview(source).tobytes()
+for source in (array.array("u", "ab"), (ctypes.c_void_p * 2)()):
+    try:
+        cuda_safe.DeviceArray.from_host(source)
+    except TypeError as why:
+        assert "not known without NumPy" in str(why)
+    else:
+        raise AssertionError(source)
 c = cuda_safe.DeviceArray.full((2, 2), 1.5 + 2j, "complex64")
 assert array.array("f", c.to_bytes()).tolist() == [1.5, 2] * 4
 for use in (lambda: a.dtype, lambda: a.copy_to_host(), lambda: a.view_as("M8[s]").fill(3)):
@@ -361,6 +461,51 @@ for use in (lambda: a.dtype, lambda: a.copy_to_host(), lambda: a.view_as("M8[s]"
         pass
     else:
         raise AssertionError(use)
+print("done")
+"""
+    )
+
+
+def test_bytes_that_an_interface_makes_for_each_who_asks_are_kept(run_python, device):
+    run_python(
+        """
+import sys
+sys.modules["numpy"] = None
+import threading
+import cuda_safe
+
+SIZE = 4 << 20
+
+class Image:
+    # As an image of PIL's.
+    @property
+    def __array_interface__(self):
+        return {"version": 3, "shape": (SIZE,), "typestr": "|u1", "data": b"\\7" * SIZE}
+
+class Other:
+    # Whose dictionary somebody changes while it is read.
+    said = dict(Image().__array_interface__)
+
+    @property
+    def __array_interface__(self):
+        return self.said
+
+array = cuda_safe.DeviceArray.from_host(Image())
+assert array.to_bytes() == b"\\7" * SIZE
+
+def change():
+    while not done:
+        Other.said["data"] = b"\\7" * SIZE
+
+done = False
+thread = threading.Thread(target=change)
+thread.start()
+try:
+    for _ in range(20):
+        assert set(cuda_safe.DeviceArray.from_host(Other()).to_bytes()) == {7}
+finally:
+    done = True
+    thread.join()
 print("done")
 """
     )

@@ -384,3 +384,57 @@ print("done")
                 CUDA_SAFE_ARRAY_INTERFACE_SYNC=sync,
                 CUDA_SAFE_ARRAY_INTERFACE_EXPORT_STREAM=export,
             )
+
+
+LAZY = """
+import sys, types
+import cuda_safe
+
+class Tensor:
+    conj = neg = False
+    def __init__(self, array):
+        self.array = array
+    def is_conj(self):
+        return self.conj
+    def is_neg(self):
+        return self.neg
+    @property
+    def __cuda_array_interface__(self):
+        return self.array.__cuda_array_interface__
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(**arguments)
+
+class Parameter(Tensor):
+    pass
+
+sys.modules["torch"] = types.SimpleNamespace(Tensor=Tensor)
+takes = [
+    cuda_safe.as_cuda_array,
+    cuda_safe.from_dlpack,
+    lambda tensor: cuda_safe.from_dlpack(tensor, copy=True),
+    lambda tensor: cuda_safe.from_cuda_array_interface(tensor.__cuda_array_interface__, tensor),
+    lambda tensor: cuda_safe.DeviceArray.zeros(3, tensor.array.typestr).copy_from(tensor),
+]
+for kind in (Tensor, Parameter):
+    for dtype in ("c8", "f4"):
+        tensor = kind(cuda_safe.DeviceArray.zeros(3, dtype))
+        for take in takes:
+            for conj, neg, way in [(1, 0, "resolve_conj()"), (0, 1, "resolve_neg()"), (1, 1, "resolve_")]:
+                tensor.conj, tensor.neg = conj, neg
+                try:
+                    take(tensor)
+                except (cuda_safe.ArrayInterfaceError, cuda_safe.ExchangeError) as why:
+                    assert way in str(why), why
+                else:
+                    raise AssertionError(take)
+            tensor.conj = tensor.neg = False
+            take(tensor)
+print("done")
+"""
+
+
+def test_tensors_whose_memory_has_other_values_are_refused(device, run_python):
+    """PyTorch conjugates and negates when a tensor is read, which neither protocol says."""
+    run_python(LAZY)

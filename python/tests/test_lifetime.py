@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import threading
+import time
 import types
 import weakref
 
@@ -237,6 +238,32 @@ theirs = cuda_safe.Stream.from_handle(stream.handle, owner=lambda: None)
 on_it = cuda_safe.DeviceArray.zeros(10, stream=theirs)
 """,
     "an exit without an end": "import os; print('done', flush=True); os._exit(0)",
+    "a call of Python's that is under way": """
+import threading, time
+begun = threading.Event()
+class Slow:
+    @property
+    def __cuda_array_interface__(self):
+        begun.set()
+        time.sleep(0.5)
+        # Perhaps another one, at the end.
+        return cuda_safe.as_cuda_array(array).__cuda_array_interface__
+threading.Thread(target=lambda: cuda_safe.as_cuda_array(Slow()), daemon=True).start()
+begun.wait()
+""",
+    "a wait that outlasts it": """
+# The thread comes out of the driver to find no interpreter, after the end has waited for it in vain.
+import ctypes, os, sys, threading, time
+driver = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+sleep = ctypes.cast(ctypes.CDLL(None).sleep, ctypes.c_void_p)
+assert driver.cuLaunchHostFunc(ctypes.c_void_p(stream.handle), sleep, ctypes.c_void_p(7)) == 0
+threading.Thread(target=stream.synchronize, daemon=True).start()
+time.sleep(0.5)
+class Last:
+    def __del__(self, sleep=time.sleep):
+        sleep(4)
+sys.last = Last()
+""",
     "an exception": """
 try:
     array[100]
@@ -266,7 +293,106 @@ if cuda_safe.driver_version() >= (12, 4):
     )
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_handlers_of_the_end_that_were_there_before_are_not_kept_waiting(device, run_python):
+    """They run after ours; a thread that they wait for uses the package until then."""
+    begin = time.monotonic()
+    run_python(
+        """
+import atexit, threading, time
+stop, begin, ended = threading.Event(), threading.Event(), []
+def work_late():
+    begin.wait()
+    work()
+def work():
+    try:
+        while not stop.is_set():
+            array.fill(1)
+            array[1:].copy_to_host()
+            cuda_safe.as_cuda_array(array)
+    finally:
+        ended.append(threading.get_ident())
+def end():
+    # The thread that ends the interpreter goes on, and others end.
+    assert array.copy_to_host().tolist() == [1, 1, 1]
+    begin.set()
+    late.join()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert len(ended) == 4
+    print("done", flush=True)
+atexit.register(end)
+import cuda_safe
+array = cuda_safe.DeviceArray.full(3, 1, stream=cuda_safe.Stream())
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+# One that begins with it then: from Python 3.12 on none can be started there.
+late = threading.Thread(target=work_late, daemon=True)
+for thread in [late, *threads]:
+    thread.start()
+time.sleep(0.2)
+"""
+    )
+    assert time.monotonic() - begin < 30
+
+
+FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+
+
+@FORKS
+def test_a_fork_in_the_middle_of_the_calls_of_others_ends_as_any(device, run_python):
+    run_python(
+        """
+import cuda_safe, os, signal, sys, threading, time, warnings
+# Imported in the middle of a fork it would never be there in the child.
+import numpy
+warnings.simplefilter("ignore")
+begun, stop = threading.Event(), threading.Event()
+class Slow:
+    @property
+    def __cuda_array_interface__(self):
+        begun.set()
+        stop.wait()
+        return array.__cuda_array_interface__
+array = cuda_safe.DeviceArray.zeros(10)
+slow = threading.Thread(target=lambda: cuda_safe.as_cuda_array(Slow()))
+slow.start()
+begun.wait()
+def work():
+    while not stop.is_set():
+        stream = cuda_safe.Stream()
+        own = cuda_safe.DeviceArray.zeros(100, stream=stream)
+        own.fill(1)
+        own.copy_to_host()
+        stream.close()
+        own.close()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+ended = []
+for _ in range(20):
+    start = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            array.copy_to_host()
+        except cuda_safe.ForkedError:
+            array.close()
+            sys.exit(7)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    # It waits for nobody.
+    ended.append((os.waitstatus_to_exitcode(status), time.monotonic() - start < 4))
+stop.set()
+assert ended == [(7, True)] * 20, ended
+for thread in [slow, *threads]:
+    thread.join()
+print("done")
+"""
+    )
+
+
+@FORKS
 def test_a_fork_is_an_exception(device, run_python):
     run_python(
         """

@@ -1,11 +1,16 @@
 """Devices, contexts, streams, events and green contexts."""
 
 import ctypes
+import gc
+import itertools
+import os
 import pickle
 import threading
+import weakref
 
 import numpy as np
 import pytest
+from conftest import SIMULATED
 
 import cuda_safe
 from cuda_safe import Context, Device, DeviceArray, Event, GreenContext, Stream
@@ -44,33 +49,143 @@ def test_contexts_are_current_in_their_block(device):
     device.synchronize()
 
 
-def test_blocks_end_in_reverse_order(device):
-    stream, other = Stream(), Stream()
-    stream.__enter__()
-    other.__enter__()
-    with pytest.raises(cuda_safe.InvalidArgumentError, match="in reverse order"):
-        stream.__exit__(None, None, None)
-    assert Stream.current() == other
-    other.__exit__(None, None, None)
-    stream.__exit__(None, None, None)
+def leave(thing):
+    thing.__exit__(None, None, None)
+
+
+def test_blocks_that_end_in_another_order_than_they_began_leave_what_was_there_before(device):
+    a, b, c = Stream(), Stream(), Stream()
+    for order in itertools.permutations((a, b, c)):
+        open_blocks = [a, b, c]
+        for stream in open_blocks:
+            stream.__enter__()
+        for stream in order:
+            leave(stream)
+            open_blocks.remove(stream)
+            # The innermost of those that are open.
+            expected = open_blocks[-1] if open_blocks else device.default_stream
+            assert Stream.current() == expected
+        with pytest.raises(cuda_safe.InvalidArgumentError, match=f"no block of {a!r} is open"):
+            leave(a)
+    # One of them twice.
+    for stream in (a, b, a):
+        stream.__enter__()
+    leave(a)
+    assert Stream.current() == b
+    leave(a)
+    assert Stream.current() == b
+    leave(b)
     assert Stream.current() == device.default_stream
+
+
+def test_blocks_in_generators_end_when_those_do(device):
+    def on(stream):
+        with stream:
+            yield Stream.current()
+
+    a, b = Stream(), Stream()
+    one, two = on(a), on(b)
+    assert (next(one), next(two)) == (a, b)
+    one.close()
+    assert Stream.current() == b
+    two.close()
+    assert Stream.current() == device.default_stream
+
+
+class Owner:
+    pass
+
+
+def test_blocks_that_overlap_without_an_end_keep_no_stream(device):
+    """As those of tasks of asyncio, of which one is always open."""
+    own = Stream()
+    owners = [Owner() for _ in range(100)]
+    gone = [weakref.ref(owner) for owner in owners]
+    before = None
+    for owner in owners:
+        stream = Stream.from_handle(own.handle, owner)
+        stream.__enter__()
+        if before is not None:
+            leave(before)
+        before = stream
+    del owners, owner, stream
+    gc.collect()
+    assert [owner() is None for owner in gone] == [True] * 99 + [False]
+    assert Stream.current() == own
+    leave(before)
+    del before
+    gc.collect()
+    assert gone[-1]() is None
+    assert Stream.current() == device.default_stream
+
+
+def test_blocks_that_overlap_leave_no_context_on_the_thread(devices):
+    library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+
+    def stack():
+        """All contexts that are on this thread, the current one last."""
+        contexts, context = [], ctypes.c_void_p()
+        while True:
+            assert library.cuCtxGetCurrent(ctypes.byref(context)) == 0
+            if context.value is None:
+                break
+            assert library.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+            contexts.append(context.value)
+        for one in reversed(contexts):
+            assert library.cuCtxPushCurrent_v2(ctypes.c_void_p(one)) == 0
+        return contexts[::-1]
+
+    first, second = (device.context.handle for device in devices)
+    below = stack()
+    streams = [Stream(device) for device in devices]
+    streams[0].__enter__()
+    for turn in range(1, 100):
+        streams[turn % 2].__enter__()
+        leave(streams[(turn + 1) % 2])
+        assert Device() == devices[turn % 2]
+        assert stack() == [*below, (first, second)[turn % 2]]
+    # Where somebody else has made another one current nothing is taken from them.
+    streams[0].__enter__()
+    assert library.cuCtxPushCurrent_v2(ctypes.c_void_p(second)) == 0
+    leave(streams[1])
+    assert stack() == [*below, second, first, second]
+    assert library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())) == 0
+    assert Stream.current() == streams[0]
+    leave(streams[0])
+    assert stack() == below
+
+
+def test_contexts_of_blocks_that_overlap_are_current_for_as_long(devices):
+    first, second = devices
+    # Without a current context, so that what is current is what the blocks have left.
+    assert Device() == first
+    for outer, inner in [(first, second), (second, first), (first, Stream(second))]:
+        outer.__enter__()
+        inner.__enter__()
+        leave(outer)
+        assert Device() == getattr(inner, "device", inner)
+        leave(inner)
+        assert Device() == first
+    other = Stream(second)
+    with first, other:
+        assert Stream.current() == other and Device() == second
 
 
 def test_a_block_ends_on_its_thread(device):
     stream = Stream()
     refused = []
 
-    def leave():
+    def end():
         try:
-            stream.__exit__(None, None, None)
+            leave(stream)
         except cuda_safe.InvalidArgumentError as why:
             refused.append(why)
 
     with stream:
-        thread = threading.Thread(target=leave)
+        thread = threading.Thread(target=end)
         thread.start()
         thread.join()
-    assert len(refused) == 1
+    assert len(refused) == 1 and f"no block of {stream!r}" in str(refused[0])
 
 
 def test_a_thread_may_end_in_the_middle_of_a_block(device):
@@ -123,12 +238,6 @@ def test_streams_of_others_by_their_handle(device):
 
 
 def test_the_owner_of_a_stream_lives_as_long_as_the_stream(device):
-    class Owner:
-        pass
-
-    import gc
-    import weakref
-
     owner, own = Owner(), Stream()
     gone = weakref.ref(owner)
     stream = Stream.from_handle(own.handle, owner)
@@ -141,6 +250,39 @@ def test_the_owner_of_a_stream_lives_as_long_as_the_stream(device):
     del array
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize(
+    "read", [lambda stream: stream.handle, lambda stream: stream.__cuda_stream__()[1]], ids=["handle", "protocol"]
+)
+def test_a_stream_whose_handle_was_read_stays_as_long_as_its_object(device, read):
+    library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+
+    def is_there(handle):
+        return library.cuStreamQuery(ctypes.c_void_p(handle)) == 0
+
+    stream = Stream()
+    handle = read(stream)
+    stream.close()
+    assert stream.closed and is_there(handle)
+    with pytest.raises(cuda_safe.ClosedError):
+        read(stream)
+    with pytest.raises(cuda_safe.ClosedError), stream:
+        pass
+    del stream
+    gc.collect()
+    if SIMULATED:
+        # A driver need not say this of a stream that is gone.
+        assert not is_there(handle)
+    # Nobody has read that of this one.
+    owner = Owner()
+    gone = weakref.ref(owner)
+    own = Stream()
+    other = Stream.from_handle(own.handle, owner)
+    del owner
+    other.close()
+    gc.collect()
+    assert gone() is None and other.closed
 
 
 def test_events_order_streams_and_take_the_time(device):
@@ -223,6 +365,44 @@ def test_green_contexts_share_no_multiprocessor(device):
     other.close()
 
 
+def test_blocks_of_green_contexts_may_overlap_as_others(device):
+    since(12, 4)
+    resource = device.sm_resource()
+    groups, _ = resource.split_by_count(max(resource.min_group, resource.group_multiple), 2)
+    one, other = (GreenContext([group]) for group in groups)
+    library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+
+    def current():
+        context = ctypes.c_void_p()
+        assert library.cuCtxGetCurrent(ctypes.byref(context)) == 0
+        return context.value
+
+    before, of = current(), {}
+    for block in one, other, device, Stream():
+        with block:
+            of[id(block)] = current()
+    for blocks in itertools.permutations((one, other, device)):
+        for order in itertools.permutations(blocks):
+            left = list(blocks)
+            for block in blocks:
+                block.__enter__()
+                assert current() == of[id(block)]
+            for block in order:
+                leave(block)
+                left.remove(block)
+                assert current() == (of[id(left[-1])] if left else before)
+    gone = weakref.ref(one)
+    stream = Stream()
+    one.__enter__()
+    stream.__enter__()
+    leave(one)
+    del block, blocks, order, one
+    gc.collect()
+    assert gone() is None
+    leave(stream)
+    assert current() == before
+
+
 def test_partitions_of_sizes_that_are_wished(device):
     since(12, 4)
     resource = device.sm_resource()
@@ -236,8 +416,6 @@ def test_partitions_of_sizes_that_are_wished(device):
 
 
 def test_captures_of_others_are_left_alone(device):
-    import os
-
     library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
     stream, graph = Stream(), ctypes.c_void_p()
     array, other = DeviceArray.zeros(4, "i4", stream=stream), DeviceArray.zeros(4, "i4")
@@ -262,11 +440,99 @@ def test_captures_of_others_are_left_alone(device):
     assert other.copy_to_host().tolist() == [2] * 4
 
 
+def test_copies_to_the_host_break_nobodys_capture(device):
+    library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+    stream, graph = Stream(), ctypes.c_void_p()
+    array = DeviceArray.from_host(np.arange(12, dtype="i4").reshape(3, 4))
+    # CU_STREAM_CAPTURE_MODE_GLOBAL, which forbids calls that may have to do with the legacy stream.
+    assert library.cuStreamBeginCapture_v2(ctypes.c_void_p(stream.handle), 0) == 0
+    assert array.copy_to_host().tolist() == np.arange(12).reshape(3, 4).tolist()
+    assert array[:, 1:3].copy_to_host().tolist() == [[1, 2], [5, 6], [9, 10]]
+    assert array[::2, ::3].to_bytes() == np.array([0, 3, 8, 11], "i4").tobytes()
+    array[1:, 1:] = np.zeros((2, 3), "i4")
+    # What has no stream is waited for, and what comes by DLPack when it is let go of.
+    bare = cuda_safe.from_cuda_array_interface({**array.__cuda_array_interface__, "stream": None}, array)
+    bare.fill(3)
+    imported = cuda_safe.from_dlpack(array)
+    imported.fill(4)
+    del imported
+    assert library.cuStreamEndCapture(ctypes.c_void_p(stream.handle), ctypes.byref(graph)) == 0
+    assert library.cuGraphDestroy(graph) == 0
+
+
 def test_handles_are_those_of_the_driver(device):
     # As a C library would have them.
-    import os
-
     library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
     stream, context = Stream(), ctypes.c_void_p()
     assert library.cuStreamGetCtx(ctypes.c_void_p(stream.handle), ctypes.byref(context)) == 0
     assert context.value == stream.context.handle
+
+
+def test_streams_of_other_devices_are_used_on_theirs(devices):
+    first, second = devices
+    own, array = Stream(second), DeviceArray.zeros(100, "i4")
+
+    class Theirs:
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __cuda_stream__(self):
+            return 0, self.stream.handle
+
+    for stream in (Stream.from_handle(own.handle, own), Stream.from_object(Theirs(own))):
+        assert stream == own and stream.device == second and stream.context == second.context
+        other = DeviceArray.full(3, 7, "i4", stream=stream)
+        assert other.device == second and other.copy_to_host().tolist() == [7] * 3
+    assert Stream.from_handle(own.handle, device=second).device == second
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="context"):
+        Stream.from_handle(own.handle, device=first)
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="context"):
+        Stream.from_object(Theirs(own), device=first)
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="device 1, and not of device 0"):
+        Stream.from_object(own, device=first)
+    # In order across devices.
+    array.join(Theirs(own))
+    array.stream.wait(Theirs(own))
+    own.wait(Theirs(array.stream))
+    array.fill(2)
+    assert array.copy_to_host().tolist() == [2] * 100
+
+
+def test_default_streams_of_objects_are_of_the_device_that_they_say(devices):
+    first, second = devices
+
+    class Torch:
+        cuda_stream = 0
+
+        def __init__(self, index):
+            self.device_index = index
+
+    class CuPy:
+        ptr = 0
+
+        def __init__(self, number):
+            self.device_id = number
+
+    assert Stream.from_object(Torch(1)) == Stream.legacy(second) != Stream.legacy(first)
+    assert Stream.from_object(CuPy(1)).device == second
+    assert Stream.from_object(CuPy(-1)).device == first
+    with second:
+        assert Stream.from_object(CuPy(-1)).device == second
+    assert Stream.from_object(Torch(1), device=second) == Stream.legacy(second)
+    assert Stream.from_object(CuPy(-1), device=second) == Stream.legacy(second)
+    for theirs in Torch(1), CuPy(1):
+        with pytest.raises(cuda_safe.InvalidArgumentError, match="device 1, and not of device 0"):
+            Stream.from_object(theirs, device=first)
+
+
+def test_an_array_of_a_stream_of_another_device_is_refused(devices, produce):
+    first, second = devices
+    array, own = DeviceArray.zeros(3), Stream(second)
+    with pytest.raises(cuda_safe.ArrayInterfaceError, match="stream: the stream belongs to a context"):
+        cuda_safe.as_cuda_array(produce(array, stream=own.handle))
+    # There is nothing that it could be wrong for.
+    empty = DeviceArray.zeros(0)
+    imported = cuda_safe.as_cuda_array(produce(empty, stream=own.handle))
+    assert imported.device == second and imported.stream == own
+    # Which nothing of it keeps.
+    del imported

@@ -14,7 +14,7 @@ import peers
 import pytest
 
 import cuda_safe
-from cuda_safe import DeviceArray, Stream, as_cuda_array, from_dlpack
+from cuda_safe import DeviceArray, Stream, as_cuda_array, from_cuda_array_interface, from_dlpack
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -112,6 +112,69 @@ def test_all_layouts(device, kind, protocol, layout):
 
 
 @every
+def test_repeated_elements_are_one_element(device, kind, protocol):
+    """Strides of 0."""
+    peer = peers.get(kind)
+    host = values("f4", (4, 6))
+    expected = np.broadcast_to(host[1:2], (5, 6))
+    if hasattr(peer, "broadcast"):
+        imported = PROTOCOLS[protocol](peer.broadcast(peer.make(host)[1:2], (5, 6)))
+        assert imported.shape == (5, 6) and imported.strides == (0, 4)
+        assert imported.copy_to_host().tobytes() == expected.tobytes()
+    if not peer.strided:
+        pytest.skip(f"{peer.name} has contiguous arrays only")
+    if peer.name == "numba":
+        # And reads beyond the memory.
+        pytest.skip("numba takes a repeated array for a contiguous one")
+    row = DeviceArray.from_host(host)[1:2]
+    interface = {**row.__cuda_array_interface__, "shape": (5, 6), "strides": (0, 4)}
+    array = from_cuda_array_interface(interface, row)
+    again = theirs(peer, lambda: peer.host(give(peer, protocol, array)))
+    assert again.shape == (5, 6) and again.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", [peers.Torch, peers.Jax], ids=lambda kind: kind.name)
+def test_bfloat16_goes_by_dlpack_as_it_is(device, kind):
+    """And by the array interface, whose types are NumPy's, as bytes that nobody takes for numbers."""
+    peer = peers.get(kind)
+    bits = values("u2", (3, 5))
+    if peer.name == "torch":
+        made = peer.make(bits.view("i2")).view(peer.lib.bfloat16)
+    else:
+        made = peer.lib.lax.bitcast_convert_type(peer.make(bits), peer.lib.numpy.bfloat16).block_until_ready()
+    imported = from_dlpack(made)
+    assert (imported.typestr, imported.shape) == ("|V2", (3, 5))
+    assert imported.to_bytes() == bits.tobytes()
+    again = peer.from_dlpack(imported)
+    assert again.dtype == made.dtype
+    assert from_dlpack(again).to_bytes() == bits.tobytes()
+    # As a producer by the interface it refuses, or gives bytes.
+    try:
+        told = made.__cuda_array_interface__["typestr"]
+    except Exception as why:
+        print(f"{peer.name} gives no interface: {why!r:.200}")
+    else:
+        assert told[1:] == "V2", told
+    # As a consumer it does not take bytes for other numbers.
+    assert imported.__cuda_array_interface__["typestr"] == "|V2"
+    if peer.name == "torch":
+        taken = theirs(peer, lambda: peer.from_interface(imported))
+        assert taken.dtype == made.dtype
+
+
+def test_tensors_that_are_conjugated_or_negated_when_they_are_read_are_refused(device):
+    torch = peers.get(peers.Torch)
+    made = torch.make(values("c8", (4,)))
+    for lazy, way in [(made.conj(), "resolve_conj"), (made.conj().imag, "resolve_neg")]:
+        assert lazy.is_conj() or lazy.is_neg()
+        for take in PROTOCOLS.values():
+            with pytest.raises(ValueError, match=way):
+                take(lazy)
+            resolved = getattr(lazy, way)()
+            assert take(resolved).copy_to_host().tobytes() == torch.host(resolved).tobytes()
+
+
+@every
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 2), ()], ids=str)
 def test_arrays_without_elements_or_dimensions(device, kind, protocol, shape):
     peer = peers.get(kind)
@@ -147,17 +210,30 @@ def test_it_is_the_same_memory(device, kind, protocol):
 
 @every
 def test_read_only_arrays_are_refused_or_stay_so(device, kind, protocol):
-    """What other libraries make of the flag is theirs; here it is kept."""
+    """What other libraries make of the flag is theirs, and said here; on this side it is kept."""
     peer = peers.get(kind)
-    array = DeviceArray.from_host(values("f4", (8,)))
-    try:
-        give(peer, protocol, array.as_read_only())
-    except Exception as why:
-        print(f"{peer.name} refuses it: {why!r:.200}")
     imported = PROTOCOLS[protocol](peer.make(values("f4", (8,))))
     if imported.read_only:
         with pytest.raises(cuda_safe.ReadOnlyError):
             imported.fill(1)
+    host = values("f4", (8,))
+    array = DeviceArray.from_host(host)
+    try:
+        # Here it is refused for those who ask for a tensor that cannot say so.
+        given = give(peer, protocol, array.as_read_only())
+    except Exception as why:
+        print(f"{peer.name} refuses it: {why!r:.200}")
+        return
+    assert peer.host(given).tobytes() == host.tobytes()
+    if not peer.writes:
+        return
+    try:
+        peer.fill(given, 3)
+    except Exception as why:
+        print(f"{peer.name} refuses to write: {why!r:.200}")
+    peer.synchronize()
+    if array.to_bytes() != host.tobytes():
+        pytest.skip(f"{peer.name} ignores that an array is read-only")
 
 
 @every
@@ -204,15 +280,93 @@ def test_a_producers_work_comes_first(device, kind, protocol):
         peer.fill(made, 7)
         imported = PROTOCOLS[protocol](made)
     assert (imported.copy_to_host() == 7).all()
-    # Without an order it is seen that it takes one, as the write is late. (Numba's streams are in order
-    # with the legacy default stream.)
-    if protocol == "interface" and peer.name == "cupy":
+
+
+class Loose:
+    """An array of DLPack whose producer is told to put nothing in order."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream=None, **arguments):
+        return self.array.__dlpack__(stream=-1, **arguments)
+
+
+def seen(action):
+    """The values that an action sees, of its second run: the first may compile, load and allocate."""
+    action()
+    return action()
+
+
+@every
+def test_without_an_order_a_producers_work_is_late(device, kind, protocol):
+    """What `test_a_producers_work_comes_first` would see, if there were none: so that it can fail."""
+    peer = peers.get(kind)
+    if not peer.writes:
+        pytest.skip(f"{peer.name} does not write into arrays")
+    # Not Numba's own, which are in order with the legacy default stream.
+    own = Stream()
+    stream = peer.external(own.handle)
+
+    def action():
         with peer.on(stream):
+            made = peer.make(np.zeros(N, "i4"))
+            peer.synchronize()
             peer.slow()
-            peer.fill(made, 8)
-            loose = as_cuda_array(made, sync=False)
-        assert (loose.copy_to_host() == 7).all()
+            peer.fill(made, 7)
+            if protocol == "dlpack":
+                loose = from_dlpack(Loose(made), stream=Stream())
+            else:
+                loose = as_cuda_array(made, sync=False)
+        host = loose.copy_to_host()
         peer.synchronize()
+        return host
+
+    assert (seen(action) == 0).all()
+
+
+@every
+def test_without_an_order_a_consumer_is_early(device, kind, protocol, monkeypatch):
+    """The same of `test_a_consumers_work_comes_behind`."""
+    peer = peers.get(kind)
+    if not hasattr(peer, "stream"):
+        pytest.skip(f"{peer.name} has no streams")
+    own, side = Stream(), Stream()
+    array = DeviceArray.zeros(N, "i4", stream=own)
+    monkeypatch.setattr(cuda_safe.config, "array_interface_export_stream", protocol != "interface")
+
+    def action():
+        array.fill(0)
+        own.synchronize()
+        slow_on(peer, own)
+        array.fill(5)
+        with peer.on(peer.external(side.handle)):
+            given = give(peer, protocol, Loose(array) if protocol == "dlpack" else array)
+            host = peer.host(given)
+        own.synchronize()
+        return host
+
+    assert (seen(action) == 0).all()
+
+
+def test_jax_produces_with_its_work_under_way(device):
+    """By DLPack: its array interface does not wait, and has no stream."""
+    jax = peers.get(peers.Jax)
+    add = jax.slow_add()
+    start = jax.make(np.full(N, 6, "i4"))
+
+    def action():
+        made = add(start)
+        is_ready = made.is_ready()
+        host = from_dlpack(made, stream=Stream()).copy_to_host()
+        return is_ready, host
+
+    is_ready, host = seen(action)
+    assert (host == 7).all()
+    assert not is_ready, "the work was done before anybody looked: nothing was shown"
 
 
 @every

@@ -13,6 +13,8 @@ ALLOWED = """\
 # Python's own, or of the way in which the extension is made.
 cuda_safe\\._native\\.__all__
 cuda_safe\\._native\\.__doc__
+# What they are for is not installed here.
+cuda_safe\\.(cupy|numba|torch)
 """
 
 

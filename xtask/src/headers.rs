@@ -1,4 +1,4 @@
-//! NVIDIA's headers and assembler, libclang, and maturin, from PyPI into `target/`.
+//! NVIDIA's headers and assembler, libclang, maturin and zig, from PyPI into `target/`.
 
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +13,7 @@ struct Pins {
     libclang: Package,
     ptxas: Package,
     maturin: Package,
+    zig: Package,
 }
 
 #[derive(Deserialize)]
@@ -91,6 +92,13 @@ pub(crate) fn provide_maturin() -> Result<PathBuf> {
     let folder = root().join("target/maturin");
     install(&[pins()?.maturin], &folder, None)?;
     Ok(folder.join("bin/maturin"))
+}
+
+/// A folder for `PYTHONPATH`, with the linker of wheels for older systems, fetched if it is not here yet.
+pub(crate) fn provide_zig() -> Result<PathBuf> {
+    let folder = root().join("target/zig");
+    install(&[pins()?.zig], &folder, None)?;
+    Ok(folder)
 }
 
 /// Installs packages into a folder of their own with pip, once: a marker says what is there.

@@ -174,8 +174,8 @@ fn write_script(path: &Path) -> Result<()> {
 /// `run.sh`. Its second line tells a pack from other folders.
 const RUN: &str = r#"#!/bin/sh
 # Made by `cargo xtask pack`: runs the tests and examples that lie beside it. Needs no Rust.
-# (What calls cost is measured by bench/cuda-bench, and in Python by python/bench/exchange.py, by
-# themselves.)
+# (By themselves: what calls cost is measured by bench/cuda-bench, and in Python by python/bench/exchange.py
+# and pools.py; python/tests/numba_suite.py runs Numba's own tests with the memory manager.)
 #
 # usage: run.sh [--sanitize] [ARGUMENT ...]
 #
@@ -288,7 +288,7 @@ if [ -z "$sanitizer" ] && python3 -c 'import numpy, pytest' 2>/dev/null; then
     echo "== python"
     python3 -m zipfile -e "$here"/python/cuda_safe-*.whl "$logs/packages" || exit 2
     packages=$logs/packages${PYTHONPATH:+:$PYTHONPATH}
-    for part in pytest examples/green.py; do
+    for part in pytest examples/green.py examples/pool.py; do
         case $part in
             pytest)
                 keep env PYTHONPATH="$packages" PYTHONDONTWRITEBYTECODE=1 CUDA_TESTS=skip \

@@ -1,6 +1,7 @@
 //! `cargo xtask wheel`: the Python package as a wheel; `cargo xtask python`: its tests.
 //!
-//! Both need a Python with pip and nothing else: maturin, NumPy and pytest come from PyPI into `target/`.
+//! Both need a Python with pip and nothing else: maturin, zig, NumPy and pytest come from PyPI into
+//! `target/`.
 
 use crate::{headers, root};
 use anyhow::{Context, Result, bail, ensure};
@@ -18,20 +19,64 @@ pub(crate) fn wheel(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Builds the wheel into a folder, in the place of older ones.
+/// What goes into the wheel, and has to be what lies at the root.
+const LICENSES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
+
+/// Builds the wheel into a folder, in the place of older ones: the one that is tested, and handed out.
+///
+/// On x86-64 Linux zig links it, with the oldest C library that Rust's standard library runs on (glibc
+/// 2.17). Elsewhere the machine's linker does, and it is for its C library and later ones, as its tag says.
 pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
+    let source = root().join("python");
+    for name in LICENSES {
+        let read = |folder: &Path| {
+            let path = folder.join(name);
+            fs::read(&path).with_context(|| format!("reading {}", path.display()))
+        };
+        let is_same = read(&root())? == read(&source)?;
+        ensure!(is_same, "python/{name} is another than {name}: copy it");
+    }
     for wheel in wheels(folder)? {
         fs::remove_file(&wheel).with_context(|| format!("removing {}", wheel.display()))?;
     }
-    let status = Command::new(headers::provide_maturin()?)
-        .current_dir(root().join("python"))
+    let mut maturin = Command::new(headers::provide_maturin()?);
+    maturin
+        .current_dir(source)
         .args(["build", "--release", "--quiet", "--out"])
-        .arg(folder)
-        .status()
-        .context("running maturin")?;
+        .arg(folder);
+    if cfg!(all(
+        target_os = "linux",
+        target_env = "gnu",
+        target_arch = "x86_64"
+    )) {
+        maturin
+            .args(["--zig", "--compatibility", "manylinux_2_17"])
+            .env("PYTHONPATH", headers::provide_zig()?)
+            // For rustc, and for this crate alone: for all of them they would all be built again.
+            .args(["--", &format!("-Clink-arg={}", systems_unwinder()?)]);
+    }
+    let status = maturin.status().context("running maturin")?;
     ensure!(status.success(), "maturin could not build the wheel");
     let wheel = wheels(folder)?.pop();
     wheel.with_context(|| format!("maturin left no wheel in {}", folder.display()))
+}
+
+/// The system's unwinder, by its file: by its name zig takes one of its own. A thread that ends in C, as
+/// Python's do at the end of the interpreter, is unwound by the system's, and frames of Rust that are in its
+/// way have to be of the same.
+fn systems_unwinder() -> Result<String> {
+    const NAME: &str = "libgcc_s.so.1";
+    let output = Command::new("cc")
+        .arg(format!("-print-file-name={NAME}"))
+        .output()
+        .context("running cc")?;
+    let path = String::from_utf8(output.stdout)?;
+    let path = path.trim();
+    ensure!(
+        Path::new(path).is_absolute(),
+        "cc does not know where {NAME} is"
+    );
+    Ok(path.to_owned())
 }
 
 /// Our wheels in a folder, which need not be there.

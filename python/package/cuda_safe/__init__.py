@@ -9,6 +9,9 @@ takes theirs, by the CUDA Array Interface and by DLPack, in order with their str
     cupy.asarray(array)[1] = 7
     array[1:, ::-1].copy_to_host()
 
+:func:`set_memory_manager` chooses who allocates: for these arrays, and for Numba, CuPy and PyTorch by the
+modules ``cuda_safe.numba``, ``cuda_safe.cupy`` and ``cuda_safe.torch``, so that one pool serves all.
+
 Importing the package needs no driver: the first use says what is missing. All exceptions are
 :class:`CudaError`.
 """
@@ -16,7 +19,10 @@ Importing the package needs no driver: the first use says what is missing. All e
 from __future__ import annotations
 
 import atexit
+import os
 
+# Here, and not at its first use: a fork in the middle of an import keeps that from coming to its end.
+from . import _host as _host
 from ._errors import (
     ArrayInterfaceError,
     ClosedError,
@@ -40,6 +46,7 @@ from ._native import (
     DeviceArray,
     Event,
     GreenContext,
+    MemoryManager,
     SmGroup,
     SmResource,
     Stream,
@@ -49,9 +56,11 @@ from ._native import (
     from_cuda_array_interface,
     from_dlpack,
     leaked,
+    memory_manager,
+    set_memory_manager,
 )
-from ._native import _end
-from ._types import MemoryInfo
+from ._native import _end, _forked
+from ._types import MemoryInfo, MemoryStatistics
 
 __all__ = [
     "ArrayInterfaceError",
@@ -71,6 +80,8 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidValueError",
     "MemoryInfo",
+    "MemoryManager",
+    "MemoryStatistics",
     "MissingFunctionError",
     "NoDeviceError",
     "OutOfMemoryError",
@@ -84,6 +95,10 @@ __all__ = [
     "from_cuda_array_interface",
     "from_dlpack",
     "leaked",
+    "memory_manager",
+    "set_memory_manager",
 ]
 
 atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

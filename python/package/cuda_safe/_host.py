@@ -46,6 +46,18 @@ _FORMATS = {
     "c16": "dd",
 }
 
+# The byte orders of buffers, and the kinds of their letters.
+_ORDERS = {"@": _NATIVE, "=": _NATIVE, "<": "<", ">": ">", "!": ">"}
+_LETTERS = {
+    "?": "b",
+    "c": "S",
+    **dict.fromkeys("bhilqn", "i"),
+    **dict.fromkeys("BHILQN", "u"),
+    **dict.fromkeys("efd", "f"),
+    "Zf": "c",
+    "Zd": "c",
+}
+
 
 def numpy() -> Any:
     """NumPy, or None."""
@@ -80,7 +92,7 @@ def describe(dtype: Any) -> Described:
             return _native(dtype), None, ()
     if isinstance(dtype, type) and dtype in _TYPES:
         return _native(_TYPES[dtype]), None, ()
-    if not (hasattr(dtype, "str") and hasattr(dtype, "descr") and hasattr(dtype, "subdtype")):
+    if not (hasattr(dtype, "str") and hasattr(dtype, "names") and hasattr(dtype, "subdtype")):
         np = numpy()
         if np is None:
             raise TypeError(f"{dtype!r} is no dtype that is known without NumPy")
@@ -89,9 +101,36 @@ def describe(dtype: Any) -> Described:
     while dtype.subdtype is not None:
         dtype, inner = dtype.subdtype
         shape += inner
-    if dtype.names is None:
-        return dtype.str, None, shape
-    return dtype.str, dtype.descr, shape
+    return dtype.str, _fields(dtype), shape
+
+
+def _fields(dtype: Any) -> list[Any] | None:
+    """The fields of a record, or None; what it describes is the same dtype, or there is none."""
+    descr = None
+    try:
+        if dtype.names is not None:
+            descr = dtype.descr
+        same = bool(numpy_dtype(dtype.str, descr) == dtype)
+    except (TypeError, ValueError):
+        same = False
+    if same:
+        return descr
+    if dtype.names is not None:
+        raise TypeError(
+            f"{dtype!r} cannot be described field by field: fields overlap, or are not in the order "
+            "in which they lie"
+        )
+    raise TypeError(
+        f"{dtype!r} has no description in NumPy's terms ({dtype.str!r} is another type): give an array's "
+        f"bytes, as view('u{dtype.itemsize}')"
+    )
+
+
+def _refuse_masked(source: Any) -> None:
+    """A mask would be lost."""
+    ma = sys.modules.get("numpy.ma")
+    if ma is not None and isinstance(source, ma.MaskedArray):
+        raise TypeError("masked arrays are not taken: give filled() or compressed()")
 
 
 def numpy_dtype(typestr: str, descr: list[Any] | None) -> Any:
@@ -112,6 +151,7 @@ def item_bytes(value: Any, typestr: str, descr: list[Any] | None) -> bytes:
     """One value as the bytes of an element."""
     np = numpy()
     if np is not None:
+        _refuse_masked(value)
         array = np.asarray(value, dtype=numpy_dtype(typestr, descr))
         if array.ndim:
             raise ValueError(f"one value is expected, and not an array of shape {array.shape}")
@@ -131,27 +171,39 @@ def host_array(source: Any) -> tuple[dict[str, Any], Any]:
     """An array of the host in C order: its interface, and what keeps it alive."""
     np = numpy()
     if np is not None:
+        _refuse_masked(source)
+        if isinstance(source, bytes) and not isinstance(source, np.generic):
+            # A buffer as any other, and no text.
+            source = memoryview(source)
         array = np.asarray(source)
         # Not ascontiguousarray, which has no arrays without a dimension.
         array = np.require(array, requirements="C") if array.ndim else array.copy()
+        # What the interface says of fields that it cannot describe is that there are none.
+        _fields(array.dtype)
         return array.__array_interface__, array
     interface = getattr(source, "__array_interface__", None)
     if interface is not None and interface.get("strides") is None:
         return interface, source
     view = memoryview(source)
-    code = {letter: code for code, letter in _FORMATS.items() if len(letter) == 1}
-    # As the C compiler of this machine has them.
-    code |= {"l": f"i{view.itemsize}", "L": f"u{view.itemsize}", "c": "u1"}
-    letter = view.format.lstrip("@=")
-    if letter not in code:
-        raise TypeError(f"elements of the format {view.format!r} are not known without NumPy")
     data = view.tobytes()
     return {
         "version": 3,
         "shape": view.shape,
-        "typestr": _native(code[letter]),
+        "typestr": _typestr_of(view),
         "data": data,
     }, data
+
+
+def _typestr_of(view: memoryview) -> str:
+    """The type string of a buffer's elements."""
+    order, letter = _NATIVE, view.format
+    if letter[:1] in _ORDERS:
+        order, letter = _ORDERS[letter[0]], letter[1:]
+    kind = _LETTERS.get(letter)
+    if kind is None:
+        raise TypeError(f"elements of the format {view.format!r} are not known without NumPy")
+    # The size is the buffer's: that of the C compiler of this machine, or the standard one.
+    return f"{'|' if view.itemsize == 1 else order}{kind}{view.itemsize}"
 
 
 def values(
@@ -161,6 +213,7 @@ def values(
     np = numpy()
     if np is None:
         return item_bytes(value, typestr, descr)
+    _refuse_masked(value)
     array = np.asarray(value, dtype=numpy_dtype(typestr, descr))
     if array.ndim == 0:
         return bytes(array.tobytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["MemoryInfo"]
+__all__ = ["MemoryInfo", "MemoryStatistics"]
 
 
 class MemoryInfo(NamedTuple):
@@ -14,3 +14,38 @@ class MemoryInfo(NamedTuple):
     """Free for allocations, of this process or another."""
     total: int
     """All that the device has."""
+
+
+class MemoryStatistics(NamedTuple):
+    """What a memory manager was asked for, and what it has. Bytes are as they were asked for, where
+    nothing else is said; what a manager does not know is None."""
+
+    used: int = 0
+    """Bytes that are handed out."""
+    used_high: int = 0
+    """The most that were at a time."""
+    allocated: int = 0
+    """Allocations up to now."""
+    freed: int = 0
+    """Those that were given back."""
+    failed: int = 0
+    """Those that there was no memory for."""
+    kept: int = 0
+    """Bytes that are in nobody's hands: kept for the next use, or waiting to be freed."""
+    reserved: int | None = None
+    """Bytes that the manager has of the driver (of "ordered": those of the device's own pool, whoever
+    uses that)."""
+    reserved_high: int | None = None
+    """The most that it had."""
+    grown: int | None = None
+    """How often the driver was asked for memory."""
+    hits: int | None = None
+    """Allocations that a thread had the memory for at hand."""
+    misses: int | None = None
+    """Those for which the pool had to look."""
+    stream_waits: int | None = None
+    """How often a stream had to wait for the work of another."""
+    host_waits: int | None = None
+    """How often the host waited for all work of the device."""
+    fragmentation: float | None = None
+    """How far what is kept is in pieces: 0 for one piece, near to 1 for many small ones."""

@@ -1,10 +1,11 @@
 //! DLPack, in both directions: what capsules hold, and how they go over.
 
 use super::memory::{Hold, Memory, locate};
+use super::peers::refuse_lazy;
 use super::{Array, Kept, PyDeviceArray, exchange};
 use crate::current;
 use crate::device::{default_stream, primary};
-use crate::ending::{calling, detached};
+use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::lane::Lane;
@@ -93,7 +94,7 @@ impl Drop for Exported {
 /// Does what may wait without the GIL, which the caller may have.
 fn without_gil(release: impl FnOnce() + Send) {
     let mut release = Some(release);
-    Python::try_attach(|py| release.take().map(|release| detached(py, release)));
+    Python::try_attach(|py| release.take().map(|release| let_go(py, release)));
     if let Some(release) = release {
         release();
     }
@@ -272,6 +273,7 @@ pub(super) fn import(
             return Ok(array);
         }
     }
+    refuse_lazy(object, |problem| refused("data", problem))?;
     let (kind, ordinal) = device_of(object)?;
     let lane = lane_for(py, stream, ordinal)?;
     let capsule = calling(py, || ask(object, kind, &lane, copy))?;
@@ -286,7 +288,7 @@ pub(super) fn import(
             PyValueError::new_err("__dlpack__ gave no capsule of a tensor that nobody has taken")
         })?,
     };
-    array_of(tensor, lane)
+    array_of(py, tensor, lane)
 }
 
 /// The stream for the work on a tensor: that which was given, that of the thread, or that of the device.
@@ -307,7 +309,7 @@ pub(super) fn lane_for(py: Python<'_>, stream: Option<&PyStream>, ordinal: u32) 
 }
 
 /// The array of a tensor, whose producer has put its work before that of the lane.
-pub(super) fn array_of(tensor: ManagedTensor, lane: Lane) -> Result<PyDeviceArray> {
+pub(super) fn array_of(py: Python<'_>, tensor: ManagedTensor, lane: Lane) -> Result<PyDeviceArray> {
     let (dtype, exchange) = match tensor.dtype().numpy() {
         Some(dtype) => (dtype, None),
         // NumPy has none: its bytes, and what they are to DLPack.
@@ -322,7 +324,7 @@ pub(super) fn array_of(tensor: ManagedTensor, lane: Lane) -> Result<PyDeviceArra
     let mut kind = tensor.memory();
     if !layout.is_empty() && layout.item_size() != 0 {
         let refused = |problem| refused("data", problem);
-        let known = locate(address, layout.byte_range(), refused)?;
+        let known = locate(py, address, layout.byte_range(), refused)?;
         (address, ordinal) = (known.address, known.ordinal);
         if kind == MemoryKind::Device {
             kind = known.kind;

@@ -1,6 +1,7 @@
 //! The C table of DLPack 1.2 and later, by which tensors of PyTorch come without a call of Python.
 
 use super::dlpack::{array_of, lane_for, refused};
+use super::peers::refuse_negated;
 use super::{PyDeviceArray, dlpack};
 use crate::device::primary;
 use crate::ending::{calling, detached};
@@ -57,6 +58,14 @@ fn table(object: &Bound<'_, PyAny>) -> Result<Option<&'static Table>> {
     Ok(Some(unsafe { &*table.cast::<Table>() }))
 }
 
+/// The exception that a function of the table has left, if it failed.
+fn fetched(py: Python<'_>, answer: c_int) -> PyResult<()> {
+    match answer {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(py)),
+    }
+}
+
 /// The array of an object whose type has a table; none if it has to be asked in another way.
 pub(super) fn import(
     object: &Bound<'_, PyAny>,
@@ -77,17 +86,16 @@ pub(super) fn import(
             return Ok(None);
         }
     }
+    refuse_negated(object, |problem| refused("data", problem))?;
     let mut tensor = std::ptr::null_mut();
-    let answer = calling(py, || {
+    calling(py, || {
         // SAFETY: the object is of the type that the table is of, and the pointer is to a local.
-        unsafe { from_object(object.as_ptr().cast(), &raw mut tensor) }
-    });
-    if answer != 0 {
-        return Err(PyErr::fetch(py).into());
-    }
+        let answer = unsafe { from_object(object.as_ptr().cast(), &raw mut tensor) };
+        fetched(py, answer)
+    })?;
     // SAFETY: it is a new one, and ours.
     let tensor = unsafe { ManagedTensor::from_raw_versioned(tensor) }?;
-    // Perhaps it is conjugated in PyTorch's mind only, which `__dlpack__` knows.
+    // Perhaps it is conjugated in PyTorch's mind only, which is asked elsewhere.
     if tensor.dtype().code == TypeCode::COMPLEX {
         return Ok(None);
     }
@@ -95,19 +103,17 @@ pub(super) fn import(
     let lane = lane_for(py, stream, ordinal)?;
     let mut current = std::ptr::null_mut();
     let device = i32::try_from(ordinal).map_err(|_| refused("device", format!("{ordinal}")))?;
-    let answer = calling(py, || {
+    calling(py, || {
         let kind = DLDeviceType(dlpack::device_type(tensor.memory()));
         // SAFETY: two numbers, and a pointer to a local.
-        unsafe { current_stream(kind, device, &raw mut current) }
-    });
-    if answer != 0 {
-        return Err(PyErr::fetch(py).into());
-    }
+        let answer = unsafe { current_stream(kind, device, &raw mut current) };
+        fetched(py, answer)
+    })?;
     // To those who have it by 0 that is the legacy default stream.
     let number = (current.expose_provenance() as u64).max(1);
     let producer = Lane::of_number(number, primary(py, ordinal)?)?;
     if !lane.is_in_order_with(&producer) {
         detached(py, || lane.follow(&producer))?;
     }
-    Ok(Some(array_of(tensor, lane)?))
+    Ok(Some(array_of(py, tensor, lane)?))
 }

@@ -16,7 +16,7 @@ fn ask<'py, A>(
     py: Python<'py>,
     function: &Bound<'py, PyString>,
     arguments: A,
-) -> PyResult<Bound<'py, PyAny>>
+) -> Result<Bound<'py, PyAny>>
 where
     A: PyCallArgs<'py>,
 {
@@ -80,7 +80,7 @@ pub(super) fn descr<'py>(py: Python<'py>, dtype: &Dtype) -> Result<Option<Bound<
 
 pub(super) fn numpy_dtype<'py>(py: Python<'py>, dtype: &Dtype) -> Result<Bound<'py, PyAny>> {
     let arguments = (dtype.typestr(), descr(py, dtype)?);
-    Ok(ask(py, intern!(py, "numpy_dtype"), arguments)?)
+    ask(py, intern!(py, "numpy_dtype"), arguments)
 }
 
 /// A value as the bytes of an element.
@@ -123,9 +123,17 @@ pub(super) struct HostArray<'py> {
     pub(super) layout: Layout,
     address: usize,
     is_read_only: bool,
-    /// What keeps the memory.
     #[allow(dead_code, reason = "held, not read")]
+    keep: Keep<'py>,
+}
+
+/// What keeps the memory: the object; what it said, which may be made anew for each who asks, and have
+/// the memory's owner in it; and bytes in that, which others may put away in a dictionary meanwhile.
+#[allow(dead_code, reason = "held, not read")]
+struct Keep<'py> {
     owner: Bound<'py, PyAny>,
+    interface: Bound<'py, PyDict>,
+    bytes: Option<Bound<'py, PyBytes>>,
 }
 
 impl<'py> HostArray<'py> {
@@ -144,8 +152,8 @@ impl<'py> HostArray<'py> {
     fn of_interface(dict: &Bound<'py, PyDict>, owner: Bound<'py, PyAny>) -> Result<Self> {
         let py = dict.py();
         let bytes = dict.get_item(intern!(py, "data"))?;
-        let bytes = bytes.as_ref().and_then(|data| data.cast::<PyBytes>().ok());
-        let dict = match bytes {
+        let bytes = bytes.and_then(|data| data.cast_into::<PyBytes>().ok());
+        let its = match &bytes {
             None => dict.clone(),
             Some(bytes) => {
                 let dict = dict.copy()?;
@@ -156,11 +164,11 @@ impl<'py> HostArray<'py> {
                 dict
             }
         };
-        let mut raw = interface::read(&dict)?;
+        let mut raw = interface::read(&its)?;
         // Of the host's interface the keys that mean something else.
         raw.stream = None;
         let array = raw.check(ReadOptions::default())?;
-        if let Some(bytes) = bytes {
+        if let Some(bytes) = &bytes {
             if array.layout().byte_range().end.unsigned_abs() > bytes.as_bytes().len() {
                 return Err(Failure::invalid("the buffer has less bytes than its shape"));
             }
@@ -170,7 +178,11 @@ impl<'py> HostArray<'py> {
             layout: array.layout().clone(),
             address: usize::try_from(array.address()).unwrap_or(0),
             is_read_only: array.is_read_only(),
-            owner,
+            keep: Keep {
+                owner,
+                interface: dict.clone(),
+                bytes,
+            },
         })
     }
 
@@ -240,7 +252,7 @@ pub(super) fn copy_to_host<'py>(
     let new = || {
         let shape = PyTuple::new(py, its.layout.shape())?;
         let arguments = (shape, its.dtype.typestr(), descr(py, &its.dtype)?);
-        Ok::<_, Failure>(ask(py, intern!(py, "empty"), arguments)?)
+        ask(py, intern!(py, "empty"), arguments)
     };
     let target = match &out {
         Some(out) => out.clone(),

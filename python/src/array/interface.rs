@@ -1,17 +1,19 @@
 //! `__cuda_array_interface__`, read and written.
 
 use super::memory::{Hold, Memory, locate};
+use super::peers::{cupy_stream, refuse_lazy};
 use super::{Array, PyDeviceArray};
 use crate::config;
 use crate::current;
 use crate::device::primary;
-use crate::ending::{calling, detached};
+use crate::ending::detached;
 use crate::error::{Failure, Result};
+use crate::hold::Owner;
 use crate::lane::{Handle, Lane};
-use crate::stream::lane_of_number;
-use cuda_safe::Invalid;
+use crate::stream::{check_context, foreign, lane_of_handle};
 use cuda_safe::interop::dlpack::MemoryKind;
 use cuda_safe::interop::{DescrEntry, DescrType, Dtype, ExportedStream, RawInterface, ReadOptions};
+use cuda_safe::{Context, Error, Invalid};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -207,28 +209,16 @@ pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
     })
 }
 
-/// CuPy's stream of that handle, if it is the current one and the owner an array of CuPy's: those name the
-/// stream that is current when they are asked, and do not keep it.
-fn cupy_stream(owner: &Bound<'_, PyAny>, handle: u64) -> PyResult<Option<Py<PyAny>>> {
-    let py = owner.py();
-    let modules = py
-        .import(intern!(py, "sys"))?
-        .getattr(intern!(py, "modules"))?;
-    let Some(cupy) = modules.cast::<PyDict>()?.get_item(intern!(py, "cupy"))? else {
-        return Ok(None);
+/// The context of the stream that an interface names: that of the memory, where that is of one device; the
+/// host's, and none, is used on whichever device the stream is of.
+fn context_of(py: Python<'_>, handle: Handle, memory: Option<Context>) -> Result<Context> {
+    let checked = match memory {
+        Some(context) => check_context(handle, &context).map(|_| context),
+        None => lane_of_handle(py, handle, None, None).map(|lane| lane.context().clone()),
     };
-    // Another thread may be in the middle of its import.
-    let Some(ndarray) = cupy.getattr_opt(intern!(py, "ndarray"))? else {
-        return Ok(None);
-    };
-    if !owner.is_instance(&ndarray)? {
-        return Ok(None);
-    }
-    calling(py, || {
-        let cuda = cupy.getattr(intern!(py, "cuda"))?;
-        let stream = cuda.call_method0(intern!(py, "get_current_stream"))?;
-        let current: u64 = stream.getattr(intern!(py, "ptr"))?.extract()?;
-        Ok((current == handle).then(|| stream.unbind()))
+    checked.map_err(|failure| match failure {
+        Failure::Cuda(Error::Invalid(invalid)) => refused("stream", invalid.to_string()),
+        failure => failure,
     })
 }
 
@@ -239,38 +229,45 @@ pub(super) fn import(
     sync: bool,
 ) -> Result<PyDeviceArray> {
     let py = interface.py();
+    if let Some(owner) = &owner {
+        refuse_lazy(owner.bind(py), |problem| refused("data", problem))?;
+    }
     let options = ReadOptions {
         ignore_stream: !(sync && config::sync()),
         ..ReadOptions::default()
     };
     let checked = read(interface)?.check(options)?;
     let (layout, dtype) = (checked.layout().clone(), checked.dtype().clone());
-    let (ordinal, address, kind) = match layout.is_empty() || layout.item_size() == 0 {
+    let is_nowhere = layout.is_empty() || layout.item_size() == 0;
+    let (ordinal, address, kind) = match is_nowhere {
         true => (current::device(py)?, 0, MemoryKind::Device),
         false => {
             let refused = |problem| refused("data", problem);
-            let known = locate(checked.address(), layout.byte_range(), refused)?;
+            let known = locate(py, checked.address(), layout.byte_range(), refused)?;
             (known.ordinal, known.address, known.kind)
         }
     };
-    let context = primary(py, ordinal)?;
+    let mut context = primary(py, ordinal)?;
     let lane = match checked.stream() {
         None => None,
         Some(ExportedStream::Legacy) => Some(Lane::Legacy(context.clone())),
-        Some(ExportedStream::Handle(handle)) => {
+        Some(ExportedStream::Handle(number)) => {
+            let handle = Handle::new(number)?;
+            let is_of_device = !is_nowhere && kind == MemoryKind::Device;
+            context = context_of(py, handle, is_of_device.then_some(context))?;
             let kept = owner
                 .as_ref()
-                .map(|owner| cupy_stream(owner.bind(py), handle));
+                .map(|owner| cupy_stream(owner.bind(py), number));
             Some(match kept.transpose()?.flatten() {
-                Some(stream) => lane_of_number(handle, context.clone(), Some(stream))?,
-                None => Lane::Handle(Handle::new(handle)?, context.clone()),
+                Some(stream) => Lane::Stream(foreign(handle, &context, Owner::new(stream))?),
+                None => Lane::Handle(handle, context.clone()),
             })
         }
         // It is another stream for other threads: what it has been given is waited for, and it has
         // nothing to come behind, as each call here is done when it returns.
         Some(ExportedStream::PerThread) => {
             let lane = Lane::PerThread(context.clone());
-            detached(py, move || lane.synchronize())?;
+            detached(py, move || lane.settle())?;
             None
         }
     };

@@ -1,6 +1,7 @@
 //! Whose the memory of arrays is, and in which order it is used.
 
-use crate::device::default_stream;
+use crate::current;
+use crate::device::{default_stream, is_default_stream};
 use crate::error::{Failure, Result, check};
 use crate::lane::Lane;
 use core::ffi::c_void;
@@ -41,7 +42,7 @@ impl Drop for Memory {
             return;
         }
         if let (Hold::Tensor(_), Some(lane)) = (&self.hold, &self.lane) {
-            if lane.synchronize().is_err() {
+            if lane.settle().is_err() {
                 // Nobody knows when the producer may go on: it is not told.
                 let hold = std::mem::replace(&mut self.hold, Hold::Foreign);
                 std::mem::forget(hold);
@@ -106,9 +107,13 @@ impl Memory {
         self.kind
     }
 
-    /// Whether letting go of it may wait.
+    /// Whether letting go of it may wait: for the work on it; or with a stream, for all of the green
+    /// context that goes with that.
     pub(crate) fn may_wait(&self) -> bool {
-        !matches!(self.hold, Hold::Foreign) && self.is_used.load(Ordering::Relaxed)
+        let is_used = self.is_used.load(Ordering::Relaxed);
+        let ends_stream =
+            matches!(&self.lane, Some(Lane::Stream(stream)) if !is_default_stream(stream));
+        ends_stream || is_used && !matches!(self.hold, Hold::Foreign)
     }
 }
 
@@ -170,7 +175,7 @@ impl Order {
             other.follow(&self.lane)?;
         }
         if self.wait {
-            self.lane.synchronize()?;
+            self.lane.settle()?;
         }
         Ok(())
     }
@@ -197,11 +202,12 @@ const ASKED: [Attribute; 6] = [
 /// Asks the driver, in one call, where memory is, and whether all of an array is in it; if not, `refused`
 /// says what that means.
 pub(crate) fn locate(
+    py: Python<'_>,
     address: u64,
     range: ByteRange,
     refused: impl Fn(String) -> Failure,
 ) -> Result<Known> {
-    cuda_safe::init()?;
+    current::start(py)?;
     let mut asked = ASKED;
     // The driver writes the lowest bytes of each.
     let mut answers = [0u64; ASKED.len()];

@@ -314,9 +314,8 @@ impl PyDeviceArray {
     /// for work on the array that ran on another stream, before it is handed over or let go of. Nobody
     /// waits, but for an array without a stream.
     fn join(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> Result<()> {
-        let device = self.look(|memory| memory.context().device().ordinal())?;
-        let device = crate::device::DeviceLike::Ordinal(device);
-        let other = PyStream::from_object(py, stream, Some(device))?.lane()?;
+        let near = self.look(|memory| memory.context().device().ordinal())?;
+        let other = PyStream::lane_of_object(py, stream, None, Some(near))?;
         // With it the producer, who keeps the stream, whoever closes it meanwhile.
         let kept = self.kept(py)?;
         let lane = kept.memory.lane().cloned();

@@ -1,0 +1,107 @@
+//! What has to be known of arrays of other libraries, beyond the protocols; where those are loaded.
+
+use crate::ending::calling;
+use crate::error::{Failure, Result};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyType};
+
+/// A module, if it is loaded.
+fn loaded<'py>(name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let py = name.py();
+    let modules = MODULES.get_or_try_init(py, || {
+        let modules = py.import("sys")?.getattr("modules")?;
+        Ok::<_, PyErr>(modules.cast_into::<PyDict>()?.unbind())
+    })?;
+    modules.bind(py).get_item(name)
+}
+
+/// A class of a module: none while another thread is in the middle of its import.
+fn class_of<'py>(
+    module: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyType>>> {
+    let class = module.getattr_opt(name)?;
+    Ok(class.and_then(|class| class.cast_into().ok()))
+}
+
+/// CuPy's stream of that handle, if it is the current one and the owner an array of CuPy's: those name the
+/// stream that is current when they are asked, and do not keep it.
+pub(super) fn cupy_stream(owner: &Bound<'_, PyAny>, handle: u64) -> Result<Option<Py<PyAny>>> {
+    let py = owner.py();
+    let Some(cupy) = loaded(intern!(py, "cupy"))? else {
+        return Ok(None);
+    };
+    match class_of(&cupy, intern!(py, "ndarray"))? {
+        Some(ndarray) if owner.is_instance(&ndarray)? => {}
+        _ => return Ok(None),
+    }
+    calling(py, || {
+        let cuda = cupy.getattr(intern!(py, "cuda"))?;
+        let stream = cuda.call_method0(intern!(py, "get_current_stream"))?;
+        let current: u64 = stream.getattr(intern!(py, "ptr"))?.extract()?;
+        Ok::<_, PyErr>((current == handle).then(|| stream.unbind()))
+    })
+}
+
+/// Whether an object is a tensor of PyTorch's.
+fn is_tensor(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = object.py();
+    if let Some(tensor) = TENSOR.get(py) {
+        return object.is_instance(tensor.bind(py));
+    }
+    let Some(torch) = loaded(intern!(py, "torch"))? else {
+        return Ok(false);
+    };
+    let Some(tensor) = class_of(&torch, intern!(py, "Tensor"))? else {
+        return Ok(false);
+    };
+    object.is_instance(TENSOR.get_or_init(py, || tensor.unbind()).bind(py))
+}
+
+/// Bits of PyTorch's, and what makes a tensor without.
+const CONJUGATE: [&str; 2] = ["conjugate", "resolve_conj"];
+const NEGATIVE: [&str; 2] = ["negative", "resolve_neg"];
+
+/// Refuses tensors of PyTorch's that are to be conjugated or negated when they are read: their memory has
+/// other values than they have, and neither protocol says so.
+pub(super) fn refuse_lazy(
+    object: &Bound<'_, PyAny>,
+    refused: impl Fn(String) -> Failure,
+) -> Result<()> {
+    if !is_tensor(object)? {
+        return Ok(());
+    }
+    let py = object.py();
+    refuse_if(object, intern!(py, "is_conj"), CONJUGATE, &refused)?;
+    refuse_if(object, intern!(py, "is_neg"), NEGATIVE, &refused)
+}
+
+/// The same of what is no complex number, and so not conjugated; of any object.
+pub(super) fn refuse_negated(
+    object: &Bound<'_, PyAny>,
+    refused: impl Fn(String) -> Failure,
+) -> Result<()> {
+    refuse_if(object, intern!(object.py(), "is_neg"), NEGATIVE, &refused)
+}
+
+fn refuse_if(
+    object: &Bound<'_, PyAny>,
+    asks: &Bound<'_, PyString>,
+    [bit, resolves]: [&str; 2],
+    refused: &impl Fn(String) -> Failure,
+) -> Result<()> {
+    let Some(asks) = object.getattr_opt(asks)? else {
+        return Ok(());
+    };
+    if calling(object.py(), || asks.call0()?.is_truthy())? {
+        return Err(refused(format!(
+            "PyTorch's {bit} bit is set, so the memory has other values than the tensor: {resolves}() \
+             gives one that has its own"
+        )));
+    }
+    Ok(())
+}
