@@ -2,6 +2,8 @@
 //! hangs; an alarm ends it.
 #![cfg(unix)]
 
+mod logs;
+
 use crate::common::{self, child};
 use crate::{check, context, start};
 use core::ffi::c_void;
@@ -15,8 +17,9 @@ use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Invalid, Result, Stream}
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope, limit_memory};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 unsafe extern "C" {
@@ -436,75 +439,6 @@ fn a_wrapped_manager_of_another_version_is_refused() {
     });
 }
 
-/// A writer that allocates by the manager whose log it writes, panics now and then, and says when it has
-/// begun.
-struct Entangled {
-    lines: Arc<Mutex<Vec<String>>>,
-    panics: bool,
-}
-
-static CONTEXT: Mutex<Option<Context>> = Mutex::new(None);
-
-impl Write for Entangled {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        let mut lines = self.lines.lock().expect("no panic with it");
-        let is_first = lines.is_empty();
-        lines.push(text);
-        drop(lines);
-        if is_first {
-            let context = CONTEXT.lock().expect("no panic with it").clone();
-            if let Some(context) = context {
-                drop(MemoryPointer::allocate(&context, 77).map_err(io::Error::other)?);
-            }
-            if self.panics {
-                panic!("on purpose");
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn log_entangled(panics: bool, look: impl FnOnce(io::Result<()>, String)) {
-    let lines = Arc::new(Mutex::new(Vec::new()));
-    let its = Arc::clone(&lines);
-    let make = move |context: &Context| {
-        let lines = Arc::clone(&its);
-        let writer = Entangled { lines, panics };
-        Ok(LoggingManager::new(DriverManager::new(context)?, writer))
-    };
-    with(make, |context| {
-        *CONTEXT.lock().expect("no panic") = Some(context.clone());
-        drop(MemoryPointer::allocate(&context, 33).expect("memory"));
-        drop(MemoryPointer::allocate(&context, 44).expect("memory"));
-        *CONTEXT.lock().expect("no panic") = None;
-        let manager = context.memory_manager_as::<LoggingManager<DriverManager>>();
-        let flushed = manager.expect("made").expect("it is").flush();
-        look(flushed, lines.lock().expect("no panic").concat());
-    });
-}
-
-#[test]
-fn a_log_is_written_by_what_allocates() {
-    log_entangled(false, |flushed, text| {
-        flushed.expect("written");
-        let trace: cuda_safe::manager::trace::Trace = text.parse().expect("a trace");
-        assert_eq!((trace.events().len(), trace.high()), (6, 110), "{text}");
-    });
-}
-
-#[test]
-fn a_log_whose_writer_panics_is_an_error_of_the_log() {
-    log_entangled(true, |flushed, _| {
-        let error = flushed.expect_err("it panicked").to_string();
-        assert!(error.contains("on purpose"), "{error}");
-    });
-}
-
 /// All wrappers that have something to lock.
 type All =
     LeakManager<StatisticsManager<LoggingManager<SerialManager<FallbackManager<CachingManager>>>>>;
@@ -542,12 +476,12 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
         drop(bytes(&stream, 300 << 10));
         let manager = context.memory_manager_as::<All>().expect("made");
         let manager = manager.expect("it is");
-        let stop = std::sync::atomic::AtomicBool::new(false);
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let own = context.stream().expect("a stream");
-                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    while !stop.load(Ordering::Relaxed) {
                         drop(bytes(&own, 3000));
                         manager.inner().sample();
                         manager.trim(0).expect("a trim");
@@ -580,7 +514,7 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
             };
             // A fork takes half a second on some machines.
             let all = (0..15).all(forked);
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
             assert!(all, "a child hung, or called the driver");
             drop(held);
         });

@@ -50,7 +50,7 @@ const LEAKING: &[&str] = &[
     // A test: likewise what an owner panics with in the deleter of its tensor.
     "a_panic_of_the_owner_does_not_go_through_c",
     // A test: likewise a writer that panicked.
-    "sim::manager_inside::log_entangled",
+    "sim::manager_inside::logs::log_entangled",
     // A test: its library is not unloaded, so that the driver may still write the log.
     "the_log_of_a_library_that_is_not_unloaded_stays",
     // A test: the driver may have its host functions, or not.

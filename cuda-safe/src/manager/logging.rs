@@ -6,6 +6,7 @@ use super::turn::{Asked, Turn, leaf};
 use super::{Block, MemoryManager, Order};
 use crate::error::Result;
 use crate::fork;
+use crate::release;
 use crate::report::words_of;
 use std::collections::HashMap;
 use std::fmt;
@@ -17,8 +18,9 @@ use std::time::{Duration, Instant};
 /// Device memory of another manager, with a [trace](Trace) of it: a line for each allocation and free.
 ///
 /// The writer is called by one thread at a time, under no lock that others need: it may be slow, and allocate by
-/// this manager. What happens meanwhile is written with what comes next, or by [`flush`](Self::flush). A
-/// writer that panics is not called again, which is an error of that.
+/// this manager. What happens meanwhile is written at once with what comes next, or by
+/// [`flush`](Self::flush); where that becomes [much](Self::MUCH), whoever adds to it waits for the writer, a
+/// tenth of a second at most. A writer that panics is not called again, which is an error of that.
 pub struct LoggingManager<M> {
     inner: M,
     start: Instant,
@@ -44,7 +46,10 @@ struct Log {
 }
 
 impl<M> LoggingManager<M> {
-    /// Around a manager, to a writer (a file, buffered).
+    /// How many lines may wait for the writer before those who allocate wait for it too.
+    pub const MUCH: usize = 1 << 14;
+
+    /// Around a manager, to a writer (a file; it gets many lines at a time where there are many).
     pub fn new(inner: M, writer: impl Write + Send + 'static) -> Self {
         Self {
             inner,
@@ -85,16 +90,27 @@ impl<M> LoggingManager<M> {
             let event = event.filter(|_| !log.is_over);
             log.events.extend(event);
         }
-        if let Some(Asked::Mine(_turn)) = self.turn.ask_now() {
-            self.write_events();
+        // Not for ever: the writer may need a lock that this thread has around this manager.
+        for _ in 0..100 {
+            match self.turn.ask_now() {
+                Some(Asked::Mine(_turn)) => return self.write_events(),
+                None if self.is_far_behind() => std::thread::sleep(Duration::from_millis(1)),
+                _ => return,
+            }
         }
+    }
+
+    fn is_far_behind(&self) -> bool {
+        leaf(&self.log).is_some_and(|log| log.events.len() > Self::MUCH) && release::may_wait()
     }
 
     /// In this thread's turn.
     fn write_events(&self) {
         let events = leaf(&self.log).map(|mut log| std::mem::take(&mut log.events));
-        for event in events.into_iter().flatten() {
-            self.write(|writer| writeln!(writer, "{event}"));
+        let events = events.unwrap_or_default();
+        if !events.is_empty() {
+            let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+            self.write(|writer| writer.write_all(lines.as_bytes()));
         }
     }
 

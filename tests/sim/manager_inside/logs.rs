@@ -1,0 +1,147 @@
+//! Logs of managers, whose writers are somebody else's code.
+
+use super::with;
+use cuda_safe::Context;
+use cuda_safe::manager::{
+    CachingManager, DriverManager, LeakManager, LoggingManager, MemoryManager, MemoryPointer, Order,
+};
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A writer that allocates by the manager whose log it writes, panics now and then, and says when it has
+/// begun.
+struct Entangled {
+    lines: Arc<Mutex<Vec<String>>>,
+    panics: bool,
+}
+
+static CONTEXT: Mutex<Option<Context>> = Mutex::new(None);
+
+impl Write for Entangled {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let mut lines = self.lines.lock().expect("no panic with it");
+        let is_first = lines.is_empty();
+        lines.push(text);
+        drop(lines);
+        if is_first {
+            let context = CONTEXT.lock().expect("no panic with it").clone();
+            if let Some(context) = context {
+                drop(MemoryPointer::allocate(&context, 77).map_err(io::Error::other)?);
+            }
+            if self.panics {
+                panic!("on purpose");
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn log_entangled(panics: bool, look: impl FnOnce(io::Result<()>, String)) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&lines);
+    let make = move |context: &Context| {
+        let lines = Arc::clone(&its);
+        let writer = Entangled { lines, panics };
+        Ok(LoggingManager::new(DriverManager::new(context)?, writer))
+    };
+    with(make, |context| {
+        *CONTEXT.lock().expect("no panic") = Some(context.clone());
+        drop(MemoryPointer::allocate(&context, 33).expect("memory"));
+        drop(MemoryPointer::allocate(&context, 44).expect("memory"));
+        *CONTEXT.lock().expect("no panic") = None;
+        let manager = context.memory_manager_as::<LoggingManager<DriverManager>>();
+        let flushed = manager.expect("made").expect("it is").flush();
+        look(flushed, lines.lock().expect("no panic").concat());
+    });
+}
+
+#[test]
+fn a_log_is_written_by_what_allocates() {
+    log_entangled(false, |flushed, text| {
+        flushed.expect("written");
+        let trace: cuda_safe::manager::trace::Trace = text.parse().expect("a trace");
+        assert_eq!((trace.events().len(), trace.high()), (6, 110), "{text}");
+    });
+}
+
+type Logged = LoggingManager<LeakManager<CachingManager>>;
+
+/// Counts the lines that it gets at a time. The first are not written before much more has happened, or
+/// cannot.
+struct Late {
+    counts: Arc<Mutex<Vec<usize>>>,
+    happened: Arc<AtomicUsize>,
+}
+
+impl Write for Late {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+        let mut counts = self.counts.lock().expect("no panic with it");
+        counts.push(lines);
+        let is_first = counts.len() == 1;
+        drop(counts);
+        for _ in 0..1000 {
+            if !is_first || self.happened.load(Ordering::Relaxed) > 2 * Logged::MUCH {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_waits_for_a_slow_writer_of_a_log_is_limited() {
+    const THREADS: usize = 4;
+    let (counts, happened) = (Arc::default(), Arc::default());
+    let (its, counter) = (Arc::clone(&counts), Arc::clone(&happened));
+    let make = move |context: &Context| {
+        let inner = LeakManager::new(CachingManager::new(context)?);
+        let writer = Late {
+            counts: Arc::clone(&its),
+            happened: Arc::clone(&counter),
+        };
+        Ok(LoggingManager::new(inner, writer))
+    };
+    with(make, |context| {
+        let manager = context.memory_manager_as::<Logged>().expect("made");
+        let manager = manager.expect("it is");
+        let times = Logged::MUCH / 2;
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..times {
+                        let block = manager.allocate(100, Order::NONE).expect("memory");
+                        // SAFETY: it is this thread's, and no work uses it.
+                        unsafe { manager.free(block, Order::NONE) };
+                        happened.fetch_add(2, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        manager.flush().expect("written");
+        let counts = counts.lock().expect("no panic");
+        assert_eq!(counts.iter().sum::<usize>(), THREADS * times * 2);
+        let most = counts.iter().max().expect("some");
+        assert!(*most < Logged::MUCH * 3 / 2, "{most} lines at a time");
+    });
+}
+
+#[test]
+fn a_log_whose_writer_panics_is_an_error_of_the_log() {
+    log_entangled(true, |flushed, _| {
+        let error = flushed.expect_err("it panicked").to_string();
+        assert!(error.contains("on purpose"), "{error}");
+    });
+}
