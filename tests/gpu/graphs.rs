@@ -4,6 +4,7 @@ use crate::common;
 use cuda_safe::{
     CaptureMode, Context, Device, DeviceBuffer, Event, LaunchConfig, Module, Stream, TypedKernel,
 };
+use std::time::Duration;
 
 /// A context on a real device, or a skip.
 fn context() -> Option<Context> {
@@ -30,7 +31,7 @@ fn an_event_of_a_launch_that_goes_on_is_not_taken_for_another() {
     let Some(context) = context() else { return };
     let (stream, watched) = streams(&context);
     let busy = Busy::new(&context);
-    for _ in 0..8 {
+    for round in 0..8 {
         let executable = {
             let event = event(&context);
             let graph = stream.capture(CaptureMode::default(), |stream| {
@@ -56,8 +57,23 @@ fn an_event_of_a_launch_that_goes_on_is_not_taken_for_another() {
             "{early} are done"
         );
         watched.synchronize().expect("a wait");
-        assert!(others.iter().all(|event| event.is_done().expect("a query")));
+        // Seen once in some hundred rounds, and not explained: so it says what it can.
+        let late = not_done(&others);
+        if !late.is_empty() {
+            std::thread::sleep(Duration::from_secs(1));
+            let still = not_done(&others);
+            panic!(
+                "round {round}: events {late:?} are not done behind a wait for their stream, and a second \
+                 later {still:?}"
+            );
+        }
     }
+}
+
+/// The places of the events that are not done.
+fn not_done(events: &[Event]) -> Vec<usize> {
+    let is_late = |place: &usize| !events[*place].is_done().expect("a query");
+    (0..events.len()).filter(is_late).collect()
 }
 
 /// A kernel that keeps one multiprocessor busy for a while.
