@@ -5,6 +5,7 @@ mod borrow;
 mod capture;
 mod default;
 mod done;
+mod end;
 mod gate;
 mod host;
 mod memory_op;
@@ -29,11 +30,10 @@ use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::event::Event;
-use crate::fork;
 use crate::green::GreenContext;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
-use crate::release::{self, Parent, Resource, release};
+use crate::release::{self, Parent};
 use cuda_sys::{CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;
@@ -432,53 +432,6 @@ pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if self.context.made_manager().is_some() && self.end_for_manager() {
-            return;
-        }
-        if self.hold.is_owned() {
-            release(Resource::Stream(self.raw), &self.home);
-        }
-    }
-}
-
-impl Inner {
-    /// A manager may have memory in the order of the stream; whether that ends later.
-    #[cold]
-    #[inline(never)]
-    fn end_for_manager(&mut self) -> bool {
-        // In the order of one that is lent it keeps nothing.
-        if fork::in_child() || self.is_lent {
-            return false;
-        }
-        if !release::may_wait() {
-            self.end_later();
-            return true;
-        }
-        if let Some(manager) = self.context.made_manager() {
-            manager.stream_ends(self.raw);
-        }
-        false
-    }
-
-    /// In a callback of the driver a manager may have to wait for somebody who waits for that: another object
-    /// of the stream stands in the queue of releases, and ends elsewhere.
-    fn end_later(&mut self) {
-        let again = Stream {
-            inner: Arc::new(Self {
-                raw: self.raw,
-                hold: std::mem::replace(&mut self.hold, Hold::Borrowed),
-                is_lent: false,
-                home: self.home.clone(),
-                context: self.context.clone(),
-                panicked: Arc::clone(&self.panicked),
-            }),
-        };
-        release::later(Resource::LastClone, &again);
-    }
-}
-
 impl Home {
     /// That of memory and kernels.
     #[inline]
@@ -487,41 +440,6 @@ impl Home {
             Self::Context(context) => context,
             Self::Green(green) => green.context(),
         }
-    }
-}
-
-impl Parent for Home {
-    fn context(&self) -> Option<&Context> {
-        Some(self.context())
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
-    }
-
-    fn is_borrowed(&self) -> bool {
-        match self {
-            Self::Context(context) => context.is_borrowed(),
-            Self::Green(green) => green.is_borrowed(),
-        }
-    }
-}
-
-impl Parent for Stream {
-    fn context(&self) -> Option<&Context> {
-        Some(self.context())
-    }
-
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.stay_outside()
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
-    }
-
-    fn is_borrowed(&self) -> bool {
-        self.inner.is_lent
     }
 }
 
