@@ -46,6 +46,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
     #[doc(alias = "cuMemcpyHtoDAsync")]
+    #[inline]
     pub fn copy_from_pinned(
         &mut self,
         source: PinnedBuffer<T>,
@@ -68,6 +69,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyDtoHAsync_v2`](fn@cuda_sys::cuMemcpyDtoHAsync_v2).
     #[doc(alias = "cuMemcpyDtoHAsync")]
+    #[inline]
     pub fn copy_to_pinned(
         &self,
         mut target: PinnedBuffer<T>,
@@ -82,6 +84,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
 }
 
 impl<T> DeviceSlice<'_, T> {
+    #[inline]
     fn copy_pinned(
         &self,
         host: PinnedBuffer<T>,
@@ -121,6 +124,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As there.
+    #[inline]
     pub fn copy_from_pinned(
         &mut self,
         source: PinnedBuffer<T>,
@@ -135,6 +139,7 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As there.
+    #[inline]
     pub fn copy_to_pinned(
         &self,
         target: PinnedBuffer<T>,
