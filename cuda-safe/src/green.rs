@@ -42,6 +42,7 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
+mod calls;
 mod claim;
 mod context;
 mod current;

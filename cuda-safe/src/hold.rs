@@ -9,7 +9,7 @@ pub(crate) enum Hold {
     /// Ours: released in `Drop`.
     Owned,
     /// Somebody else's, who is kept alive here.
-    Foreign(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>),
+    Foreign(Box<dyn Any + Send + Sync>),
     /// Somebody else's, who promised to keep it.
     Borrowed,
 }

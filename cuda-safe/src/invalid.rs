@@ -66,6 +66,8 @@ pub enum Invalid {
     PoolInUse { holder: String, parts: usize },
     /// A partition of a pool that is to be split, and has streams.
     PartitionInUse { holder: String },
+    /// A stream of a pool, of which its green context is asked.
+    StreamOfPool,
     /// Groups of different splits or devices in one green context.
     GroupsOfDifferentSplits,
     /// Groups that differ in something that one green context has one of.

@@ -182,6 +182,14 @@ impl Stream {
         Self::own(stream.raw(), home, Hold::Foreign(Box::new(owner)))
     }
 
+    /// Who keeps it, if it is somebody else's.
+    pub(crate) fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
+        match &self.inner.hold {
+            Hold::Foreign(owner) => Some(&**owner),
+            Hold::Owned | Hold::Borrowed => None,
+        }
+    }
+
     /// Takes over a stream: it is destroyed with the last clone.
     ///
     /// # Errors

@@ -85,6 +85,32 @@ fn a_stream_tells_its_partition_or_that_it_has_none() {
 }
 
 #[test]
+fn a_partition_is_current_on_one_thread_however_many_objects_have_it() {
+    let _alone = alone();
+    let [one, _] = need!(two());
+    // SAFETY: the partition outlives these.
+    let again = || unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) };
+    let (second, third) = (again(), again());
+    let its = one.stream().expect("a stream");
+    // SAFETY: the stream outlives this.
+    let borrowed = unsafe { Stream::borrow_raw(its.as_raw(), one.context()) };
+    let of_stream = GreenContext::of_stream(&borrowed.expect("a stream"));
+    let of_stream = of_stream.expect("an answer").expect("a partition");
+    for here in [&one, &second, &of_stream] {
+        let _current = here.make_current().expect("a guard");
+        for other in [&one, &second, &third, &of_stream] {
+            std::thread::scope(|scope| {
+                let there = scope.spawn(|| other.make_current().map(|_| ()));
+                let why = there.join().expect("no panic").expect_err("it is here");
+                assert_eq!(refusal(why), Invalid::CurrentElsewhere);
+            });
+            // Here it may be more often.
+            other.with_current(|_| ()).expect("a guard");
+        }
+    }
+}
+
+#[test]
 fn a_partition_of_others_is_used_and_not_destroyed() {
     let _alone = alone();
     let [one, other] = need!(two());

@@ -2,8 +2,8 @@ use crate::common;
 use crate::green::{again, alone, refusal, resource, smallest};
 use crate::kernels::{RecordSmid, Scale};
 use crate::need;
-use cuda_safe::green::{GreenPool, GreenPoolOptions, Lease, Partitioning, PooledPartition};
-use cuda_safe::green::{SplitByCount, Wish};
+use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Lease, Partitioning};
+use cuda_safe::green::{PooledPartition, SmProbe, SplitByCount, Wish};
 use cuda_safe::{Context, Device, DeviceBuffer, Invalid, StreamOptions};
 use cuda_safe::{MemoryPool, MemoryPoolOptions};
 use std::sync::{Arc, Mutex};
@@ -281,6 +281,25 @@ fn streams_are_kept_by_their_options() {
     let first = handles();
     assert!(first[0] != first[2], "two that are taken at a time are two");
     assert_eq!(handles(), first);
+}
+
+#[test]
+fn a_stream_of_a_pool_does_not_give_its_partition_away() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let pool = pool(&resource.device());
+    let lease = lease(&pool, &two(&pool, 1));
+    let stream = lease[0].stream().expect("a stream");
+    // Of that streams could be made that the pool does not know.
+    for stream in [&stream, &stream.clone()] {
+        let why = GreenContext::of_stream(stream).expect_err("it is the pool's");
+        assert_eq!(refusal(why), Invalid::StreamOfPool);
+        assert!(stream.green_context().is_none());
+    }
+    // What runs where is no secret.
+    let probe = SmProbe::new(stream.context()).expect("a probe");
+    let sms = probe.sms(&stream).expect("a trace");
+    assert!(sms.len() as u32 >= lease[0].sm_count());
 }
 
 #[test]

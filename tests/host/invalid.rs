@@ -56,6 +56,7 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["\"the decoder\"", "streams"],
         ),
+        (Invalid::StreamOfPool, &["pool's own", "of the partition"]),
         (Invalid::SeveralRests, &["only one"]),
         (
             Invalid::NoSuchPartitions {

@@ -1,6 +1,8 @@
 //! Green contexts.
 
+use super::calls::{Calls, Lock, lock_of};
 use super::descriptor::Descriptor;
+use super::pool::is_leased;
 use super::resource::{Part, SmGroup};
 use crate::call::{call, newest_or, without_current};
 use crate::context::Context;
@@ -16,8 +18,7 @@ use crate::stream::{Stream, StreamOptions, has_green_context};
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// `CUgreenCtx`: a partition of a device's SMs. Work on its [streams](Self::stream) runs there.
 ///
@@ -52,17 +53,8 @@ struct Inner {
     /// Whether it hangs on something that somebody promised to keep.
     is_borrowed: bool,
     sm_count: u32,
-    /// Calls that take the handle itself go one at a time: NVIDIA's text asked for it up to 13.4.
-    calls: Mutex<Calls>,
+    calls: Lock,
     needs: Arc<Needs>,
-}
-
-/// What the lock of a green context is for.
-#[derive(Default)]
-pub(super) struct Calls {
-    /// The thread on which the view is current, and how many guards there are: it may be on one
-    /// thread at a time, says NVIDIA's text.
-    pub(super) current: Option<(ThreadId, usize)>,
 }
 
 /// What a green context needs for as long as it is not destroyed.
@@ -125,11 +117,19 @@ impl GreenContext {
     /// none. One that was not made here is never destroyed here, and holds the stream.
     ///
     /// # Errors
-    /// The driver is older.
+    /// The driver is older; [`Invalid::StreamOfPool`].
     ///
     /// Since CUDA 12.4. Raw: [`cuStreamGetGreenCtx`](fn@cuda_sys::cuStreamGetGreenCtx).
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub fn of_stream(stream: &Stream) -> Result<Option<Self>> {
+        if is_leased(stream) {
+            return Err(Invalid::StreamOfPool.into());
+        }
+        Self::of_any_stream(stream)
+    }
+
+    /// That of a stream of a pool as well, where no stream is made of it: the pool would not know of that.
+    pub(super) fn of_any_stream(stream: &Stream) -> Result<Option<Self>> {
         if let Some(green) = stream.green_context() {
             return Ok(Some(green.clone()));
         }
@@ -172,7 +172,7 @@ impl GreenContext {
             is_borrowed: matches!(hold, Hold::Borrowed) || primary.is_borrowed(),
             hold,
             sm_count: descriptor.sm_count(),
-            calls: Mutex::default(),
+            calls: lock_of(raw),
             needs: Arc::new(Needs {
                 descriptor,
                 primary,

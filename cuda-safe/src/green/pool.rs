@@ -127,6 +127,12 @@ struct PartLease {
     whole: Option<Arc<Self>>,
 }
 
+/// Whether a stream is a pool's, which counts on knowing all work of its partitions.
+pub(super) fn is_leased(stream: &Stream) -> bool {
+    let owner = stream.owner();
+    owner.is_some_and(|owner| owner.is::<Arc<PartLease>>())
+}
+
 impl PartLease {
     fn hand_out(
         pool: &Arc<Inner>,
@@ -363,7 +369,8 @@ impl PooledPartition {
 
     /// A stream of this partition: one that is kept and not taken in this lease, or a new one. It is
     /// the pool's, and goes back to it with the lease, with what it was set to
-    /// ([`Stream::set_priority`] and its kin); it does not tell its green context.
+    /// ([`Stream::set_priority`] and its kin); it does not tell its green context, and
+    /// [`GreenContext::of_stream`](super::GreenContext::of_stream) refuses it.
     ///
     /// # Errors
     /// As for [`GreenContext::stream_with`](super::GreenContext::stream_with).

@@ -180,7 +180,7 @@ impl SmProbe {
     /// A stream of another context; one that is being captured; those of
     /// [`DeviceBuffer::zeroed`] and of a launch.
     pub fn start(&self, stream: &Stream) -> Result<SmProbing> {
-        let given = match GreenContext::of_stream(stream) {
+        let given = match GreenContext::of_any_stream(stream) {
             Ok(green) => green.map(|green| green.sm_count()),
             // Where there are no green contexts it is of none.
             Err(Error::Missing(_)) => None,
@@ -222,7 +222,7 @@ impl SmProbe {
         let [first_trace, second_trace] = probing.map(SmProbing::finish);
         let mut overlap = first_trace?.compare(&second_trace?);
         let one = overlap.cause == Some(SmOverlapCause::Given)
-            && GreenContext::of_stream(first)? == GreenContext::of_stream(second)?;
+            && GreenContext::of_any_stream(first)? == GreenContext::of_any_stream(second)?;
         if one {
             overlap.cause = Some(SmOverlapCause::OnePartition);
         }

@@ -121,6 +121,10 @@ impl fmt::Display for Invalid {
                 }
                 f.write_str(" has streams, or memory bound to them: it is split when they are dropped")
             }
+            Self::StreamOfPool => f.write_str(
+                "the stream is of a pool's partition, whose green context is the pool's own: other streams \
+                 are to be had of the partition",
+            ),
             Self::GroupsOfDifferentSplits => f.write_str(
                 "a green context takes groups of one split of one device: others may be the same \
                  multiprocessors twice",
