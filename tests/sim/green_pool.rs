@@ -2,8 +2,9 @@
 
 use crate::on;
 use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, PooledPartition, Wish};
-use cuda_safe::{Context, PinnedBuffer, Stream};
+use cuda_safe::{CUresult, Context, PinnedBuffer, Stream};
 use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -34,6 +35,26 @@ fn a_partitioning_that_made_no_stream_passes_on_what_it_is_behind() {
         let stream = pool.try_lease(&of(64)).expect("a lease")[0].stream();
         stream.expect("a stream").synchronize().expect("a wait");
         assert!(ran.load(Ordering::SeqCst), "behind the work of 16");
+    });
+}
+
+#[test]
+fn a_partitioning_that_was_made_is_counted_whatever_came_of_the_lease() {
+    on(Profile::h200(), |context| {
+        let pool = pool(&context);
+        let stream = pool.try_lease(&of(16)).expect("a lease")[0].stream();
+        drop(stream.expect("a stream"));
+        let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let fault = Fault::of_function("cuEventRecord").with(refused);
+        let fault = fault.inject(Scope::Process);
+        let why = pool.try_lease(&of(32)).expect_err("the end is not marked");
+        assert_eq!(why.code(), Some(refused));
+        drop(fault);
+        let figures = pool.figures().expect("figures");
+        assert_eq!((figures.made, figures.kept, figures.leases), (2, 2, 1));
+        pool.try_lease(&of(32)).expect("a lease");
+        let figures = pool.figures().expect("figures");
+        assert_eq!((figures.made, figures.kept, figures.leases), (2, 2, 2));
     });
 }
 

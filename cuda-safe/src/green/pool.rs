@@ -11,7 +11,7 @@ use crate::fork;
 use crate::invalid::Invalid;
 use crate::release;
 use crate::stream::{Stream, StreamOptions, refuse_inside};
-use parked::{Parked, PartSet};
+use parked::{Did, Parked, PartSet};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -101,6 +101,14 @@ pub struct GreenPoolFigures {
     pub kept: usize,
     /// Parts that are handed out now.
     pub out: usize,
+}
+
+impl GreenPoolFigures {
+    /// What there is more and less, whatever came of the request.
+    fn count(&mut self, did: Did) {
+        self.made += u64::from(did.made);
+        self.destroyed += did.destroyed;
+    }
 }
 
 /// A partitioning that is handed out: its partitions in the order of the wishes; of
@@ -226,20 +234,21 @@ impl GreenPool {
         drop(gate);
         // Whatever happens, others get their turn.
         let switching = Switching(&self.inner);
-        let (plan, sets, did) = {
+        let mut did = Did::default();
+        let handed = {
             let mut parked = self.inner.parked();
-            parked.hand_out(self.inner.device, &self.inner.label, partitioning)?
+            let label = &self.inner.label;
+            parked.hand_out(self.inner.device, label, partitioning, &mut did)
         };
+        self.inner.gate()?.figures.count(did);
+        let (plan, sets) = handed?;
         let lease = |set| PartLease::hand_out(&self.inner, set, None);
         let partitions: Vec<PooledPartition> = sets.into_iter().map(lease).collect();
         {
             let mut gate = self.inner.gate()?;
             gate.out = partitions.len();
-            let figures = &mut gate.figures;
-            figures.leases += 1;
-            figures.switches += u64::from(did.switched);
-            figures.made += u64::from(did.made);
-            figures.destroyed += did.destroyed;
+            gate.figures.leases += 1;
+            gate.figures.switches += u64::from(did.switched);
         }
         drop(switching);
         Ok(Lease { partitions, plan })
@@ -437,13 +446,13 @@ impl PooledPartition {
             let holder = pool.label.clone();
             return Err(Invalid::PartitionInUse { holder }.into());
         }
-        let (plan, sets, did) = self.lease.set.split(&pool.label, partitioning)?;
+        let mut did = Did::default();
+        let set = &self.lease.set;
+        let handed = set.split(&pool.label, partitioning, &mut did);
         let mut gate = pool.gate()?;
-        let figures = &mut gate.figures;
-        figures.splits += 1;
-        figures.made += u64::from(did.made);
-        figures.destroyed += did.destroyed;
-        Ok((plan, sets))
+        gate.figures.count(did);
+        gate.figures.splits += u64::from(handed.is_ok());
+        handed
     }
 }
 

@@ -63,8 +63,8 @@ struct Kit {
     end: Event,
 }
 
-/// What came of a request.
-#[derive(Clone, Copy, Debug)]
+/// What came of a request, also of one that failed half way.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Did {
     pub(super) switched: bool,
     pub(super) made: bool,
@@ -72,7 +72,7 @@ pub(super) struct Did {
 }
 
 /// What is handed out.
-pub(super) type Handed = (Plan, Vec<Arc<PartSet>>, Did);
+pub(super) type Handed = (Plan, Vec<Arc<PartSet>>);
 
 impl Whole<'_> {
     fn resource(self) -> Result<SmResource> {
@@ -97,9 +97,11 @@ impl Parked {
         device: Device,
         label: &str,
         partitioning: &Partitioning,
+        did: &mut Did,
     ) -> Result<Handed> {
         let before = self.kept.len().checked_sub(1);
         let (at, made) = self.find_or_make(Whole::Device(device), label, partitioning)?;
+        did.made = made;
         let before = before.map(|last| last + usize::from(made));
         let switched = before.is_some_and(|before| before != at);
         if let (true, Some(before)) = (switched, before) {
@@ -114,21 +116,17 @@ impl Parked {
             }
             follow(&self.kept[at].sets, &ends)?;
         }
-        Ok(self.use_now(at, made, switched))
+        did.switched = switched;
+        Ok(self.use_now(at, did))
     }
 
     /// Hands out the one there: now it is the one used last.
-    fn use_now(&mut self, at: usize, made: bool, switched: bool) -> Handed {
+    fn use_now(&mut self, at: usize, did: &mut Did) -> Handed {
         let used = self.kept.remove(at);
         let (plan, sets) = (used.plan.clone(), used.sets.clone());
         self.kept.push(used);
-        let destroyed = self.max.map_or(0, |max| self.trim(max));
-        let did = Did {
-            switched,
-            made,
-            destroyed,
-        };
-        (plan, sets, did)
+        did.destroyed = self.max.map_or(0, |max| self.trim(max));
+        (plan, sets)
     }
 
     /// Where the partitioning is that is asked for, and whether it was made for that.
@@ -241,11 +239,17 @@ impl PartSet {
 
     /// The part split again, its streams behind the work that the part had otherwise. Nobody uses the
     /// part meanwhile.
-    pub(super) fn split(&self, label: &str, partitioning: &Partitioning) -> Result<Handed> {
+    pub(super) fn split(
+        &self,
+        label: &str,
+        partitioning: &Partitioning,
+        did: &mut Did,
+    ) -> Result<Handed> {
         let mut splits = self.splits();
         let last = splits.parked.kept.len().checked_sub(1);
         let whole = Whole::Part(&self.green);
         let (at, made) = splits.parked.find_or_make(whole, label, partitioning)?;
+        did.made = made;
         let is_last = splits.are_last && !made && last == Some(at);
         if !is_last {
             let mut ends = Vec::new();
@@ -257,7 +261,8 @@ impl PartSet {
             follow(&splits.parked.kept[at].sets, &ends)?;
         }
         splits.are_last = true;
-        Ok(splits.parked.use_now(at, made, !is_last))
+        did.switched = !is_last;
+        Ok(splits.parked.use_now(at, did))
     }
 
     /// The part is used as a whole: behind the work of what it was split into.
