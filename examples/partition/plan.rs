@@ -25,13 +25,16 @@ pub(crate) fn make(device: &Device, ask: &Ask) -> Result<Plan, Error> {
     let resource = SmResource::of_device(device)?;
     let sms = resource.sm_count();
     let parts = match ask {
-        Ask::Halves => halves(resource)?,
+        Ask::Halves => of_wishes(resource, vec![(Wish::Equal, sms / 2); 2])?,
         Ask::ByCount {
             min,
             max_groups,
             flags,
         } => by_count(resource, *min, *max_groups, *flags)?,
-        Ask::Groups(sizes) => of_sizes(resource, sizes)?,
+        Ask::Groups(sizes) => {
+            let wish = |size: &u32| (Wish::Sms(*size), *size);
+            of_wishes(resource, sizes.iter().map(wish).collect())?
+        }
     };
     let given: u32 = parts
         .iter()
@@ -65,29 +68,16 @@ fn by_count(
     Ok(split.groups.into_iter().map(part).collect())
 }
 
-/// The largest two equal groups.
-fn halves(resource: SmResource) -> Result<Vec<Part>, Error> {
-    let (sms, none) = (resource.sm_count(), SplitFlags::empty());
-    let splits = resource.equal_splits(none)?;
-    let Some(split) = splits.iter().rev().find(|split| split.groups >= 2) else {
-        return Err(format!("the {sms} SMs of this device cannot be split in two").into());
-    };
-    let mut parts = by_count(resource, split.sm_count, Some(2), none)?;
-    for part in &mut parts {
-        part.asked = sms / 2;
-    }
-    Ok(parts)
-}
-
-fn of_sizes(resource: SmResource, sizes: &[u32]) -> Result<Vec<Part>, Error> {
+/// The asked number is what is shown, not what a wish comes to.
+fn of_wishes(resource: SmResource, wishes: Vec<(Wish, u32)>) -> Result<Vec<Part>, Error> {
     let partitions = resource.partition(&Partitioning {
-        wishes: sizes.iter().map(|size| Wish::Sms(*size)).collect(),
+        wishes: wishes.iter().map(|(wish, _)| *wish).collect(),
         label: LABEL.to_owned(),
         ..Default::default()
     })?;
-    let part = |(part, asked): (cuda_safe::green::Part, &u32)| Part {
-        asked: *asked,
+    let part = |(part, (_, asked)): (cuda_safe::green::Part, (Wish, u32))| Part {
+        asked,
         groups: part.groups,
     };
-    Ok(partitions.parts.into_iter().zip(sizes).map(part).collect())
+    Ok(partitions.parts.into_iter().zip(wishes).map(part).collect())
 }

@@ -91,11 +91,11 @@ fn partitions_are_what_was_planned_and_run_on_sms_of_their_own() {
 fn the_rest_is_all_that_the_others_leave() {
     let _alone = alone();
     let resource = need!(resource());
-    need!(common::since(12, 5));
     let (all, unit) = (
         resource.sm_count(),
         resource.granularity().expect("known").min,
     );
+    // Where a partition is one resource, the rest is the remainder of the split.
     let asked = wishes(&[Wish::Sms(unit), Wish::Rest]);
     let Partitions {
         parts, remaining, ..
@@ -104,6 +104,73 @@ fn the_rest_is_all_that_the_others_leave() {
     let left: u32 = remaining.iter().map(SmGroup::sm_count).sum();
     assert_eq!(given + left, all);
     assert!(left < unit.max(8), "{left} are left over");
+}
+
+#[test]
+fn equal_parts_are_as_large_as_there_can_be() {
+    let _alone = alone();
+    let mut resource = need!(resource());
+    let device = resource.device();
+    let all = resource.sm_count();
+    let splits = resource.equal_splits(SplitFlags::empty()).expect("a table");
+    for many in 1..=4 {
+        let asked = wishes(&vec![Wish::Equal; many as usize]);
+        let plan = resource.plan(&asked).expect("a plan");
+        let size = plan.parts[0].sm_count;
+        let enough = splits.iter().filter(|split| split.groups >= many);
+        let largest = enough.map(|split| split.sm_count).max().expect("some");
+        assert!(size >= largest && size * many <= all, "{many}: {size}");
+        let made = resource.partition(&asked).expect("partitions");
+        let given: Vec<u32> = made.parts.iter().map(|part| part.sm_count()).collect();
+        assert_eq!(given, vec![size; many as usize]);
+        drop(made);
+        resource = again(&device);
+    }
+}
+
+#[test]
+fn equal_parts_share_what_the_others_leave() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let unit = resource.granularity().expect("known").min;
+    let asked = wishes(&[Wish::Equal, Wish::Sms(2 * unit), Wish::Equal]);
+    let plan = resource.plan(&asked).expect("a plan");
+    let [one, sized, other] = plan.parts[..] else {
+        panic!("three wishes")
+    };
+    assert_eq!(one.sm_count, other.sm_count);
+    assert!(
+        one.sm_count >= unit && sized.sm_count >= 2 * unit,
+        "{plan:?}"
+    );
+    let more = Wish::Sms(one.sm_count + 1);
+    let why = resource.plan(&wishes(&[more, Wish::Sms(2 * unit), more]));
+    let why = refusal(why.expect_err("more than there can be"));
+    assert!(matches!(why, Invalid::NoSuchPartitions { .. }), "{why}");
+}
+
+#[test]
+fn shares_are_rounded_down_where_they_would_be_too_many() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let (all, units) = (resource.sm_count(), resource.granularity().expect("known"));
+    let step = units.min.max(units.multiple);
+    let mut cases = vec![vec![50, 50], vec![33, 33, 33], vec![25, 25, 25, 25]];
+    if common::since(12, 5).is_some() {
+        cases.push(vec![50, 25, 25]);
+    }
+    for shares in cases {
+        let asked: Vec<Wish> = shares.iter().map(|share| Wish::Percent(*share)).collect();
+        let plan = resource.plan(&wishes(&asked)).expect("a plan");
+        let given: u32 = plan.parts.iter().map(|part| part.sm_count).sum();
+        assert_eq!(given + plan.remaining, all);
+        for (part, share) in plan.parts.iter().zip(shares) {
+            let whole = (all * share).div_ceil(100);
+            assert_eq!(part.asked, Some(whole));
+            assert!(part.sm_count + step >= whole, "{part:?}");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 mod parked;
 
 use super::claim::{Claim, Overlap, claim};
-use super::partition::{Partitioning, Plan};
+use super::partition::Partitioning;
+use super::plan::Plan;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};

@@ -3,7 +3,8 @@
 
 use super::super::GreenContext;
 use super::super::claim::Overlap;
-use super::super::partition::{Partitioning, Plan, Wish};
+use super::super::partition::{Partitioning, Wish};
+use super::super::plan::Plan;
 use super::super::resource::SmResource;
 use super::super::split::SplitFlags;
 use crate::device::Device;
