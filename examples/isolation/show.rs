@@ -33,11 +33,12 @@ struct JsonSeries {
     way: Way,
     launches: usize,
     min_us: f64,
-    p50_us: f64,
-    p90_us: f64,
-    p99_us: f64,
+    /// These with 95 % bounds of a bootstrap over the rounds.
+    p50_us: Bounds,
+    p90_us: Bounds,
+    p99_us: Bounds,
     max_us: f64,
-    /// p99 / p99 alone, with 95 % bounds of a bootstrap over the rounds.
+    /// p99 / p99 alone.
     p99_ratio: Bounds,
 }
 
@@ -52,15 +53,20 @@ impl Report {
 
     pub(crate) fn json(&self) -> Result<String, serde_json::Error> {
         let us = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
+        let in_us = |bounds: Bounds| Bounds {
+            value: bounds.value / 1000.0,
+            lower: bounds.lower / 1000.0,
+            upper: bounds.upper / 1000.0,
+        };
         let series = self.measured.series.iter().map(|series| JsonSeries {
             name: series.name(),
             neighbour: series.neighbour,
             way: series.way,
             launches: series.rounds.count(),
             min_us: us(series.rounds.min()),
-            p50_us: us(series.rounds.percentile(50.0)),
-            p90_us: us(series.rounds.percentile(90.0)),
-            p99_us: us(series.rounds.percentile(99.0)),
+            p50_us: in_us(series.rounds.bounds(50.0)),
+            p90_us: in_us(series.rounds.bounds(90.0)),
+            p99_us: in_us(series.rounds.bounds(99.0)),
             max_us: us(series.rounds.max()),
             p99_ratio: series.rounds.ratio(&self.alone().rounds, 99.0),
         });
@@ -93,14 +99,20 @@ impl Report {
         );
         let _ = writeln!(
             text,
-            "{:36}{:>8}{:>10}{:>10}{:>10}{:>10}   p99 / p99 alone (95 % bounds)",
-            "", "n", "p50", "p90", "p99", "max"
+            "{:36}{:>8}{:>24}{:>24}{:>24}{:>10}   p99 / p99 alone",
+            "", "n", "p50 (95 % bounds)", "p90 (95 % bounds)", "p99 (95 % bounds)", "max"
         );
         for series in &self.measured.series {
             let rounds = &series.rounds;
             let _ = write!(text, "{:36}{:>8}", series.name(), rounds.count());
             for percent in [50.0, 90.0, 99.0] {
-                let _ = write!(text, "{:>10}", microseconds(rounds.percentile(percent)));
+                let Bounds {
+                    value,
+                    lower,
+                    upper,
+                } = rounds.bounds(percent);
+                let [value, lower, upper] = [value, lower, upper].map(|ns| microseconds(ns as u64));
+                let _ = write!(text, "{:>24}", format!("{value} ({lower} to {upper})"));
             }
             let ratio = rounds.ratio(&self.alone().rounds, 99.0);
             let _ = writeln!(

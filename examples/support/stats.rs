@@ -65,28 +65,38 @@ impl Rounds {
         low
     }
 
-    /// A percentile divided by that of another series of the same rounds, with bounds from a
-    /// bootstrap over the rounds: measurements of one round are no independent ones.
+    /// A percentile in nanoseconds, with its bounds.
+    pub(crate) fn bounds(&self, percent: f64) -> Bounds {
+        bootstrap(self.0.len(), |rounds| {
+            self.percentile_of(rounds, percent) as f64
+        })
+    }
+
+    /// A percentile divided by that of another series of the same rounds, with its bounds.
     pub(crate) fn ratio(&self, base: &Self, percent: f64) -> Bounds {
-        let of = |rounds: &[usize]| {
+        bootstrap(self.0.len().min(base.0.len()), |rounds| {
             let below = base.percentile_of(rounds, percent).max(1);
             self.percentile_of(rounds, percent) as f64 / below as f64
-        };
-        let count = self.0.len().min(base.0.len());
-        let all: Vec<usize> = (0..count).collect();
-        let mut random = Random(count as u64);
-        let mut ratios: Vec<f64> = (0..RESAMPLES)
-            .map(|_| {
-                let drawn: Vec<usize> = all.iter().map(|_| random.below(count)).collect();
-                of(&drawn)
-            })
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        Bounds {
-            value: of(&all),
-            lower: ratios[RESAMPLES / 40],
-            upper: ratios[RESAMPLES - 1 - RESAMPLES / 40],
-        }
+        })
+    }
+}
+
+/// What is said of all rounds, with bounds from a bootstrap over the rounds: measurements of one round are
+/// no independent ones.
+fn bootstrap(count: usize, of: impl Fn(&[usize]) -> f64) -> Bounds {
+    let all: Vec<usize> = (0..count).collect();
+    let mut random = Random(count as u64);
+    let mut drawn: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let rounds: Vec<usize> = all.iter().map(|_| random.below(count)).collect();
+            of(&rounds)
+        })
+        .collect();
+    drawn.sort_by(f64::total_cmp);
+    Bounds {
+        value: of(&all),
+        lower: drawn[RESAMPLES / 40],
+        upper: drawn[RESAMPLES - 1 - RESAMPLES / 40],
     }
 }
 
