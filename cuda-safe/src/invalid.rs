@@ -56,6 +56,12 @@ pub enum Invalid {
     },
     /// Work queues for a descriptor that has some.
     SecondWorkqueues,
+    /// Work queues with a setting that there is not.
+    WorkqueueSetting {
+        setting: &'static str,
+        given: u32,
+        possible: &'static str,
+    },
     /// Work queues of another device than the groups of SMs.
     WorkqueuesOfOtherDevice { its: u32, expected: u32 },
     /// A green context that is current on another thread.

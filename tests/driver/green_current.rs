@@ -1,3 +1,4 @@
+use crate::common;
 use crate::green::{alone, refusal, resource, smallest};
 use crate::need;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
@@ -172,6 +173,57 @@ fn work_queues_are_a_resource_or_name_the_version_they_need() {
     let second = second.create().expect("a partition");
     drop(partition);
     second.stream().expect("a stream");
+    let shared = Workqueues::shared_with_context(&context).expect("an answer");
+    assert_eq!((shared.concurrency_limit(), shared.scope()), (None, None));
+    let third = descriptor().workqueues(shared).expect("the first");
+    let third = third.create().expect("a partition");
+    third.stream().expect("a stream");
+}
+
+#[test]
+fn settings_of_work_queues_that_there_are_not_are_refused() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(13, 1));
+    let device = resource.device();
+    let queues = Workqueues::of_device(&device).expect("an answer");
+    let unknown = queues.clone().with_scope(WorkqueueScope::Other(77));
+    let none = queues.clone().with_concurrency_limit(0);
+    let mut descriptor = Descriptor::new(smallest(resource).groups.drain(..1));
+    for (wrong, setting) in [(unknown, "scope"), (none, "concurrency limit")] {
+        let rejected = descriptor.workqueues(wrong).expect_err("refused");
+        let why = refusal(rejected.error);
+        assert!(
+            matches!(why, Invalid::WorkqueueSetting { setting: its, .. } if its == setting),
+            "{why}"
+        );
+        descriptor = rejected.value.0;
+    }
+    let set = descriptor.workqueues(queues).expect("the driver's own");
+    set.create().expect("a partition");
+}
+
+#[test]
+fn a_partition_without_a_default_stream_needs_13_3() {
+    let _alone = alone();
+    let groups = smallest(need!(resource())).groups.into_iter().take(1);
+    let driver = cuda_safe::version().expect("a driver");
+    match Descriptor::new(groups).without_default_stream().create() {
+        Ok(partition) => {
+            assert!(driver >= CudaVersion::new(13, 3));
+            let stream = partition.stream().expect("a stream");
+            stream.synchronize().expect("a wait");
+        }
+        Err(rejected) => {
+            let expected = Invalid::NeedsNewerDriver {
+                what: "a green context without a default stream",
+                since: CudaVersion::new(13, 3),
+                driver,
+            };
+            assert_eq!(refusal(rejected.error), expected);
+            rejected.value.create().expect_err("it is asked for still");
+        }
+    }
 }
 
 mod provoked {

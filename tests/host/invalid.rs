@@ -68,6 +68,14 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (Invalid::SecondWorkqueues, &["at most one"]),
         (
+            Invalid::WorkqueueSetting {
+                setting: "scope",
+                given: 9,
+                possible: "one of two",
+            },
+            &["9 as the scope", "one of two"],
+        ),
+        (
             Invalid::WorkqueuesOfOtherDevice {
                 its: 1,
                 expected: 0,

@@ -5,9 +5,10 @@ use super::resource::{SmGroup, together};
 use super::workqueue::Workqueues;
 use crate::call::call;
 use crate::context::Context;
+use crate::driver;
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
-use cuda_sys::CUgreenCtxCreate_flags;
+use cuda_sys::{CUgreenCtxCreate_flags, CudaVersion};
 
 /// `CUdevResourceDesc`: the resources of a green context: groups of SMs, and at most one of work
 /// queues. It makes one green context, which holds it.
@@ -28,6 +29,7 @@ use cuda_sys::CUgreenCtxCreate_flags;
 pub struct Descriptor {
     groups: Vec<SmGroup>,
     workqueues: Option<Workqueues>,
+    has_no_default_stream: bool,
 }
 
 impl Descriptor {
@@ -35,22 +37,36 @@ impl Descriptor {
     pub fn new(groups: impl IntoIterator<Item = SmGroup>) -> Self {
         Self {
             groups: groups.into_iter().collect(),
-            workqueues: None,
+            ..Self::default()
         }
     }
 
     /// Adds work queues. Since CUDA 13.1.
     ///
     /// # Errors
-    /// [`Invalid::SecondWorkqueues`] if it has some; what was given is given back.
+    /// With what was given given back: [`Invalid::SecondWorkqueues`] if it has some;
+    /// [`Invalid::WorkqueueSetting`].
     pub fn workqueues(self, queues: Workqueues) -> Result<Self, Rejected<(Self, Workqueues)>> {
         if self.workqueues.is_some() {
             return Err(Rejected::new(Invalid::SecondWorkqueues, (self, queues)));
+        }
+        if let Err(error) = queues.check() {
+            return Err(Rejected::new(error, (self, queues)));
         }
         Ok(Self {
             workqueues: Some(queues),
             ..self
         })
+    }
+
+    /// `CU_GREEN_CTX_NONE`: the green context's view has no default stream, so that code which works in
+    /// the current context on that cannot be used with it. Since CUDA 13.3.
+    #[must_use]
+    pub fn without_default_stream(self) -> Self {
+        Self {
+            has_no_default_stream: true,
+            ..self
+        }
     }
 
     /// SMs of all groups.
@@ -64,8 +80,7 @@ impl Descriptor {
     }
 
     /// `cuDevResourceGenerateDesc(&descriptor, resources, count)` and
-    /// `cuGreenCtxCreate(&context, descriptor, device, DEFAULT_STREAM)`: a partition of what this
-    /// describes.
+    /// `cuGreenCtxCreate(&context, descriptor, device, flags)`: a partition of what this describes.
     ///
     /// The device's primary context is retained first. The driver's descriptor (half a KiB) stays
     /// until the process ends: there is no call to give it back.
@@ -73,7 +88,7 @@ impl Descriptor {
     /// # Errors
     /// With this given back: [`Invalid::NoGroups`], [`Invalid::GroupsOfDifferentSplits`],
     /// [`Invalid::SeveralGroupsNeedNewerDriver`], [`Invalid::GroupsThatDiffer`] (from CUDA 13.1 on, a
-    /// group and a remainder, say), [`Invalid::WorkqueuesOfOtherDevice`];
+    /// group and a remainder, say), [`Invalid::WorkqueuesOfOtherDevice`], [`Invalid::NeedsNewerDriver`];
     /// `CUDA_ERROR_NOT_SUPPORTED`, `CUDA_ERROR_OUT_OF_MEMORY`; the driver is older.
     ///
     /// Since CUDA 12.4; several resources since 12.5. Raw:
@@ -91,6 +106,7 @@ impl Descriptor {
     }
 
     fn try_create(&self) -> Result<(cuda_sys::CUgreenCtx, Context)> {
+        let flags = self.flags()?;
         let mut resources = together(&self.groups)?;
         let device = self.groups.first().ok_or(Invalid::NoGroups)?.device();
         if let Some(queues) = &self.workqueues {
@@ -112,12 +128,27 @@ impl Descriptor {
         // queues; the other pointer is to a local.
         unsafe { call!(cuDevResourceGenerateDesc(&raw mut descriptor, first, count)) }?;
         let mut raw = std::ptr::null_mut();
-        // Required up to 13.2, and allowed since.
-        let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
         let number = device.as_raw();
         // SAFETY: the descriptor was just made, of resources of this device; the pointer is to a
         // local.
         unsafe { call!(cuGreenCtxCreate(&raw mut raw, descriptor, number, flags)) }?;
         Ok((raw, primary))
+    }
+
+    fn flags(&self) -> Result<u32> {
+        const NONE_SINCE: CudaVersion = CudaVersion::new(13, 3);
+        if !self.has_no_default_stream {
+            // Required up to 13.2.
+            return Ok(CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0);
+        }
+        match driver::version()? {
+            driver if driver < NONE_SINCE => Err(Invalid::NeedsNewerDriver {
+                what: "a green context without a default stream",
+                since: NONE_SINCE,
+                driver,
+            }
+            .into()),
+            _ => Ok(CUgreenCtxCreate_flags::CU_GREEN_CTX_NONE.0),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Work queues: on how many of the hardware's queues a partition's streams lie.
 
 use super::GreenContext;
+use super::claim::Whole;
 use crate::call::call;
 use crate::context::Context;
 use crate::device::Device;
@@ -12,6 +13,7 @@ use cuda_sys::{
     CudaVersion,
 };
 use std::fmt;
+use std::sync::Arc;
 
 /// Work queues for a [`Descriptor`](super::Descriptor): how many streams of the green context are
 /// expected to have work at a time, and with whom the hardware's queues are shared; or the queues of
@@ -21,10 +23,17 @@ use std::fmt;
 #[derive(Clone)]
 pub struct Workqueues {
     device: Device,
-    raw: Box<CUdevResource>,
+    inner: Box<Inner>,
+}
+
+#[derive(Clone)]
+struct Inner {
+    raw: CUdevResource,
     /// Whose queues they are.
     #[allow(dead_code, reason = "held, not read")]
-    shared_with: Option<GreenContext>,
+    shared_with: Option<Whole>,
+    /// The driver may have answered one that is not known here; nobody else names such a one.
+    has_own_scope: bool,
 }
 
 // SAFETY: the description is plain data; its pointer, to a further resource, is the driver's and is
@@ -102,16 +111,7 @@ impl Workqueues {
     /// Since CUDA 13.1. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn of_context(context: &Context) -> Result<Self> {
-        Self::ask(context.device(), CONFIG, |place| {
-            // SAFETY: the context is alive, and the pointer is to a borrowed resource.
-            unsafe {
-                call!(cuCtxGetDevResource(
-                    context.as_raw(),
-                    &raw mut *place,
-                    CONFIG
-                ))
-            }
-        })
+        Self::ask_context(context, CONFIG)
     }
 
     /// `cuGreenCtxGetDevResource(green, &resource, WORKQUEUE_CONFIG)`: how a green context's queues
@@ -140,9 +140,27 @@ impl Workqueues {
         let queues = Self::ask(green.device(), QUEUES, |place| {
             green.get_resource(place, QUEUES)
         })?;
-        Ok(Self {
-            shared_with: Some(green.clone()),
-            ..queues
+        Ok(queues.kept_by(Arc::new(green.clone())))
+    }
+
+    /// `cuCtxGetDevResource(context, &resource, WORKQUEUE)`: the queues of a context that is no green one,
+    /// to be shared with a green context, which then keeps this one alive.
+    ///
+    /// # Errors
+    /// [`Invalid::NeedsNewerDriver`].
+    ///
+    /// Since CUDA 13.1. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
+    #[doc(alias = "cuCtxGetDevResource")]
+    pub fn shared_with_context(context: &Context) -> Result<Self> {
+        let queues = Self::ask_context(context, QUEUES)?;
+        Ok(queues.kept_by(Arc::new(context.clone())))
+    }
+
+    fn ask_context(context: &Context, kind: CUdevResourceType) -> Result<Self> {
+        let raw = context.as_raw();
+        Self::ask(context.device(), kind, |place| {
+            // SAFETY: the context is alive, and the pointer is to a borrowed resource.
+            unsafe { call!(cuCtxGetDevResource(raw, &raw mut *place, kind)) }
         })
     }
 
@@ -169,9 +187,17 @@ impl Workqueues {
         }
         Ok(Self {
             device,
-            raw: raw.into(),
-            shared_with: None,
+            inner: Box::new(Inner {
+                raw,
+                shared_with: None,
+                has_own_scope: true,
+            }),
         })
+    }
+
+    fn kept_by(mut self, whose: Whole) -> Self {
+        self.inner.shared_with = Some(whose);
+        self
     }
 
     /// The device.
@@ -180,15 +206,15 @@ impl Workqueues {
     }
 
     pub(super) fn raw(&self) -> CUdevResource {
-        *self.raw
+        self.inner.raw
     }
 
     fn config(&self) -> Option<CUdevWorkqueueConfigResource> {
-        if self.raw.type_ != CONFIG {
+        if self.inner.raw.type_ != CONFIG {
             return None;
         }
         // SAFETY: the driver has filled it in as a resource of this type; the record is of integers.
-        Some(unsafe { self.raw.__bindgen_anon_1.wqConfig })
+        Some(unsafe { self.inner.raw.__bindgen_anon_1.wqConfig })
     }
 
     /// How many streams are expected to have work at a time; none for queues that are
@@ -212,13 +238,34 @@ impl Workqueues {
     /// The same, shared with others; no change for queues that are [shared](Self::shared_with).
     #[must_use]
     pub fn with_scope(self, scope: WorkqueueScope) -> Self {
-        self.with_config(|config| config.sharingScope = scope.raw())
+        let mut set = self.with_config(|config| config.sharingScope = scope.raw());
+        set.inner.has_own_scope = false;
+        set
+    }
+
+    /// What a driver would refuse with a bare code, or ignore.
+    pub(super) fn check(&self) -> Result<()> {
+        let refused = |setting, given, possible| {
+            let refused = Invalid::WorkqueueSetting {
+                setting,
+                given,
+                possible,
+            };
+            Err(refused.into())
+        };
+        match (self.concurrency_limit(), self.scope()) {
+            (Some(0), _) => refused("concurrency limit", 0, "at least 1"),
+            (_, Some(WorkqueueScope::Other(scope))) if !self.inner.has_own_scope => {
+                refused("scope", scope, "one that has a name")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn with_config(mut self, change: impl FnOnce(&mut CUdevWorkqueueConfigResource)) -> Self {
         if let Some(mut config) = self.config() {
             change(&mut config);
-            self.raw.__bindgen_anon_1.wqConfig = config;
+            self.inner.raw.__bindgen_anon_1.wqConfig = config;
         }
         self
     }

@@ -93,6 +93,14 @@ impl fmt::Display for Invalid {
                 }
             }
             Self::SecondWorkqueues => f.write_str("a green context has at most one set of work queues"),
+            Self::WorkqueueSetting {
+                setting,
+                given,
+                possible,
+            } => write!(
+                f,
+                "{given} as the {setting} of work queues: it is {possible}"
+            ),
             Self::WorkqueuesOfOtherDevice { its, expected } => write!(
                 f,
                 "the work queues are of device {its}, and the groups of device {expected}"

@@ -1,16 +1,19 @@
 //! Green contexts and their streams: whose memory and events are, and what outlives what.
 
-use super::{PROFILE, driver, green, offers, on_each, refusal};
+use super::{PROFILE, driver, green, offers, on_each, refusal, resource};
 use crate::planted::well;
 use crate::{common, context, start};
-use cuda_safe::green::SmResource;
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount, SplitFlags};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUevent_flags, CUgreenCtx, CUpointer_attribute,
     CUresult, CUstream, cuEventCreate, cuEventDestroy_v2, cuGreenCtxDestroy, cuGreenCtxRecordEvent,
     cuGreenCtxWaitEvent, cuMemAlloc_v2, cuMemFree_v2, cuPointerGetAttribute, cuStreamDestroy_v2,
     cuStreamGetCtx, cuStreamGetGreenCtx, cuStreamQuery, cuStreamSynchronize,
 };
-use cuda_safe::{CaptureMode, Context, ContextFlags, Device, Invalid, Stream, StreamOptions};
+use cuda_safe::{
+    CaptureMode, Context, ContextFlags, Device, Invalid, LaunchConfig, Module, Stream,
+    StreamOptions,
+};
 use cuda_sim::Profile;
 use std::ptr::null_mut;
 
@@ -29,6 +32,30 @@ fn the_sms_of_a_stream_are_told_since_13_1() {
                     driver()
                 )
             ),
+        }
+    });
+}
+
+/// As the software driver counts: a block of a cluster on each SM.
+#[test]
+fn the_largest_cluster_is_that_of_the_partition_and_not_of_the_device() {
+    const HOPPER: &str = include_str!("../../kernels/hopper.ptx");
+    on_each(&["h200@12.6", "h200", "h200@13.5"], |_, context| {
+        let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");
+        let ranks = module.kernel("cluster_ranks").expect("is there");
+        let config = LaunchConfig::linear(16, 32);
+        let whole = ranks.max_cluster_size(config, &Default::default());
+        assert_eq!(whole.expect("an answer"), 8);
+        for (min, expected) in [(2, 2), (6, 6), (8, 8), (16, 8)] {
+            let split = resource(&context).split_by_count(SplitByCount {
+                min,
+                flags: SplitFlags::IGNORE_SM_COSCHEDULING,
+                ..Default::default()
+            });
+            let group = split.expect("a split").groups.remove(0);
+            let green = GreenContext::new([group]).expect("a green context");
+            let size = green.max_cluster_size(&ranks, config);
+            assert_eq!(size.expect("an answer"), expected);
         }
     });
 }
