@@ -129,6 +129,12 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// What allocates everything but device memory, and device memory for nobody else.
     fn base(&self) -> &DriverMemory;
 
+    /// The manager that this is around, if it is around one: so that a pool is found behind what is around
+    /// it.
+    fn wrapped(&self) -> Option<&dyn MemoryManager> {
+        None
+    }
+
     /// Called before the first use; may be called again, and then undoes nothing.
     ///
     /// # Errors

@@ -63,4 +63,5 @@ mod shared;
 mod slices;
 mod stream;
 mod stress;
+mod timeline;
 mod views;

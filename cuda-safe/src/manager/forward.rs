@@ -16,6 +16,11 @@ macro_rules! forward {
             self.inner.base()
         }
     };
+    (@ wrapped) => {
+        fn wrapped(&self) -> Option<&dyn $crate::manager::MemoryManager> {
+            Some(&self.inner)
+        }
+    };
     (@ initialize) => {
         fn initialize(&self) -> $crate::error::Result<()> {
             self.inner.initialize()

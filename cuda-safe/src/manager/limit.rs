@@ -51,7 +51,7 @@ impl<M> LimitManager<M> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
-    forward!(version base initialize reset host pin managed ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base wrapped initialize reset host pin managed ipc_handle defer_cleanup trim stream_ends);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let asked = size as u64;
@@ -175,7 +175,7 @@ impl<M> FallbackManager<M> {
 // SAFETY: all memory is that of the inner manager, which managed and mapped memory is as well: both are
 // accessible to its context, and aligned to pages.
 unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
-    forward!(version base initialize reset host pin managed memory_info defer_cleanup trim stream_ends);
+    forward!(version base wrapped initialize reset host pin managed memory_info defer_cleanup trim stream_ends);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         match self.inner.allocate(size, order) {

@@ -68,7 +68,7 @@ impl<M: MemoryManager> SerialManager<M> {
 
 // SAFETY: all memory is that of the inner manager, which may be called by several threads, as any may.
 unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
-    forward!(version base initialize host pin managed memory_info ipc_handle defer_cleanup);
+    forward!(version base wrapped initialize host pin managed memory_info ipc_handle defer_cleanup);
 
     fn reset(&self) {
         let _ = self.in_turn(M::reset);

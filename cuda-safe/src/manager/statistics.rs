@@ -118,11 +118,18 @@ impl<M> StatisticsManager<M> {
 }
 
 impl<M: MemoryManager> StatisticsManager<M> {
-    /// Takes a sample for the [timeline](Self::timeline): what is in use by size and, if it is around a
-    /// [`CachingManager`], what that keeps.
+    /// Takes a sample for the [timeline](Self::timeline): what is in use by size and, if there is a
+    /// [`CachingManager`] in what this is [around](MemoryManager::wrapped), what that keeps.
     pub fn sample(&self) {
-        let pool = self.inner.as_any().downcast_ref::<CachingManager>();
-        self.sample_with(pool.map(CachingManager::figures).unwrap_or_default());
+        let wrapped =
+            std::iter::successors(Some(&self.inner as &dyn MemoryManager), |its| its.wrapped());
+        let mut pools = wrapped.filter_map(|its| its.as_any().downcast_ref::<CachingManager>());
+        self.sample_with(
+            pools
+                .next()
+                .map(CachingManager::figures)
+                .unwrap_or_default(),
+        );
     }
 }
 
@@ -134,7 +141,7 @@ impl<M> StatisticsManager<M> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for StatisticsManager<M> {
-    forward!(version base initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order).inspect_err(|_| {

@@ -1,0 +1,66 @@
+//! The timeline of a manager: what is in use, what is kept, in how many pieces.
+
+use crate::common::{self, child};
+use crate::need;
+use cuda_safe::manager::{
+    CachingManager, CachingOptions, LimitManager, LoggingManager, MemoryManager, MemoryPointer,
+    Sample, SerialManager, StatisticsManager, set_memory_manager,
+};
+use cuda_safe::{Context, DeviceBuffer};
+
+/// A quarter of it is too large for what streams keep by themselves.
+const SLAB: usize = 16 << 20;
+
+type Pool = SerialManager<LimitManager<CachingManager>>;
+type Manager = StatisticsManager<LoggingManager<Pool>>;
+
+#[test]
+fn a_timeline_tells_what_a_pool_behind_other_managers_keeps() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        set_memory_manager(|context: &Context| {
+            let options = CachingOptions {
+                slab_bytes: SLAB,
+                ..Default::default()
+            };
+            let pool = LimitManager::new(CachingManager::with(context, options)?, usize::MAX);
+            let logged = LoggingManager::new(SerialManager::new(pool), std::io::sink());
+            Ok(StatisticsManager::new(logged))
+        })
+        .expect("the version fits");
+        let context = Context::primary(&device).expect("a context");
+        let stream = context.stream().expect("a stream");
+        let manager = context.memory_manager_as::<Manager>().expect("made");
+        let manager = manager.expect("it is");
+        let look = || {
+            manager.sample();
+            let timeline = manager.timeline();
+            let Sample {
+                classes,
+                cached,
+                fragmentation,
+                ..
+            } = timeline.samples().last().expect("the one just taken");
+            (classes.iter().sum::<u64>(), *cached, *fragmentation)
+        };
+        assert_eq!(look(), (0, 0, 0.0));
+        let quarter = SLAB / 4;
+        let bytes = || DeviceBuffer::<u8>::uninit(&stream, quarter).expect("memory");
+        let all = [bytes(), bytes(), bytes(), bytes()];
+        assert_eq!(look(), (SLAB as u64, 0, 0.0), "the whole slab is in use");
+        let [first, second, third, fourth] = all;
+        drop((first, third));
+        stream.synchronize().expect("a wait");
+        // Of two pieces that do not touch each is half of what is kept.
+        let half = SLAB as u64 / 2;
+        assert_eq!(look(), (half, half, 0.5));
+        drop((second, fourth));
+        stream.synchronize().expect("a wait");
+        let (used, cached, fragmentation) = look();
+        assert_eq!((used, cached), (0, SLAB as u64));
+        assert_eq!(fragmentation, 0.0, "in one piece");
+        manager.trim(0).expect("a trim");
+        assert_eq!(look(), (0, 0, 0.0));
+        drop(MemoryPointer::allocate(&context, 1).expect("memory"));
+    });
+}
