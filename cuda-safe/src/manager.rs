@@ -161,7 +161,9 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// # Safety
     /// The block is of [`allocate`](Self::allocate) of this manager, and was not given back. Nobody uses
     /// it but work that was given to the order's stream before; or, if that is none, to any. That stream
-    /// comes behind the one that it was allocated in the order of.
+    /// comes behind the one that it was allocated in the order of. It is of a context that has this manager,
+    /// which so hears that it [ends](Self::stream_ends), or stays longer than the manager; or the order is
+    /// [passing](Order::passing).
     unsafe fn free(&self, block: Block, order: Order<'_>);
 
     /// Page-locked host memory.

@@ -151,9 +151,15 @@ fn pieces(svg: &mut String, axes: &Axes, samples: &[Sample], top: u32) {
     anchored(svg, LEFT - 8, base + 4, 12, "end", "0 %");
     let mut path = String::new();
     for sample in samples {
-        let word = if path.is_empty() { 'M' } else { 'L' };
-        let y = f64::from(base) - sample.fragmentation * f64::from(PIECES);
-        let _ = write!(path, "{word}{:.1} {y:.1}", axes.x(sample));
+        let (x, y) = (
+            axes.x(sample),
+            f64::from(base) - sample.fragmentation * f64::from(PIECES),
+        );
+        // It is what it was until the sample.
+        let _ = match path.is_empty() {
+            true => write!(path, "M{x:.1} {y:.1}"),
+            false => write!(path, "H{x:.1}V{y:.1}"),
+        };
     }
     let _ = writeln!(
         svg,

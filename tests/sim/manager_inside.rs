@@ -88,6 +88,31 @@ fn a_stream_that_ends_in_a_host_function_in_the_middle_of_an_allocation() {
     });
 }
 
+/// A manager does not hear of the end of a stream of the context without it.
+#[test]
+fn memory_that_is_freed_in_the_order_of_a_stream_of_the_plain_context() {
+    with(small, |context| {
+        let stream = context.stream().expect("a stream");
+        let pool = context.memory_manager_as::<CachingManager>();
+        let pool = pool.expect("made").expect("it is");
+        let plain = pool.base().context();
+        for size in [1000, SMALL, 2 * SMALL] {
+            let ended = plain.stream().expect("a stream");
+            let pointer = MemoryPointer::allocate(&context, size).expect("memory");
+            // SAFETY: nobody has used it.
+            unsafe { pointer.free_in(Order::of(&ended)) };
+            drop(ended);
+            // Looks for what has come to its end meanwhile.
+            drop((bytes(&stream, SMALL), bytes(&stream, 3 * SMALL)));
+            pool.trim(0).expect("a trim");
+        }
+        context.synchronize().expect("a wait");
+        pool.trim(0).expect("a trim");
+        assert_eq!((pool.figures().in_use, pool.figures().reserved), (0, 0));
+        drop(stream);
+    });
+}
+
 /// Other code's callback, which the crate does not know as a host function of its own.
 #[test]
 fn a_stream_that_ends_in_a_callback_of_other_code() {

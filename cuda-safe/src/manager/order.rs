@@ -36,6 +36,21 @@ impl<'a> Order<'a> {
         Self(Kind::Of(stream))
     }
 
+    /// Of a stream, for the manager of a context: which hears of the stream's end only if that is of a
+    /// context with the same manager.
+    pub(crate) fn heard(stream: &'a Stream, context: &Context) -> Self {
+        if stream.context().has_manager_of(context) {
+            return Self::of(stream);
+        }
+        match stream.refuse_captured() {
+            // SAFETY: the stream is borrowed for as long as the order is there, and is not captured; of the
+            // same context it is, as its work has used the memory.
+            Ok(()) => unsafe { Self::passing(stream.raw()) },
+            // Behind all work.
+            Err(_) => Self::NONE,
+        }
+    }
+
     /// Of a stream of other code (PyTorch's, say) that stays; the default streams are among those, by
     /// their handles 0 and 1, and mean those of the manager's context.
     ///

@@ -243,6 +243,10 @@ impl MemoryPointer {
                 let Some(manager) = self.context.made_manager() else {
                     return count_leak();
                 };
+                let other = other.map(|other| match other.stream() {
+                    Some(stream) => Order::heard(stream, &self.context),
+                    None => other,
+                });
                 let order = other.unwrap_or_else(|| order.order());
                 match migrates {
                     // SAFETY: the block is of this manager, and given back here, once; for its uses see
