@@ -114,7 +114,7 @@ fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usiz
     for round in 0..rounds.min(21) + 1 {
         for (place, (name, manager)) in managers.into_iter().enumerate() {
             let start = Instant::now();
-            // SAFETY: the manager is that of the streams' context.
+            // SAFETY: the pool is that of the streams' context; the streams stay longer than the other.
             black_box(unsafe { trace.replay(manager, streams) }?);
             let time = start.elapsed().as_secs_f64() * 1e6;
             for stream in streams {
@@ -150,8 +150,9 @@ fn stream(context: &Context, number: usize, is_null: bool) -> cuda_safe::Result<
         return context.stream();
     }
     let handle = std::ptr::without_provenance_mut((number + 1) << 12);
-    // SAFETY: to a driver that does nothing any handle is a stream.
-    unsafe { Stream::borrow_raw(handle, context) }
+    // SAFETY: to a driver that does nothing any handle is a stream. (A stream that is only lent would be
+    // nobody's whose memory a manager keeps.)
+    unsafe { Stream::from_foreign(handle, context, ()) }.map_err(Into::into)
 }
 
 fn ways(pool: &CachingManager) -> Vec<Way<'_>> {

@@ -40,6 +40,7 @@ const ROWS: &[Row] = &[
     Row { name: "launch, 2 attributes", calls: "launch", ..USUAL },
     Row { name: "allocate, free 1 MiB in stream order", calls: "allocate, free", ..USUAL },
     Row { name: "the same, where others capture", calls: "allocate, mode, free, mode", ..USUAL },
+    Row { name: "the same, by a caching pool", calls: "allocate, free", ..USUAL },
     Row { name: "copy 4 KiB to the device", calls: "copy", batch: HOSTS, ..USUAL },
     Row { name: "copy 4 KiB from the device", calls: "copy", batch: HOSTS, ..USUAL },
     Row { name: "copy to the device, 4 streams", calls: "copy", batch: HOSTS, ..USUAL },

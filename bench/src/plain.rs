@@ -70,8 +70,14 @@ pub(crate) fn works(driver: &Driver) -> (Works, Works) {
     // SAFETY: the handle is of an open driver, and the text ends with a NUL.
     let green = unsafe { plain_setup(driver.handle, ptx.as_ptr()) } != 0;
     let works = || {
+        // C has no pool: what that saves is these calls.
+        let pooled = (
+            "the same, by a caching pool",
+            plain_allocate as extern "C" fn(usize),
+        );
         let there = WORKS
             .iter()
+            .chain([&pooled])
             .filter(|(name, _)| green || !name.starts_with("green"));
         there
             .map(|&(name, function)| (name, Work::batch(move |n| function(n))))

@@ -224,11 +224,11 @@ pub(crate) fn works(o: Objects) -> Works {
         ),
         (
             "allocate, free 1 MiB in stream order",
-            Work::each(move || {
-                let mut made = 0;
-                call!(cuMemAllocAsync(&raw mut made, 1 << 20, stream));
-                call!(cuMemFreeAsync(made, stream));
-            }),
+            Work::each(move || allocate(stream)),
+        ),
+        (
+            "the same, by a caching pool",
+            Work::each(move || allocate(stream)),
         ),
         (
             "the same, where others capture",
@@ -344,6 +344,13 @@ pub(crate) fn works(o: Objects) -> Works {
         }),
     ));
     works
+}
+
+#[inline(always)]
+fn allocate(stream: CUstream) {
+    let mut made = 0;
+    call!(cuMemAllocAsync(&raw mut made, 1 << 20, stream));
+    call!(cuMemFreeAsync(made, stream));
 }
 
 /// Two groups of 16 SMs.

@@ -5,6 +5,7 @@ use crate::operations::{HOSTS, PTX};
 use crate::raw::{self, Objects};
 use crate::work::{Work, Works, ok};
 use cuda_safe::green::{GreenContext, Overlap, SmGroup, SmResource, SplitByCount};
+use cuda_safe::manager::{CachingManager, MemoryManager, Order};
 use cuda_safe::sys::{self, CUdevResource, CUdevResourceType, Function};
 use cuda_safe::{
     Context, Device, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, Pending, PinnedBuffer,
@@ -219,6 +220,7 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
             allocate(&streams[0]),
         ),
         ("the same, where others capture", allocate(&streams[0])),
+        ("the same, by a caching pool", pool(&streams[0])?),
         (
             "copy 4 KiB on the device",
             Work::each(move || ok(to.copy_from(&from))),
@@ -244,6 +246,17 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
 fn allocate(stream: &Stream) -> Work {
     let stream = stream.clone();
     Work::each(move || drop(ok(DeviceBuffer::<u8>::uninit(&stream, 1 << 20))))
+}
+
+/// Which calls the driver the first time.
+fn pool(stream: &Stream) -> Fallible<Work> {
+    let stream = stream.clone();
+    let pool = CachingManager::new(stream.context())?;
+    Ok(Work::each(move || {
+        let block = ok(pool.allocate(1 << 20, Order::of(&stream)));
+        // SAFETY: it is given back once, unused; the stream stays longer than the pool.
+        unsafe { pool.free(black_box(block), Order::of(&stream)) };
+    }))
 }
 
 /// Groups of 16 SMs, which may be in use elsewhere.

@@ -189,7 +189,7 @@ impl Trace {
     ///
     /// # Safety
     /// The manager [hears of the ends](MemoryManager::stream_ends) of the streams: it is that of their
-    /// context, or a part of that.
+    /// context, or a part of that; or the streams stay longer than the manager.
     pub unsafe fn replay(
         &self,
         manager: &dyn MemoryManager,
