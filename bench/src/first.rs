@@ -1,4 +1,4 @@
-//! From the start of a process to the end of its first launch: a process for each, in turns.
+//! From the start of a process to the end of its first launch, and to its own: a process for each, in turns.
 
 use crate::Fallible;
 use crate::driver::Driver;
@@ -9,47 +9,68 @@ use crate::work::Layer;
 use cuda_safe::{Context, Device, LaunchConfig, Module};
 use cudarc::driver::{CudaContext, LaunchConfig as Config};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 const LAYERS: [Layer; 4] = [Layer::C, Layer::CAgain, Layer::Safe, Layer::Cudarc];
 
 /// Starts the processes, and prints a table.
 pub(crate) fn run(rounds: usize, null: bool) -> Fallible<()> {
     let program = std::env::current_exe()?;
-    let mut times = [const { Vec::new() }; LAYERS.len()];
+    let mut launched = [const { Vec::new() }; LAYERS.len()];
+    let mut ended = [const { Vec::new() }; LAYERS.len()];
     for round in 0..rounds {
         for turn in 0..LAYERS.len() {
             let place = (round + turn) % LAYERS.len();
             let mut command = Command::new(&program);
             command.args(["--first-of", LAYERS[place].name()]);
             command.args(null.then_some("--null"));
-            let start = Instant::now();
-            let status = command.status()?;
+            let (start, began) = (Instant::now(), now());
+            let output = command.output()?;
             let time = start.elapsed();
-            if !status.success() {
-                return Err(format!("{}: {status}", LAYERS[place].name()).into());
+            if !output.status.success() {
+                return Err(format!("{}: {}", LAYERS[place].name(), output.status).into());
             }
-            times[place].push(time.as_secs_f64() * 1e3);
+            let then: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
+            launched[place].push(then - began);
+            ended[place].push(time.as_secs_f64() * 1e3);
         }
     }
-    println!("| a process with one launch | ms | times that of C |\n|---|--:|--:|");
-    let base = times[0].clone();
-    for (layer, times) in LAYERS.iter().zip(times) {
-        let ratios = times.iter().zip(&base).map(|(time, base)| time / base);
-        let Spread { low, median, high } = Spread::of(ratios.collect());
-        let ms = Spread::of(times).median;
-        println!(
-            "| {} | {ms:.2} | {median:.2} ({low:.2} .. {high:.2}) |",
-            layer.name()
-        );
+    println!(
+        "| from the start of a process | to its first launch, ms | times that of C | to its end, ms | times that of C |"
+    );
+    println!("|---|--:|--:|--:|--:|");
+    for (place, layer) in LAYERS.iter().enumerate() {
+        print!("| {} |", layer.name());
+        for times in [&launched, &ended] {
+            let ratios = times[place].iter().zip(&times[0]);
+            let ratios = ratios.map(|(time, base)| time / base);
+            let Spread { low, median, high } = Spread::of(ratios.collect());
+            let ms = Spread::of(times[place].clone()).median;
+            print!(" {ms:.2} | {median:.2} ({low:.2} .. {high:.2}) |");
+        }
+        println!();
     }
     Ok(())
+}
+
+/// Milliseconds, by the clock that all processes have.
+fn now() -> f64 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+}
+
+/// Told before anything is given back.
+fn is_launched() {
+    println!("{:.4}", now());
 }
 
 /// What such a process does.
 pub(crate) fn one(layer: &str, driver: &Driver) -> Fallible<()> {
     match layer {
-        "C" | "C again" => plain::first(driver),
+        "C" | "C again" => {
+            plain::first(driver);
+            is_launched();
+        }
         "cuda-safe" => {
             let context = Context::primary(&Device::get(0)?)?;
             let stream = context.stream()?;
@@ -59,6 +80,7 @@ pub(crate) fn one(layer: &str, driver: &Driver) -> Fallible<()> {
             // SAFETY: the kernel does nothing.
             unsafe { kernel.launch(&stream, LaunchConfig::linear(1, 32), ()) }?;
             stream.synchronize()?;
+            is_launched();
         }
         "cudarc" => {
             let context = CudaContext::new(0)?;
@@ -72,6 +94,7 @@ pub(crate) fn one(layer: &str, driver: &Driver) -> Fallible<()> {
             // SAFETY: the kernel does nothing.
             unsafe { stream.launch_builder(&kernel).launch(config) }?;
             stream.synchronize()?;
+            is_launched();
         }
         other => return Err(format!("nobody is called {other}").into()),
     }

@@ -182,7 +182,7 @@ fn lines_in(folder: &Path) -> Result<usize> {
 fn print(programs: &mut [Program]) -> Result<()> {
     println!("| | release, s | debug, s | crates | generated lines | hello world, stripped |");
     println!("|---|--:|--:|--:|--:|--:|");
-    for program in programs {
+    for program in &mut *programs {
         let (release, debug) = (median(&mut program.release), median(&mut program.debug));
         println!(
             "| {} | {release:.1} | {debug:.1} | {} | {} | {} KiB |",
@@ -192,8 +192,24 @@ fn print(programs: &mut [Program]) -> Result<()> {
             program.size()? / 1024,
         );
     }
-    println!("\nMedians of clean builds, in turns; what is built is in target/build-cost.");
+    println!();
+    if let Some(program) = programs.iter_mut().find(|its| its.name == "cuda-safe") {
+        let (release, wrapped) = (median(&mut program.release), wrapped()?);
+        let each = release * 100.0 / f64::from(wrapped);
+        println!("cuda-safe: {each:.1} s for each 100 of the {wrapped} functions that it wraps.");
+    }
+    println!("Medians of clean builds, in turns; what is built is in target/build-cost.");
     Ok(())
+}
+
+/// How many functions `cuda-safe` wraps, as COVERAGE.md says, which CI checks.
+fn wrapped() -> Result<u32> {
+    let text = fs::read_to_string(root().join("COVERAGE.md")).context("reading COVERAGE.md")?;
+    let count = text.split_once(" are wrapped**").and_then(|(before, _)| {
+        let (_, count) = before.rsplit_once("**")?;
+        count.parse().ok()
+    });
+    count.context("COVERAGE.md does not say how many functions are wrapped")
 }
 
 /// In seconds.
