@@ -1,8 +1,10 @@
 use crate::common;
 use crate::kernels::Scale;
 use crate::need;
+use bytemuck::{Pod, Zeroable};
 use cuda_safe::interop::{
-    ArrayInterface, ArrayView, ArrayViewMut, Handover, Index, Kind, Layout, TypeString,
+    ArrayInterface, ArrayView, ArrayViewMut, Dtype, Field, Handover, Index, Kind, Layout, Record,
+    TypeString,
 };
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
 
@@ -216,6 +218,53 @@ fn a_view_is_an_argument_of_its_stream() {
     assert_eq!(buffer.to_vec().expect("a copy"), expected);
 }
 
+/// Of `numpy.dtype([("position", "f4", 3), ("id", "u4")])`.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+struct Particle {
+    position: [f32; 3],
+    id: u32,
+}
+
+#[test]
+fn records_and_bools_are_seen_as_types_of_their_size() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let position = [1.0, 2.0, 3.0];
+    let sent = [7, 8].map(|id| Particle { position, id });
+    let buffer = DeviceBuffer::from_slice(&stream, &sent).expect("memory");
+    let float = TypeString::native(Kind::Float, 4).expect("f4");
+    let number = TypeString::native(Kind::Uint, 4).expect("u4");
+    let field = |name: &str, offset, ty, shape| Field {
+        name: name.to_owned(),
+        title: None,
+        offset,
+        dtype: Dtype::Plain(ty),
+        shape,
+    };
+    let fields = vec![
+        field("position", 0, float, vec![3]),
+        field("id", 12, number, vec![]),
+    ];
+    let record = Dtype::Record(Record::new(fields, 16).expect("a record"));
+    let array = |dtype: Dtype, address| {
+        let layout = Layout::c_contiguous(&[2], dtype.item_size()).expect("a layout");
+        let array = ArrayInterface::new(dtype, layout, address).expect("right");
+        // SAFETY: the stream is that of all work on the buffer, which outlives this.
+        let imported = unsafe { array.import_untyped(&stream, Handover::Ignore, ()) };
+        imported.map_err(Error::from).expect("an import")
+    };
+    let particles = array(record, buffer.as_raw());
+    assert!(particles.view::<u32>().is_err(), "no number");
+    let view = particles.view_bits::<Particle>().expect("a view");
+    assert_eq!(view.to_vec().expect("a copy"), sent);
+    let bool = TypeString::native(Kind::Bool, 1).expect("b1");
+    let bools = array(Dtype::Plain(bool), buffer.as_raw() + 12);
+    assert!(bools.view::<u8>().is_err(), "another type");
+    let view = bools.view_bits::<u8>().expect("a view");
+    assert_eq!(view.to_vec().expect("a copy"), 7u32.to_ne_bytes()[..2]);
+}
+
 #[test]
 fn an_imported_array_is_seen_as_what_it_is() {
     let context = need!(common::context());
@@ -243,6 +292,18 @@ fn an_imported_array_is_seen_as_what_it_is() {
     let text = imported.view::<f32>().expect_err("i4").to_string();
     assert!(text.contains("typestr"), "{text}");
 
+    let bits = imported.view_bits::<[u8; 4]>().expect("the same size");
+    assert_eq!(
+        bits.to_vec().expect("a copy"),
+        [4u32, 5, 6, 7].map(u32::to_ne_bytes)
+    );
+    let mut bits = imported.view_bits_mut::<f32>().expect("it may be written");
+    bits.copy_from_slice(&[1.0; 4]).expect("a copy");
+    let view = imported.view::<i32>().expect("a view");
+    assert_eq!(view.to_vec().expect("a copy"), [1.0f32.to_bits() as i32; 4]);
+    let size = imported.view_bits::<u64>().map(drop);
+    refused(size, "elements", "of 8 bytes, not 4");
+
     let odd = of(column.clone(), base + 2);
     let constant = of(column, base).read_only();
     let twice = of(Layout::strided(&[4], &[0], 4).expect("a layout"), base);
@@ -256,5 +317,12 @@ fn an_imported_array_is_seen_as_what_it_is() {
         let mut imported = imported.map_err(Error::from).expect("an import");
         let text = imported.view_mut::<i32>().expect_err(words).to_string();
         assert!(text.contains(words), "{text}");
+        let text = imported
+            .view_bits_mut::<u32>()
+            .expect_err(words)
+            .to_string();
+        assert!(text.contains(words), "{text}");
+        let bytes = imported.view_bits::<[u8; 4]>();
+        assert!(bytes.is_ok(), "bytes are nowhere odd, and read by all");
     }
 }

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
+use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -393,9 +394,31 @@ impl Imported {
             let problem = format!("{} where {expected} is expected", self.dtype());
             return Err(super::refused("typestr", problem).into());
         }
+        self.view_bits()
+    }
+
+    /// The bits of the array as elements of another type of their size, to read: a record of one's own
+    /// (`#[repr(C)]`, by bytemuck's derive), `half::f16`, `u8` for what is `bool` there. What they mean, and
+    /// in which order their bytes are, says [`dtype`](Self::dtype).
+    ///
+    /// # Errors
+    /// [`Invalid::View`] if they are of another size, or not aligned for the type.
+    ///
+    /// ```no_run
+    /// use cuda_safe::interop::Imported;
+    ///
+    /// # fn look(imported: &Imported) -> cuda_safe::Result<()> {
+    /// // Of `bool`: everything but 0 is true.
+    /// let valid = imported.view_bits::<u8>()?.to_vec()?;
+    /// println!("{} are", valid.iter().filter(|its| **its != 0).count());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn view_bits<T: AnyBitPattern>(&self) -> Result<ArrayView<'_, T>> {
         check_elements::<T>(self.layout())?;
         if self.as_raw() % align_of::<T>() as u64 != 0 {
-            let problem = format!("at {:#x}, not aligned for {expected}", self.as_raw());
+            let ty = std::any::type_name::<T>();
+            let problem = format!("at {:#x}, not aligned for {ty}", self.as_raw());
             return Err(no_view("elements", problem).into());
         }
         Ok(ArrayView::at(
@@ -438,6 +461,16 @@ impl Imported {
         self.check_writable()?;
         check_apart(self.layout())?;
         Ok(ArrayViewMut::of(self.view()?))
+    }
+
+    /// As [`view_bits`](Self::view_bits), to read and write.
+    ///
+    /// # Errors
+    /// As there; as for [`view_mut`](Self::view_mut), but for the type.
+    pub fn view_bits_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<ArrayViewMut<'_, T>> {
+        self.check_writable()?;
+        check_apart(self.layout())?;
+        Ok(ArrayViewMut::of(self.view_bits()?))
     }
 }
 
