@@ -87,6 +87,11 @@ impl SmResource {
     ///
     /// Since CUDA 12.4.
     ///
+    /// [`Invalid::NoGroups`]: crate::Invalid::NoGroups
+    /// [`Invalid::SeveralRests`]: crate::Invalid::SeveralRests
+    /// [`Invalid::NoSuchPartitions`]: crate::Invalid::NoSuchPartitions
+    /// [`Invalid::SplitInUse`]: crate::Invalid::SplitInUse
+    ///
     /// ```no_run
     /// use cuda_safe::Device;
     /// use cuda_safe::green::{Partitioning, SmResource, Wish};

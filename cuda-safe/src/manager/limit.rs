@@ -16,6 +16,8 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// What is beyond is [`Invalid::MemoryLimit`], which is
 /// [out of memory](is_out_of_memory) to the managers around this. Host and managed memory is not counted.
+///
+/// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 #[derive(Debug)]
 pub struct LimitManager<M> {
     inner: M,
@@ -101,6 +103,8 @@ pub enum Fallback {
 }
 
 /// Device memory of another manager and, where that has no more, other memory that kernels reach.
+///
+/// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 #[derive(Debug)]
 pub struct FallbackManager<M> {
     inner: M,

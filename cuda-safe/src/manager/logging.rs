@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 /// this manager. What happens meanwhile is written at once with what comes next, or by
 /// [`flush`](Self::flush); where that becomes [much](Self::MUCH), whoever adds to it waits for the writer, a
 /// tenth of a second at most. A writer that panics is not called again, which is an error of that.
+///
+/// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 pub struct LoggingManager<M> {
     inner: M,
     start: Instant,
@@ -217,6 +219,8 @@ type Live = (u64, HashMap<u64, (Block, u64, Instant)>);
 
 /// Device memory of another manager, with a list of what was not given back: for the end of a test, and for
 /// what grows and should not.
+///
+/// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 #[derive(Debug)]
 pub struct LeakManager<M> {
     inner: M,

@@ -14,6 +14,8 @@ use std::sync::{Mutex, PoisonError};
 /// Nobody waits for a turn in a host function, or in another callback of the driver's: whoever has it may be
 /// waiting for that. What is freed there meanwhile goes to the inner manager with the next call, in no
 /// stream's order.
+///
+/// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 pub struct SerialManager<M> {
     inner: M,
     turn: Turn,

@@ -17,6 +17,8 @@ use std::time::Instant;
 /// Device memory of another manager, with what it is asked for counted: by powers of two of the size.
 ///
 /// The counts are shared by all threads, which costs some nanoseconds more each.
+///
+/// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 pub struct StatisticsManager<M> {
     inner: M,
     classes: [Class; CLASSES],
