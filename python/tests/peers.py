@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from conftest import SIMULATED as SIMULATED
 from conftest import missing
 
 import cuda_safe
+from cuda_safe import as_cuda_array, from_dlpack
 
 # JAX takes most of the memory otherwise.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -27,6 +29,29 @@ extern "C" __global__ void spin(long long cycles) {
 """
 
 
+# What a library refuses, by which protocol, and with what: there a test skips. It may work in other versions.
+# Everything else that the tests ask of a library has to work.
+REFUSED: dict[tuple[str, str, str], type[Exception] | tuple[type[Exception], ...]] = {
+    # It does not say that it takes them, nor how it refuses one.
+    ("jax", "interface", "consumer"): Exception,
+    # The indices of its arrays have no None.
+    ("numba", "interface", "repeated"): IndexError,
+    # It has no such type.
+    ("torch", "interface", "void"): TypeError,
+    # It asks the driver for the kind of memory at address 0.
+    ("cupy", "dlpack", "no elements"): RuntimeError,
+    # Older versions look for the device of address 0.
+    ("torch", "interface", "no elements"): (RuntimeError, ValueError),
+    # Strides of what has no elements are compared as well.
+    ("jax", "dlpack", "no elements"): RuntimeError,
+    ("torch", "interface", "read-only"): TypeError,
+    # It is for those who ask for a tensor that can say so: other versions are refused here.
+    ("cupy", "dlpack", "read-only"): BufferError,
+    ("torch", "dlpack", "read-only"): BufferError,
+    ("jax", "dlpack", "read-only"): BufferError,
+}
+
+
 class CuPy:
     name = "cupy"
     dtypes = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -35,6 +60,8 @@ class CuPy:
     keeps_stream = True
     exports_stream = True
     writes = True
+    # It writes into arrays that are read-only, unless it refuses them.
+    ignores_read_only = True
     strided = reversed = True
 
     def __init__(self) -> None:
@@ -90,7 +117,7 @@ class Torch:
     dtypes = ["?", "i1", "u1", "i4", "i8", "f2", "f4", "f8", "c8", "c16"]
     interface = dlpack = True
     keeps_stream = exports_stream = False
-    writes = True
+    writes = ignores_read_only = True
     strided, reversed = True, False
 
     def __init__(self) -> None:
@@ -140,7 +167,7 @@ class Numba:
     dtypes = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
     interface, dlpack = True, False
     keeps_stream = exports_stream = True
-    writes = True
+    writes = ignores_read_only = True
     strided, reversed = True, False
 
     def __init__(self) -> None:
@@ -153,6 +180,7 @@ class Numba:
             raise ImportError("it sees no GPU")
         self.lib = cuda
         self.current: Any = None
+        self.streams: list[cuda_safe.Stream] = []
 
         @cuda.jit
         def spin(cycles):  # type: ignore[no-untyped-def]
@@ -178,7 +206,9 @@ class Numba:
         return self.lib.as_cuda_array(array)
 
     def stream(self) -> Any:
-        return self.lib.stream()
+        # Not its own, which are in order with the legacy default stream, and so with every copy to the host.
+        self.streams.append(cuda_safe.Stream())
+        return self.external(self.streams[-1].handle)
 
     def external(self, handle: int) -> Any:
         return self.lib.external_stream(handle)
@@ -247,6 +277,10 @@ class Jax:
 
 
 PEERS = [CuPy, Torch, Numba, Jax]
+PROTOCOLS = {"interface": as_cuda_array, "dlpack": from_dlpack}
+EVERY = [(kind, protocol) for kind in PEERS for protocol in PROTOCOLS if getattr(kind, protocol)]
+IDS = [f"{kind.name}-{protocol}" for kind, protocol in EVERY]
+every = pytest.mark.parametrize(("kind", "protocol"), EVERY, ids=IDS)
 _made: dict[type, Any] = {}
 
 
@@ -264,3 +298,19 @@ def get(kind: type) -> Any:
     if isinstance(_made[kind], str):
         missing(_made[kind])
     return _made[kind]
+
+
+def give(peer: Any, protocol: str, array: Any) -> Any:
+    """An array of ours to the other library."""
+    take = getattr(peer, f"from_{protocol}")
+    return theirs(peer, protocol, "consumer", lambda: take(array))
+
+
+def theirs(peer: Any, protocol: str, what: str, action: Callable[[], Any]) -> Any:
+    """What the other library may refuse, and nobody here."""
+    try:
+        return action()
+    except cuda_safe.CudaError:
+        raise
+    except REFUSED.get((peer.name, protocol, what), ()) as why:
+        pytest.skip(f"{peer.name} refuses: {why!r:.200}")

@@ -1,7 +1,7 @@
 """Arrays there and back, with CuPy, PyTorch, Numba and JAX, on a GPU.
 
-Each as producer and as consumer, by both protocols: types, layouts, sizes, owners, and the order of
-streams. Where the other library does not keep its part of the order, that is not asked of it.
+Each as producer and as consumer, by both protocols: types, layouts, sizes and owners. The order of streams is
+in test_peers_in_order.py.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ import weakref
 import numpy as np
 import peers
 import pytest
+from peers import PROTOCOLS, every, give, theirs
 
 import cuda_safe
 from cuda_safe import DeviceArray, Stream, as_cuda_array, from_cuda_array_interface, from_dlpack
 
 pytestmark = pytest.mark.filterwarnings("default")
 
-PROTOCOLS = {"interface": as_cuda_array, "dlpack": from_dlpack}
-EVERY = [(kind, protocol) for kind in peers.PEERS for protocol in PROTOCOLS if getattr(kind, protocol)]
-IDS = [f"{kind.name}-{protocol}" for kind, protocol in EVERY]
-every = pytest.mark.parametrize(("kind", "protocol"), EVERY, ids=IDS)
 N = 1 << 16
 
 
@@ -31,25 +28,6 @@ def values(dtype, shape):
         parts = rng.standard_normal((2, *shape))
         return (parts[0] + 1j * parts[1] if np.dtype(dtype).kind == "c" else parts[0]).astype(dtype)
     return rng.integers(0, 2 if dtype == "?" else 100, shape).astype(dtype)
-
-
-def give(peer, protocol, array):
-    """An array of ours to the other library."""
-    take = getattr(peer, f"from_{protocol}")
-    if peer.name == "jax" and protocol == "interface":
-        # It does not say that it can.
-        return theirs(peer, lambda: take(array))
-    return take(array)
-
-
-def theirs(peer, what):
-    """What only the other library may refuse."""
-    try:
-        return what()
-    except cuda_safe.CudaError:
-        raise
-    except Exception as why:
-        pytest.skip(f"{peer.name} refuses: {why!r:.200}")
 
 
 @every
@@ -94,13 +72,9 @@ def test_all_layouts(device, kind, protocol, layout):
                 return array[None, :1, :1]
 
     expected = view(host)
-    array = view(DeviceArray.from_host(host))
-    if layout == "contiguous":
-        made, again = peer.make(host), peer.host(give(peer, protocol, array))
-    else:
-        again = theirs(peer, lambda: peer.host(give(peer, protocol, array)))
-        made = theirs(peer, lambda: view(peer.make(host)))
+    again = peer.host(give(peer, protocol, view(DeviceArray.from_host(host))))
     assert again.tobytes() == expected.tobytes()
+    made = theirs(peer, protocol, layout, lambda: view(peer.make(host)))
     if (peer.name, layout, protocol) == ("cupy", "reversed", "dlpack"):
         # Its tensors have strides of about 2**62 elements then: it divides the bytes as if they had no sign.
         with pytest.raises(cuda_safe.ExchangeError, match="strides"):
@@ -129,7 +103,7 @@ def test_repeated_elements_are_one_element(device, kind, protocol):
     row = DeviceArray.from_host(host)[1:2]
     interface = {**row.__cuda_array_interface__, "shape": (5, 6), "strides": (0, 4)}
     array = from_cuda_array_interface(interface, row)
-    again = theirs(peer, lambda: peer.host(give(peer, protocol, array)))
+    again = peer.host(give(peer, protocol, array))
     assert again.shape == (5, 6) and again.tobytes() == expected.tobytes()
 
 
@@ -158,7 +132,7 @@ def test_bfloat16_goes_by_dlpack_as_it_is(device, kind):
     # As a consumer it does not take bytes for other numbers.
     assert imported.__cuda_array_interface__["typestr"] == "|V2"
     if peer.name == "torch":
-        taken = theirs(peer, lambda: peer.from_interface(imported))
+        taken = theirs(peer, "interface", "void", lambda: peer.from_interface(imported))
         assert taken.dtype == made.dtype
 
 
@@ -179,11 +153,12 @@ def test_tensors_that_are_conjugated_or_negated_when_they_are_read_are_refused(d
 def test_arrays_without_elements_or_dimensions(device, kind, protocol, shape):
     peer = peers.get(kind)
     host = values("f4", shape)
-    made = theirs(peer, lambda: peer.make(host))
-    imported = theirs(peer, lambda: PROTOCOLS[protocol](made))
+    what = "a number" if shape == () else "no elements"
+    made = peer.make(host)
+    imported = theirs(peer, protocol, what, lambda: PROTOCOLS[protocol](made))
     assert imported.shape == shape and imported.copy_to_host().tobytes() == host.tobytes()
     array = DeviceArray.from_host(host)
-    again = theirs(peer, lambda: give(peer, protocol, array))
+    again = theirs(peer, protocol, what, lambda: give(peer, protocol, array))
     assert peer.host(again).tobytes() == host.tobytes()
 
 
@@ -219,20 +194,17 @@ def test_read_only_arrays_are_refused_or_stay_so(device, kind, protocol):
     host = values("f4", (8,))
     array = DeviceArray.from_host(host)
     try:
-        # Here it is refused for those who ask for a tensor that cannot say so.
         given = give(peer, protocol, array.as_read_only())
-    except Exception as why:
+    except peers.REFUSED.get((peer.name, protocol, "read-only"), ()) as why:
         print(f"{peer.name} refuses it: {why!r:.200}")
         return
     assert peer.host(given).tobytes() == host.tobytes()
     if not peer.writes:
         return
-    try:
-        peer.fill(given, 3)
-    except Exception as why:
-        print(f"{peer.name} refuses to write: {why!r:.200}")
+    peer.fill(given, 3)
     peer.synchronize()
     if array.to_bytes() != host.tobytes():
+        assert peer.ignores_read_only
         pytest.skip(f"{peer.name} ignores that an array is read-only")
 
 
@@ -250,203 +222,6 @@ def test_owners_are_kept(device, kind, protocol):
     more = [DeviceArray.zeros(N, "i4") for _ in range(20)]
     assert peer.host(given).tobytes() == host.tobytes()
     del others, more
-
-
-# The order of streams: a slow kernel, then a write, and the hand-over at once.
-
-
-def slow_on(peer, stream):
-    """Has a stream of ours do nothing for a long time."""
-    with peer.on(peer.external(stream.handle)):
-        peer.slow()
-
-
-def skip_unless_it_orders_its_work(peer, protocol):
-    if not peer.writes:
-        pytest.skip(f"{peer.name} does not write into arrays")
-    if protocol == "interface" and not peer.exports_stream:
-        pytest.skip(f"{peer.name} exports no stream")
-
-
-@every
-def test_a_producers_work_comes_first(device, kind, protocol):
-    peer = peers.get(kind)
-    skip_unless_it_orders_its_work(peer, protocol)
-    stream = peer.stream()
-    with peer.on(stream):
-        made = peer.make(np.zeros(N, "i4"))
-        peer.synchronize()
-        peer.slow()
-        peer.fill(made, 7)
-        imported = PROTOCOLS[protocol](made)
-    assert (imported.copy_to_host() == 7).all()
-
-
-class Loose:
-    """An array of DLPack whose producer is told to put nothing in order."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
-
-    def __dlpack__(self, *, stream=None, **arguments):
-        return self.array.__dlpack__(stream=-1, **arguments)
-
-
-def seen(action):
-    """The values that an action sees, of its second run: the first may compile, load and allocate."""
-    action()
-    return action()
-
-
-@every
-def test_without_an_order_a_producers_work_is_late(device, kind, protocol):
-    """What `test_a_producers_work_comes_first` would see, if there were none: so that it can fail."""
-    peer = peers.get(kind)
-    if not peer.writes:
-        pytest.skip(f"{peer.name} does not write into arrays")
-    # Not Numba's own, which are in order with the legacy default stream.
-    own = Stream()
-    stream = peer.external(own.handle)
-
-    def action():
-        with peer.on(stream):
-            made = peer.make(np.zeros(N, "i4"))
-            peer.synchronize()
-            peer.slow()
-            peer.fill(made, 7)
-            if protocol == "dlpack":
-                loose = from_dlpack(Loose(made), stream=Stream())
-            else:
-                loose = as_cuda_array(made, sync=False)
-        host = loose.copy_to_host()
-        peer.synchronize()
-        return host
-
-    assert (seen(action) == 0).all()
-
-
-@every
-def test_without_an_order_a_consumer_is_early(device, kind, protocol, monkeypatch):
-    """The same of `test_a_consumers_work_comes_behind`."""
-    peer = peers.get(kind)
-    if not hasattr(peer, "stream"):
-        pytest.skip(f"{peer.name} has no streams")
-    own, side = Stream(), Stream()
-    array = DeviceArray.zeros(N, "i4", stream=own)
-    monkeypatch.setattr(cuda_safe.config, "array_interface_export_stream", protocol != "interface")
-
-    def action():
-        array.fill(0)
-        own.synchronize()
-        slow_on(peer, own)
-        array.fill(5)
-        with peer.on(peer.external(side.handle)):
-            given = give(peer, protocol, Loose(array) if protocol == "dlpack" else array)
-            host = peer.host(given)
-        own.synchronize()
-        return host
-
-    assert (seen(action) == 0).all()
-
-
-def test_jax_produces_with_its_work_under_way(device):
-    """By DLPack: its array interface does not wait, and has no stream."""
-    jax = peers.get(peers.Jax)
-    add = jax.slow_add()
-    start = jax.make(np.full(N, 6, "i4"))
-
-    def action():
-        made = add(start)
-        is_ready = made.is_ready()
-        host = from_dlpack(made, stream=Stream()).copy_to_host()
-        return is_ready, host
-
-    is_ready, host = seen(action)
-    assert (host == 7).all()
-    assert not is_ready, "the work was done before anybody looked: nothing was shown"
-
-
-@every
-def test_a_producer_goes_on_behind_the_work_here(device, kind, protocol):
-    peer = peers.get(kind)
-    skip_unless_it_orders_its_work(peer, protocol)
-    stream = peer.stream()
-    with peer.on(stream):
-        made = peer.make(np.zeros(N, "i4"))
-        peer.synchronize()
-        imported = PROTOCOLS[protocol](made)
-        if protocol == "interface":
-            # Here that is the producer's stream.
-            peer.slow()
-        else:
-            slow_on(peer, imported.stream)
-        imported.fill(9)
-        # By DLPack the producer hears of the end.
-        del imported
-        assert (peer.host(made) == 9).all()
-
-
-@every
-def test_a_consumers_work_comes_behind(device, kind, protocol):
-    peer = peers.get(kind)
-    if not peer.writes:
-        pytest.skip(f"{peer.name} makes no slow work here: see test_jax_comes_behind")
-    if protocol == "interface" and not peer.keeps_stream:
-        pytest.skip(f"{peer.name} does not look at the stream of an array interface")
-    own = Stream()
-    array = DeviceArray.zeros(N, "i4", stream=own)
-    own.synchronize()
-    slow_on(peer, own)
-    array.fill(5)
-    with peer.on(peer.stream()):
-        given = give(peer, protocol, array)
-        assert (peer.host(given) == 5).all()
-
-
-def test_jax_comes_behind(device):
-    jax, other = peers.get(peers.Jax), peers.get(peers.Torch)
-    own = Stream()
-    array = DeviceArray.zeros(N, "i4", stream=own)
-    own.synchronize()
-    slow_on(other, own)
-    array.fill(5)
-    assert (jax.host(jax.from_dlpack(array) + 1) == 6).all()
-
-
-def test_pytorch_on_its_default_stream_is_in_order_with_the_default_stream_here(device):
-    """It does not look at streams of array interfaces, and need not."""
-    torch = peers.get(peers.Torch)
-    array = DeviceArray.zeros(N, "i4")
-    for number in range(1, 4):
-        slow_on(torch, array.stream)
-        array.fill(number)
-        tensor = torch.from_interface(array)
-        assert (torch.host(tensor) == number).all()
-        torch.slow()
-        tensor.fill_(-number)
-        assert (array.copy_to_host() == -number).all()
-        torch.slow()
-        tensor.fill_(number * 10)
-        assert (as_cuda_array(tensor).copy_to_host() == number * 10).all()
-
-
-def test_a_chain_of_three(device):
-    """CuPy, here, Numba: all in the order of CuPy's stream."""
-    cupy, numba = peers.get(peers.CuPy), peers.get(peers.Numba)
-    # CuPy's arrays do not keep the stream that they export.
-    stream = cupy.stream()
-    with cupy.on(stream):
-        made = cupy.make(np.zeros(N, "i4"))
-        cupy.slow()
-        cupy.fill(made, 3)
-        here = as_cuda_array(made)
-        here[::2] = 4
-        last = numba.from_interface(here)
-    got = last.copy_to_host()
-    assert (got[::2] == 4).all() and (got[1::2] == 3).all()
 
 
 def test_the_stream_that_cupys_arrays_name_is_kept(device):
@@ -467,7 +242,7 @@ def test_the_stream_that_cupys_arrays_name_is_kept(device):
 def test_a_kernel_of_numbas_takes_an_array_as_it_is(device):
     numba = peers.get(peers.Numba)
     array = DeviceArray.zeros(N, "i4")
-    theirs(numba, lambda: numba.fill(array, 7))
+    numba.fill(array, 7)
     numba.synchronize()
     assert (array.copy_to_host() == 7).all()
 
