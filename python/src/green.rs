@@ -8,6 +8,7 @@ use crate::error::{Failure, Result};
 use crate::hold::Closable;
 use crate::stream::PyStream;
 use cuda_safe::Device;
+use cuda_safe::Rejected;
 use cuda_safe::StreamOptions;
 use cuda_safe::green::{
     ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, Partitioning, SmGroup, SmResource,
@@ -70,6 +71,18 @@ fn split_flags(ignore_coscheduling: bool, max_cluster: bool) -> SplitFlags {
     flags.set(SplitFlags::IGNORE_SM_COSCHEDULING, ignore_coscheduling);
     flags.set(SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE, max_cluster);
     flags
+}
+
+/// Groups of these sizes, alike but for that.
+fn requests(sizes: Vec<u32>, coscheduled: u32, backfill: bool) -> Vec<GroupRequest> {
+    let mut flags = GroupFlags::empty();
+    flags.set(GroupFlags::BACKFILL, backfill);
+    let request = |size| GroupRequest {
+        coscheduled,
+        flags,
+        ..GroupRequest::of(size)
+    };
+    sizes.into_iter().map(request).collect()
 }
 
 fn groups_of(split: Split) -> (Vec<PySmGroup>, Option<PySmGroup>) {
@@ -171,15 +184,8 @@ impl PySmResource {
         label: &str,
         allow_overlap: bool,
     ) -> Result<(Vec<PySmGroup>, Option<PySmGroup>)> {
-        let mut flags = GroupFlags::empty();
-        flags.set(GroupFlags::BACKFILL, backfill);
-        let request = |size: u32| GroupRequest {
-            coscheduled,
-            flags,
-            ..GroupRequest::of(size)
-        };
         let split = ExactSplit {
-            groups: sizes.into_iter().map(request).collect(),
+            groups: requests(sizes, coscheduled, backfill),
             overlap: overlap(allow_overlap),
             label: label.to_owned(),
             ..ExactSplit::default()
@@ -230,7 +236,7 @@ impl PySmResource {
     }
 }
 
-/// A group of multiprocessors out of a split, to make one green context of.
+/// A group of multiprocessors out of a split, to make one green context of, or smaller groups.
 #[pyclass(frozen, name = "SmGroup", module = "cuda_safe")]
 pub(crate) struct PySmGroup {
     sm_count: u32,
@@ -241,7 +247,23 @@ impl PySmGroup {
     fn of(group: SmGroup) -> Self {
         Self {
             sm_count: group.sm_count(),
-            group: Closable::new("group of SMs (or used in a green context)", group),
+            group: Closable::new("group of SMs (or split, or used in a green context)", group),
+        }
+    }
+
+    /// Uses it up for smaller groups; if that fails it is as it was.
+    fn split_into(
+        &self,
+        py: Python<'_>,
+        split: impl FnOnce(SmGroup) -> std::result::Result<Split, Rejected<SmGroup>> + Send,
+    ) -> Result<(Vec<Self>, Option<Self>)> {
+        let group = self.group.take()?;
+        match detached(py, || Ok::<_, Failure>(split(group)))? {
+            Ok(split) => Ok(groups_of(split)),
+            Err(rejected) => {
+                self.group.put_back(rejected.value);
+                Err(rejected.error.into())
+            }
         }
     }
 }
@@ -252,6 +274,47 @@ impl PySmGroup {
     #[getter]
     fn sm_count(&self) -> u32 {
         self.sm_count
+    }
+
+    /// Smaller groups of one size, as those of `SmResource.split_by_count`; this one is used up. They are
+    /// of its SMs, so no other split is in their way.
+    ///
+    /// Each time that makes a green context of it, which stays with them; when it is destroyed, its memory
+    /// does not come back as a whole.
+    #[pyo3(signature = (min, max_groups = None, *, ignore_coscheduling = false, max_cluster = false))]
+    fn split_by_count(
+        &self,
+        py: Python<'_>,
+        min: u32,
+        max_groups: Option<u32>,
+        ignore_coscheduling: bool,
+        max_cluster: bool,
+    ) -> Result<(Vec<Self>, Option<Self>)> {
+        let split = SplitByCount {
+            min,
+            max_groups,
+            flags: split_flags(ignore_coscheduling, max_cluster),
+            ..SplitByCount::default()
+        };
+        self.split_into(py, move |group| group.split_by_count(split))
+    }
+
+    /// Smaller groups of the given sizes, exactly, as those of `SmResource.split` (a driver for CUDA 13.1
+    /// or later); this one is used up. A driver that splits no group makes a green context of it, as for
+    /// `split_by_count`.
+    #[pyo3(signature = (sizes, *, coscheduled = 0, backfill = false))]
+    fn split(
+        &self,
+        py: Python<'_>,
+        sizes: Vec<u32>,
+        coscheduled: u32,
+        backfill: bool,
+    ) -> Result<(Vec<Self>, Option<Self>)> {
+        let split = ExactSplit {
+            groups: requests(sizes, coscheduled, backfill),
+            ..ExactSplit::default()
+        };
+        self.split_into(py, move |group| group.split(split))
     }
 
     /// Gives the SMs back without using them.
@@ -352,7 +415,9 @@ impl PyGreenContext {
         })?))
     }
 
-    /// Its multiprocessors, to be split again.
+    /// Its multiprocessors. They are in use: a split of them is one more of the device, and refused as
+    /// such unless it says `allow_overlap`. To have smaller parts that share none, split an `SmGroup`
+    /// before it becomes a green context.
     fn sm_resource(&self, py: Python<'_>) -> Result<PySmResource> {
         PySmResource::of(py, Whole::Green(self.0.get()?))
     }

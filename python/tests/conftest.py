@@ -27,6 +27,12 @@ def missing(what: str) -> None:
     pytest.skip(f"missing: {what}")
 
 
+def since(major: int, minor: int) -> None:
+    """Skips the test with an older driver."""
+    if cuda_safe.driver_version() < (major, minor):
+        pytest.skip(f"the driver is older than CUDA {major}.{minor}")
+
+
 @pytest.fixture(scope="session")
 def _driver() -> str | None:
     """Why there is no device, or None."""

@@ -1,4 +1,4 @@
-"""Devices, contexts, streams, events and green contexts."""
+"""Devices, contexts, streams and events."""
 
 import ctypes
 import gc
@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import SIMULATED
+from conftest import SIMULATED, since
 
 import cuda_safe
 from cuda_safe import Context, Device, DeviceArray, Event, GreenContext, Stream
@@ -330,41 +330,6 @@ def test_a_stream_lives_with_its_arrays(device):
     assert array.stream.handle == array.__cuda_array_interface__["stream"]
 
 
-def since(major, minor):
-    if cuda_safe.driver_version() < (major, minor):
-        pytest.skip(f"the driver is older than CUDA {major}.{minor}")
-
-
-def test_green_contexts_share_no_multiprocessor(device):
-    since(12, 4)
-    resource = device.sm_resource()
-    assert resource.sm_count == device.sm_count and resource.device == device
-    size = max(resource.min_group, resource.group_multiple)
-    groups, rest = resource.split_by_count(size, 2, label="the tests")
-    assert [group.sm_count for group in groups] == [size, size]
-    assert rest is None or rest.sm_count == resource.sm_count - 2 * size
-    with pytest.raises(cuda_safe.InvalidArgumentError, match="the tests"):
-        resource.split_by_count(size)
-    resource.split_by_count(size, 1, allow_overlap=True)
-    green, other = (GreenContext([group]) for group in groups)
-    with pytest.raises(cuda_safe.ClosedError, match="used in a green context"):
-        GreenContext([groups[0]])
-    assert green.sm_count == size and green.device == device
-    assert green.context == device.context
-    stream = green.stream(priority=-1)
-    array = DeviceArray.full(3, 1.5, "f4", stream=stream)
-    with green:
-        assert array.copy_to_host().tolist() == [1.5] * 3
-    assert green.sm_resource().sm_count == size
-    # The stream keeps it.
-    green.close()
-    with pytest.raises(cuda_safe.ClosedError):
-        green.stream()
-    array.fill(2)
-    assert array.copy_to_host().tolist() == [2] * 3
-    other.close()
-
-
 def test_blocks_of_green_contexts_may_overlap_as_others(device):
     since(12, 4)
     resource = device.sm_resource()
@@ -401,18 +366,6 @@ def test_blocks_of_green_contexts_may_overlap_as_others(device):
     assert gone() is None
     leave(stream)
     assert current() == before
-
-
-def test_partitions_of_sizes_that_are_wished(device):
-    since(12, 4)
-    resource = device.sm_resource()
-    ask = [resource.min_group, "25%", None] if cuda_safe.driver_version() >= (12, 5) else ["25%"]
-    parts = resource.partition(ask, label="wishes")
-    assert len(parts) == len(ask) and parts[0].sm_count >= 1
-    assert sum(part.sm_count for part in parts) <= resource.sm_count
-    for wrong in (["half"], [0], []):
-        with pytest.raises(cuda_safe.InvalidArgumentError):
-            resource.partition(wrong, allow_overlap=True)
 
 
 def test_captures_of_others_are_left_alone(device):

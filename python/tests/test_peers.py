@@ -12,6 +12,7 @@ import weakref
 import numpy as np
 import peers
 import pytest
+from conftest import since
 from peers import PROTOCOLS, every, give, theirs
 
 import cuda_safe
@@ -250,8 +251,7 @@ def test_a_kernel_of_numbas_takes_an_array_as_it_is(device):
 @pytest.mark.parametrize("kind", [peers.CuPy, peers.Torch, peers.Numba], ids=lambda kind: kind.name)
 def test_others_work_on_streams_of_green_contexts(device, kind):
     peer = peers.get(kind)
-    if cuda_safe.driver_version() < (12, 4):
-        pytest.skip("the driver is older than CUDA 12.4")
+    since(12, 4)
     green = device.sm_resource().partition([device.sm_resource().min_group], label="peers", allow_overlap=True)[0]
     stream = green.stream()
     array = DeviceArray.zeros(N, "i4", stream=stream)

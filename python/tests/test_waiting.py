@@ -5,9 +5,7 @@ call: one that kept it would wait for ever.
 """
 
 import pytest
-from conftest import SIMULATED
-
-import cuda_safe
+from conftest import SIMULATED, since
 
 START = """
 import ctypes, faulthandler, os, sys, threading
@@ -129,8 +127,8 @@ def other_threads_run(run_python, before, call, blocked="stream.handle"):
 @pytest.mark.parametrize("what", [*CALLS, *RELEASES])
 def test_other_threads_run_during(device, run_python, what):
     before, call = {**CALLS, **RELEASES}[what]
-    if "green" in before and cuda_safe.driver_version() < (12, 4):
-        pytest.skip("the driver is older than CUDA 12.4")
+    if "green" in before:
+        since(12, 4)
     other_threads_run(run_python, OBJECTS + before, call)
 
 

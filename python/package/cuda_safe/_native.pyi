@@ -237,6 +237,17 @@ class SmResource:
 class SmGroup:
     @property
     def sm_count(self) -> int: ...
+    def split_by_count(
+        self,
+        min: int,
+        max_groups: int | None = None,
+        *,
+        ignore_coscheduling: bool = False,
+        max_cluster: bool = False,
+    ) -> tuple[list[SmGroup], SmGroup | None]: ...
+    def split(
+        self, sizes: list[int], *, coscheduled: int = 0, backfill: bool = False
+    ) -> tuple[list[SmGroup], SmGroup | None]: ...
     def close(self) -> None: ...
 
 @final

@@ -1,0 +1,117 @@
+"""Green contexts, and the splits that they are of."""
+
+import pytest
+from conftest import since
+
+import cuda_safe
+from cuda_safe import DeviceArray, GreenContext
+
+
+def test_green_contexts_share_no_multiprocessor(device):
+    since(12, 4)
+    resource = device.sm_resource()
+    assert resource.sm_count == device.sm_count and resource.device == device
+    size = max(resource.min_group, resource.group_multiple)
+    groups, rest = resource.split_by_count(size, 2, label="the tests")
+    assert [group.sm_count for group in groups] == [size, size]
+    assert rest is None or rest.sm_count == resource.sm_count - 2 * size
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="the tests"):
+        resource.split_by_count(size)
+    resource.split_by_count(size, 1, allow_overlap=True)
+    green, other = (GreenContext([group]) for group in groups)
+    with pytest.raises(cuda_safe.ClosedError, match="used in a green context"):
+        GreenContext([groups[0]])
+    assert green.sm_count == size and green.device == device
+    assert green.context == device.context
+    stream = green.stream(priority=-1)
+    array = DeviceArray.full(3, 1.5, "f4", stream=stream)
+    with green:
+        assert array.copy_to_host().tolist() == [1.5] * 3
+    # These are in use.
+    its = green.sm_resource()
+    assert its.sm_count == size and its.device == device
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="the tests"):
+        its.split_by_count(size)
+    its.split_by_count(size, allow_overlap=True)
+    del its
+    # The stream keeps it.
+    green.close()
+    with pytest.raises(cuda_safe.ClosedError):
+        green.stream()
+    array.fill(2)
+    assert array.copy_to_host().tolist() == [2] * 3
+    other.close()
+
+
+def whole(device):
+    """A group of four times the smallest size, and that."""
+    resource = device.sm_resource()
+    size = max(resource.min_group, resource.group_multiple)
+    (group,), _ = resource.split_by_count(4 * size, 1, label="the tests")
+    return group, size
+
+
+def test_a_group_is_split_into_smaller_ones_that_share_none(device):
+    since(12, 4)
+    group, size = whole(device)
+    groups, rest = group.split_by_count(size, 2)
+    assert [part.sm_count for part in [*groups, rest]] == [size, size, 2 * size]
+    for use in (lambda: group.split_by_count(size), lambda: GreenContext([group])):
+        with pytest.raises(cuda_safe.ClosedError, match="split"):
+            use()
+    (smallest,), nothing = groups.pop().split_by_count(size)
+    assert smallest.sm_count == size and nothing is None
+    green, other = GreenContext(groups), GreenContext([smallest])
+    array = DeviceArray.full(3, 1.5, "f4", stream=green.stream())
+    assert array.copy_to_host().tolist() == [1.5] * 3
+    # The device is in use for as long as one of them is there.
+    for last in (rest, other, green, array):
+        with pytest.raises(cuda_safe.InvalidArgumentError, match="the tests"):
+            device.sm_resource().split_by_count(size)
+        last.close()
+    device.sm_resource().split_by_count(size)
+
+
+def test_a_group_is_split_into_sizes(device):
+    since(12, 4)
+    group, size = whole(device)
+    if cuda_safe.driver_version() < (13, 1):
+        with pytest.raises(cuda_safe.MissingFunctionError):
+            group.split([size])
+    else:
+        (one, other), rest = group.split([2 * size, size])
+        assert (one.sm_count, other.sm_count, rest.sm_count) == (2 * size, size, size)
+        with pytest.raises(cuda_safe.ClosedError, match="split"):
+            group.split([size])
+        with pytest.raises(cuda_safe.InvalidArgumentError):
+            one.split([size + 2], coscheduled=size)
+        group = one
+    assert GreenContext([group]).sm_count == group.sm_count
+
+
+def test_a_group_that_cannot_be_split_so_is_as_it_was(device):
+    since(12, 4)
+    group, size = whole(device)
+    both = {"ignore_coscheduling": True, "max_cluster": True}
+    for split in (
+        lambda: group.split_by_count(5 * size),
+        lambda: group.split_by_count(size, 0),
+        lambda: group.split_by_count(size, **both),
+        lambda: group.split([]),
+    ):
+        with pytest.raises(cuda_safe.InvalidArgumentError):
+            split()
+    groups, rest = group.split_by_count(2 * size)
+    assert [part.sm_count for part in groups] == [2 * size] * 2 and rest is None
+
+
+def test_partitions_of_sizes_that_are_wished(device):
+    since(12, 4)
+    resource = device.sm_resource()
+    ask = [resource.min_group, "25%", None] if cuda_safe.driver_version() >= (12, 5) else ["25%"]
+    parts = resource.partition(ask, label="wishes")
+    assert len(parts) == len(ask) and parts[0].sm_count >= 1
+    assert sum(part.sm_count for part in parts) <= resource.sm_count
+    for wrong in (["half"], [0], []):
+        with pytest.raises(cuda_safe.InvalidArgumentError):
+            resource.partition(wrong, allow_overlap=True)
