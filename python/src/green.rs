@@ -90,7 +90,7 @@ fn groups_of(split: Split) -> (Vec<PySmGroup>, Option<PySmGroup>) {
     (groups, split.remainder.map(PySmGroup::of))
 }
 
-/// A part for `SmResource.partition`: so many SMs, a share as "50%", or the rest.
+/// A part for `SmResource.partition`: so many SMs, a share as "50%", "equal", or the rest.
 fn wish(part: &Bound<'_, PyAny>) -> Result<Wish> {
     if part.is_none() {
         return Ok(Wish::Rest);
@@ -98,10 +98,17 @@ fn wish(part: &Bound<'_, PyAny>) -> Result<Wish> {
     if let Ok(sms) = part.extract::<u32>() {
         return Ok(Wish::Sms(sms));
     }
-    let share = part.extract::<String>().ok();
-    let share = share.and_then(|text| text.strip_suffix('%')?.trim().parse().ok());
+    let text = part.extract::<String>().unwrap_or_default();
+    if text == "equal" {
+        return Ok(Wish::Equal);
+    }
+    let share = text
+        .strip_suffix('%')
+        .and_then(|share| share.trim().parse().ok());
     share.map(Wish::Percent).ok_or_else(|| {
-        Failure::invalid("a part is a number of SMs, a share of them as \"50%\", or None: the rest")
+        Failure::invalid(
+            "a part is a number of SMs, a share of them as \"50%\", \"equal\", or None: the rest",
+        )
     })
 }
 
@@ -198,8 +205,9 @@ impl PySmResource {
     }
 
     /// Green contexts of the sizes that are wished, on any driver: each part is a number of SMs, a
-    /// share as "50%", or None, once, for the rest. They have as many SMs at least (`sm_count` says how
-    /// many it became), and share none.
+    /// share as "50%", "equal" for as many as each other of these, or None, once, for the rest. They have
+    /// as many SMs at least (shares may be rounded down; `sm_count` says how many it became), and share
+    /// none.
     #[pyo3(signature = (
         parts, *, label = "", allow_overlap = false, ignore_coscheduling = false, max_cluster = false
     ))]

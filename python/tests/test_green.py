@@ -112,6 +112,9 @@ def test_partitions_of_sizes_that_are_wished(device):
     parts = resource.partition(ask, label="wishes")
     assert len(parts) == len(ask) and parts[0].sm_count >= 1
     assert sum(part.sm_count for part in parts) <= resource.sm_count
+    del parts
+    first, second = resource.partition(["equal", "equal"], label="halves")
+    assert first.sm_count == second.sm_count > resource.sm_count // 4
     for wrong in (["half"], [0], []):
         with pytest.raises(cuda_safe.InvalidArgumentError):
             resource.partition(wrong, allow_overlap=True)
