@@ -413,6 +413,7 @@ impl Imported {
     /// println!("{} are", valid.iter().filter(|its| **its != 0).count());
     /// # Ok(())
     /// # }
+    /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     pub fn view_bits<T: AnyBitPattern>(&self) -> Result<ArrayView<'_, T>> {
         check_elements::<T>(self.layout())?;
