@@ -1,13 +1,22 @@
 //! Any manager against a model: random allocations, frees and moves on random streams, with work that leaves
 //! its mark in the memory and looks for it at the end.
 
+mod held;
+mod ledger;
+mod log;
+mod untyped;
+
+use self::held::Store;
+use self::ledger::Ledger;
+use self::log::{LOG, Log, any, log_of};
+use self::untyped::{SPOILT, Untyped};
 use crate::common::random::Random;
 use crate::common::{self, child};
 use crate::need;
 use cuda_safe::manager::trace::Trace;
 use cuda_safe::manager::{
     CachingManager, CachingOptions, CleanupGuard, DriverManager, Fallback, FallbackManager,
-    LeakManager, LimitManager, LoggingManager, MemoryManager, MemoryPointer, Order, OrderedManager,
+    LeakManager, LimitManager, LoggingManager, MemoryManager, MemoryPointer, OrderedManager,
     SerialManager, StatisticsManager, clear_memory_manager, is_out_of_memory, set_memory_manager,
 };
 use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
@@ -18,33 +27,6 @@ use std::sync::Mutex;
 struct Live {
     memory: DeviceBuffer<u32>,
     tag: u32,
-}
-
-/// What a stream has found.
-struct Log {
-    stream: Stream,
-    found: DeviceBuffer<u32>,
-    expected: Vec<u32>,
-}
-
-const LOG: usize = 512;
-
-impl Log {
-    fn new(context: &Context) -> Self {
-        let stream = context.stream().expect("a stream");
-        Self {
-            found: DeviceBuffer::zeroed(&stream, LOG).expect("memory"),
-            expected: Vec::new(),
-            stream,
-        }
-    }
-
-    /// Holds what was found against what should have been.
-    fn compare(&mut self) {
-        let found = self.found.to_vec().expect("a copy");
-        assert_eq!(found[..self.expected.len()], self.expected);
-        self.expected.clear();
-    }
 }
 
 /// What the manager has given out.
@@ -79,27 +61,40 @@ fn enough<T>(guards: &mut Vec<CleanupGuard>, allocate: impl Fn() -> Result<T>) -
     }
 }
 
+/// The first of those that are a stream's.
+fn position<T>(all: &[T], stream: impl Fn(&T) -> &Stream, log: &Log) -> Option<usize> {
+    all.iter().position(|its| *stream(its) == log.stream)
+}
+
+/// As many elements, small ones as often as large ones.
+fn some(random: &mut Random) -> usize {
+    1 + random.next() as usize % (1 << random.below(19))
+}
+
 /// Does `steps` random things.
 fn work(context: &Context, seed: u64, steps: usize) {
     let mut random = Random(seed);
-    let mut logs: Vec<Log> = (0..6).map(|_| Log::new(context)).collect();
+    // Six of ours, and two that are lent.
+    let mut logs: Vec<Log> = (0..8).map(|its| Log::new(context, its >= 6)).collect();
     let mut model = Model::default();
     for log in &logs {
         model.add(log.found.as_raw(), LOG * 4);
     }
+    let mut store = Store::new(context);
+    let (address, size) = store.range();
+    model.add(address, size);
     let mut live: Vec<Live> = Vec::new();
-    let mut untyped: Vec<MemoryPointer> = Vec::new();
+    let mut untyped: Vec<Untyped> = Vec::new();
     let mut guards: Vec<CleanupGuard> = Vec::new();
     let manager = context.memory_manager().expect("made").expect("chosen");
     for step in 0..steps {
+        let tag = step as u32 | 1 << 31;
         match random.below(100) {
-            0..48 if live.len() < 200 => {
-                // Small ones as often as large ones.
-                let len = 1 + random.next() as usize % (1 << random.below(19));
-                let stream = &logs[random.below(logs.len())].stream;
-                let mut memory = enough(&mut guards, || DeviceBuffer::<u32>::uninit(stream, len));
+            0..40 if live.len() < 200 => {
+                let len = some(&mut random);
+                let stream = any(&logs, &mut random);
+                let mut memory = enough(&mut guards, || DeviceBuffer::<u32>::uninit(&stream, len));
                 model.add(memory.as_raw(), len * 4);
-                let tag = step as u32 | 1 << 31;
                 memory
                     .slice_mut(..1)
                     .and_then(|mut its| its.fill(tag))
@@ -108,22 +103,9 @@ fn work(context: &Context, seed: u64, steps: usize) {
                 last.and_then(|mut its| its.fill(tag)).expect("a fill");
                 live.push(Live { memory, tag });
             }
-            48..92 if !live.is_empty() => {
+            40..77 if !live.is_empty() => {
                 let Live { memory, tag } = live.swap_remove(random.below(live.len()));
-                let log = logs.iter_mut().find(|log| log.stream == *memory.stream());
-                let log = log.expect("streams stay while they have memory");
-                if log.expected.len() + 2 > LOG {
-                    log.compare();
-                }
-                for place in [0, memory.len() - 1] {
-                    let end = log.expected.len();
-                    let element = memory.slice(place..=place).expect("within");
-                    let target = log.found.slice_mut(end..=end);
-                    target
-                        .and_then(|mut its| its.copy_from(element))
-                        .expect("a copy");
-                    log.expected.push(tag);
-                }
+                log_of(&mut logs, memory.stream()).look(&memory, tag);
                 model.remove(memory.as_raw());
                 match random.below(20) {
                     0 => std::thread::scope(|scope| {
@@ -132,49 +114,57 @@ fn work(context: &Context, seed: u64, steps: usize) {
                     _ => drop(memory),
                 }
             }
-            92..95 if !live.is_empty() => {
+            77..80 if !live.is_empty() => {
                 let place = random.below(live.len());
                 let Live { memory, tag } = live.swap_remove(place);
-                let stream = &logs[random.below(logs.len())].stream;
-                let memory = memory.rebind(stream).expect("moved");
+                let memory = memory.rebind(&any(&logs, &mut random)).expect("moved");
                 live.push(Live { memory, tag });
             }
-            95 if untyped.len() < 8 => {
-                let size = 1 + random.below(1 << 20);
-                let memory = enough(&mut guards, || MemoryPointer::allocate(context, size));
-                model.add(memory.as_raw(), memory.size());
-                untyped.push(memory);
+            80..84 if untyped.len() < 16 => {
+                let what = (some(&mut random), tag);
+                let its = Untyped::new(context, &logs, &mut random, &mut guards, what);
+                model.add(its.address(), its.len() * 4);
+                untyped.push(its);
             }
-            96 if !untyped.is_empty() => {
-                let memory = untyped.swap_remove(random.below(untyped.len()));
-                model.remove(memory.as_raw());
-                let stream = &logs[random.below(logs.len())].stream;
-                // SAFETY: the stream is alive, and not captured.
-                let passing = unsafe { Order::passing(stream.as_raw()) };
-                match random.below(3) {
-                    0 => drop(memory),
-                    // SAFETY: nobody has used it.
-                    1 => unsafe { memory.free_in(passing) },
-                    // SAFETY: as above.
-                    _ => unsafe { memory.free_in(Order::of(stream)) },
+            84..90 if !untyped.is_empty() => {
+                let before = untyped.swap_remove(random.below(untyped.len()));
+                let len = before.len();
+                model.remove(before.address());
+                before.end(context, &mut logs, &mut random);
+                if random.below(2) == 0 {
+                    // Whoever has it next writes it at once.
+                    let what = (len, tag);
+                    let its = Untyped::new(context, &logs, &mut random, &mut guards, what);
+                    model.add(its.address(), its.len() * 4);
+                    untyped.push(its);
                 }
             }
-            97 => {
-                // A stream ends, and a new one may have its handle.
+            90..93 => store.add(context, &logs, &mut random, &mut guards),
+            93..96 => store.remove(&logs, &mut random),
+            96 => {
+                // A stream ends, behind all that it has; a new one may have its handle.
                 let place = random.below(logs.len());
-                let is_used = |its: &Live| *its.memory.stream() == logs[place].stream;
-                if !live.iter().any(is_used) {
-                    logs[place].compare();
-                    let mut log = logs.swap_remove(place);
-                    model.remove(log.found.as_raw());
-                    // Something that is under way when it ends.
-                    log.found.zero().expect("a fill");
-                    drop(log);
-                    guards.clear();
-                    logs.push(Log::new(context));
-                    let new = logs.last().expect("just made");
-                    model.add(new.found.as_raw(), LOG * 4);
+                while let Some(its) = position(&live, |its| its.memory.stream(), &logs[place]) {
+                    let Live { memory, tag } = live.swap_remove(its);
+                    logs[place].look(&memory, tag);
+                    model.remove(memory.as_raw());
                 }
+                while let Some(its) = position(&untyped, |its| &its.stream, &logs[place]) {
+                    let its = untyped.swap_remove(its);
+                    model.remove(its.address());
+                    its.end(context, &mut logs, &mut random);
+                }
+                logs[place].compare();
+                let mut log = logs.swap_remove(place);
+                model.remove(log.found.as_raw());
+                // Something that is under way when it ends.
+                log.found.fill(SPOILT).expect("a fill");
+                let is_lent = log.is_lent();
+                drop(log);
+                guards.clear();
+                logs.push(Log::new(context, is_lent));
+                let new = logs.last().expect("just made");
+                model.add(new.found.as_raw(), LOG * 4);
             }
             98 => match random.below(4) {
                 0 => guards.push(manager.defer_cleanup()),
@@ -183,24 +173,31 @@ fn work(context: &Context, seed: u64, steps: usize) {
                     manager.trim(random.below(1 << 24)).expect("a trim");
                 }
             },
-            _ => logs[random.below(6)].stream.synchronize().expect("a wait"),
+            _ => any(&logs, &mut random).synchronize().expect("a wait"),
         }
     }
     drop(guards);
-    for Live { memory, .. } in live {
+    for its in untyped {
+        model.remove(its.address());
+        its.end(context, &mut logs, &mut random);
+    }
+    model.remove(store.range().0);
+    store.end(context, &logs, &mut random);
+    for Live { memory, tag } in live {
+        log_of(&mut logs, memory.stream()).look(&memory, tag);
         model.remove(memory.as_raw());
     }
     for log in &mut logs {
         log.compare();
         model.remove(log.found.as_raw());
     }
-    assert_eq!(model.0.len(), untyped.len());
+    assert_eq!(model.0.len(), 0);
 }
 
 /// How many steps: a debug build does fewer.
 fn steps(release: usize) -> usize {
     match cfg!(debug_assertions) {
-        true => release / 50,
+        true => (release / 50).max(4000),
         false => release,
     }
 }
@@ -213,14 +210,17 @@ fn with<M: MemoryManager>(
 ) {
     child::in_child(&[], || {
         let device = need!(common::gpu());
-        set_memory_manager(make).expect("the version fits");
+        set_memory_manager(move |context| Ok(Ledger::new(make(context)?)))
+            .expect("the version fits");
         let leaked = cuda_safe::leaked();
         let context = Context::primary(&device).expect("a context");
         for seed in 0..4 {
             work(&context, seed, count / 4);
         }
-        let manager = context.memory_manager_as::<M>().expect("made");
-        look(manager.expect("it is"));
+        let ledger = context.memory_manager_as::<Ledger<M>>().expect("made");
+        let ledger = ledger.expect("it is");
+        ledger.balance();
+        look(&ledger.inner);
         drop(context);
         all_is_gone(&device);
         assert_eq!(cuda_safe::leaked(), leaked);
@@ -233,6 +233,8 @@ fn all_is_gone(device: &Device) {
     if common::is_software() {
         let alive = cuda_sim::alive();
         assert_eq!((alive.device_allocations, alive.events), (0, 0));
+        assert_eq!((alive.pinned_allocations, alive.registered), (0, 0));
+        assert_eq!(alive.managed_allocations, 0);
         assert_eq!(cuda_sim::mistakes(), Vec::<String>::new());
     }
 }

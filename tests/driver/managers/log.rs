@@ -1,0 +1,110 @@
+//! Streams, ours and lent ones, and what they find in memory.
+
+use crate::common::random::Random;
+use cuda_safe::sys::{CUstream, CUstream_flags, cuStreamCreate, cuStreamDestroy_v2};
+use cuda_safe::{Context, DeviceBuffer, DeviceSlice, Stream};
+
+/// What a stream has found.
+pub(super) struct Log {
+    pub(super) found: DeviceBuffer<u32>,
+    expected: Vec<u32>,
+    pub(super) stream: Stream,
+    /// After what was made with it.
+    lent: Option<Lent>,
+}
+
+/// A stream of other code.
+struct Lent {
+    raw: CUstream,
+    context: Context,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // Memory was freed in its order, as that of a stream that stays.
+        let manager = self.context.memory_manager().expect("made");
+        manager.expect("chosen").stream_ends(self.raw);
+        // SAFETY: all that was made with it is gone.
+        let code = unsafe { cuStreamDestroy_v2(self.raw) };
+        assert!(code.is_success() || std::thread::panicking(), "{code}");
+    }
+}
+
+pub(super) const LOG: usize = 512;
+
+impl Log {
+    /// Of a stream of ours, or of one that is lent, and destroyed at the end.
+    pub(super) fn new(context: &Context, is_lent: bool) -> Self {
+        if !is_lent {
+            return Self::of(context.stream().expect("a stream"), None);
+        }
+        let (mut raw, flags) = (std::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING);
+        let create = |_: &_| {
+            // SAFETY: the pointer is to a local, and a context is current.
+            unsafe { cuStreamCreate(&raw mut raw, flags.0) }
+        };
+        let code = context.with_current(create).expect("current");
+        assert!(code.is_success(), "{code}");
+        let context = context.clone();
+        // SAFETY: it was just made, and is destroyed behind all that is made with it.
+        let stream = unsafe { Stream::borrow_raw(raw, &context) };
+        Self::of(stream.expect("no default one"), Some(Lent { raw, context }))
+    }
+
+    fn of(stream: Stream, lent: Option<Lent>) -> Self {
+        Self {
+            found: DeviceBuffer::zeroed(&stream, LOG).expect("memory"),
+            expected: Vec::new(),
+            stream,
+            lent,
+        }
+    }
+
+    pub(super) fn is_lent(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    /// Has the stream look for a tag at both ends of its memory.
+    pub(super) fn look(&mut self, memory: &DeviceBuffer<u32>, tag: u32) {
+        if self.expected.len() + 2 > LOG {
+            self.compare();
+        }
+        for place in [0, memory.len() - 1] {
+            let element = memory.slice(place..=place).expect("within");
+            self.copy(element, tag);
+        }
+    }
+
+    fn copy(&mut self, element: DeviceSlice<'_, u32>, tag: u32) {
+        let end = self.expected.len();
+        let target = self.found.slice_mut(end..=end);
+        target
+            .and_then(|mut its| its.copy_from(element))
+            .expect("a copy");
+        self.expected.push(tag);
+    }
+
+    /// Holds what was found against what should have been.
+    pub(super) fn compare(&mut self) {
+        let found = self.found.to_vec().expect("a copy");
+        assert_eq!(found[..self.expected.len()], self.expected);
+        self.expected.clear();
+    }
+}
+
+/// The log of a stream.
+pub(super) fn log_of<'a>(logs: &'a mut [Log], stream: &Stream) -> &'a mut Log {
+    let log = logs.iter_mut().find(|log| log.stream == *stream);
+    log.expect("streams stay while they have memory")
+}
+
+/// One of the streams.
+pub(super) fn any(logs: &[Log], random: &mut Random) -> Stream {
+    logs[random.below(logs.len())].stream.clone()
+}
+
+/// One of ours.
+pub(super) fn any_own<'a>(logs: &'a [Log], random: &mut Random) -> &'a Stream {
+    let own: Vec<&Log> = logs.iter().filter(|log| !log.is_lent()).collect();
+    &own[random.below(own.len())].stream
+}
