@@ -2,6 +2,9 @@
 //! it, and the memory is used again while both are under way. On a GPU for some seconds with each manager,
 //! by threads that share streams.
 
+mod loose;
+
+use self::loose::Loose;
 use crate::common::random::Random;
 use crate::common::{self, child};
 use crate::kernels::{PATTERN, kernel_of};
@@ -28,6 +31,7 @@ struct Live {
 /// When it is enough: on the software driver after some steps, on a GPU after some time.
 struct End {
     steps: usize,
+    half_time: Instant,
     time: Instant,
 }
 
@@ -38,10 +42,18 @@ impl End {
             (true, false) => (20_000, 3600),
             (false, _) => (usize::MAX, 7),
         };
+        let now = Instant::now();
         Self {
             steps,
-            time: Instant::now() + Duration::from_secs(seconds),
+            half_time: now + Duration::from_secs(seconds) / 2,
+            time: now + Duration::from_secs(seconds),
         }
+    }
+
+    /// Whether half of it is over. Only then others get handles of streams: from there on it is asked
+    /// everywhere whether they capture.
+    fn shows_handles(&self, step: usize) -> bool {
+        step >= self.steps / 2 || Instant::now() >= self.half_time
     }
 
     fn has_come(&self, step: usize) -> bool {
@@ -92,32 +104,47 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
         .map(|stream| DeviceBuffer::zeroed(stream, 3).expect("memory"))
         .collect();
     let mut live: Vec<Live> = Vec::new();
+    let mut loose: Vec<Loose> = Vec::new();
+    let place_of = |its: &Live| {
+        let place = streams.iter().position(|one| one == its.memory.stream());
+        place.expect("one of these")
+    };
     let (mut checked, mut step) = (0, 0);
     while !end.has_come(step) {
         step += 1;
+        // Small ones as often as large ones, up to 512 KiB.
+        let most = 1 << random.below(18);
+        let len = 1 + random.below(most);
+        let stream = &streams[random.below(STREAMS)];
+        let tag = (thread << 28 | step & 0x0fff_ffff) as u32;
         match random.below(100) {
-            0..45 if live.len() < 24 => {
-                // Small ones as often as large ones, up to 512 KiB.
-                let most = 1 << random.below(18);
-                let len = 1 + random.below(most);
-                let stream = &streams[random.below(STREAMS)];
+            0..40 if live.len() < 24 => {
                 let mut memory = DeviceBuffer::<u32>::uninit(stream, len).expect("memory");
-                let tag = (thread << 28 | step & 0x0fff_ffff) as u32;
                 kernels.write(&mut memory, tag, random.below(100_000) as u32);
                 live.push(Live { memory, tag });
             }
-            45..90 if !live.is_empty() => {
+            40..80 if !live.is_empty() => {
                 let its = live.swap_remove(random.below(live.len()));
-                let place = streams.iter().position(|one| one == its.memory.stream());
-                let place = place.expect("one of these");
-                kernels.check(&its, &mut wrong[place]);
+                kernels.check(&its, &mut wrong[place_of(&its)]);
                 checked += 1;
                 // While both are under way.
                 drop(its);
             }
-            90..96 if !live.is_empty() => {
+            80..85 if loose.len() < 8 => {
+                let shows = end.shows_handles(step);
+                loose.push(Loose::new(stream, kernels, &mut random, shows, (len, tag)));
+            }
+            85..92 if !loose.is_empty() => {
+                let its = loose.swap_remove(random.below(loose.len()));
+                kernels.check(&its.live, &mut wrong[place_of(&its.live)]);
+                checked += 1;
+                let (len, shows) = (its.len(), end.shows_handles(step));
+                its.end(&streams[random.below(STREAMS)], kernels, &mut random, shows);
+                // Whoever has it next writes it at once.
+                loose.push(Loose::new(stream, kernels, &mut random, shows, (len, tag)));
+            }
+            92..96 if !live.is_empty() => {
                 let Live { memory, tag } = live.swap_remove(random.below(live.len()));
-                let stream = &streams[random.below(STREAMS)];
                 let memory = memory.rebind(stream).expect("moved");
                 live.push(Live { memory, tag });
             }
@@ -126,11 +153,13 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
                 let own = context.stream().expect("a stream");
                 let mut memory = DeviceBuffer::<u32>::uninit(&own, 5000).expect("memory");
                 kernels.write(&mut memory, 7, 50_000);
-                drop((memory, own));
+                drop(memory);
+                let shows = end.shows_handles(step);
+                let loose = Loose::new(&own, kernels, &mut random, shows, (len, tag));
+                loose.end(&own, kernels, &mut random, shows);
+                drop(own);
             }
-            97 => streams[random.below(STREAMS)]
-                .synchronize()
-                .expect("a wait"),
+            97 => stream.synchronize().expect("a wait"),
             98 if random.below(20) == 0 => {
                 let manager = context.memory_manager().expect("made").expect("chosen");
                 manager.trim(1 << 22).expect("a trim");
@@ -138,7 +167,7 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
             _ => {}
         }
     }
-    drop(live);
+    drop((live, loose));
     for wrong in wrong {
         let found = wrong.to_vec().expect("a copy");
         assert_eq!(
