@@ -59,6 +59,18 @@ const AROUND_RELEASES: [&str; 15] = [
     "cuMemPoolTrimTo",
 ];
 
+/// With what a pool finds out whether it can use memory of others, and has a stream wait for it.
+const IN_A_SEARCH: [&str; 5] = [
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuStreamIsCapturing",
+    "cuStreamWaitEvent",
+];
+
+/// What is called around the free of a slab, which a pool gives back when it looks for memory.
+const AROUND_SLABS: [&str; 2] = ["cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode"];
+
 /// The end of a guard of the current context: it returns nothing, and tells the report hook.
 const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
 
@@ -126,6 +138,7 @@ pub(crate) fn may_leak(function: &str, span: Option<Span>) -> bool {
         || matches!(function, "cuLaunchHostFunc" | "cuStreamAddCallback")
         // What a release asks first, and the wait before plain memory is freed.
         || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
+        || AROUND_SLABS.contains(&function) && span == Some(Span::Elsewhere)
 }
 
 /// Whether a failing release leaves an object behind that is not counted as leaked: it is taken as
@@ -157,6 +170,18 @@ pub(crate) fn why_unreported(
     }
     if span == Some(Span::Drops) && AROUND_RELEASES.contains(&function) {
         return Some("a part of a release");
+    }
+    if span == Some(Span::Elsewhere) && IN_A_SEARCH.contains(&function) {
+        return Some("a pool takes other memory then, or waits on the host");
+    }
+    if span == Some(Span::Elsewhere)
+        && function == "cuMemAlloc_v2"
+        && code == CUresult::CUDA_ERROR_OUT_OF_MEMORY
+    {
+        return Some("all work is waited for by a little host memory then, or it falls back");
+    }
+    if span == Some(Span::Elsewhere) && AROUND_SLABS.contains(&function) {
+        return Some("a part of the release of a slab");
     }
     if is_end_of_guard(function) && heard {
         return Some("the end of a guard, told to the report hook");

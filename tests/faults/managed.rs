@@ -48,11 +48,14 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
 ];
 
 /// Scenarios that choose managers themselves.
-const MANAGERS: [&str; 6] = [
+const MANAGERS: [&str; 9] = [
     "driver manager",
     "caching pool",
     "driver's pools",
     "all wrappers",
+    "too little, of a pool",
+    "too little, of the device",
+    "too little, falls back",
     "shared by processes",
     "pool shared by processes",
 ];

@@ -9,6 +9,8 @@ pub(crate) enum Span {
     Drops,
     /// What is asked there only makes an error's text better.
     ForAText,
+    /// A pool looks for memory of others: where it cannot have that, it goes on elsewhere.
+    Elsewhere,
 }
 
 /// Which of a scenario's calls are of a special kind, and how its threads ended.
@@ -78,6 +80,14 @@ impl Trace {
         let start = calls_so_far() + 1;
         let done = f();
         self.spans.push((Span::ForAText, start..calls_so_far()));
+        done
+    }
+
+    /// Has a pool look for memory that others have used.
+    pub(crate) fn looks_elsewhere<T>(&mut self, f: impl FnOnce() -> T) -> T {
+        let start = calls_so_far();
+        let done = f();
+        self.spans.push((Span::Elsewhere, start..calls_so_far()));
         done
     }
 

@@ -16,7 +16,7 @@ use cuda_safe::{
 use std::ptr::NonNull;
 
 /// The choice, for the scenario.
-struct Chosen;
+pub(super) struct Chosen;
 
 impl Drop for Chosen {
     fn drop(&mut self) {
@@ -24,7 +24,7 @@ impl Drop for Chosen {
     }
 }
 
-fn choose<M: MemoryManager>(
+pub(super) fn choose<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
 ) -> Chosen {
     set_memory_manager(make).expect("the version fits");

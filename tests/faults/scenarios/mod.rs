@@ -20,6 +20,7 @@ mod memory;
 mod module;
 mod raw;
 mod settings;
+mod shortage;
 mod stream;
 
 use crate::Scenario;
@@ -74,6 +75,9 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("caching pool", manager::caching),
     scenario("driver's pools", manager::ordered),
     scenario("all wrappers", manager::wrapped),
+    scenario("too little, of a pool", shortage::of_the_pool),
+    scenario("too little, of the device", shortage::of_the_device),
+    scenario("too little, falls back", shortage::that_falls_back),
     scenario("shared by processes", manager::shared),
     scenario("pool shared by processes", manager::shared_pool),
     scenario("pointers", kinds::pointers),
