@@ -54,7 +54,9 @@ mod world;
 pub use account::{Alive, Call, alive, calls, clear_calls, mistakes, stack_depth, stack_depths};
 pub use api::ipc::shared_by_another;
 #[cfg(unix)]
-pub use api::pool_ipc::{pool_memory_shared_by_another, pool_shared_by_another};
+pub use api::pool_ipc::{
+    pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
+};
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};

@@ -4,14 +4,18 @@
 use crate::common::child;
 use crate::{check, context, on, start};
 use cuda_safe::manager::{
-    AutoFreePointer, CachingManager, CachingOptions, IpcHandle, IpcKind, MemoryManager,
+    AutoFreePointer, CachingManager, CachingOptions, IpcHandle, IpcKind, IpcMemory, MemoryManager,
     MemoryPointer, Order, OrderedManager, set_memory_manager,
 };
 use cuda_safe::pool::attribute::USED_CURRENT;
 use cuda_safe::{
-    CUresult, Context, DeviceBuffer, Error, ImportedPool, Invalid, MemoryPool, MemoryPoolOptions,
+    CUresult, Context, Device, DeviceBuffer, Error, ImportedPool, Invalid, MemoryPool,
+    MemoryPoolOptions,
 };
-use cuda_sim::{Profile, pool_memory_shared_by_another, pool_shared_by_another};
+use cuda_sim::{
+    Profile, pool_memory_shared_by_another, pool_of_device_shared_by_another,
+    pool_shared_by_another, shared_by_another,
+};
 use std::os::fd::OwnedFd;
 
 fn shareable() -> MemoryPoolOptions {
@@ -217,6 +221,104 @@ fn a_pool_over_a_pool_shares_what_that_shares() {
         assert_ne!(exported.handle().offset(), 0);
         let managed = MemoryPointer::allocate_managed(&context, 100, true).expect("memory");
         AutoFreePointer::from(managed).export().expect_err("not so");
+    });
+}
+
+/// The primary contexts of two devices, each first once.
+fn of_two_devices(body: impl Fn(&Context, &Context)) {
+    start(Profile::h200().with_devices(2));
+    let context = |ordinal| {
+        let device = Device::get(ordinal).expect("one of two");
+        Context::primary(&device).expect("a context")
+    };
+    let (first, second) = (context(0), context(1));
+    for (its, other) in [(&first, &second), (&second, &first)] {
+        body(its, other);
+    }
+    drop((first, second));
+    check();
+}
+
+/// Memory that was opened, as that of a device: written and read there.
+fn use_opened(memory: IpcMemory, context: &Context) {
+    let info = context.pointer_info(memory.as_raw()).expect("asked");
+    assert_eq!(
+        info.expect("memory").device,
+        Some(context.device().ordinal())
+    );
+    let stream = context.stream().expect("a stream");
+    let (address, len) = (memory.as_raw(), memory.size());
+    // SAFETY: it is so long, and nobody else is there.
+    let mut buffer = unsafe { DeviceBuffer::<u8>::from_foreign(address, len, &stream, memory) };
+    buffer.fill(3).expect("a fill");
+    assert_eq!(buffer.to_vec().expect("a copy"), vec![3; len]);
+}
+
+#[test]
+fn plain_memory_is_opened_on_its_device_and_no_other() {
+    child::in_child(&[], || {
+        set_memory_manager(CachingManager::new).expect("the version fits");
+        of_two_devices(|context, other| {
+            let memory = MemoryPointer::allocate(context, 5000).expect("memory");
+            let part = AutoFreePointer::from(memory).part(1024, 100);
+            let exported = part.expect("within").export().expect("plain memory below");
+            let mut sent = exported.handle().to_bytes();
+            let handle = IpcHandle::from_bytes(&sent);
+            assert_eq!(handle.device().expect("asked"), Some(context.device()));
+            // As if another process had sent it.
+            sent[..64].copy_from_slice(&shared_by_another(8192));
+            let handle = IpcHandle::from_bytes(&sent);
+            assert_eq!(handle.device().expect("asked"), Some(context.device()));
+            // SAFETY: nothing comes of it.
+            let error = unsafe { other.open_memory(&handle) }.expect_err("of the other device");
+            let is_right = |what: &Invalid| matches!(what, Invalid::MemoryOfOtherDevice { .. });
+            assert!(
+                matches!(&error, Error::Invalid(what) if is_right(what)),
+                "{error}"
+            );
+            // SAFETY: the software driver plays the other process.
+            let opened = unsafe { context.open_memory(&handle) }.expect("its own");
+            use_opened(opened, context);
+            // Of a device that this process does not see.
+            sent[90] ^= 1;
+            let handle = IpcHandle::from_bytes(&sent);
+            assert_eq!(handle.device().expect("asked"), None);
+        });
+    });
+}
+
+#[test]
+fn memory_of_a_pool_is_opened_on_its_device_and_no_other() {
+    child::in_child(&[], || {
+        let make = |context: &Context| OrderedManager::with(context, shareable());
+        set_memory_manager(make).expect("the version fits");
+        of_two_devices(|context, other| {
+            let stream = context.stream().expect("a stream");
+            let memory = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
+            let exported = AutoFreePointer::from(memory).export();
+            let exported = exported.expect("it is shareable");
+            let mut sent = exported.handle().to_bytes();
+            let ordinal = context.device().ordinal() as usize;
+            let descriptor = pool_of_device_shared_by_another(ordinal).expect("a file");
+            sent[..64].copy_from_slice(&pool_memory_shared_by_another(&descriptor, 8192));
+            let handle = IpcHandle::from_bytes(&sent);
+            assert_eq!(handle.kind(), IpcKind::Pool);
+            assert_eq!(handle.device().expect("asked"), Some(context.device()));
+            let import = |context: &Context| {
+                // SAFETY: the software driver plays the other process.
+                unsafe { ImportedPool::new(context, &descriptor) }.expect("such a pool")
+            };
+            // SAFETY: nothing comes of it.
+            let error = unsafe { import(other).open_memory(&handle) }.expect_err("no access");
+            let is_right = |what: &Invalid| matches!(what, Invalid::NoAccessToPool { .. });
+            assert!(
+                matches!(&error, Error::Invalid(what) if is_right(what)),
+                "{error}"
+            );
+            // SAFETY: as above.
+            let opened = unsafe { import(context).open_memory(&handle) }.expect("its own");
+            use_opened(opened, context);
+        });
     });
 }
 

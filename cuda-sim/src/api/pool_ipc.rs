@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     others: BTreeMap<u64, (u64, usize)>,
     /// What is imported: where, and of which pool which memory.
     imported: BTreeMap<u64, (usize, u64)>,
+    /// The devices of pools that another process shares, where they were said: else whichever imports it.
+    devices: BTreeMap<u64, usize>,
     last: u64,
 }
 
@@ -55,6 +57,17 @@ impl Shared {
 #[cfg(unix)]
 pub fn pool_shared_by_another() -> Option<std::os::fd::OwnedFd> {
     let number = world::with(|world| world.pool_shared.next())?;
+    descriptor::make(OTHERS, number)
+}
+
+/// The same of a pool with memory of that device, by its number: another one has no access to it.
+#[cfg(unix)]
+pub fn pool_of_device_shared_by_another(device: usize) -> Option<std::os::fd::OwnedFd> {
+    let number = world::with(|world| {
+        let number = world.pool_shared.next();
+        world.pool_shared.devices.insert(number, device);
+        number
+    })?;
     descriptor::make(OTHERS, number)
 }
 
@@ -106,7 +119,10 @@ pub(super) fn import_pool(
     }
     let descriptor = c_int::try_from(descriptor.addr()).map_err(|_| INVALID)?;
     match descriptor::read(descriptor) {
-        Some((OTHERS, number)) => pool.set(world.import_pool(device, number)),
+        Some((OTHERS, number)) => {
+            let device = world.pool_shared.devices.get(&number).unwrap_or(&device);
+            pool.set(world.import_pool(*device, number));
+        }
         _ => return Err(INVALID),
     }
     Ok(())
