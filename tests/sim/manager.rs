@@ -119,6 +119,12 @@ fn bytes(stream: &Stream, len: usize) -> DeviceBuffer<u8> {
     DeviceBuffer::uninit(stream, len).expect("memory")
 }
 
+/// Whether all is as a fill has left it.
+fn is_filled(memory: &DeviceBuffer<u8>, with: u8) -> bool {
+    let found = memory.to_vec().expect("a copy");
+    found.iter().all(|byte| *byte == with)
+}
+
 /// The functions that were called meanwhile.
 fn calls(f: impl FnOnce()) -> Vec<&'static str> {
     cuda_sim::clear_calls();
@@ -162,11 +168,14 @@ fn another_stream_gets_memory_when_what_used_it_is_done() {
         first.fill(1).expect("a fill");
         drop(first);
         // The fill has not run: the software driver runs it late.
-        let second = bytes(&two, SMALL);
+        let mut second = bytes(&two, SMALL);
         assert_ne!(second.as_raw(), address);
+        second.fill(2).expect("a fill");
         one.synchronize().expect("a wait");
-        let third = bytes(&two, SMALL);
+        let mut third = bytes(&two, SMALL);
         assert_eq!(third.as_raw(), address);
+        third.fill(3).expect("a fill");
+        assert!(is_filled(&second, 2) && is_filled(&third, 3));
         let figures = figures(&context);
         assert_eq!(
             (figures.slabs, figures.stream_waits, figures.host_waits),
@@ -184,16 +193,30 @@ fn another_stream_waits_for_memory_if_there_is_no_more() {
     };
     cached(options, |context| {
         let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
+        let late = |memory: &mut DeviceBuffer<u8>, with| {
+            for _ in 0..8 {
+                memory.fill(with).expect("a fill");
+            }
+        };
         let mut first = bytes(&one, SMALL - 1000);
-        first.fill(1).expect("a fill");
+        late(&mut first, 1);
         drop(first);
         let mut second = bytes(&two, SMALL - 1000);
         second.fill(2).expect("a fill");
         assert_eq!(figures(&context).stream_waits, 1);
+        two.synchronize().expect("a wait");
+        one.synchronize().expect("a wait");
+        assert!(is_filled(&second, 2));
+        late(&mut second, 3);
         // Nobody may have it in no stream's order before all is done: the host waits.
         drop(second);
         let third = MemoryPointer::allocate(&context, SMALL - 1000).expect("memory");
         assert_eq!(figures(&context).host_waits, 1);
+        // SAFETY: it is so long, and nobody else has it.
+        let mut view = unsafe { DeviceBuffer::borrow_raw(third.as_raw(), third.size(), &one) };
+        view.fill(4).expect("a fill");
+        two.synchronize().expect("a wait");
+        assert!(is_filled(&view, 4));
         let error = DeviceBuffer::<u8>::uninit(&one, SMALL).expect_err("there is no more");
         assert!(error.to_string().contains("limit"), "{error}");
         drop(third);
