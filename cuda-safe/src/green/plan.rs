@@ -208,34 +208,34 @@ impl SmResource {
     }
 
     /// What each partition has at least, the best first; none for the rest.
-    fn attempts(&self, wishes: &[Wish], flags: SplitFlags) -> Result<Vec<Vec<Option<u32>>>> {
-        let mut roundings = vec![Rounding::Up];
-        if self.may_be_rounded_down(wishes) {
-            // Groups of that size may be what they are composed of.
-            let step = self.step(flags)?;
-            let steps = (step..=self.sm_count()).step_by(step as usize);
-            roundings.extend(steps.map(Rounding::Down));
-        }
+    fn attempts<'a>(
+        &'a self,
+        wishes: &'a [Wish],
+        flags: SplitFlags,
+    ) -> Result<impl Iterator<Item = Vec<Option<u32>>> + 'a> {
+        let (step, smallest) = (self.step(flags)?, self.smallest(flags)?);
+        // Groups of that size may be what they are composed of.
+        let most = if self.may_be_rounded_down(wishes) {
+            self.sm_count()
+        } else {
+            0
+        };
+        let down = (step..=most).step_by(step as usize).map(Rounding::Down);
+        let roundings = std::iter::once(Rounding::Up).chain(down);
         let equal = wishes.iter().filter(|wish| **wish == Wish::Equal).count();
-        let mut attempts = Vec::new();
-        for rounding in roundings {
-            let others = self.sizes(wishes, rounding, 0);
-            let taken = others
-                .iter()
-                .flatten()
-                .fold(0, |sum: u32, its| sum.saturating_add(*its));
-            let left = self.sm_count().saturating_sub(taken);
+        let equal = u32::try_from(equal).unwrap_or(u32::MAX);
+        Ok(roundings.flat_map(move |rounding| {
+            let others = self.sizes(wishes, rounding, 0).into_iter().flatten();
+            let left = self
+                .sm_count()
+                .saturating_sub(others.fold(0, u32::saturating_add));
             // Without such a wish this is one attempt.
-            let most = u32::try_from(equal).map_or(0, |equal| left.checked_div(equal).unwrap_or(0));
-            attempts.push(self.sizes(wishes, rounding, most));
-            if equal == 0 {
-                continue;
-            }
-            let (step, smallest) = (self.step(flags)?, self.smallest(flags)?);
-            let steps = (smallest..=most).rev().filter(|size| size % step == 0);
-            attempts.extend(steps.map(|size| self.sizes(wishes, rounding, size)));
-        }
-        Ok(attempts)
+            let most = left.checked_div(equal);
+            let steps = (smallest..=most.unwrap_or(0)).rev();
+            let steps = steps.filter(move |size| size % step == 0);
+            let sizes = std::iter::once(most.unwrap_or(0)).chain(steps);
+            sizes.map(move |size| self.sizes(wishes, rounding, size))
+        }))
     }
 
     /// Whether there are shares, and SMs enough for all wishes but for the sizes that there are.
