@@ -3,6 +3,7 @@
 use crate::call::call;
 use crate::error::{Error, Result};
 use crate::fork;
+use crate::invalid::Invalid;
 use cuda_sys::{CUresult, CudaVersion};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,4 +47,18 @@ pub fn init() -> Result<()> {
 #[doc(alias = "cuDriverGetVersion")]
 pub fn version() -> Result<CudaVersion> {
     cuda_sys::driver_version().map_err(Error::Load)
+}
+
+/// For what an older driver would refuse with a bare code, or ignore.
+pub(crate) fn needs(what: &'static str, since: CudaVersion) -> Result<()> {
+    let driver = version()?;
+    if driver < since {
+        return Err(Invalid::NeedsNewerDriver {
+            what,
+            since,
+            driver,
+        }
+        .into());
+    }
+    Ok(())
 }

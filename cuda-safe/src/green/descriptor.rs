@@ -136,19 +136,12 @@ impl Descriptor {
     }
 
     fn flags(&self) -> Result<u32> {
-        const NONE_SINCE: CudaVersion = CudaVersion::new(13, 3);
         if !self.has_no_default_stream {
             // Required up to 13.2.
             return Ok(CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0);
         }
-        match driver::version()? {
-            driver if driver < NONE_SINCE => Err(Invalid::NeedsNewerDriver {
-                what: "a green context without a default stream",
-                since: NONE_SINCE,
-                driver,
-            }
-            .into()),
-            _ => Ok(CUgreenCtxCreate_flags::CU_GREEN_CTX_NONE.0),
-        }
+        let what = "a green context without a default stream";
+        driver::needs(what, CudaVersion::new(13, 3))?;
+        Ok(CUgreenCtxCreate_flags::CU_GREEN_CTX_NONE.0)
     }
 }

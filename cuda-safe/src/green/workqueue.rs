@@ -169,17 +169,8 @@ impl Workqueues {
         kind: CUdevResourceType,
         get: impl FnOnce(&mut CUdevResource) -> Result<()>,
     ) -> Result<Self> {
-        const SINCE: CudaVersion = CudaVersion::new(13, 1);
-        let driver = driver::version()?;
         // An older driver would say that there is no such type.
-        if driver < SINCE {
-            return Err(Invalid::NeedsNewerDriver {
-                what: "a resource of work queues",
-                since: SINCE,
-                driver,
-            }
-            .into());
-        }
+        driver::needs("a resource of work queues", CudaVersion::new(13, 1))?;
         let mut raw = CUdevResource::default();
         get(&mut raw)?;
         if raw.type_ != kind {

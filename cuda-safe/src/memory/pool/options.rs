@@ -62,7 +62,7 @@ impl MemoryPoolOptions {
             ),
         ] {
             if is_asked_for {
-                needs(what, CudaVersion::new(since.0, since.1))?;
+                driver::needs(what, CudaVersion::new(since.0, since.1))?;
             }
         }
         let handle_types = match shareable {
@@ -100,17 +100,4 @@ fn descriptors(device: Device) -> Result<CUmemAllocationHandleType> {
         return Err(Invalid::PoolHandles { supported }.into());
     }
     Ok(its)
-}
-
-fn needs(what: &'static str, since: CudaVersion) -> Result<()> {
-    let driver = driver::version()?;
-    if driver < since {
-        return Err(Invalid::NeedsNewerDriver {
-            what,
-            since,
-            driver,
-        }
-        .into());
-    }
-    Ok(())
 }
