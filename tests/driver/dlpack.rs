@@ -1,10 +1,11 @@
-use crate::common;
+use crate::common::{self, child};
 use crate::kernels::Scale;
 use crate::need;
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{ExportedStream, Handover, Layout, TypeString};
 use cuda_safe::{
     CaptureMode, Context, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer, PinnedBuffer,
+    Stream,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -38,6 +39,15 @@ fn received(export: Export) -> ManagedTensor {
     tensor.expect("it is right")
 }
 
+/// The buffer in the hands of a consumer, whose stream comes behind that of the buffer.
+fn handed_over(buffer: &DeviceBuffer<i32>, stream: &Stream, is_known: bool) -> ManagedTensor {
+    let home = buffer.stream();
+    // SAFETY: the stream is alive.
+    unsafe { ConsumerStream::of(stream).wait_for(home) }.expect("an order");
+    let tensor = received(lent(buffer, ()));
+    tensor.with_producers_stream(is_known.then(|| ExportedStream::of(home)))
+}
+
 /// Says whether it was dropped.
 #[derive(Debug)]
 struct Dropped(Arc<AtomicBool>);
@@ -67,10 +77,7 @@ fn a_tensor_is_in_order_at_both_ends() {
             let mut buffer = produced(&context);
             let home = buffer.stream().clone();
             let stream = context.stream().expect("a stream");
-            // SAFETY: the stream is alive.
-            unsafe { ConsumerStream::of(&stream).wait_for(&home) }.expect("an order");
-            let tensor = received(lent(&buffer, ()));
-            let tensor = tensor.with_producers_stream(is_known.then(|| ExportedStream::of(&home)));
+            let tensor = handed_over(&buffer, &stream, is_known);
             // SAFETY: the buffer, which has the memory and the stream, is used when this is dropped.
             let array = unsafe { tensor.import::<i32>(&stream, handover) };
             let mut array = array.map_err(Error::from).expect("an import");
@@ -91,10 +98,7 @@ fn a_tensor_is_worked_on_in_its_producers_stream_where_that_is_known() {
         let mut buffer = produced(&context);
         let home = buffer.stream().clone();
         let stream = context.stream().expect("a stream");
-        // SAFETY: the stream is alive.
-        unsafe { ConsumerStream::of(&stream).wait_for(&home) }.expect("an order");
-        let tensor = received(lent(&buffer, ()));
-        let tensor = tensor.with_producers_stream(is_known.then(|| ExportedStream::of(&home)));
+        let tensor = handed_over(&buffer, &stream, is_known);
         // SAFETY: the buffer, which has the memory and the stream, is used when this is dropped.
         let array = unsafe { tensor.import::<i32>(&stream, Handover::OnProducersStream) };
         let mut array = array.map_err(Error::from).expect("an import");
@@ -209,23 +213,27 @@ fn memory_comes_back_behind_the_default_stream() {
     assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
 }
 
+/// In a process of its own: what waits for its turn is every thread's to look through, and another one might be
+/// at it.
 #[test]
 fn what_a_consumer_is_done_with_in_a_capture_comes_back_after_it() {
-    let context = need!(common::context());
-    let (home, theirs) = (produced(&context), context.stream().expect("a stream"));
-    let dropped = Arc::new(AtomicBool::new(false));
-    let export = lent(&home, Dropped(Arc::clone(&dropped)));
-    // SAFETY: the stream lives to the end.
-    let export = unsafe { export.behind(ConsumerStream::of(&theirs), home.stream()) };
-    let tensor = received(export.map_err(Error::from).expect("an event"));
-    let capture = theirs
-        .begin_capture(CaptureMode::ThreadLocal)
-        .expect("begins");
-    drop(tensor);
-    assert!(!dropped.load(Ordering::SeqCst));
-    capture.finish().expect("not broken");
-    home.stream().synchronize().expect("a wait");
-    assert!(dropped.load(Ordering::SeqCst));
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let (home, theirs) = (produced(&context), context.stream().expect("a stream"));
+        let dropped = Arc::new(AtomicBool::new(false));
+        let export = lent(&home, Dropped(Arc::clone(&dropped)));
+        // SAFETY: the stream lives to the end.
+        let export = unsafe { export.behind(ConsumerStream::of(&theirs), home.stream()) };
+        let tensor = received(export.map_err(Error::from).expect("an event"));
+        let capture = theirs
+            .begin_capture(CaptureMode::ThreadLocal)
+            .expect("begins");
+        drop(tensor);
+        assert!(!dropped.load(Ordering::SeqCst));
+        capture.finish().expect("not broken");
+        home.stream().synchronize().expect("a wait");
+        assert!(dropped.load(Ordering::SeqCst));
+    });
 }
 
 #[test]
