@@ -1,4 +1,3 @@
-use crate::common;
 use crate::green::{alone, refusal, resource, smallest};
 use crate::need;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
@@ -178,29 +177,6 @@ fn work_queues_are_a_resource_or_name_the_version_they_need() {
     let third = descriptor().workqueues(shared).expect("the first");
     let third = third.create().expect("a partition");
     third.stream().expect("a stream");
-}
-
-#[test]
-fn settings_of_work_queues_that_there_are_not_are_refused() {
-    let _alone = alone();
-    let resource = need!(resource());
-    need!(common::since(13, 1));
-    let device = resource.device();
-    let queues = Workqueues::of_device(&device).expect("an answer");
-    let unknown = queues.clone().with_scope(WorkqueueScope::Other(77));
-    let none = queues.clone().with_concurrency_limit(0);
-    let mut descriptor = Descriptor::new(smallest(resource).groups.drain(..1));
-    for (wrong, setting) in [(unknown, "scope"), (none, "concurrency limit")] {
-        let rejected = descriptor.workqueues(wrong).expect_err("refused");
-        let why = refusal(rejected.error);
-        assert!(
-            matches!(why, Invalid::WorkqueueSetting { setting: its, .. } if its == setting),
-            "{why}"
-        );
-        descriptor = rejected.value.0;
-    }
-    let set = descriptor.workqueues(queues).expect("the driver's own");
-    set.create().expect("a partition");
 }
 
 #[test]

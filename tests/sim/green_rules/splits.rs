@@ -4,7 +4,7 @@ use super::{calls, code, driver, exact, offers, on_each, refusal, resource, smal
 use crate::{common, context, start};
 use cuda_safe::green::{
     Descriptor, Granularity, GreenContext, GroupFlags, GroupRequest, Method, Part, Partitioning,
-    SmGroup, SmProperties, Split, SplitByCount, SplitFlags, Wish, Workqueues,
+    SmGroup, SmProperties, Split, SplitByCount, SplitFlags, Wish, WorkqueueScope, Workqueues,
 };
 use cuda_safe::sys::CUresult;
 use cuda_safe::{CudaVersion, Device, Invalid};
@@ -441,5 +441,26 @@ fn a_remainder_that_the_driver_does_not_split_is_split_through_a_green_context()
         assert_eq!(part.sm_count(), 8);
         drop(split.remainder);
         assert_eq!(cuda_sim::alive().green_contexts, 2, "the whole stays");
+    });
+}
+
+#[test]
+fn settings_of_work_queues_that_there_are_not_are_refused() {
+    on_each(&["h200@13.1", "h200@13.5"], |_, context| {
+        let queues = Workqueues::of_device(&context.device()).expect("13.1");
+        let unknown = queues.clone().with_scope(WorkqueueScope::Other(77));
+        let none = queues.clone().with_concurrency_limit(0);
+        let mut descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
+        for (wrong, setting) in [(unknown, "scope"), (none, "concurrency limit")] {
+            let rejected = descriptor.workqueues(wrong).expect_err("refused");
+            let why = refusal::<()>(Err(rejected.error));
+            assert!(
+                matches!(why, Invalid::WorkqueueSetting { setting: its, .. } if its == setting),
+                "{why}"
+            );
+            descriptor = rejected.value.0;
+        }
+        let set = descriptor.workqueues(queues).expect("the driver's own");
+        set.create().expect("a partition");
     });
 }
