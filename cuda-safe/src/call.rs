@@ -20,12 +20,59 @@ macro_rules! call {
 }
 pub(crate) use call;
 
+/// As `call!`, without a look at the code, for [`without_current`]: where calls are to cost least.
+macro_rules! answer {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::call::Answer {
+            call: stringify!($function),
+            code: cuda_sys::$function($($argument),*),
+        }
+    };
+}
+pub(crate) use answer;
+
 #[inline]
 pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
     if code.is_success() {
         Ok(())
     } else {
         Err(fail(call, code))
+    }
+}
+
+/// What a function of the driver answered.
+pub(crate) struct Answer {
+    pub(crate) call: &'static str,
+    pub(crate) code: CUresult,
+}
+
+/// What calls come to, of which an error is made only where it is asked for.
+pub(crate) trait Outcome {
+    fn is_done(&self) -> bool;
+    fn result(self) -> Result<()>;
+}
+
+impl Outcome for Answer {
+    #[inline]
+    fn is_done(&self) -> bool {
+        self.code.is_success()
+    }
+
+    #[inline]
+    fn result(self) -> Result<()> {
+        check(self.call, self.code)
+    }
+}
+
+impl Outcome for Result<()> {
+    #[inline]
+    fn is_done(&self) -> bool {
+        self.is_ok()
+    }
+
+    #[inline]
+    fn result(self) -> Result<()> {
+        self
     }
 }
 
@@ -65,27 +112,30 @@ pub(crate) fn newest_or(newest: Result<()>, older: impl FnOnce() -> Result<()>) 
 /// Makes a call that names its stream, event or memory and so needs no current context; should a
 /// driver want one all the same, the call is repeated once with `context` current.
 #[inline]
-pub(crate) fn without_current(
+pub(crate) fn without_current<O: Outcome>(
     context: &Context,
-    mut call: impl FnMut() -> Result<()>,
+    mut call: impl FnMut() -> O,
 ) -> Result<()> {
-    match call() {
-        Ok(()) => Ok(()),
-        Err(error) => under_current(error, context, call),
+    let outcome = call();
+    if outcome.is_done() {
+        return Ok(());
     }
+    under_current(outcome, context, call)
 }
 
 /// All of the rare half, so that nothing of it is in the way of the other.
 #[cold]
 #[inline(never)]
-fn under_current(
-    error: Error,
+fn under_current<O: Outcome>(
+    outcome: O,
     context: &Context,
-    mut call: impl FnMut() -> Result<()>,
+    mut call: impl FnMut() -> O,
 ) -> Result<()> {
-    if error.code() != Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) {
-        return Err(error);
+    match outcome.result() {
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) => {
+            let _current = context.enter()?;
+            call().result()
+        }
+        result => result,
     }
-    let _current = context.enter()?;
-    call()
 }

@@ -7,7 +7,7 @@ pub(crate) use attributes::List;
 pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
 pub use params::{Argument, Arguments, Param, Params, Value};
 
-use crate::call::{call, without_current};
+use crate::call::{answer, without_current};
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::module::Kernel;
@@ -123,7 +123,7 @@ impl Kernel {
             // SAFETY: the kernel and the stream are alive and of one context; the rest is the
             // caller's promise. The driver copies the arguments before it returns.
             unsafe {
-                call!(cuLaunchKernel(
+                answer!(cuLaunchKernel(
                     function,
                     grid_x,
                     grid_y,
@@ -171,7 +171,7 @@ impl Kernel {
             // SAFETY: the kernel, the stream and the events are alive and of one context, and the
             // configuration has the attributes that it counts; the rest is the caller's promise.
             // The driver copies the arguments before it returns.
-            unsafe { call!(cuLaunchKernelEx(config, self.as_raw(), arguments, none)) }
+            unsafe { answer!(cuLaunchKernelEx(config, self.as_raw(), arguments, none)) }
         })
     }
 }

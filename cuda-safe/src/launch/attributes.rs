@@ -165,37 +165,39 @@ impl LaunchAttributes<'_> {
             shared_memory_mode,
             nvlink_centric,
             _non_exhaustive: (),
-        } = *self;
-        if cooperative {
+        } = self;
+        if *cooperative {
             let id = Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
             list.add("cooperative", id, None, |value| value.cooperative = 1);
         }
-        if let Some([x, y, z]) = extents("cluster", cluster)? {
+        if let Some(cluster) = *cluster {
+            let [x, y, z] = extents("cluster", cluster)?;
             let id = Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
             list.add("cluster", id, None, |value| {
                 value.clusterDim = cuda_sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
             });
         }
-        if let Some([x, y, z]) = extents("preferred_cluster", preferred_cluster)? {
+        if let Some(cluster) = *preferred_cluster {
+            let [x, y, z] = extents("preferred_cluster", cluster)?;
             let id = Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
             list.add("preferred_cluster", id, Some((12, 8)), |value| {
                 value.preferredClusterDim =
                     cuda_sys::CUlaunchAttributeValue_union__bindgen_ty_4 { x, y, z };
             });
         }
-        if let Some(policy) = cluster_scheduling {
+        if let Some(policy) = *cluster_scheduling {
             let id = Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE;
             list.add("cluster_scheduling", id, None, |value| {
                 value.clusterSchedulingPolicyPreference = policy;
             });
         }
-        if let Some(mode) = portable_cluster_mode {
+        if let Some(mode) = *portable_cluster_mode {
             let id = Id::CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE;
             list.add("portable_cluster_mode", id, Some((13, 2)), |value| {
                 value.portableClusterSizeMode = mode;
             });
         }
-        if programmatic_serialization {
+        if *programmatic_serialization {
             let id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
             list.add("programmatic_serialization", id, None, |value| {
                 value.programmaticStreamSerializationAllowed = 1;
@@ -204,7 +206,7 @@ impl LaunchAttributes<'_> {
         if let Some(ProgrammaticEvent {
             event,
             at_block_start,
-        }) = programmatic_event
+        }) = *programmatic_event
         {
             same_context("the event", event.context(), context)?;
             let id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;
@@ -216,7 +218,7 @@ impl LaunchAttributes<'_> {
                 };
             });
         }
-        if let Some(event) = completion_event {
+        if let Some(event) = *completion_event {
             same_context("the event", event.context(), context)?;
             let id = Id::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
             list.add("completion_event", id, Some((12, 3)), |value| {
@@ -227,17 +229,17 @@ impl LaunchAttributes<'_> {
                     };
             });
         }
-        if let Some(priority) = priority {
+        if let Some(priority) = *priority {
             let id = Id::CU_LAUNCH_ATTRIBUTE_PRIORITY;
             list.add("priority", id, None, |value| value.priority = priority);
         }
-        if let Some(domain) = memory_domain {
+        if let Some(domain) = *memory_domain {
             let id = Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN;
             list.add("memory_domain", id, Some((12, 0)), |value| {
                 value.memSyncDomain = domain;
             });
         }
-        if let Some(MemoryDomainMap { default, remote }) = memory_domain_map {
+        if let Some(MemoryDomainMap { default, remote }) = *memory_domain_map {
             let id = Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP;
             list.add("memory_domain_map", id, Some((12, 0)), |value| {
                 value.memSyncDomainMap = CUlaunchMemSyncDomainMap {
@@ -253,7 +255,7 @@ impl LaunchAttributes<'_> {
                 value.accessPolicyWindow = window;
             });
         }
-        if let Some(percent) = carveout {
+        if let Some(percent) = *carveout {
             if percent > 100 {
                 return Err(refused("carveout", percent, "0 to 100 percent"));
             }
@@ -262,13 +264,13 @@ impl LaunchAttributes<'_> {
                 value.sharedMemCarveout = percent.into();
             });
         }
-        if let Some(mode) = shared_memory_mode {
+        if let Some(mode) = *shared_memory_mode {
             let id = Id::CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE;
             list.add("shared_memory_mode", id, Some((13, 2)), |value| {
                 value.sharedMemoryMode = mode;
             });
         }
-        if nvlink_centric {
+        if *nvlink_centric {
             let id = Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING;
             list.add("nvlink_centric", id, Some((13, 0)), |value| {
                 value.nvlinkUtilCentricScheduling = 1;
@@ -379,14 +381,12 @@ impl AccessPolicyWindow {
 }
 
 /// A cluster without an extent is none.
-fn extents(attribute: &'static str, cluster: Option<[u32; 3]>) -> Result<Option<[u32; 3]>> {
-    match cluster {
-        Some(extents) if extents.contains(&0) => {
-            let given = format!("{extents:?}");
-            Err(refused(attribute, given, "extents of at least 1"))
-        }
-        cluster => Ok(cluster),
+fn extents(attribute: &'static str, cluster: [u32; 3]) -> Result<[u32; 3]> {
+    if cluster.contains(&0) {
+        let given = format!("{cluster:?}");
+        return Err(refused(attribute, given, "extents of at least 1"));
     }
+    Ok(cluster)
 }
 
 #[cold]

@@ -5,11 +5,11 @@
 //! into the slice is under way if the wait fails.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::release;
-use crate::stream::refuse_inside;
+use crate::stream::{Stream, refuse_inside};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 impl<T: NoUninit> DeviceSliceMut<'_, T> {
@@ -146,17 +146,19 @@ impl<T> DeviceSliceMut<'_, T> {
         T: 'a,
     {
         let source = source.into();
-        same_length(source.len(), self.len())?;
-        source.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
-        if self.size_bytes() == 0 {
+        if source.len() != self.len() || source.stream() != self.stream() {
+            let lengths = (source.len(), self.len());
+            return refuse_source(lengths, source.stream(), self.stream());
+        }
+        let (bytes, stream) = (self.size_bytes(), self.stream());
+        if bytes == 0 {
             return Ok(());
         }
         let (from, to) = (source.as_raw(), self.as_raw());
-        let (bytes, stream) = (self.size_bytes(), self.stream().raw());
-        without_current(self.stream().context(), move || {
+        without_current(stream.context(), move || {
             // SAFETY: both hold `bytes`, are bound to this stream, and are freed in its order or
             // after a wait; they do not overlap, as this one is borrowed mutably.
-            unsafe { call!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream)) }
+            unsafe { answer!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream.raw())) }
         })
     }
 
@@ -175,9 +177,17 @@ impl<T> DeviceSliceMut<'_, T> {
         }
         without_current(self.stream().context(), move || {
             // SAFETY: the memory holds `bytes`.
-            unsafe { call!(cuMemsetD8Async(target, 0, bytes, stream)) }
+            unsafe { answer!(cuMemsetD8Async(target, 0, bytes, stream)) }
         })
     }
+}
+
+/// Why a copy on the device cannot be made: by itself, so that those that can cost nothing of it.
+#[cold]
+#[inline(never)]
+fn refuse_source(lengths: (usize, usize), its: &Stream, expected: &Stream) -> Result<()> {
+    same_length(lengths.0, lengths.1)?;
+    Err(its.other_stream(|| "the source of the copy".to_owned(), expected))
 }
 
 /// The whole buffer: as for its slices.

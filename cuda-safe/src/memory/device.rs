@@ -3,7 +3,7 @@
 use super::allocation::{Allocation, Release};
 use super::bytes_of;
 use super::slice::{self, DeviceSlice, DeviceSliceMut};
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
 use crate::manager::Choice;
@@ -71,7 +71,7 @@ impl<T> DeviceBuffer<T> {
         let mut address = 0;
         let allocate = || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuMemAllocAsync(&raw mut address, bytes, stream.raw())) }
+            unsafe { answer!(cuMemAllocAsync(&raw mut address, bytes, stream.raw())) }
         };
         stream.outside_captures(|| without_current(stream.context(), allocate))?;
         Ok(Self::own(address, len, stream, Release::Ordered))

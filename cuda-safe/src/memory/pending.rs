@@ -1,7 +1,7 @@
 //! Asynchronous copies between device and pinned memory: the operation owns the host memory.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
-use crate::call::{call, without_current};
+use crate::call::{Answer, answer, without_current};
 use crate::error::{Error, Rejected, Result};
 use crate::release;
 use crate::report::{Report, report};
@@ -55,7 +55,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         self.as_slice().copy_pinned(source, |bytes, stream| {
             // SAFETY: both sides hold `bytes` (the lengths are equal), the source without an
             // uninitialised byte; it is kept until the copy is done.
-            unsafe { call!(cuMemcpyHtoDAsync_v2(to, from, bytes, stream)) }
+            unsafe { answer!(cuMemcpyHtoDAsync_v2(to, from, bytes, stream)) }
         })
     }
 }
@@ -78,7 +78,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
         self.copy_pinned(target, |bytes, stream| {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and any bits are a `T`; the
             // target is kept, and nobody looks at it, until the copy is done.
-            unsafe { call!(cuMemcpyDtoHAsync_v2(to, from, bytes, stream)) }
+            unsafe { answer!(cuMemcpyDtoHAsync_v2(to, from, bytes, stream)) }
         })
     }
 }
@@ -88,7 +88,7 @@ impl<T> DeviceSlice<'_, T> {
     fn copy_pinned(
         &self,
         host: PinnedBuffer<T>,
-        copy: impl Fn(usize, cuda_sys::CUstream) -> Result<()>,
+        copy: impl Fn(usize, cuda_sys::CUstream) -> Answer,
     ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
         release::drain();
         let stream = self.stream();
