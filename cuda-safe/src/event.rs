@@ -4,17 +4,17 @@ mod ipc;
 
 pub use ipc::EventIpcHandle;
 
-use crate::call::{call, newest_or, without_current};
+use crate::call::{answer, call, newest_or, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
-use crate::release::{self, Resource, release};
+use crate::release::{self, Resource, release_at_once};
 use crate::stream::{Stream, others_may_capture, ready, refuse_inside, same_context};
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// `CUevent`: recorded in a stream, it is reached when the work given to the stream before is done.
@@ -39,21 +39,28 @@ use std::time::Duration;
 /// println!("the fill took {:?}", end.elapsed_since(&start)?);
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
-#[derive(Clone)]
 pub struct Event {
-    inner: Arc<Inner>,
+    raw: CUevent,
+    /// Who destroys it, once there are clones; before, and for most there never is one, this does.
+    owner: OnceLock<Arc<Owner>>,
+    context: Context,
 }
 
-struct Inner {
+/// What clones share.
+struct Owner {
     raw: CUevent,
     hold: Hold,
     context: Context,
 }
 
 // SAFETY: the driver lets any thread use an event, several at once.
-unsafe impl Send for Inner {}
+unsafe impl Send for Owner {}
 // SAFETY: as for Send.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for Owner {}
+// SAFETY: as for Owner.
+unsafe impl Send for Event {}
+// SAFETY: as for Owner.
+unsafe impl Sync for Event {}
 
 /// How an event is made. The default is for order only, which is the cheapest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -122,23 +129,32 @@ impl Context {
         self.create_event(EventOptions::default().flags()?)
     }
 
+    #[inline]
     fn create_event(&self, flags: u32) -> Result<Event> {
         let mut raw = std::ptr::null_mut();
         let _current = self.enter()?;
         // SAFETY: the pointer is to a local, and the current context is this one.
         unsafe { call!(cuEventCreate(&raw mut raw, flags)) }?;
-        Ok(Event::own(raw, self, Hold::Owned))
+        Ok(Event::own(raw, self))
     }
 }
 
 impl Event {
-    fn own(raw: CUevent, context: &Context, hold: Hold) -> Self {
+    /// Destroyed with the last clone.
+    fn own(raw: CUevent, context: &Context) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                raw,
-                hold,
-                context: context.clone(),
-            }),
+            raw,
+            owner: OnceLock::new(),
+            context: context.clone(),
+        }
+    }
+
+    /// Destroyed by somebody else.
+    fn held(raw: CUevent, context: &Context, hold: Hold) -> Self {
+        Self {
+            raw,
+            owner: OnceLock::from(Owner::of(raw, context, hold)),
+            context: context.clone(),
         }
     }
 
@@ -148,7 +164,7 @@ impl Event {
     /// `raw` is an event of `context` that is alive, and nobody else destroys it.
     pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Self {
         others_may_capture();
-        Self::own(raw, context, Hold::Owned)
+        Self::own(raw, context)
     }
 
     /// An event that somebody else owns: never destroyed here.
@@ -157,7 +173,7 @@ impl Event {
     /// `raw` is an event of `context` that stays alive until the last clone of this is gone.
     pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Self {
         others_may_capture();
-        Self::own(raw, context, Hold::Borrowed)
+        Self::held(raw, context, Hold::Borrowed)
     }
 
     /// An event that `owner` keeps alive: never destroyed here, and `owner` is dropped after the
@@ -171,7 +187,7 @@ impl Event {
         owner: impl Any + Send + Sync,
     ) -> Self {
         others_may_capture();
-        Self::own(raw, context, Hold::Foreign(Box::new(owner)))
+        Self::held(raw, context, Hold::Foreign(Box::new(owner)))
     }
 
     /// Never destroys the event: it and its context stay until the process ends.
@@ -194,18 +210,19 @@ impl Event {
     /// The driver's handle, for calls of this crate.
     #[inline]
     pub(crate) fn raw(&self) -> CUevent {
-        self.inner.raw
+        self.raw
     }
 
     /// Whether it lives for as long only as somebody promised.
     pub(crate) fn is_borrowed(&self) -> bool {
-        matches!(self.inner.hold, Hold::Borrowed) || self.context().hangs_on_borrowed()
+        let lent = |owner: &Arc<Owner>| matches!(owner.hold, Hold::Borrowed);
+        self.owner.get().is_some_and(lent) || self.context.hangs_on_borrowed()
     }
 
     /// The context that the event was made in.
     #[inline]
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        &self.context
     }
 
     /// `cuEventRecord(event, stream)`: marks what the stream has been given up to now; a mark from
@@ -222,7 +239,7 @@ impl Event {
         let (event, stream) = (self.raw(), stream.raw());
         without_current(self.context(), move || {
             // SAFETY: the event and the stream are alive.
-            unsafe { call!(cuEventRecord(event, stream)) }
+            unsafe { answer!(cuEventRecord(event, stream)) }
         })
     }
 
@@ -275,7 +292,7 @@ impl Event {
     pub fn is_done(&self) -> Result<bool> {
         // SAFETY: the event is alive.
         ready(without_current(self.context(), || unsafe {
-            call!(cuEventQuery(self.raw()))
+            answer!(cuEventQuery(self.raw()))
         }))
     }
 
@@ -308,10 +325,39 @@ impl Event {
     }
 }
 
-impl Drop for Inner {
+impl Owner {
+    fn of(raw: CUevent, context: &Context, hold: Hold) -> Arc<Self> {
+        let context = context.clone();
+        Arc::new(Self { raw, hold, context })
+    }
+}
+
+impl Drop for Owner {
     fn drop(&mut self) {
         if self.hold.is_owned() {
-            release(Resource::Event(self.raw), &self.context);
+            release_at_once(|| Resource::Event(self.raw), &self.context);
+        }
+    }
+}
+
+impl Clone for Event {
+    fn clone(&self) -> Self {
+        let of_this = || Owner::of(self.raw, &self.context, Hold::Owned);
+        let owner = Arc::clone(self.owner.get_or_init(of_this));
+        Self {
+            raw: self.raw,
+            owner: OnceLock::from(owner),
+            context: self.context.clone(),
+        }
+    }
+}
+
+impl Drop for Event {
+    #[inline]
+    fn drop(&mut self) {
+        // Else it is the owner who does, who goes with the last of them.
+        if self.owner.get_mut().is_none() {
+            release_at_once(|| Resource::Event(self.raw), &self.context);
         }
     }
 }
@@ -319,7 +365,7 @@ impl Drop for Inner {
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event")
-            .field("raw", &self.inner.raw)
+            .field("raw", &self.raw)
             .field("context", self.context())
             .finish()
     }

@@ -22,12 +22,14 @@
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
+mod at_once;
 mod before;
 mod behind;
 mod mode;
 mod parent;
 mod queue;
 
+pub(crate) use at_once::{release_at_once, release_in_order};
 pub(crate) use before::may_wait;
 pub(crate) use behind::Behind;
 pub(crate) use mode::{relaxed, restore_mode};
@@ -45,7 +47,7 @@ use crate::error::{Error, is_fatal};
 use crate::fork;
 use crate::memory::VectorMemory;
 use crate::report::{Report, count_leak, report};
-use crate::stream::refuse_inside;
+use crate::stream::is_inside;
 use core::ffi::c_void;
 use cuda_sys::{
     CU_STREAM_LEGACY, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx,
@@ -118,6 +120,27 @@ enum Answer {
     Unknown(CUresult, &'static str),
 }
 
+impl Answer {
+    #[inline(always)]
+    fn code(self) -> Option<CUresult> {
+        match self {
+            Self::Said(code, _) | Self::Unknown(code, _) => Some(code),
+            Self::Later => None,
+        }
+    }
+
+    #[inline(always)]
+    fn is_done(self) -> bool {
+        matches!(self, Self::Said(CUresult::CUDA_SUCCESS, _))
+    }
+
+    /// Whether it may be another one with the resource's context current.
+    #[inline(always)]
+    fn wants_a_context(self) -> bool {
+        self.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    }
+}
+
 /// How often a release is put off for want of an answer. (What *is* known to be in the way, a
 /// capture or a callback, ends some time.)
 const PATIENCE: u32 = 16;
@@ -146,7 +169,13 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         Some(_outside) => resource.release_once(parent),
         None => Answer::Later,
     };
-    if let Answer::Said(CUresult::CUDA_SUCCESS, _) = answer {
+    settle(resource, parent, before, answer);
+}
+
+/// What an answer means.
+#[inline(always)]
+fn settle(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, answer: Answer) {
+    if answer.is_done() {
         return resource.has_gone(parent);
     }
     not_yet(resource, parent, before, answer);
@@ -276,20 +305,17 @@ impl Resource {
             Some(answer) => answer,
             None => self.call(parent),
         };
-        match answer {
-            Answer::Said(CUresult::CUDA_ERROR_INVALID_CONTEXT, _)
-            | Answer::Unknown(CUresult::CUDA_ERROR_INVALID_CONTEXT, _) => {
-                self.release_under_current(parent, answer)
-            }
-            answer => answer,
+        if answer.wants_a_context() {
+            return self.release_under_current(parent, answer);
         }
+        answer
     }
 
     /// What has to do with the legacy default stream, which is that of the current context.
     #[cold]
     #[inline(never)]
     fn release_in_context(&self, parent: &(impl Parent + ?Sized)) -> Answer {
-        if refuse_inside().is_err() {
+        if is_inside() {
             return Answer::Later;
         }
         match parent.context().map(Context::enter) {
@@ -316,7 +342,7 @@ impl Resource {
     /// Why this is no moment for the release: see the head of this file.
     #[inline(always)]
     fn obstacle(&self, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
-        if refuse_inside().is_err() {
+        if is_inside() {
             return Some(Answer::Later);
         }
         match *self {

@@ -22,7 +22,7 @@ pub use done::Done;
 pub(crate) use gate::{
     Outside, a_capture_may_be_open, others_may_capture, outside_captures_raw, stay_outside_raw,
 };
-pub(crate) use host::{Panicked, refuse_inside};
+pub(crate) use host::{Panicked, is_inside, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use needs::Need;
 
@@ -456,17 +456,18 @@ impl PartialEq for Stream {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         // Clones, as a rule.
-        Arc::ptr_eq(&self.inner, &other.inner) || self.is_same(other)
+        Arc::ptr_eq(&self.inner, &other.inner) || self.inner.is_same(&other.inner)
     }
 }
 
 impl Eq for Stream {}
 
-impl Stream {
+impl Inner {
+    #[cold]
     #[inline(never)]
     fn is_same(&self, other: &Self) -> bool {
         // Both are alive, so one handle is one stream; handles of two contexts differ.
-        self.inner.raw == other.inner.raw && self.context() == other.context()
+        self.raw == other.raw && self.context == other.context
     }
 }
 

@@ -1,4 +1,5 @@
-//! A launch allocates nothing, and is one call of the driver, however many attributes it has.
+//! A launch allocates nothing, and is one call of the driver, however many attributes it has. Events and
+//! memory in the order of a stream need nothing of the host either.
 //!
 //! The driver here is a few functions that succeed: what is counted is the safe layer's own.
 
@@ -11,13 +12,16 @@ use cuda_safe::{Context, DeviceBuffer, Event, LaunchAttributes, LaunchConfig, Mo
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::without_provenance_mut;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 struct Counting;
 
 thread_local! {
     /// Of this thread: others belong to the test harness.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Calls of the driver.
+    static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
 fn count() {
@@ -48,13 +52,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Calls of the driver.
-static CALLS: AtomicU64 = AtomicU64::new(0);
 /// The attributes of the last launch.
 static ATTRIBUTES: AtomicU32 = AtomicU32::new(0);
 
 fn called() -> CUresult {
-    CALLS.fetch_add(1, Ordering::Relaxed);
+    CALLS.set(CALLS.get() + 1);
     CUresult::CUDA_SUCCESS
 }
 
@@ -69,6 +71,15 @@ unsafe extern "C" fn version(number: *mut c_int) -> CUresult {
     // SAFETY: the caller's promise.
     unsafe { number.write(13050) };
     CUresult::CUDA_SUCCESS
+}
+
+/// The one context.
+const CONTEXT: usize = 0x1000;
+
+unsafe extern "C" fn current(context: *mut CUcontext) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { context.write(without_provenance_mut(CONTEXT)) };
+    called()
 }
 
 unsafe extern "C" fn parameter_count(_: CUfunction, count: *mut usize) -> CUresult {
@@ -105,6 +116,7 @@ unsafe extern "C" fn launch(
 fn find(name: &CStr) -> *const c_void {
     match name.to_bytes() {
         b"cuDriverGetVersion" => version as *const c_void,
+        b"cuCtxGetCurrent" => current as *const c_void,
         b"cuFuncGetParamCount" => parameter_count as *const c_void,
         b"cuFuncGetParamInfo" => parameter as *const c_void,
         b"cuLaunchKernelEx" => launch as *const c_void,
@@ -114,24 +126,51 @@ fn find(name: &CStr) -> *const c_void {
 
 /// Allocations and calls of `f`.
 fn counted(f: impl FnOnce()) -> (u64, u64) {
-    let before = (ALLOCATIONS.get(), CALLS.load(Ordering::Relaxed));
+    let before = (ALLOCATIONS.get(), CALLS.get());
     f();
-    let after = (ALLOCATIONS.get(), CALLS.load(Ordering::Relaxed));
+    let after = (ALLOCATIONS.get(), CALLS.get());
     (after.0 - before.0, after.1 - before.1)
+}
+
+/// The driver below, in a context and a stream.
+fn start() -> (Context, Stream) {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: the functions keep the rules that these tests need, for the process.
+        unsafe { cuda_safe::sys::install(find) }.expect("nothing was called before");
+    });
+    let raw: CUcontext = without_provenance_mut(CONTEXT);
+    // SAFETY: this driver looks at no handle.
+    let context = unsafe { Context::borrow_raw(raw) }.expect("a context");
+    let raw: CUstream = without_provenance_mut(0x2000);
+    // SAFETY: as above.
+    let stream = unsafe { Stream::borrow_raw(raw, &context) }.expect("a stream");
+    (context, stream)
+}
+
+#[test]
+fn events_and_memory_of_streams_need_none_of_the_host_s() {
+    let (context, stream) = start();
+    let event = || context.event().map(drop).expect("an event");
+    let buffer = || {
+        let buffer = DeviceBuffer::<u8>::uninit(&stream, 64);
+        buffer.map(drop).expect("memory");
+    };
+    // The first find the functions.
+    event();
+    buffer();
+    assert_eq!(counted(|| (0..100).for_each(|_| event())).0, 0);
+    assert_eq!(counted(|| (0..100).for_each(|_| buffer())).0, 0);
+    let event = context.event().expect("an event");
+    let clones = || drop([event.clone(), event.clone()]);
+    assert_eq!(counted(clones).0, 1, "what clones share");
 }
 
 type Kernel = TypedKernel<(&'static [f32], &'static mut [f32], u32, Value<[u32; 3]>)>;
 
 #[test]
 fn a_launch_allocates_nothing_and_is_one_call() {
-    // SAFETY: the functions keep the rules that this test needs, for the process.
-    unsafe { cuda_safe::sys::install(find) }.expect("nothing was called before");
-    let raw: CUcontext = without_provenance_mut(0x1000);
-    // SAFETY: this driver looks at no handle.
-    let context = unsafe { Context::borrow_raw(raw) }.expect("a context");
-    let raw: CUstream = without_provenance_mut(0x2000);
-    // SAFETY: as above.
-    let stream = unsafe { Stream::borrow_raw(raw, &context) }.expect("a stream");
+    let (context, stream) = start();
     let raw: CUmodule = without_provenance_mut(0x3000);
     // SAFETY: as above.
     let module = unsafe { Module::borrow_raw(raw, &context) };

@@ -68,14 +68,19 @@ fn an_event_goes_out_and_comes_back() {
     // SAFETY: the event was leaked, and is alive.
     let foreign = unsafe { Event::from_foreign(raw, &context, keep) };
     assert!(foreign.is_done().expect("alive"));
+    let clone = foreign.clone();
     drop(foreign);
+    assert_eq!(Arc::strong_count(&watch), 2, "the clone keeps it");
+    drop(clone);
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
     let borrowed = unsafe { Event::borrow_raw(raw, &context) };
+    drop(borrowed.clone());
     borrowed.synchronize().expect("alive");
     drop(borrowed);
     // SAFETY: as above, and taken over.
     let owned = unsafe { Event::from_raw(raw, &context) };
+    drop(owned.clone());
     owned.synchronize().expect("alive");
     let raw = owned.leak();
     // SAFETY: the event was leaked, so this is its end.

@@ -124,6 +124,74 @@ fn a_callback_thread_that_may_enter_no_context_puts_the_release_off() {
 }
 
 #[test]
+fn a_release_that_wants_a_context_has_the_resource_s_own() {
+    on(Profile::h200(), |context| {
+        let wants = |function| fail(function, 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        let refused = wants("cuEventDestroy_v2");
+        context.event().map(drop).expect("an event");
+        assert_eq!((alive().events, refused.hits()), (0, 1));
+        let refused = wants("cuStreamDestroy_v2");
+        context.stream().map(drop).expect("a stream");
+        assert_eq!((alive().streams, refused.hits()), (0, 1));
+        let stream = context.stream().expect("a stream");
+        let refused = wants("cuMemFreeAsync");
+        let buffer = DeviceBuffer::<u8>::uninit(&stream, 64);
+        buffer.map(drop).expect("memory");
+        stream.synchronize().expect("a wait");
+        assert_eq!((alive().device_allocations, refused.hits()), (0, 1));
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
+fn a_stream_s_memory_that_cannot_be_freed_is_reported_once() {
+    leaking(|context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::uninit(&stream, 64).expect("memory");
+        let refused = fail("cuMemFreeAsync", 1, CUresult::CUDA_ERROR_UNKNOWN);
+        drop(buffer);
+        assert_eq!((refused.hits(), cuda_safe::leaked()), (1, 1));
+        stream.synchronize().expect("a wait");
+        assert_eq!(alive().device_allocations, 1);
+    });
+}
+
+/// An event that has no clone owns itself; the first clone makes an owner for all of them.
+#[test]
+fn an_event_is_destroyed_once_with_the_last_of_its_clones() {
+    on(Profile::h200(), |context| {
+        let destroyed = || {
+            let calls = cuda_sim::calls();
+            let its = |call: &&cuda_sim::Call| call.function == "cuEventDestroy_v2";
+            calls.iter().filter(its).count()
+        };
+        for rounds in 1..100 {
+            let event = context.event().expect("an event");
+            // The first clones of all, at once.
+            let barrier = std::sync::Barrier::new(3);
+            let clones: Vec<_> = std::thread::scope(|scope| {
+                let clone = || {
+                    barrier.wait();
+                    (event.clone(), event.clone())
+                };
+                let threads: Vec<_> = (0..3).map(|_| scope.spawn(clone)).collect();
+                let ended = threads.into_iter().map(|thread| thread.join());
+                ended.map(|clones| clones.expect("no panic")).collect()
+            });
+            drop(event);
+            for clones in clones {
+                assert_eq!((alive().events, destroyed()), (1, rounds - 1));
+                clones.1.synchronize().expect("alive");
+                std::thread::spawn(|| drop(clones))
+                    .join()
+                    .expect("no panic");
+            }
+            assert_eq!((alive().events, destroyed()), (0, rounds));
+        }
+    });
+}
+
+#[test]
 fn a_release_that_never_gets_an_answer_is_reported_in_the_end() {
     leaking(|context| {
         let refused = fail_from(EXCHANGE, 1, CUresult::CUDA_ERROR_NOT_SUPPORTED);

@@ -4,7 +4,6 @@ use super::Event;
 use crate::call::{call, without_current};
 use crate::context::Context;
 use crate::error::Result;
-use crate::hold::Hold;
 use crate::release;
 use crate::stream::others_may_capture;
 use core::ffi::c_char;
@@ -105,6 +104,6 @@ impl Context {
         // the caller's promise.
         unsafe { call!(cuIpcOpenEventHandle(&raw mut raw, handle)) }?;
         others_may_capture();
-        Ok(Event::own(raw, self, Hold::Owned))
+        Ok(Event::own(raw, self))
     }
 }

@@ -10,7 +10,7 @@ use crate::fork;
 use crate::memory::MemoryPool;
 use crate::release::{Behind, Resource, release};
 use crate::report::count_leak;
-use crate::stream::refuse_inside;
+use crate::stream::is_inside;
 use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
@@ -207,7 +207,7 @@ impl Deferral {
 
     /// In a host function nothing can be waited for: the next free does it.
     fn may_flush(&self) -> bool {
-        !self.held.is_held() && refuse_inside().is_ok() && !fork::in_child()
+        !self.held.is_held() && !is_inside() && !fork::in_child()
     }
 
     /// In this thread's turn.

@@ -4,7 +4,7 @@ use super::pool::{MemoryPool, OfPool};
 use crate::error::Result;
 use crate::fork;
 use crate::manager::{Block, Choice, Order};
-use crate::release::{Resource, release};
+use crate::release::{Resource, release, release_in_order};
 use crate::report::count_leak;
 use crate::stream::Stream;
 use cuda_sys::CUdeviceptr;
@@ -163,7 +163,9 @@ impl Drop for Allocation {
         let (address, stream) = (self.address, self.stream.raw());
         // Each by itself: so what is asked of its kind is known here.
         match &self.release {
-            Release::Ordered => release(Resource::OrderedMemory(address, stream), &self.stream),
+            Release::Ordered => {
+                release_in_order(|| Resource::OrderedMemory(address, stream), &self.stream);
+            }
             Release::Plain => release_plain(address, &self.stream),
             Release::Managed(managed) => self.free_managed(managed),
             Release::OfPool(pool) => self.free_of_pool(pool),

@@ -6,7 +6,7 @@ use crate::error::{Error, is_fatal};
 use crate::event::Event;
 use crate::manager::wait_for_context;
 use crate::report::in_hook;
-use crate::stream::{a_capture_may_be_open, refuse_inside};
+use crate::stream::{a_capture_may_be_open, is_inside};
 use cuda_sys::{CUresult, CUstream, CUstreamCaptureStatus};
 
 /// Plain memory may be in use on its stream until that is idle. The free waits for all work anyway;
@@ -96,7 +96,7 @@ pub(super) fn unanswered(function: &'static str, code: CUresult) -> Option<Answe
 /// thread's own: not in a host function of this crate, nor in a callback of other code, nor in the report hook.
 #[cold]
 pub(crate) fn may_wait() -> bool {
-    refuse_inside().is_ok() && !in_hook() && callback_thread().is_none()
+    !is_inside() && !in_hook() && callback_thread().is_none()
 }
 
 /// Whether the driver refuses this thread, because it is running one of its callbacks: or may, as what

@@ -15,9 +15,18 @@ pub(super) fn exchange_mode(mode: &mut CUstreamCaptureMode) -> CUresult {
 /// Puts the thread's capture mode back; once more, should the driver refuse.
 #[inline]
 pub(crate) fn restore_mode(before: CUstreamCaptureMode) {
-    let (mut first, mut second) = (before, before);
-    let code = exchange_mode(&mut first);
-    if code.is_success() || exchange_mode(&mut second).is_success() {
+    let mut mode = before;
+    let code = exchange_mode(&mut mode);
+    if !code.is_success() {
+        restore_again(before, code);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn restore_again(before: CUstreamCaptureMode, code: CUresult) {
+    let mut mode = before;
+    if exchange_mode(&mut mode).is_success() {
         return;
     }
     let nothing_is_left = code == CUresult::CUDA_ERROR_DEINITIALIZED || is_fatal(code);

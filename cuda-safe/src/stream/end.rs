@@ -4,7 +4,7 @@ use super::{Home, Inner, Outside, Stream};
 use crate::context::Context;
 use crate::fork;
 use crate::hold::Hold;
-use crate::release::{self, Parent, Resource, release};
+use crate::release::{self, Parent, Resource, release_at_once};
 use std::sync::Arc;
 
 impl Drop for Inner {
@@ -13,7 +13,7 @@ impl Drop for Inner {
             return;
         }
         if self.hold.is_owned() {
-            release(Resource::Stream(self.raw), &self.home);
+            release_at_once(|| Resource::Stream(self.raw), &self.home);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! touched outside of its launches; a free there is a part of the graph as well. So these look whether
 //! the stream is captured, and no other thread makes it so before their call of the driver is over.
 
-use super::{Stream, refuse_inside};
+use super::{Stream, is_inside};
 use crate::error::{Error, Result};
 use crate::fork;
 use cuda_sys::CUstream;
@@ -154,7 +154,7 @@ fn here<G>(
     try_lock: impl FnOnce(&'static RwLock<()>) -> TryLockResult<G>,
 ) -> Result<(G, AtAGate)> {
     let has_none = !AT_A_GATE.try_with(Cell::get).unwrap_or(true);
-    let here = if has_none && refuse_inside().is_ok() {
+    let here = if has_none && !is_inside() {
         lock(gate).unwrap_or_else(PoisonError::into_inner)
     } else {
         match try_lock(gate) {

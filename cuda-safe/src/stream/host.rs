@@ -43,11 +43,17 @@ thread_local! {
 /// Waits are refused inside of a host function: one for its own stream would never end.
 #[inline]
 pub(crate) fn refuse_inside() -> Result<()> {
-    // At the end of a thread there is no host function.
-    if INSIDE.try_with(Cell::get).unwrap_or(false) {
+    if is_inside() {
         return Err(Error::InHostFunction);
     }
     Ok(())
+}
+
+/// Whether this thread is in a host function.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    // At the end of a thread there is none.
+    INSIDE.try_with(Cell::get).unwrap_or(false)
 }
 
 impl Stream {

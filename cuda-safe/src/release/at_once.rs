@@ -1,0 +1,68 @@
+//! The way of most releases: nothing is in the way, and the driver takes it back at once.
+//!
+//! It is a way through [`release`](super::release) by itself, so that it costs nothing of the others.
+//! Where something is in the way, which is seen before the call, the release goes there instead.
+
+use super::{Answer, Parent, Resource, exchange_mode, release_again, restore_mode, settle};
+use crate::fork;
+use crate::stream::{a_capture_may_be_open, is_inside};
+use cuda_sys::{CUresult, CUstreamCaptureMode};
+
+/// As [`release`](super::release), for what waits for nothing and disturbs no capture: events, streams.
+/// (`what` is made anew wherever it is needed: where its address is known, what it is would be asked.)
+#[inline(always)]
+pub(crate) fn release_at_once(what: impl Fn() -> Resource, parent: &impl Parent) {
+    if fork::in_child() || is_inside() {
+        return otherwise(what(), parent);
+    }
+    let answer = what().call_in_this_mode();
+    if !answer.is_done() {
+        refused(what(), parent, answer);
+    }
+}
+
+/// As [`release`](super::release), for memory that is freed in the order of its parent, a stream.
+#[inline(always)]
+pub(crate) fn release_in_order(what: impl Fn() -> Resource, parent: &impl Parent) {
+    match free_in_order(&what, parent) {
+        Some(CUresult::CUDA_SUCCESS) => {}
+        Some(code) => refused(what(), parent, Answer::Said(code, what().function())),
+        None => otherwise(what(), parent),
+    }
+}
+
+/// What the driver says to a free; none, if it was not asked.
+#[inline(always)]
+fn free_in_order(what: &impl Fn() -> Resource, parent: &impl Parent) -> Option<CUresult> {
+    if fork::in_child() {
+        return None;
+    }
+    let _outside = parent.stay_outside_captures()?;
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let is_free = !is_inside() && !a_capture_may_be_open();
+    if !is_free || !exchange_mode(&mut mode).is_success() {
+        return None;
+    }
+    let answer = what().call_in_this_mode();
+    restore_mode(mode);
+    answer.code()
+}
+
+#[cold]
+#[inline(never)]
+fn otherwise(resource: Resource, parent: &dyn Parent) {
+    release_again(resource, parent, 0);
+}
+
+#[cold]
+#[inline(never)]
+fn refused(resource: Resource, parent: &dyn Parent, answer: Answer) {
+    if !answer.wants_a_context() {
+        return settle(resource, parent, 0, answer);
+    }
+    let answer = match parent.stay_outside_captures() {
+        Some(_outside) => resource.release_under_current(parent, answer),
+        None => Answer::Later,
+    };
+    settle(resource, parent, 0, answer);
+}
