@@ -201,21 +201,33 @@ WORK(launch_none) {
     TIMES CALL(cuLaunchKernel, none, 1, 1, 1, 32, 1, 1, 0, streams[0], NULL, NULL);
 }
 
+/* A place that the compiler knows nothing of: pointers into it are put in place for each launch, as
+ * in a program whose launches are not all in one loop. */
+#define UNKNOWN(place) __asm__("" : "+r"(place))
+
 WORK(launch_three) {
     TIMES {
-        address a = buffers[0], b = buffers[1];
-        unsigned c = 8;
-        void *arguments[] = {&a, &b, &c};
+        struct { address a, b; unsigned c; } room, *at = &room;
+        UNKNOWN(at);
+        at->a = buffers[0], at->b = buffers[1], at->c = 8;
+        void *arguments[] = {&at->a, &at->b, &at->c};
         CALL(cuLaunchKernel, three, 1, 1, 1, 32, 1, 1, 0, streams[0], arguments, NULL);
     }
 }
 
 WORK(launch_sixteen) {
     TIMES {
-        address a = buffers[0], b = buffers[0], c = buffers[0], d = buffers[0];
-        address e = buffers[0], f = buffers[0], g = buffers[0], h = buffers[0];
-        unsigned j = 1, k = 2, l = 3, m = 4, o = 5, p = 6, q = 7, r = 8;
-        void *arguments[] = {&a, &b, &c, &d, &e, &f, &g, &h, &j, &k, &l, &m, &o, &p, &q, &r};
+        struct { address a[8]; unsigned n[8]; } room, *at = &room;
+        UNKNOWN(at);
+        address b = buffers[0];
+        at->a[0] = b, at->a[1] = b, at->a[2] = b, at->a[3] = b;
+        at->a[4] = b, at->a[5] = b, at->a[6] = b, at->a[7] = b;
+        at->n[0] = 1, at->n[1] = 2, at->n[2] = 3, at->n[3] = 4;
+        at->n[4] = 5, at->n[5] = 6, at->n[6] = 7, at->n[7] = 8;
+        void *arguments[] = {
+            &at->a[0], &at->a[1], &at->a[2], &at->a[3], &at->a[4], &at->a[5], &at->a[6], &at->a[7],
+            &at->n[0], &at->n[1], &at->n[2], &at->n[3], &at->n[4], &at->n[5], &at->n[6], &at->n[7],
+        };
         CALL(cuLaunchKernel, sixteen, 1, 1, 1, 32, 1, 1, 0, streams[0], arguments, NULL);
     }
 }

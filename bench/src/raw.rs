@@ -7,7 +7,8 @@ use cuda_sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig, CUresult, CUstream,
     CUstreamCaptureMode,
 };
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 /// Objects that live as long as the process.
@@ -39,6 +40,30 @@ macro_rules! call {
             refused(stringify!($function), code);
         }
     }};
+}
+
+/// A `CUlaunchAttribute` that is a number, as in C: the rest of its room is not set.
+#[repr(C, align(8))]
+struct Numbered {
+    id: CUlaunchAttributeID,
+    pad: MaybeUninit<[u8; 4]>,
+    number: c_int,
+    rest: MaybeUninit<[u8; 60]>,
+}
+
+const _: () = assert!(size_of::<Numbered>() == size_of::<CUlaunchAttribute>());
+
+impl Numbered {
+    #[inline]
+    const fn new(id: CUlaunchAttributeID, number: c_int) -> Self {
+        let (pad, rest) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        Self {
+            id,
+            pad,
+            number,
+            rest,
+        }
+    }
 }
 
 const KIB4: usize = 4096;
@@ -157,25 +182,24 @@ pub(crate) fn works(o: Objects) -> Works {
         (
             "launch, 16 arguments",
             Work::each(move || {
-                let [a, b, c, d, e, f, g, h] = [o.buffers[0]; 8];
-                let [i, j, k, l, m, n, p, q] = [1u32, 2, 3, 4, 5, 6, 7, 8];
+                let (a, n) = ([o.buffers[0]; 8], [1u32, 2, 3, 4, 5, 6, 7, 8]);
                 let mut all = [
-                    pointer(&a),
-                    pointer(&b),
-                    pointer(&c),
-                    pointer(&d),
-                    pointer(&e),
-                    pointer(&f),
-                    pointer(&g),
-                    pointer(&h),
-                    pointer(&i),
-                    pointer(&j),
-                    pointer(&k),
-                    pointer(&l),
-                    pointer(&m),
-                    pointer(&n),
-                    pointer(&p),
-                    pointer(&q),
+                    pointer(&a[0]),
+                    pointer(&a[1]),
+                    pointer(&a[2]),
+                    pointer(&a[3]),
+                    pointer(&a[4]),
+                    pointer(&a[5]),
+                    pointer(&a[6]),
+                    pointer(&a[7]),
+                    pointer(&n[0]),
+                    pointer(&n[1]),
+                    pointer(&n[2]),
+                    pointer(&n[3]),
+                    pointer(&n[4]),
+                    pointer(&n[5]),
+                    pointer(&n[6]),
+                    pointer(&n[7]),
                 ];
                 let all = all.as_mut_ptr();
                 call!(cuLaunchKernel(
@@ -197,11 +221,10 @@ pub(crate) fn works(o: Objects) -> Works {
             "launch, 2 attributes",
             Work::each(move || {
                 type Id = CUlaunchAttributeID;
-                let mut attributes = [CUlaunchAttribute::default(); 2];
-                attributes[0].id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-                attributes[0].value.programmaticStreamSerializationAllowed = 1;
-                attributes[1].id = Id::CU_LAUNCH_ATTRIBUTE_PRIORITY;
-                attributes[1].value.priority = 0;
+                let mut attributes = [
+                    Numbered::new(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, 1),
+                    Numbered::new(Id::CU_LAUNCH_ATTRIBUTE_PRIORITY, 0),
+                ];
                 let launch = CUlaunchConfig {
                     gridDimX: 1,
                     gridDimY: 1,
@@ -211,7 +234,7 @@ pub(crate) fn works(o: Objects) -> Works {
                     blockDimZ: 1,
                     sharedMemBytes: 0,
                     hStream: stream,
-                    attrs: attributes.as_mut_ptr(),
+                    attrs: attributes.as_mut_ptr().cast(),
                     numAttrs: 2,
                 };
                 call!(cuLaunchKernelEx(
