@@ -327,22 +327,21 @@ pub(crate) fn works(o: Objects) -> Works {
     };
     works.push((
         "green: split",
-        Work::each(|| {
-            let _ = split();
-        }),
+        Work::each(|| split(&mut [const { MaybeUninit::uninit() }; 2])),
     ));
     works.push((
         "green: create, destroy",
         Work::each(move || {
-            let made = partition(&mut group);
+            let made = partition(&raw mut group);
             call!(cuGreenCtxDestroy(made));
         }),
     ));
     works.push((
         "green: split to stream, and back",
         Work::each(move || {
-            let [mut first, _] = split();
-            let (made, mut stream) = (partition(&mut first), null_mut());
+            let mut groups = [const { MaybeUninit::uninit() }; 2];
+            split(&mut groups);
+            let (made, mut stream) = (partition(groups.as_mut_ptr().cast()), null_mut());
             call!(cuGreenCtxStreamCreate(
                 &raw mut stream,
                 made,
@@ -376,35 +375,27 @@ fn allocate(stream: CUstream) {
     call!(cuMemFreeAsync(made, stream));
 }
 
-/// Two groups of 16 SMs.
+/// Two groups of 16 SMs, put where they are wanted; as in C, nothing is zeros before.
 #[inline(always)]
-fn split() -> [CUdevResource; 2] {
+fn split(groups: &mut [MaybeUninit<CUdevResource>; 2]) {
     const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-    let mut whole = CUdevResource::default();
-    let mut groups = [CUdevResource::default(); 2];
-    let mut rest = CUdevResource::default();
+    let (mut whole, mut rest) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let mut count = 2;
-    let (input, first) = (&raw const whole, groups.as_mut_ptr());
-    call!(cuDeviceGetDevResource(0, &raw mut whole, SM));
+    call!(cuDeviceGetDevResource(0, whole.as_mut_ptr(), SM));
     call!(cuDevSmResourceSplitByCount(
-        first,
+        groups.as_mut_ptr().cast(),
         &raw mut count,
-        input,
-        &raw mut rest,
+        whole.as_ptr(),
+        rest.as_mut_ptr(),
         0,
         16
     ));
-    groups
 }
 
 #[inline(always)]
-fn partition(group: &mut CUdevResource) -> CUgreenCtx {
+fn partition(group: *mut CUdevResource) -> CUgreenCtx {
     let (mut description, mut made) = (null_mut(), null_mut());
-    call!(cuDevResourceGenerateDesc(
-        &raw mut description,
-        &raw mut *group,
-        1
-    ));
+    call!(cuDevResourceGenerateDesc(&raw mut description, group, 1));
     call!(cuGreenCtxCreate(&raw mut made, description, 0, 1));
     made
 }
