@@ -14,15 +14,14 @@ use crate::config;
 use crate::ending::{calling, detached, let_go, let_go_of};
 use crate::error::{Failure, Result};
 use crate::lane::{At, Lane};
+use crate::once::{Once, intern};
 use crate::stream::PyStream;
 use cuda_safe::Stream;
 use cuda_safe::interop::dlpack::DataType;
 use cuda_safe::interop::{Dtype, Layout};
 use index::View;
 use memory::{Memory, Order};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,7 +91,7 @@ pub(crate) struct PyDeviceArray {
     is_closed: AtomicBool,
     /// Whether somebody else may use the memory by its address.
     is_exported: AtomicBool,
-    interface: PyOnceLock<Py<PyDict>>,
+    interface: Once<Py<PyDict>>,
 }
 
 impl PyDeviceArray {
@@ -102,7 +101,7 @@ impl PyDeviceArray {
             kept: Mutex::new(Some(Kept { memory, owner })),
             is_closed: AtomicBool::new(false),
             is_exported: AtomicBool::new(false),
-            interface: PyOnceLock::new(),
+            interface: Once::new(),
         }
     }
 
@@ -276,7 +275,7 @@ impl PyDeviceArray {
         }
         let copy = interface.copy()?;
         // If another thread was faster, that has the same in it.
-        let _ = self.interface.set(py, interface.unbind());
+        self.interface.keep(py, interface.unbind());
         Ok(copy)
     }
 

@@ -16,6 +16,7 @@ mod green;
 mod hold;
 mod lane;
 mod manager;
+mod once;
 mod stream;
 
 use crate::ending::detached;

@@ -393,6 +393,48 @@ print("done")
 
 
 @FORKS
+def test_a_fork_in_the_middle_of_a_first_use_leaves_nothing_begun(device, run_python):
+    # What is made at its first use is made once in a process.
+    for _ in range(10):
+        run_python(
+            """
+import cuda_safe, os, signal, sys, threading, warnings
+import numpy
+warnings.simplefilter("ignore")
+# So threads are in the middle of everything.
+sys.setswitchinterval(1e-6)
+arrays = [cuda_safe.DeviceArray.zeros(10) for _ in range(4)]
+go = threading.Event()
+def work(array):
+    go.wait()
+    array.copy_to_host()
+    array.__cuda_array_interface__
+    cuda_safe.as_cuda_array(array)
+threads = [threading.Thread(target=work, args=(array,)) for array in arrays]
+for thread in threads:
+    thread.start()
+go.set()
+children = []
+for _ in range(12):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            arrays[0].copy_to_host()
+        except cuda_safe.ForkedError:
+            os._exit(7)
+        os._exit(1)
+    children.append(child)
+ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+assert ended == [7] * 12, ended
+for thread in threads:
+    thread.join()
+print("done")
+"""
+        )
+
+
+@FORKS
 def test_a_fork_is_an_exception(device, run_python):
     run_python(
         """

@@ -9,6 +9,7 @@ use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::lane::Lane;
+use crate::once::intern;
 use crate::stream::PyStream;
 use core::ffi::CStr;
 use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
@@ -17,7 +18,7 @@ use cuda_safe::interop::{Dtype, Kind, TypeString};
 use cuda_safe::{Context, Invalid};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::types::{PyDict, PyTuple};
-use pyo3::{ffi, intern, prelude::*};
+use pyo3::{ffi, prelude::*};
 use std::ptr::NonNull;
 use std::sync::Arc;
 

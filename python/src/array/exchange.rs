@@ -7,11 +7,12 @@ use crate::device::primary;
 use crate::ending::{calling, detached};
 use crate::error::Result;
 use crate::lane::Lane;
+use crate::once::intern;
 use crate::stream::PyStream;
 use core::ffi::{c_int, c_void};
 use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensorVersioned, DLPackVersion};
 use cuda_safe::interop::dlpack::{ManagedTensor, TypeCode};
-use pyo3::{ffi, intern, prelude::*};
+use pyo3::{ffi, prelude::*};
 
 /// `DLPackExchangeAPI`: what a type of tensors has in its `__dlpack_c_exchange_api__`. The table stays for
 /// as long as the process.

@@ -5,9 +5,9 @@ use super::{Array, PyDeviceArray, index, interface};
 use crate::ending::calling;
 use crate::error::{Failure, Result};
 use crate::lane::{At, HostAddress};
+use crate::once::intern;
 use cuda_safe::interop::{Dtype, Layout, ReadOptions};
 use pyo3::call::PyCallArgs;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 

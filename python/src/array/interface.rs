@@ -10,11 +10,11 @@ use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::lane::{Handle, Lane};
+use crate::once::intern;
 use crate::stream::{check_context, foreign, lane_of_handle};
 use cuda_safe::interop::dlpack::MemoryKind;
 use cuda_safe::interop::{DescrEntry, DescrType, Dtype, ExportedStream, RawInterface, ReadOptions};
 use cuda_safe::{Context, Error, Invalid};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 

@@ -365,7 +365,7 @@ impl PyDeviceArray {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Failure::closed("array"));
         }
-        if let Some(interface) = self.interface.get(py) {
+        if let Some(interface) = self.interface.get() {
             if config::export_stream() {
                 // Consumers may write into theirs.
                 return Ok(interface.bind(py).copy()?);

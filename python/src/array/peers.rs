@@ -2,19 +2,21 @@
 
 use crate::ending::calling;
 use crate::error::{Failure, Result};
-use pyo3::intern;
+use crate::once::{Once, intern};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
 
 /// A module, if it is loaded.
 fn loaded<'py>(name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    static MODULES: Once<Py<PyDict>> = Once::new();
     let py = name.py();
-    let modules = MODULES.get_or_try_init(py, || {
-        let modules = py.import("sys")?.getattr("modules")?;
-        Ok::<_, PyErr>(modules.cast_into::<PyDict>()?.unbind())
-    })?;
+    let modules = match MODULES.get() {
+        Some(modules) => modules,
+        None => {
+            let modules = py.import("sys")?.getattr("modules")?;
+            MODULES.keep(py, modules.cast_into::<PyDict>()?.unbind())
+        }
+    };
     modules.bind(py).get_item(name)
 }
 
@@ -48,9 +50,9 @@ pub(super) fn cupy_stream(owner: &Bound<'_, PyAny>, handle: u64) -> Result<Optio
 
 /// Whether an object is a tensor of PyTorch's.
 fn is_tensor(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static TENSOR: Once<Py<PyType>> = Once::new();
     let py = object.py();
-    if let Some(tensor) = TENSOR.get(py) {
+    if let Some(tensor) = TENSOR.get() {
         return object.is_instance(tensor.bind(py));
     }
     let Some(torch) = loaded(intern!(py, "torch"))? else {
@@ -59,7 +61,7 @@ fn is_tensor(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(tensor) = class_of(&torch, intern!(py, "Tensor"))? else {
         return Ok(false);
     };
-    object.is_instance(TENSOR.get_or_init(py, || tensor.unbind()).bind(py))
+    object.is_instance(TENSOR.keep(py, tensor.unbind()).bind(py))
 }
 
 /// Bits of PyTorch's, and what makes a tensor without.
