@@ -203,7 +203,7 @@ WORK(launch_none) {
 
 /* A place that the compiler knows nothing of: pointers into it are put in place for each launch, as
  * in a program whose launches are not all in one loop. */
-#define UNKNOWN(place) __asm__("" : "+r"(place))
+#define UNKNOWN(place) __asm__ volatile("" : "+r"(place))
 
 WORK(launch_three) {
     TIMES {

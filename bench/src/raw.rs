@@ -8,7 +8,7 @@ use cuda_sys::{
     CUstreamCaptureMode,
 };
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr::null_mut;
 
 /// Objects that live as long as the process.
@@ -51,7 +51,10 @@ struct Numbered {
     rest: MaybeUninit<[u8; 60]>,
 }
 
-const _: () = assert!(size_of::<Numbered>() == size_of::<CUlaunchAttribute>());
+const _: () = {
+    assert!(size_of::<Numbered>() == size_of::<CUlaunchAttribute>());
+    assert!(offset_of!(Numbered, number) == offset_of!(CUlaunchAttribute, value));
+};
 
 impl Numbered {
     #[inline]

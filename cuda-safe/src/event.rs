@@ -14,7 +14,8 @@ use crate::stream::{Stream, others_may_capture, ready, refuse_inside, same_conte
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
 /// `CUevent`: recorded in a stream, it is reached when the work given to the stream before is done.
@@ -41,12 +42,13 @@ use std::time::Duration;
 /// ```
 pub struct Event {
     raw: CUevent,
-    /// Who destroys it, once there are clones; before, and for most there never is one, this does.
-    owner: OnceLock<Arc<Owner>>,
+    /// What it shares with its clones, of `Arc::into_raw`; null as long as there was none, and it is this one
+    /// that destroys the event.
+    owner: AtomicPtr<Owner>,
     context: Context,
 }
 
-/// What clones share.
+/// Who has an event, for all of its clones.
 struct Owner {
     raw: CUevent,
     hold: Hold,
@@ -144,7 +146,7 @@ impl Event {
     fn own(raw: CUevent, context: &Context) -> Self {
         Self {
             raw,
-            owner: OnceLock::new(),
+            owner: AtomicPtr::default(),
             context: context.clone(),
         }
     }
@@ -153,7 +155,7 @@ impl Event {
     fn held(raw: CUevent, context: &Context, hold: Hold) -> Self {
         Self {
             raw,
-            owner: OnceLock::from(Owner::of(raw, context, hold)),
+            owner: Owner::share(raw, context, hold),
             context: context.clone(),
         }
     }
@@ -215,8 +217,13 @@ impl Event {
 
     /// Whether it lives for as long only as somebody promised.
     pub(crate) fn is_borrowed(&self) -> bool {
-        let lent = |owner: &Arc<Owner>| matches!(owner.hold, Hold::Borrowed);
-        self.owner.get().is_some_and(lent) || self.context.hangs_on_borrowed()
+        let lent = |owner: &Owner| matches!(owner.hold, Hold::Borrowed);
+        self.owner().is_some_and(lent) || self.context.hangs_on_borrowed()
+    }
+
+    fn owner(&self) -> Option<&Owner> {
+        // SAFETY: null, or of `Arc::into_raw` of a share that this event has until its end.
+        unsafe { self.owner.load(Ordering::Acquire).as_ref() }
     }
 
     /// The context that the event was made in.
@@ -326,9 +333,11 @@ impl Event {
 }
 
 impl Owner {
-    fn of(raw: CUevent, context: &Context, hold: Hold) -> Arc<Self> {
+    /// A share of a new one.
+    fn share(raw: CUevent, context: &Context, hold: Hold) -> AtomicPtr<Self> {
         let context = context.clone();
-        Arc::new(Self { raw, hold, context })
+        let owner = Arc::new(Self { raw, hold, context });
+        AtomicPtr::new(Arc::into_raw(owner).cast_mut())
     }
 }
 
@@ -342,22 +351,48 @@ impl Drop for Owner {
 
 impl Clone for Event {
     fn clone(&self) -> Self {
-        let of_this = || Owner::of(self.raw, &self.context, Hold::Owned);
-        let owner = Arc::clone(self.owner.get_or_init(of_this));
+        let owner = self.shared_owner();
+        // SAFETY: it is of `Arc::into_raw`, of a share that this event has.
+        unsafe { Arc::increment_strong_count(owner) };
         Self {
             raw: self.raw,
-            owner: OnceLock::from(owner),
+            owner: AtomicPtr::new(owner.cast_mut()),
             context: self.context.clone(),
         }
+    }
+}
+
+impl Event {
+    /// The owner, which the first clone makes. (No lock: a forked child would find it taken.)
+    fn shared_owner(&self) -> *const Owner {
+        let found = self.owner.load(Ordering::Acquire);
+        if !found.is_null() {
+            return found;
+        }
+        let (null, made) = (found, Owner::share(self.raw, &self.context, Hold::Owned));
+        let made = made.into_inner();
+        let kept = (self.owner).compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire);
+        let Err(earlier) = kept else {
+            return made;
+        };
+        // SAFETY: it is the one share of what was made above, which nobody has seen.
+        let mut surplus = unsafe { Arc::from_raw(made) };
+        if let Some(surplus) = Arc::get_mut(&mut surplus) {
+            surplus.hold = Hold::Borrowed;
+        }
+        earlier
     }
 }
 
 impl Drop for Event {
     #[inline]
     fn drop(&mut self) {
-        // Else it is the owner who does, who goes with the last of them.
-        if self.owner.get_mut().is_none() {
+        let owner = *self.owner.get_mut();
+        if owner.is_null() {
             release_at_once(|| Resource::Event(self.raw), &self.context);
+        } else {
+            // SAFETY: it is of `Arc::into_raw`, of the share that this event has, and ends with it.
+            drop(unsafe { Arc::from_raw(owner) });
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The driver here is a few functions that succeed: what is counted is the safe layer's own.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_int, c_uint, c_void};
 use cuda_safe::sys::{
     CUaccessProperty, CUcontext, CUfunction, CUlaunchConfig, CUmodule, CUresult, CUstream,
 };
@@ -82,6 +82,12 @@ unsafe extern "C" fn current(context: *mut CUcontext) -> CUresult {
     called()
 }
 
+unsafe extern "C" fn new_stream(stream: *mut CUstream, _: c_uint, _: c_int) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { stream.write(without_provenance_mut(0x2000)) };
+    called()
+}
+
 unsafe extern "C" fn parameter_count(_: CUfunction, count: *mut usize) -> CUresult {
     // SAFETY: the caller's promise.
     unsafe { count.write(4) };
@@ -117,6 +123,7 @@ fn find(name: &CStr) -> *const c_void {
     match name.to_bytes() {
         b"cuDriverGetVersion" => version as *const c_void,
         b"cuCtxGetCurrent" => current as *const c_void,
+        b"cuStreamCreateWithPriority" => new_stream as *const c_void,
         b"cuFuncGetParamCount" => parameter_count as *const c_void,
         b"cuFuncGetParamInfo" => parameter as *const c_void,
         b"cuLaunchKernelEx" => launch as *const c_void,
@@ -142,9 +149,7 @@ fn start() -> (Context, Stream) {
     let raw: CUcontext = without_provenance_mut(CONTEXT);
     // SAFETY: this driver looks at no handle.
     let context = unsafe { Context::borrow_raw(raw) }.expect("a context");
-    let raw: CUstream = without_provenance_mut(0x2000);
-    // SAFETY: as above.
-    let stream = unsafe { Stream::borrow_raw(raw, &context) }.expect("a stream");
+    let stream = context.stream().expect("a stream");
     (context, stream)
 }
 

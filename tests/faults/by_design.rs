@@ -187,7 +187,7 @@ pub(crate) fn why_unreported(
         return Some("the end of a guard, told to the report hook");
     }
     if function == "cuThreadExchangeStreamCaptureMode" && called_again {
-        return Some("the mode is put back at the second try");
+        return Some("the mode is exchanged at the second try");
     }
     if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && ALLOCATIONS.contains(&function) && called_again
     {

@@ -34,13 +34,13 @@ pub(crate) fn release_in_order(what: impl Fn() -> Resource, parent: &impl Parent
 /// What the driver says to a free; none, if it was not asked.
 #[inline(always)]
 fn free_in_order(what: &impl Fn() -> Resource, parent: &impl Parent) -> Option<CUresult> {
-    if fork::in_child() {
+    // The second time it is known to stay so; the first saves the way to the gate.
+    if fork::in_child() || is_inside() || a_capture_may_be_open() {
         return None;
     }
     let _outside = parent.stay_outside_captures()?;
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    let is_free = !is_inside() && !a_capture_may_be_open();
-    if !is_free || !exchange_mode(&mut mode).is_success() {
+    if a_capture_may_be_open() || !exchange_mode(&mut mode).is_success() {
         return None;
     }
     let answer = what().call_in_this_mode();
@@ -61,7 +61,11 @@ fn refused(resource: Resource, parent: &dyn Parent, answer: Answer) {
         return settle(resource, parent, 0, answer);
     }
     let answer = match parent.stay_outside_captures() {
-        Some(_outside) => resource.release_under_current(parent, answer),
+        // A capture may have begun since.
+        Some(_outside) => match resource.obstacle(parent) {
+            Some(obstacle) => obstacle,
+            None => resource.release_under_current(parent, answer),
+        },
         None => Answer::Later,
     };
     settle(resource, parent, 0, answer);
