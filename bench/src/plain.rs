@@ -3,7 +3,9 @@
 use crate::driver::Driver;
 use crate::operations::PTX;
 use crate::work::{Work, Works};
+use cuda_safe::sys::{CUevent, CUstream};
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::null_mut;
 
 macro_rules! plain {
     ($($function:ident $name:literal,)*) => {
@@ -43,8 +45,17 @@ plain! {
 unsafe extern "C" {
     fn plain_setup(library: *mut c_void, ptx: *const c_char) -> c_int;
     fn plain_first(library: *mut c_void, ptx: *const c_char);
+    fn plain_lend(streams: *mut CUstream, event: *mut CUevent);
     safe fn plain_wait();
     safe fn plain_make_current(yes: c_int);
+}
+
+/// C's streams and event, after its setup.
+pub(crate) fn lent() -> ([CUstream; 4], CUevent) {
+    let (mut streams, mut event) = ([null_mut(); 4], null_mut());
+    // SAFETY: the pointers are to as many places as it has streams and events.
+    unsafe { plain_lend(streams.as_mut_ptr(), &raw mut event) };
+    (streams, event)
 }
 
 /// Waits for the device.

@@ -73,17 +73,6 @@ const KIB4: usize = 4096;
 const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
 
-/// Streams and an event in the current context. (Of the safe layer's own ones the handles stay there: it
-/// asks for captures as soon as one is out.)
-pub(crate) fn streams_and_event() -> ([CUstream; 4], CUevent) {
-    let (mut streams, mut event) = ([null_mut(); 4], null_mut());
-    for stream in &mut streams {
-        call!(cuStreamCreateWithPriority(stream, NON_BLOCKING, 0));
-    }
-    call!(cuEventCreate(&raw mut event, NO_TIMING));
-    (streams, event)
-}
-
 pub(crate) fn works(o: Objects) -> Works {
     let stream = o.streams[0];
     let mut works: Works = vec![

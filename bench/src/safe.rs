@@ -2,7 +2,8 @@
 
 use crate::Fallible;
 use crate::operations::{HOSTS, PTX};
-use crate::raw::{self, Objects};
+use crate::plain;
+use crate::raw::Objects;
 use crate::work::{Work, Works, ok};
 use cuda_safe::green::{GreenContext, Overlap, SmGroup, SmResource, SplitByCount};
 use cuda_safe::manager::{CachingManager, MemoryManager, Order};
@@ -39,7 +40,8 @@ pub(crate) fn works() -> Fallible<(Works, Objects)> {
     };
     let green = Function::find("cuGreenCtxStreamCreate").is_some_and(Function::is_available);
 
-    let (raw_streams, raw_event) = context.with_current(|_| raw::streams_and_event())?;
+    // Not its own: it asks for captures as soon as the handle of one is out.
+    let (raw_streams, raw_event) = plain::lent();
     let mut objects = Objects {
         context: context.clone().leak(),
         streams: raw_streams,
