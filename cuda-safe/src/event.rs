@@ -131,7 +131,7 @@ impl Context {
         self.create_event(EventOptions::default().flags()?)
     }
 
-    #[inline]
+    #[inline(always)]
     fn create_event(&self, flags: u32) -> Result<Event> {
         let mut raw = std::ptr::null_mut();
         let _current = self.enter()?;

@@ -214,12 +214,17 @@ pub(crate) struct Entered<'context> {
 impl Drop for Entered<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.pushed {
-            return;
+        if self.pushed {
+            leave(self.context);
         }
-        if let Err(error) = pop(self.context.as_raw()) {
-            stays_on_stack(self.context, error);
-        }
+    }
+}
+
+/// By itself, so that the end of what pushed nothing is one look.
+#[inline(never)]
+fn leave(context: &Context) {
+    if let Err(error) = pop(context.as_raw()) {
+        stays_on_stack(context, error);
     }
 }
 

@@ -15,9 +15,10 @@ pub(crate) fn release_at_once(what: impl Fn() -> Resource, parent: &impl Parent)
     if fork::in_child() || is_inside() {
         return otherwise(what(), parent);
     }
-    let answer = what().call_in_this_mode();
-    if !answer.is_done() {
-        refused(what(), parent, answer);
+    match what().call_in_this_mode().code() {
+        Some(CUresult::CUDA_SUCCESS) => {}
+        Some(code) => refused(what(), parent, code),
+        None => otherwise(what(), parent),
     }
 }
 
@@ -26,7 +27,7 @@ pub(crate) fn release_at_once(what: impl Fn() -> Resource, parent: &impl Parent)
 pub(crate) fn release_in_order(what: impl Fn() -> Resource, parent: &impl Parent) {
     match free_in_order(&what, parent) {
         Some(CUresult::CUDA_SUCCESS) => {}
-        Some(code) => refused(what(), parent, Answer::Said(code, what().function())),
+        Some(code) => refused(what(), parent, code),
         None => otherwise(what(), parent),
     }
 }
@@ -56,7 +57,8 @@ fn otherwise(resource: Resource, parent: &dyn Parent) {
 
 #[cold]
 #[inline(never)]
-fn refused(resource: Resource, parent: &dyn Parent, answer: Answer) {
+fn refused(resource: Resource, parent: &dyn Parent, code: CUresult) {
+    let answer = Answer::Said(code, resource.function());
     if !answer.wants_a_context() {
         return settle(resource, parent, 0, answer);
     }
