@@ -20,7 +20,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// As `call!`, without a look at the code, for [`without_current`]: where calls are to cost least.
+/// As `call!`, without a look at the code: for [`without_current`], which looks at it.
 macro_rules! answer {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::call::Answer {

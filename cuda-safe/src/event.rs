@@ -265,7 +265,7 @@ impl Event {
         let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
         without_current(self.context(), || {
             // SAFETY: the event and the stream are alive; the graph keeps the event.
-            unsafe { call!(cuEventRecordWithFlags(self.raw(), stream.raw(), flags)) }
+            unsafe { answer!(cuEventRecordWithFlags(self.raw(), stream.raw(), flags)) }
         })?;
         stream.may_need_event(self);
         Ok(())
@@ -284,7 +284,7 @@ impl Event {
         release::drain();
         // SAFETY: the event is alive.
         without_current(self.context(), || unsafe {
-            call!(cuEventSynchronize(self.raw()))
+            answer!(cuEventSynchronize(self.raw()))
         })
     }
 

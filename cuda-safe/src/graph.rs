@@ -7,7 +7,7 @@
 //! A graph holds where its work runs, and not the buffers and modules that it uses: launching one is
 //! `unsafe`.
 
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{self, Parent, Resource, release};
@@ -198,7 +198,7 @@ impl ExecutableGraph {
         same_context("the graph", self.context(), stream.context())?;
         without_current(stream.context(), || {
             // SAFETY: the graph and the stream are alive; the rest is the caller's promise.
-            unsafe { call!(cuGraphLaunch(self.raw, stream.raw())) }
+            unsafe { answer!(cuGraphLaunch(self.raw, stream.raw())) }
         })?;
         // It may be a part of another graph now.
         stream.may_need(|| self.needs.own.clone());

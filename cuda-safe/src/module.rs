@@ -21,7 +21,7 @@ pub use library::Library;
 pub use linker::{LinkInput, Linked, Linker};
 pub use occupancy::{OccupancyOptions, SuggestedBlock};
 
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::driver;
 use crate::error::{DriverError, Result};
@@ -282,7 +282,7 @@ impl Module {
         let (function, module, text) = (&raw mut raw, self.as_raw(), c_name.as_ptr());
         let found = without_current(self.context(), || {
             // SAFETY: the module is alive, the name ends with a NUL, and the pointer is to a local.
-            unsafe { call!(cuModuleGetFunction(function, module, text)) }
+            unsafe { answer!(cuModuleGetFunction(function, module, text)) }
         });
         explain_missing(found, name, || self.kernel_names())?;
         Ok(Kernel::new(raw, name, self.context(), self.clone()))

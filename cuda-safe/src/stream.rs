@@ -26,7 +26,7 @@ pub(crate) use host::{Panicked, is_inside, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use needs::Need;
 
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::event::Event;
@@ -315,7 +315,7 @@ impl Stream {
         refuse_inside()?;
         // SAFETY: the stream is alive.
         without_current(self.context(), || unsafe {
-            call!(cuStreamSynchronize(self.raw()))
+            answer!(cuStreamSynchronize(self.raw()))
         })
     }
 
@@ -330,7 +330,7 @@ impl Stream {
     pub fn is_idle(&self) -> Result<bool> {
         // SAFETY: the stream is alive.
         ready(without_current(self.context(), || unsafe {
-            call!(cuStreamQuery(self.raw()))
+            answer!(cuStreamQuery(self.raw()))
         }))
     }
 
@@ -353,7 +353,7 @@ impl Stream {
             without_current(self.context(), || {
                 // SAFETY: the stream and the event are alive; the driver keeps what it needs of the
                 // event, which may be recorded anew or destroyed while the stream waits.
-                unsafe { call!(cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
+                unsafe { answer!(cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
             })
         })?;
         self.may_need(|| self.need());
@@ -374,7 +374,7 @@ impl Stream {
         let flags = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
         without_current(self.context(), || {
             // SAFETY: the stream and the event are alive; the graph keeps the event.
-            unsafe { call!(cuStreamWaitEvent(self.raw(), event.raw(), flags)) }
+            unsafe { answer!(cuStreamWaitEvent(self.raw(), event.raw(), flags)) }
         })?;
         self.may_need_event(event);
         Ok(())
@@ -396,7 +396,7 @@ impl Stream {
         let mut priority = 0;
         // SAFETY: the stream is alive, and the pointer is to a local.
         without_current(self.context(), || unsafe {
-            call!(cuStreamGetPriority(self.raw(), &raw mut priority))
+            answer!(cuStreamGetPriority(self.raw(), &raw mut priority))
         })?;
         Ok(priority)
     }
@@ -413,7 +413,7 @@ impl Stream {
         let mut id = 0;
         // SAFETY: the stream is alive, and the pointer is to a local.
         without_current(self.context(), || unsafe {
-            call!(cuStreamGetId(self.raw(), &raw mut id))
+            answer!(cuStreamGetId(self.raw(), &raw mut id))
         })?;
         Ok(id)
     }

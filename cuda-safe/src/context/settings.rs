@@ -1,7 +1,7 @@
 //! What a context is set to: limits, cache preference, flags; and its events.
 
 use super::{Context, ContextFlags};
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::error::Result;
 use crate::event::Event;
 use crate::stream::same_context;
@@ -260,7 +260,7 @@ impl Context {
         same_context("the event", event.context(), self)?;
         without_current(self, || {
             // SAFETY: the context and the event are alive.
-            unsafe { call!(cuCtxRecordEvent(self.as_raw(), event.raw())) }
+            unsafe { answer!(cuCtxRecordEvent(self.as_raw(), event.raw())) }
         })
     }
 
@@ -278,7 +278,7 @@ impl Context {
     pub fn wait(&self, event: &Event) -> Result<()> {
         without_current(self, || {
             // SAFETY: the context and the event are alive.
-            unsafe { call!(cuCtxWaitEvent(self.as_raw(), event.raw())) }
+            unsafe { answer!(cuCtxWaitEvent(self.as_raw(), event.raw())) }
         })
     }
 }

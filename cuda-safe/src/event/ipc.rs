@@ -1,7 +1,7 @@
 //! Events of other processes.
 
 use super::Event;
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::release;
@@ -69,7 +69,7 @@ impl Event {
         let place = &raw mut handle;
         without_current(self.context(), || {
             // SAFETY: the event is alive, and the pointer is to a local.
-            unsafe { call!(cuIpcGetEventHandle(place, self.raw())) }
+            unsafe { answer!(cuIpcGetEventHandle(place, self.raw())) }
         })?;
         // C's char is signed on some targets.
         Ok(EventIpcHandle(handle.reserved.map(|byte| {

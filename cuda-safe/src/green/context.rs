@@ -4,7 +4,7 @@ use super::calls::{Calls, Lock, lock_of};
 use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Part, SmGroup};
-use crate::call::{call, newest_or, without_current};
+use crate::call::{answer, call, newest_or, without_current};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
@@ -136,7 +136,7 @@ impl GreenContext {
         let mut raw = std::ptr::null_mut();
         without_current(stream.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamGetGreenCtx(stream.raw(), &raw mut raw)) }
+            unsafe { answer!(cuStreamGetGreenCtx(stream.raw(), &raw mut raw)) }
         })?;
         if raw.is_null() {
             return Ok(None);

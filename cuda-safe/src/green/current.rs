@@ -1,7 +1,7 @@
 //! A green context as the current context, on one thread at a time; and its events.
 
 use super::GreenContext;
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::{Context, CurrentContext};
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -120,7 +120,7 @@ impl GreenContext {
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
             // SAFETY: the green context and the event are alive.
-            unsafe { call!(cuGreenCtxRecordEvent(self.as_raw(), event.raw())) }
+            unsafe { answer!(cuGreenCtxRecordEvent(self.as_raw(), event.raw())) }
         }))
     }
 
@@ -138,7 +138,7 @@ impl GreenContext {
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
             // SAFETY: the green context and the event are alive.
-            unsafe { call!(cuGreenCtxWaitEvent(self.as_raw(), event.raw())) }
+            unsafe { answer!(cuGreenCtxWaitEvent(self.as_raw(), event.raw())) }
         }))
     }
 }

@@ -3,7 +3,7 @@
 use super::GreenContext;
 use super::claim::{Claim, Whole};
 use super::exact::GroupFlags;
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
@@ -207,7 +207,7 @@ impl SmResource {
             |place, kind| {
                 without_current(stream.context(), || {
                     // SAFETY: the stream is alive, and the pointer is to a borrowed resource.
-                    unsafe { call!(cuStreamGetDevResource(stream.raw(), &raw mut *place, kind)) }
+                    unsafe { answer!(cuStreamGetDevResource(stream.raw(), &raw mut *place, kind)) }
                 })
             },
         )

@@ -3,7 +3,7 @@
 use super::defer::{Deferral, Item, What};
 use super::order::{OrderParent, is_default};
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order, is_out_of_memory};
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -211,7 +211,7 @@ impl DriverMemory {
         let start = block.start.as_ptr().cast();
         without_current(&self.context, || {
             // SAFETY: it is registered from there on, by the caller's promise.
-            unsafe { call!(cuMemHostUnregister(start)) }
+            unsafe { answer!(cuMemHostUnregister(start)) }
         })
     }
 

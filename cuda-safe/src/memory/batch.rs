@@ -1,7 +1,7 @@
 //! Many copies in one call.
 
 use super::{DeviceSlice, DeviceSliceMut, same_length};
-use crate::call::{call, newest_or, without_current};
+use crate::call::{answer, call, newest_or, without_current};
 use crate::error::{Error, Result};
 use crate::green::GreenContext;
 use crate::stream::Stream;
@@ -143,7 +143,7 @@ impl<'a> CopyBatch<'a> {
         for ((to, from), size) in self.targets.iter().zip(&self.sources).zip(&self.sizes) {
             without_current(self.stream.context(), || {
                 // SAFETY: as above.
-                unsafe { call!(cuMemcpyDtoDAsync_v2(*to, *from, *size, stream)) }
+                unsafe { answer!(cuMemcpyDtoDAsync_v2(*to, *from, *size, stream)) }
             })?;
         }
         Ok(())

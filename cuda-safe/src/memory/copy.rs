@@ -41,7 +41,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
             // the device is at most still *reading* the slice's memory, which harms nobody but
             // the buffer: what was pageable is read by the driver's own staging, and the release
             // of pinned memory waits.
-            unsafe { call!(cuMemcpyHtoDAsync_v2(target, source, bytes, stream)) }
+            unsafe { answer!(cuMemcpyHtoDAsync_v2(target, source, bytes, stream)) }
         });
         // Even if the call failed: its code may be of earlier work, and the copy under way.
         let waited = self.stream().wait_for_work();

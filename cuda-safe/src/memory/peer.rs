@@ -1,7 +1,7 @@
 //! Memory of other contexts and devices: copies, and access of kernels.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, SharedBuffer, SharedReader, same_length};
-use crate::call::{call, without_current};
+use crate::call::{answer, without_current};
 use crate::error::Result;
 use crate::stream::Stream;
 use std::fmt;
@@ -92,7 +92,7 @@ impl<T> DeviceSliceMut<'_, T> {
             // SAFETY: both hold `bytes`, each is of its context, which is alive, and both are used
             // and freed in the order of this stream, which the reader sees to for the source.
             unsafe {
-                call!(cuMemcpyPeerAsync(
+                answer!(cuMemcpyPeerAsync(
                     to,
                     context,
                     from,

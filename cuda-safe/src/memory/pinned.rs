@@ -6,7 +6,7 @@ pub use register::RegisterOptions;
 
 use super::bytes_of;
 use super::vector::VectorMemory;
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::fork;
@@ -221,7 +221,7 @@ impl<T> PinnedBuffer<T> {
             without_current(&self.context, || {
                 // SAFETY: the memory is the driver's, and the other pointer is to a local.
                 unsafe {
-                    call!(cuMemHostGetFlags(
+                    answer!(cuMemHostGetFlags(
                         &raw mut flags,
                         self.start.as_ptr().cast()
                     ))

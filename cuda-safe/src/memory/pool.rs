@@ -30,7 +30,7 @@ use self::attribute::{High, PoolAttribute, PoolValue, Settable};
 use self::frees::Ends;
 use super::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation, bytes_of};
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
@@ -259,7 +259,7 @@ impl MemoryPool {
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointer is to a local that is large enough for
             // every attribute.
-            unsafe { call!(cuMemPoolGetAttribute(self.as_raw(), raw, place)) }
+            unsafe { answer!(cuMemPoolGetAttribute(self.as_raw(), raw, place)) }
         })
         .map_err(|error| attribute.explain(error))?;
         Ok(T::from_bytes(value.to_ne_bytes()))
@@ -298,7 +298,7 @@ impl MemoryPool {
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointer is to a local with the value, as large as
             // the largest.
-            unsafe { call!(cuMemPoolSetAttribute(self.as_raw(), raw, place)) }
+            unsafe { answer!(cuMemPoolSetAttribute(self.as_raw(), raw, place)) }
         })
     }
 
@@ -314,7 +314,7 @@ impl MemoryPool {
         release::drain();
         without_current(self.context(), || {
             // SAFETY: the pool is alive.
-            unsafe { call!(cuMemPoolTrimTo(self.as_raw(), keep)) }
+            unsafe { answer!(cuMemPoolTrimTo(self.as_raw(), keep)) }
         })
     }
 }

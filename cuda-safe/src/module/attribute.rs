@@ -16,7 +16,7 @@
 //! ```
 
 use super::Kernel;
-use crate::call::{call, without_current};
+use crate::call::{answer, without_current};
 use crate::context::CachePreference;
 use crate::device::attribute::explain_newer;
 use crate::error::Result;
@@ -208,7 +208,7 @@ impl Kernel {
         let place = &raw mut value;
         without_current(self.context(), || {
             // SAFETY: the function is alive, and the pointer is to a local.
-            unsafe { call!(cuFuncGetAttribute(place, attribute.raw, self.as_raw())) }
+            unsafe { answer!(cuFuncGetAttribute(place, attribute.raw, self.as_raw())) }
         })
         .map_err(|error| explain_newer(error, attribute.name, attribute.since()))?;
         Ok(T::from_raw(value))
@@ -244,7 +244,7 @@ impl Kernel {
         let value = value.into_raw();
         without_current(self.context(), || {
             // SAFETY: the function is alive; two numbers.
-            unsafe { call!(cuFuncSetAttribute(self.as_raw(), attribute.raw, value)) }
+            unsafe { answer!(cuFuncSetAttribute(self.as_raw(), attribute.raw, value)) }
         })
         .map_err(|error| explain_newer(error, attribute.name, attribute.since()))
     }
@@ -262,7 +262,7 @@ impl Kernel {
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {
         without_current(self.context(), || {
             // SAFETY: the function is alive; a number.
-            unsafe { call!(cuFuncSetCacheConfig(self.as_raw(), preference.raw())) }
+            unsafe { answer!(cuFuncSetCacheConfig(self.as_raw(), preference.raw())) }
         })
     }
 
@@ -277,7 +277,7 @@ impl Kernel {
     pub fn load(&self) -> Result<()> {
         without_current(self.context(), || {
             // SAFETY: the function is alive.
-            unsafe { call!(cuFuncLoad(self.as_raw())) }
+            unsafe { answer!(cuFuncLoad(self.as_raw())) }
         })
     }
 
@@ -293,7 +293,7 @@ impl Kernel {
         let place = &raw mut state;
         without_current(self.context(), || {
             // SAFETY: the function is alive, and the pointer is to a local.
-            unsafe { call!(cuFuncIsLoaded(place, self.as_raw())) }
+            unsafe { answer!(cuFuncIsLoaded(place, self.as_raw())) }
         })?;
         Ok(state == CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED)
     }

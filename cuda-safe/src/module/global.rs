@@ -2,7 +2,7 @@
 
 use super::kernel::Code;
 use super::{Library, Module, image};
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
@@ -117,7 +117,7 @@ impl Module {
         let found = without_current(self.context(), || {
             // SAFETY: the module is alive, the name ends with a NUL, and the pointers are to
             // locals.
-            unsafe { call!(cuModuleGetGlobal_v2(at, bytes, module, text)) }
+            unsafe { answer!(cuModuleGetGlobal_v2(at, bytes, module, text)) }
         });
         explain_missing(found, name)?;
         Ok(Global {

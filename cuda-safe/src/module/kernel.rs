@@ -1,7 +1,7 @@
 //! Kernels: functions that run on the device.
 
 use super::{Library, Module};
-use crate::call::{call, without_current};
+use crate::call::{answer, without_current};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::launch::{Params, TypedKernel};
@@ -133,7 +133,7 @@ impl Kernel {
             let (at, long) = (&raw mut offset, &raw mut size);
             let answer = without_current(self.context(), || {
                 // SAFETY: the function is alive, and the pointers are to locals.
-                unsafe { call!(cuFuncGetParamInfo(function, index, at, long)) }
+                unsafe { answer!(cuFuncGetParamInfo(function, index, at, long)) }
             });
             match answer {
                 Ok(()) => parameters.push(Parameter { offset, size }),
@@ -156,7 +156,7 @@ impl Kernel {
         let mut count = 0;
         let counted = without_current(self.context(), || {
             // SAFETY: the function is alive, and the pointer is to a local.
-            unsafe { call!(cuFuncGetParamCount(self.as_raw(), &raw mut count)) }
+            unsafe { answer!(cuFuncGetParamCount(self.as_raw(), &raw mut count)) }
         });
         match counted {
             Ok(()) => Ok(Some(count)),

@@ -1,7 +1,7 @@
 //! What a stream is set to, for the work that it is given from then on.
 
 use super::{Stream, same_context};
-use crate::call::{call, without_current};
+use crate::call::{answer, without_current};
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::memory::DeviceSlice;
@@ -135,7 +135,7 @@ impl Stream {
         let mut flags = 0;
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamGetFlags(self.raw(), &raw mut flags)) }
+            unsafe { answer!(cuStreamGetFlags(self.raw(), &raw mut flags)) }
         })?;
         Ok(flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0)
     }
@@ -349,7 +349,7 @@ impl Stream {
         same_context("the source", source.context(), self.context())?;
         without_current(self.context(), || {
             // SAFETY: both streams are alive.
-            unsafe { call!(cuStreamCopyAttributes(self.raw(), source.raw())) }
+            unsafe { answer!(cuStreamCopyAttributes(self.raw(), source.raw())) }
         })
     }
 
@@ -358,7 +358,7 @@ impl Stream {
         let place = &raw mut value;
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamGetAttribute(self.raw(), attribute, place)) }
+            unsafe { answer!(cuStreamGetAttribute(self.raw(), attribute, place)) }
         })?;
         Ok(value)
     }
@@ -374,7 +374,7 @@ impl Stream {
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a value of zeros with the field of
             // this attribute filled in.
-            unsafe { call!(cuStreamSetAttribute(self.raw(), attribute, place)) }
+            unsafe { answer!(cuStreamSetAttribute(self.raw(), attribute, place)) }
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::Stream;
 use super::gate::{OPEN, a_capture_may_be_open};
 use super::needs;
-use crate::call::{call, newest_or, without_current};
+use crate::call::{answer, call, newest_or, without_current};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::graph::Graph;
@@ -172,7 +172,7 @@ impl Stream {
             OPEN.fetch_add(1, Ordering::SeqCst);
             let begun = without_current(self.context(), || {
                 // SAFETY: the stream is alive.
-                unsafe { call!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
+                unsafe { answer!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
             });
             if begun.as_ref().is_err_and(has_not_begun) {
                 OPEN.fetch_sub(1, Ordering::SeqCst);
@@ -303,7 +303,7 @@ impl Capture {
         let mut raw = std::ptr::null_mut();
         without_current(self.stream.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { call!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
+            unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
         })?;
         Ok(Graph::own(raw, self.stream.need()))
     }

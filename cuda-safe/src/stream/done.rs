@@ -2,7 +2,7 @@
 
 use super::Stream;
 use super::host::{self, Panicked};
-use crate::call::{call, check, without_current};
+use crate::call::{answer, check, without_current};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::release;
@@ -80,7 +80,7 @@ impl Stream {
         let given = without_current(self.context(), || {
             let data = data.cast_mut().cast::<c_void>();
             // SAFETY: the stream is alive; the callback takes the share that `data` is, once.
-            unsafe { call!(cuStreamAddCallback(self.raw(), Some(reached), data, 0)) }
+            unsafe { answer!(cuStreamAddCallback(self.raw(), Some(reached), data, 0)) }
         });
         match given {
             Ok(()) => Ok(Done {

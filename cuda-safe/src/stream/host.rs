@@ -1,7 +1,7 @@
 //! Host functions: Rust code in the order of a stream.
 
 use super::Stream;
-use crate::call::{call, without_current};
+use crate::call::{answer, without_current};
 use crate::error::{Error, Result};
 use crate::release;
 use crate::report::{count_leak, words_of};
@@ -90,7 +90,7 @@ impl Stream {
         launch(function, &self.inner.panicked, |run, data| {
             without_current(self.context(), || {
                 // SAFETY: the stream is alive; the function takes the box that `data` is, once.
-                unsafe { call!(cuLaunchHostFunc(self.raw(), run, data)) }
+                unsafe { answer!(cuLaunchHostFunc(self.raw(), run, data)) }
             })
         })
     }

@@ -1,7 +1,7 @@
 //! Memory operations: single words that a stream writes, or waits for.
 
 use super::Stream;
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::memory::DeviceSliceMut;
@@ -225,7 +225,7 @@ impl Stream {
         let done = without_current(self.context(), || {
             // SAFETY: the stream is alive, and there are `number` operations, which the driver copies;
             // for the addresses the caller's promise.
-            unsafe { call!(cuStreamBatchMemOp_v2(self.raw(), number, first, 0)) }
+            unsafe { answer!(cuStreamBatchMemOp_v2(self.raw(), number, first, 0)) }
         });
         done.map_err(|error| self.explain(error, operations))
     }

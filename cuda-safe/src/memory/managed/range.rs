@@ -1,6 +1,6 @@
 //! Where managed memory is to be: advice, prefetches, and what the driver knows.
 
-use crate::call::{call, newest_or, without_current};
+use crate::call::{answer, call, newest_or, without_current};
 use crate::device::Device;
 use crate::driver;
 use crate::error::Result;
@@ -231,7 +231,7 @@ impl<'a> ManagedRange<'a> {
             // SAFETY: the lists are of the same length, each place has as many bytes as its size
             // says, of integers, and the range is managed memory, which is borrowed.
             unsafe {
-                call!(cuMemRangeGetAttributes(
+                answer!(cuMemRangeGetAttributes(
                     places.as_mut_ptr(),
                     sizes.as_mut_ptr(),
                     attributes.as_mut_ptr(),

@@ -1,7 +1,7 @@
 //! Vectors as pinned memory.
 
 use super::{Managed, PinnedBuffer, PinnedFlags, Source};
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
@@ -168,7 +168,7 @@ impl<T: Copy> PinnedBuffer<T> {
             let done = without_current(&self.context, || {
                 // SAFETY: it is registered from there on; copies that were given own the buffer, so
                 // none is under way.
-                unsafe { call!(cuMemHostUnregister(start.cast())) }
+                unsafe { answer!(cuMemHostUnregister(start.cast())) }
             });
             if let Err(error) = done {
                 return Err(Rejected::new(error, self));

@@ -1,7 +1,7 @@
 //! Which devices reach a pool's memory.
 
 use super::MemoryPool;
-use crate::call::{call, without_current};
+use crate::call::{answer, without_current};
 use crate::device::Device;
 use crate::error::Result;
 use crate::invalid::Invalid;
@@ -57,7 +57,7 @@ impl MemoryPool {
         let (place, from) = (&raw mut flags, &raw mut location);
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointers are to locals.
-            unsafe { call!(cuMemPoolGetAccess(place, self.as_raw(), from)) }
+            unsafe { answer!(cuMemPoolGetAccess(place, self.as_raw(), from)) }
         })?;
         Ok(MemoryAccess::from_raw(flags))
     }
@@ -96,7 +96,7 @@ impl MemoryPool {
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointer is to one local; the rest is the caller's
             // promise.
-            unsafe { call!(cuMemPoolSetAccess(self.as_raw(), &raw const map, 1)) }
+            unsafe { answer!(cuMemPoolSetAccess(self.as_raw(), &raw const map, 1)) }
         })
     }
 

@@ -1,7 +1,7 @@
 //! When a pool may go: behind the frees of its memory, which its memory sees to.
 
 use super::MemoryPool;
-use crate::call::{call, without_current};
+use crate::call::{answer, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::event::Event;
@@ -27,7 +27,7 @@ impl Ends {
         let event = stream.context().without_manager().event_now()?;
         without_current(stream.context(), || {
             // SAFETY: both are alive.
-            unsafe { call!(cuEventRecord(event.raw(), stream.raw())) }
+            unsafe { answer!(cuEventRecord(event.raw(), stream.raw())) }
         })?;
         let mut left = {
             let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);

@@ -29,7 +29,7 @@ impl MemoryPool {
     #[cfg(unix)]
     #[doc(alias = "cuMemPoolExportToShareableHandle")]
     pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
-        use crate::call::{call, without_current};
+        use crate::call::{answer, without_current};
         use cuda_sys::CUmemAllocationHandleType;
         use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -40,7 +40,7 @@ impl MemoryPool {
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointer is to a local of the type that this kind has.
             unsafe {
-                call!(cuMemPoolExportToShareableHandle(
+                answer!(cuMemPoolExportToShareableHandle(
                     place,
                     self.as_raw(),
                     kind,
