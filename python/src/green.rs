@@ -73,8 +73,23 @@ fn split_flags(ignore_coscheduling: bool, max_cluster: bool) -> SplitFlags {
     flags
 }
 
-/// Groups of these sizes, alike but for that.
-fn requests(sizes: Vec<u32>, coscheduled: u32, backfill: bool) -> Vec<GroupRequest> {
+/// A split by count, of whatever it is.
+fn by_count(
+    min: u32,
+    max_groups: Option<u32>,
+    ignore_coscheduling: bool,
+    max_cluster: bool,
+) -> SplitByCount {
+    SplitByCount {
+        min,
+        max_groups,
+        flags: split_flags(ignore_coscheduling, max_cluster),
+        ..SplitByCount::default()
+    }
+}
+
+/// The same into groups of these sizes, alike but for that.
+fn exact(sizes: Vec<u32>, coscheduled: u32, backfill: bool) -> ExactSplit {
     let mut flags = GroupFlags::empty();
     flags.set(GroupFlags::BACKFILL, backfill);
     let request = |size| GroupRequest {
@@ -82,7 +97,10 @@ fn requests(sizes: Vec<u32>, coscheduled: u32, backfill: bool) -> Vec<GroupReque
         flags,
         ..GroupRequest::of(size)
     };
-    sizes.into_iter().map(request).collect()
+    ExactSplit {
+        groups: sizes.into_iter().map(request).collect(),
+        ..ExactSplit::default()
+    }
 }
 
 fn groups_of(split: Split) -> (Vec<PySmGroup>, Option<PySmGroup>) {
@@ -162,12 +180,9 @@ impl PySmResource {
         max_cluster: bool,
     ) -> Result<(Vec<PySmGroup>, Option<PySmGroup>)> {
         let split = SplitByCount {
-            min,
-            max_groups,
-            flags: split_flags(ignore_coscheduling, max_cluster),
             overlap: overlap(allow_overlap),
             label: label.to_owned(),
-            ..SplitByCount::default()
+            ..by_count(min, max_groups, ignore_coscheduling, max_cluster)
         };
         let whole = self.whole.get()?;
         let split = detached(py, move || {
@@ -192,10 +207,9 @@ impl PySmResource {
         allow_overlap: bool,
     ) -> Result<(Vec<PySmGroup>, Option<PySmGroup>)> {
         let split = ExactSplit {
-            groups: requests(sizes, coscheduled, backfill),
             overlap: overlap(allow_overlap),
             label: label.to_owned(),
-            ..ExactSplit::default()
+            ..exact(sizes, coscheduled, backfill)
         };
         let whole = self.whole.get()?;
         let split = detached(py, move || {
@@ -298,12 +312,7 @@ impl PySmGroup {
         ignore_coscheduling: bool,
         max_cluster: bool,
     ) -> Result<(Vec<Self>, Option<Self>)> {
-        let split = SplitByCount {
-            min,
-            max_groups,
-            flags: split_flags(ignore_coscheduling, max_cluster),
-            ..SplitByCount::default()
-        };
+        let split = by_count(min, max_groups, ignore_coscheduling, max_cluster);
         self.split_into(py, move |group| group.split_by_count(split))
     }
 
@@ -318,10 +327,7 @@ impl PySmGroup {
         coscheduled: u32,
         backfill: bool,
     ) -> Result<(Vec<Self>, Option<Self>)> {
-        let split = ExactSplit {
-            groups: requests(sizes, coscheduled, backfill),
-            ..ExactSplit::default()
-        };
+        let split = exact(sizes, coscheduled, backfill);
         self.split_into(py, move |group| group.split(split))
     }
 
