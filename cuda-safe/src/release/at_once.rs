@@ -12,24 +12,19 @@ use cuda_sys::{CUresult, CUstreamCaptureMode};
 /// (`what` is made anew wherever it is needed: where its address is known, what it is would be asked.)
 #[inline(always)]
 pub(crate) fn release_at_once(what: impl Fn() -> Resource, parent: &impl Parent) {
-    if fork::in_child() || is_inside() {
-        return otherwise(what(), parent);
-    }
-    match what().call_in_this_mode().code() {
-        Some(CUresult::CUDA_SUCCESS) => {}
-        Some(code) => refused(what(), parent, code),
-        None => otherwise(what(), parent),
-    }
+    let is_free = !fork::in_child() && !is_inside();
+    let code = if is_free {
+        what().call_in_this_mode().code()
+    } else {
+        None
+    };
+    end(code, what, parent);
 }
 
 /// As [`release`](super::release), for memory that is freed in the order of its parent, a stream.
 #[inline(always)]
 pub(crate) fn release_in_order(what: impl Fn() -> Resource, parent: &impl Parent) {
-    match free_in_order(&what, parent) {
-        Some(CUresult::CUDA_SUCCESS) => {}
-        Some(code) => refused(what(), parent, code),
-        None => otherwise(what(), parent),
-    }
+    end(free_in_order(&what, parent), what, parent);
 }
 
 /// What the driver says to a free; none, if it was not asked.
@@ -47,6 +42,16 @@ fn free_in_order(what: &impl Fn() -> Resource, parent: &impl Parent) -> Option<C
     let answer = what().call_in_this_mode();
     restore_mode(mode);
     answer.code()
+}
+
+/// What becomes of a release by the driver's code; none, if it was not asked.
+#[inline(always)]
+fn end(code: Option<CUresult>, what: impl Fn() -> Resource, parent: &impl Parent) {
+    match code {
+        Some(CUresult::CUDA_SUCCESS) => {}
+        Some(code) => refused(what(), parent, code),
+        None => otherwise(what(), parent),
+    }
 }
 
 #[cold]
