@@ -9,7 +9,7 @@ use super::allocation::{Allocation, Managed, Release};
 use super::bytes_of;
 use super::slice::{self, DeviceSlice, DeviceSliceMut, within};
 use crate::attribute::CONCURRENT_MANAGED_ACCESS;
-use crate::call::{call, without_current};
+use crate::call::{answer, call, without_current};
 use crate::device::Device;
 use crate::error::{Rejected, Result};
 use crate::release;
@@ -320,7 +320,7 @@ impl<T> ManagedBuffer<T> {
         let (stream, address) = (self.stream().raw(), self.as_raw());
         let attach = || {
             // SAFETY: the memory is managed, and starts there; all work on it is this stream's.
-            unsafe { call!(cuStreamAttachMemAsync(stream, address, 0, to.0)) }
+            unsafe { answer!(cuStreamAttachMemAsync(stream, address, 0, to.0)) }
         };
         let context = self.stream().context();
         self.stream()

@@ -341,7 +341,7 @@ impl<T> DeviceBuffer<T> {
         let (place, raw) = (&raw mut address, pool.as_raw());
         let allocate = || {
             // SAFETY: the pool and the stream are alive, and the pointer is to a local.
-            unsafe { call!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.raw())) }
+            unsafe { answer!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.raw())) }
         };
         stream.outside_captures(|| without_current(stream.context(), allocate))?;
         let release = if pool.inner.is_drivers {

@@ -2,7 +2,7 @@
 
 use super::pending::strand;
 use super::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
-use crate::call::{call, without_current};
+use crate::call::{Answer, answer, without_current};
 use crate::error::{Error, Result};
 use crate::release;
 use crate::stream::{Stream, refuse_inside};
@@ -109,7 +109,7 @@ impl<'scope> CopyScope<'scope, '_> {
         self.give(bytes, |stream| {
             // SAFETY: both sides hold `bytes` (the lengths are equal), the source without an
             // uninitialised byte; it is lent until a wait says that the copy is done.
-            unsafe { call!(cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream)) }
+            unsafe { answer!(cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream)) }
         })
     }
 
@@ -133,7 +133,7 @@ impl<'scope> CopyScope<'scope, '_> {
         self.give(bytes, |stream| {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and any bits are a `T`; the
             // target is lent, and nobody looks at it, until a wait says that the copy is done.
-            unsafe { call!(cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream)) }
+            unsafe { answer!(cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream)) }
         })
     }
 
@@ -154,7 +154,7 @@ impl<'scope> CopyScope<'scope, '_> {
         self.lent.borrow_mut().push(buffer);
     }
 
-    fn give(&self, bytes: usize, copy: impl Fn(CUstream) -> Result<()>) -> Result<()> {
+    fn give(&self, bytes: usize, copy: impl Fn(CUstream) -> Answer) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
