@@ -149,6 +149,7 @@ mod must_not_compile;
 mod release;
 mod report;
 mod stream;
+mod sync;
 
 pub use bytemuck;
 pub use context::{

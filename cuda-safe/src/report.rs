@@ -2,12 +2,13 @@
 
 use crate::error::Error;
 use crate::fork;
+use crate::sync::RwLock;
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 /// Something that went wrong where no `Result` could be returned.
 #[derive(Debug)]

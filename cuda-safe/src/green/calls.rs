@@ -1,8 +1,9 @@
 //! The lock of a green context: one for each handle, however many objects have it.
 
 use crate::fork;
+use crate::sync::Mutex;
 use cuda_sys::CUgreenCtx;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread::ThreadId;
 
 /// What the lock of a green context is for.

@@ -8,8 +8,9 @@ use crate::error::{Error, Result};
 use crate::fork;
 use crate::invalid::Invalid;
 use crate::release;
+use crate::sync::{Mutex, MutexGuard};
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// What happens when a device is split while parts of an earlier split are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -15,10 +15,11 @@ use crate::launch::{LaunchAttributes, LaunchConfig};
 use crate::module::Kernel;
 use crate::release::{self, Parent, Resource, release};
 use crate::stream::{Stream, StreamOptions, has_green_context};
+use crate::sync::MutexGuard;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// `CUgreenCtx`: a partition of a device's SMs. Work on its [streams](Self::stream) runs there.
 ///

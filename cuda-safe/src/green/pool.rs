@@ -12,9 +12,10 @@ use crate::fork;
 use crate::invalid::Invalid;
 use crate::release;
 use crate::stream::{Stream, StreamOptions, refuse_inside};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use parked::{Did, Parked, PartSet};
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Partitionings of a device, made once each and handed out again and again, one at a time.

@@ -6,9 +6,10 @@ use crate::error::{Error, Result};
 use crate::fork;
 use crate::invalid::Invalid;
 use crate::stream::{refuse_inside, same_context};
+use crate::sync::{Mutex, RwLock};
 use cuda_sys::CUcontext;
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 type Make = Arc<dyn Fn(&Context) -> Result<Box<dyn MemoryManager>> + Send + Sync>;
 

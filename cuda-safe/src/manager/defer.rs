@@ -11,12 +11,13 @@ use crate::memory::MemoryPool;
 use crate::release::{Behind, Resource, release};
 use crate::report::count_leak;
 use crate::stream::is_inside;
+use crate::sync::Mutex;
 use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// When frees that were put off are done. The default is Numba's.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,8 +9,9 @@ use crate::fork;
 use crate::invalid::Invalid;
 use crate::memory::PinnedFlags;
 use crate::report::count_leak;
+use crate::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// At most so many bytes of device memory of another manager at a time, as they were asked for.
 ///

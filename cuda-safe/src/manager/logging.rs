@@ -8,11 +8,12 @@ use crate::error::Result;
 use crate::fork;
 use crate::release;
 use crate::report::words_of;
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Device memory of another manager, with a [trace](Trace) of it: a line for each allocation and free.

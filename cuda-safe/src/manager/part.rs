@@ -12,6 +12,7 @@ use crate::memory::{MemoryPool, PinnedFlags};
 use crate::release::{self, Parent, Resource, relaxed, release};
 use crate::report::count_leak;
 use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
+use crate::sync::Mutex;
 use core::ffi::c_void;
 use cuda_sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
@@ -19,7 +20,7 @@ use cuda_sys::{
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Plain, pinned and managed memory of the driver's, for a [manager](super::MemoryManager) to be made
 /// with. Its frees are [put off](DeferOptions) and done together, as each waits for all running work.

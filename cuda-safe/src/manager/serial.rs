@@ -4,9 +4,10 @@ use super::forward::forward;
 use super::turn::{Asked, Turn, leaf};
 use super::{Block, MemoryManager, Order};
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 use cuda_sys::CUstream;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 /// Another manager, one thread at a time in what allocates and gives back device memory: for one whose author
 /// does not trust it with several. (Those of this crate need none.)

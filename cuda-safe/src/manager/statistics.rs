@@ -9,8 +9,8 @@ use super::forward::forward;
 use super::turn::leaf;
 use super::{Block, CachingManager, MemoryManager, Order};
 use crate::error::Result;
+use crate::sync::Mutex;
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 

@@ -6,8 +6,9 @@
 
 use crate::fork;
 use crate::release;
+use crate::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 /// One thread at a time.
 #[derive(Debug, Default)]

@@ -5,9 +5,10 @@ use crate::call::fail;
 use crate::fork;
 use crate::invalid::Invalid;
 use crate::report::{Report, report};
+use crate::sync::Mutex;
 use std::collections::VecDeque;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 struct Waiting {
     resource: Resource,

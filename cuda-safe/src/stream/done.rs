@@ -7,12 +7,13 @@ use crate::error::{Error, Result};
 use crate::fork;
 use crate::release;
 use crate::report::count_leak;
+use crate::sync::{Mutex, MutexGuard};
 use core::ffi::c_void;
 use cuda_sys::{CUresult, CUstream};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context as Task, Poll, Waker};
 
 /// A [`Future`] of the work that a stream had been given when [`Stream::done`] was called; ready

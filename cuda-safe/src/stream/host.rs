@@ -5,12 +5,13 @@ use crate::call::{answer, without_current};
 use crate::error::{Error, Result};
 use crate::release;
 use crate::report::{count_leak, words_of};
+use crate::sync::Mutex;
 use core::ffi::c_void;
 use cuda_sys::CUhostFn;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// What a host function of a stream panicked with, until a wait for the stream tells it.
 #[derive(Debug, Default)]

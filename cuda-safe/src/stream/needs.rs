@@ -9,8 +9,9 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::event::Event;
 use crate::release::Parent;
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Something that a graph needs.
 #[derive(Clone)]

@@ -11,7 +11,8 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::event::Event;
 use crate::stream::{Stream, StreamOptions};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, PoisonError};
 
 /// All partitionings of a pool, or splits of a part, the one that was used last at the end.
 pub(super) struct Parked {

@@ -6,10 +6,11 @@
 
 use super::classes::{COUNT, size_of_class};
 use super::heap::Id;
+use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::CUstream;
 use std::cell::Cell;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A block that waits for its next use.
 #[derive(Clone, Copy)]

@@ -23,9 +23,10 @@ use crate::manager::{Block, CleanupGuard, MemoryManager, Order, is_out_of_memory
 use crate::release::{self, relaxed};
 use crate::report::in_hook;
 use crate::stream::{a_capture_may_be_open, refuse_inside};
+use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::{CUresult, CUstream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 pub(super) struct Pool {
     shared: Mutex<Shared>,

@@ -13,11 +13,12 @@ use crate::invalid::Invalid;
 use crate::memory::ImportedPool;
 use crate::release::{self, Parent, Resource, release};
 use crate::stream::refuse_inside;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The driver's handle of an allocation, and the context or pool that it is opened by.

@@ -8,7 +8,8 @@ use crate::event::Event;
 use crate::hold::Hold;
 use crate::release::{Parent, relaxed};
 use crate::stream::{Outside, Stream};
-use std::sync::{Mutex, PoisonError};
+use crate::sync::Mutex;
+use std::sync::PoisonError;
 
 /// Events behind the frees of a pool's memory. (Not their streams: those may be lent, and leased.)
 #[derive(Default)]
