@@ -129,6 +129,7 @@
 //! array library, no runtime API.
 
 mod call;
+mod capture;
 mod context;
 pub mod device;
 mod driver;

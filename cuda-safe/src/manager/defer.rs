@@ -229,8 +229,8 @@ impl Deferral {
     fn free(&self, pending: Pending) {
         for item in pending.items {
             let resource = match item.what {
-                What::Device(address) => Resource::Memory(address, None),
-                What::Host(start) => Resource::Pinned(start, None),
+                What::Device(address) => Resource::Memory(address),
+                What::Host(start) => Resource::Pinned(start),
                 What::OfPool(address, pool) => {
                     self.free_of_pool(address, pool);
                     continue;

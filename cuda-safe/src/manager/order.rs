@@ -1,12 +1,11 @@
 //! In which stream's order memory is handed out and taken back.
 
 use crate::call::without_current;
+use crate::capture::{CallGuard, Operation, refuse_captured};
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{Parent, Root};
-use crate::stream::{
-    Outside, Stream, a_capture_may_be_open, others_may_capture, refuse_captured_raw,
-};
+use crate::stream::{OrderedOn, Stream};
 use cuda_sys::CUstream;
 use std::fmt;
 
@@ -42,10 +41,10 @@ impl<'a> Order<'a> {
         if stream.context().has_manager_of(context) {
             return Self::of(stream);
         }
-        match stream.refuse_captured() {
+        match stream.uncaptured(Operation::Release) {
             // SAFETY: the stream is borrowed for as long as the order is there, and is not captured; of the
             // same context it is, as its work has used the memory.
-            Ok(()) => unsafe { Self::passing(stream.raw()) },
+            Ok(_call) => unsafe { Self::passing(stream.raw()) },
             // Behind all work.
             Err(_) => Self::NONE,
         }
@@ -60,7 +59,6 @@ impl<'a> Order<'a> {
     /// [ends](super::MemoryManager::stream_ends), or is gone; which it does not hear in a callback of the
     /// driver's. It is not captured while a manager is called with it.
     pub unsafe fn lasting(stream: CUstream) -> Self {
-        others_may_capture();
         Self(Kind::Lasting(stream))
     }
 
@@ -79,7 +77,6 @@ impl<'a> Order<'a> {
     /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
     /// captured.
     pub unsafe fn passing(stream: CUstream) -> Self {
-        others_may_capture();
         Self(Kind::Passing(stream))
     }
 
@@ -138,13 +135,24 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Asks whether a stream is captured, if one may be.
-pub(crate) fn refuse_captured(order: Order<'_>, context: &Context) -> Result<()> {
-    if !a_capture_may_be_open() {
-        return Ok(());
+impl<'a> Order<'a> {
+    /// Counts a call in the order of the stream, which must not be captured: until the guard is dropped no
+    /// capture of this crate begins on it.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of the driver.
+    pub(crate) fn uncaptured(
+        self,
+        operation: Operation,
+        context: &Context,
+    ) -> Result<Option<CallGuard<'a>>> {
+        if let Kind::Of(stream) = self.0 {
+            return stream.uncaptured(operation).map(Some);
+        }
+        // SAFETY: the stream is alive, as the order says; a default one is that of the context.
+        self.call(context, |raw| unsafe { refuse_captured(raw) })?;
+        Ok(None)
     }
-    // SAFETY: the stream is alive, as the order says; a default one is that of the context.
-    order.call(context, |raw| unsafe { refuse_captured_raw(raw) })
 }
 
 /// Whether a handle means another stream in each context or thread.
@@ -175,11 +183,15 @@ impl Parent for OrderParent<'_> {
         Some(self.context)
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        match self.order.0 {
-            Kind::Of(stream) => Parent::stay_outside_captures(stream),
-            _ => Some(Outside::OF_NONE),
-        }
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        let on = match self.order.0 {
+            Kind::Of(stream) => Some(OrderedOn::Stream(stream)),
+            Kind::Lasting(raw) | Kind::Passing(raw) if !is_default(raw) => {
+                Some(OrderedOn::Raw(raw))
+            }
+            _ => None,
+        };
+        [on, None]
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {

@@ -1,6 +1,6 @@
 //! How a stream ends: what a manager has in its order, and the driver's handle.
 
-use super::{Home, Inner, Outside, Stream};
+use super::{Home, Inner, OrderedOn, Stream};
 use crate::context::Context;
 use crate::fork;
 use crate::hold::Hold;
@@ -13,6 +13,7 @@ impl Drop for Inner {
             return;
         }
         if self.hold.is_owned() {
+            self.state.unpublish();
             release_at_once(|| Resource::Stream(self.raw), &self.home);
         }
     }
@@ -47,6 +48,7 @@ impl Inner {
                 is_lent: false,
                 home: self.home.clone(),
                 context: self.context.clone(),
+                state: Arc::clone(&self.state),
                 panicked: Arc::clone(&self.panicked),
             }),
         };
@@ -76,8 +78,8 @@ impl Parent for Stream {
         Some(self.context())
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.stay_outside()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        [Some(OrderedOn::Stream(self)), None]
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {

@@ -290,7 +290,7 @@ impl PartSet {
 
     fn mark_own_ends(&self, ends: &mut Vec<Event>) -> Result<()> {
         for Kit { stream, end, .. } in &self.streams().kits {
-            stream.outside_captures(|| end.record(stream))?;
+            end.record_uncaptured(stream)?;
             ends.push(end.clone());
         }
         Ok(())

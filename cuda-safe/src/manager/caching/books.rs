@@ -5,12 +5,12 @@
 //! done, that so is all work up to it; and whoever waits for it comes behind that work.
 
 use crate::call::call;
+use crate::capture::Operation;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::event::Event;
 use crate::manager::Order;
-use crate::manager::order::refuse_captured;
-use crate::stream::{refuse_inside, stay_outside_raw};
+use crate::stream::refuse_inside;
 use cuda_sys::CUstream;
 use std::collections::VecDeque;
 
@@ -271,10 +271,7 @@ impl Books {
 fn record(event: &Event, order: Order<'_>, context: &Context) -> Result<()> {
     // Nothing is called there.
     refuse_inside()?;
-    let Some(_outside) = order.raw().and_then(stay_outside_raw) else {
-        return Err(Error::InHostFunction);
-    };
-    refuse_captured(order, context)?;
+    let _call = order.uncaptured(Operation::Record, context)?;
     order.call(context, |raw| {
         // SAFETY: the event is alive, and the stream during the call.
         unsafe { call!(cuEventRecord(event.raw(), raw)) }

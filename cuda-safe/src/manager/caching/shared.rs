@@ -5,12 +5,11 @@ use super::classes::NONE;
 use super::heap::{Heap, Id};
 use super::lanes::{Counts, Idle, Lane, Lanes};
 use crate::call::call;
+use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::Result;
 use crate::event::Event;
 use crate::manager::Order;
-use crate::manager::order::refuse_captured;
-use crate::stream::outside_captures_raw;
 use cuda_sys::CUstream;
 
 /// What all threads share.
@@ -109,16 +108,13 @@ impl Shared {
 
     /// What the stream may use behind others' work.
     pub(super) fn find_behind(&mut self, want: &Want<'_>, context: &Context) -> Option<Idle> {
-        let raw = want.order.raw()?;
+        want.order.raw()?;
         let id = self.heap.find_any(want.bytes)?;
         let own = want.stream.and_then(|stream| self.books.find(stream));
         let marks = self.heap.marks(id).to_vec();
         let events = self.books.events_of(&marks, own)?;
-        let waits = outside_captures_raw(raw, || {
-            refuse_captured(want.order, context)?;
-            wait_for_events(&events, want.order, context)
-        });
-        waits.ok()?;
+        let _call = want.order.uncaptured(Operation::Wait, context).ok()?;
+        wait_for_events(&events, want.order, context).ok()?;
         self.stream_waits += 1;
         let id = self.heap.take(id, want.bytes);
         Some(self.idle(id))

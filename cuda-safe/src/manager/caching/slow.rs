@@ -12,6 +12,7 @@ use super::heap::{Heap, Id};
 use super::lanes::{Counts, Idle, Lanes};
 use super::shared::{Shared, Want};
 use super::{CacheFigures, CachingOptions, lasting, token};
+use crate::capture;
 use crate::context::Context;
 use crate::error::{DriverError, Error, Result};
 use crate::fork;
@@ -22,7 +23,7 @@ use crate::manager::turn::{Asked, Turn};
 use crate::manager::{Block, CleanupGuard, MemoryManager, Order, is_out_of_memory};
 use crate::release::{self, relaxed};
 use crate::report::in_hook;
-use crate::stream::{a_capture_may_be_open, refuse_inside};
+use crate::stream::refuse_inside;
 use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::{CUresult, CUstream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -141,7 +142,7 @@ impl Pool {
             order,
             stream: lasting(order),
         };
-        let found = match a_capture_may_be_open() {
+        let found = match capture::may_be_open() {
             true => relaxed(|| self.find(lanes, &want)),
             false => self.find(lanes, &want),
         }?;
