@@ -1,7 +1,7 @@
 //! Capture state: which streams are captured, and which calls of this crate are under way on them.
 //!
 //! Each stream has a [`State`], and each event has one as soon as a stream waits for it. A state holds
-//! one atomic [`Word`]: the number of calls under way, and the open capture. All objects of one handle
+//! one atomic word: the number of calls under way, and the open capture. All objects of one handle
 //! share one state.
 //!
 //! A call that must not be captured, or that has to know whether it is, counts itself and reads the

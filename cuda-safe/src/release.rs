@@ -18,7 +18,8 @@
 //! - What hangs on a borrowed context or stream does not stand in the queue: whoever lent that sees no
 //!   queue, and may destroy it as soon as everything made with it is dropped. It is leaked, and
 //!   reported.
-//! - Between the look for a capture and the release no other thread begins one on that stream.
+//! - A release counts itself as a call on the streams that it enqueues work on, so no capture begins
+//!   there meanwhile.
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
@@ -34,6 +35,7 @@ pub(crate) use before::may_wait;
 pub(crate) use behind::Behind;
 pub(crate) use mode::{relaxed, restore_mode};
 pub(crate) use parent::{Parent, Root};
+pub use queue::deferred_releases;
 pub(crate) use queue::drain;
 
 use self::before::{
