@@ -41,6 +41,7 @@ mod exec;
 pub mod fault;
 mod handles;
 pub mod kernel;
+mod members;
 mod memory;
 mod objects;
 mod profile;
