@@ -238,6 +238,11 @@ impl Executor {
         self.queues.is_empty()
     }
 
+    /// The stream that an operation was given to, if it is not done.
+    pub(crate) fn stream_of(&self, operation: u64) -> Option<usize> {
+        self.operations.get(&operation).map(|its| its.stream)
+    }
+
     /// Runs one operation, if one is ready.
     pub(crate) fn step(&mut self, memory: &mut Memory) -> Option<Done> {
         let stream = self.choose(memory)?;

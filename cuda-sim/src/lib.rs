@@ -35,6 +35,7 @@
 
 mod account;
 mod api;
+mod blocking;
 mod call;
 mod capture;
 mod exec;
@@ -58,6 +59,7 @@ pub use api::ipc::shared_by_another;
 pub use api::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
+pub use call::blocked;
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};

@@ -2,6 +2,7 @@
 
 use crate::account::{self, Alive, mistake};
 use crate::api::pool::Pool;
+use crate::blocking::Stoppers;
 use crate::call::Class;
 use crate::capture::{Captures, Node};
 use crate::exec::{Callback, Done, Executor, Progress, Work};
@@ -68,6 +69,10 @@ pub(crate) struct World {
     /// What the call under way waits for, kept while callbacks run and its body comes again: none
     /// before it gave anything, and within it none if there is nothing to wait for.
     pub(crate) kept: Option<Option<u64>>,
+    /// The name of the call under way.
+    pub(crate) calling: &'static str,
+    /// Threads whose waits stop calls of other threads.
+    pub(crate) stoppers: Stoppers,
     /// An error that ended the process's use of the GPU.
     pub(crate) fatal: Option<CUresult>,
 }
@@ -112,6 +117,8 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
         pool_shared: crate::api::pool_ipc::Shared::default(),
         executor: Executor::new(account::note_seed(profile.seed)),
         kept: None,
+        calling: "",
+        stoppers: Stoppers::default(),
         fatal: None,
         profile,
     };
@@ -137,7 +144,7 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut World) -> T) -> Option<T> {
 impl World {
     /// Not a code of the driver's: a callback has to run, then the body again.
     pub(crate) const CALLBACK: CUresult = CUresult(u32::MAX);
-    /// As little: a callback of another thread has to end, then the body again.
+    /// As little: a callback or a waiting call of another thread has to end, then the body again.
     pub(crate) const WAIT: CUresult = CUresult(u32::MAX - 1);
 
     pub(crate) fn refusal(&self, class: Class) -> Option<CUresult> {
@@ -194,6 +201,12 @@ impl World {
 
     /// A stream by its handle: the default ones are those of the current context.
     pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
+        let stream = self.known_stream(handle)?;
+        self.stopped(self.calling, Some(stream))?;
+        Ok(stream)
+    }
+
+    fn known_stream(&mut self, handle: usize) -> Answer<usize> {
         if handle <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
             let current = self.current()?;
             if handle == cuda_sys::CU_STREAM_PER_THREAD.addr() {

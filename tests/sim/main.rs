@@ -5,6 +5,7 @@
 mod common;
 
 mod arrays;
+mod blocking;
 mod borrowed;
 mod callbacks;
 mod calls;
