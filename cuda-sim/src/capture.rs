@@ -1,6 +1,7 @@
 //! Captures: streams that are recorded into graphs, and what breaks that.
 
 use crate::exec::Work;
+use crate::needs::Needs;
 use crate::thread;
 use crate::world::{Answer, World};
 use cuda_sys::{CUresult, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
@@ -12,6 +13,8 @@ use std::thread::ThreadId;
 pub(crate) struct Node {
     pub(crate) work: Work,
     pub(crate) after: Vec<usize>,
+    /// What has to be alive when it is instantiated and launched.
+    pub(crate) needs: Needs,
 }
 
 /// A recording under way, of one stream or several.
@@ -168,13 +171,14 @@ impl World {
     }
 
     fn add_node(&mut self, id: u64, stream: usize, work: Work) {
+        let needs = self.needs_of(stream, &work);
         let branch = self
             .streams
             .get_mut(stream)
             .and_then(|its| its.capture.as_mut());
         if let (Some(branch), Some(capture)) = (branch, self.captures.get_mut(id)) {
             let after = std::mem::replace(&mut branch.last, vec![capture.nodes.len()]);
-            capture.nodes.push(Node { work, after });
+            capture.nodes.push(Node { work, after, needs });
         }
     }
 

@@ -44,6 +44,7 @@ mod handles;
 pub mod kernel;
 mod members;
 mod memory;
+mod needs;
 mod objects;
 mod profile;
 mod ptx;

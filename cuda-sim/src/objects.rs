@@ -205,6 +205,8 @@ pub(crate) struct Linker {
 #[derive(Clone)]
 pub(crate) struct Runnable {
     pub(crate) info: KernelInfo,
+    /// The module or library that it is of.
+    pub(crate) module: usize,
     pub(crate) body: Option<KernelFn>,
     pub(crate) settings: FunctionSettings,
     /// The variables of its module where it runs: name, address, size.

@@ -446,6 +446,7 @@ impl World {
         let variables = variables.map(|(its, address)| (its.name.clone(), *address, its.size));
         let runnable = Runnable {
             info,
+            module: function.module,
             body,
             settings: function.settings,
             variables: variables.collect(),

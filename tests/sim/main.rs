@@ -30,6 +30,7 @@ mod memory;
 mod modules;
 mod planted;
 mod releases;
+mod stale_graphs;
 mod streams;
 mod waits;
 
