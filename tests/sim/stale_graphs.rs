@@ -225,8 +225,13 @@ fn a_graph_with_a_freed_pinned_source_is_refused() {
             stream(),
             // SAFETY: both sides have 64 bytes.
             |stream| unsafe { cuMemcpyHtoDAsync_v2(device, host, 64, stream) },
-            // SAFETY: it is not: the graph names the memory, which is the misuse.
-            || unsafe { cuMemFreeHost(host) },
+            || {
+                // SAFETY: it is not: the graph names the memory, which is the misuse.
+                well(unsafe { cuMemFreeHost(host) });
+                // Other memory may have the address by then.
+                // SAFETY: nothing uses the memory.
+                unsafe { cuMemHostRegister_v2(host, 64, 0) }
+            },
             (INVALID, "pinned source of a copy was freed"),
         );
     });

@@ -200,3 +200,24 @@ impl Executor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Choices;
+
+    #[test]
+    fn streams_are_chosen_from_until_they_are_removed() {
+        let mut choices = Choices::default();
+        for stream in [10, 20, 30, 20] {
+            choices.insert(stream);
+        }
+        choices.remove(10);
+        choices.remove(10);
+        assert_eq!(choices.streams, [30, 20]);
+        choices.remove(30);
+        assert_eq!(choices.streams, [20]);
+        choices.insert(10);
+        choices.remove(20);
+        assert_eq!(choices.streams, [10]);
+    }
+}
