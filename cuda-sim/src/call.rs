@@ -6,7 +6,8 @@ use crate::world::{Answer, World, lock};
 use crate::{fault, kernel, thread};
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, MutexGuard, PoisonError};
 
 /// When a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +22,25 @@ pub(crate) enum Class {
     Usual,
 }
 
-/// A callback has ended.
+/// A callback has ended, or a call that stopped others.
 static ENDED: Condvar = Condvar::new();
+
+/// Number of threads in [`wait`].
+static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the number of threads that are blocked inside the driver: they wait for a host function
+/// that another thread runs, or for a call of another thread that stops them, as `cuMemFree` does
+/// while it waits for work. A test can wait until a call blocks.
+pub fn blocked() -> usize {
+    BLOCKED.load(Ordering::Relaxed)
+}
+
+/// The one place where a call waits for other threads. It then looks again.
+fn wait(locked: MutexGuard<'_, Option<World>>) {
+    BLOCKED.fetch_add(1, Ordering::Relaxed);
+    drop(ENDED.wait(locked).unwrap_or_else(PoisonError::into_inner));
+    BLOCKED.fetch_sub(1, Ordering::Relaxed);
+}
 
 /// Makes one call of the driver.
 pub(crate) fn call(
@@ -37,7 +55,7 @@ pub(crate) fn call(
     let refused = fault::hit(name).or_else(|| fault::strictness(name));
     let result = refused.unwrap_or_else(|| {
         // Unwinding into C would be undefined; a panic here is a bug of this crate.
-        catch_unwind(AssertUnwindSafe(|| guarded(class, &mut body))).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| guarded(class, name, &mut body))).unwrap_or_else(|_| {
             eprintln!("cuda-sim: a bug in the software driver, in {name}");
             std::process::abort()
         })
@@ -57,8 +75,30 @@ pub(crate) fn refuse_in_kernel(calls: &str) -> bool {
     inside
 }
 
-fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresult {
+fn guarded(
+    class: Class,
+    name: &'static str,
+    body: &mut impl FnMut(&mut World) -> Answer,
+) -> CUresult {
+    let mut stops_others = false;
+    let code = attempt(class, name, body, &mut stops_others);
+    if stops_others {
+        if let Some(world) = lock().as_mut() {
+            world.stop_no_more();
+        }
+        ENDED.notify_all();
+    }
+    code
+}
+
+fn attempt(
+    class: Class,
+    name: &'static str,
+    body: &mut impl FnMut(&mut World) -> Answer,
+    stops_others: &mut bool,
+) -> CUresult {
     let mut kept = None;
+    let mut begun = false;
     loop {
         let callback = {
             let mut locked = lock();
@@ -74,13 +114,23 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
             }
             // Others call in between.
             world.kept = kept.take();
-            let answer = body(world);
+            world.calling = name;
+            let stopped = match begun {
+                true => Ok(()),
+                false => world.stopped(name, None),
+            };
+            begun = stopped.is_ok();
+            let answer = stopped.and_then(|()| body(world));
             kept = world.kept.take();
+            let waits = matches!(answer, Err(World::CALLBACK | World::WAIT));
+            if begun && waits && !*stops_others {
+                *stops_others = world.stop_others(name, kept.flatten());
+            }
             match answer {
                 Err(code) if code == World::CALLBACK => world.executor.callback.take(),
                 Err(code) if code == World::WAIT => {
                     world.executor.set_blocked(true);
-                    drop(ENDED.wait(locked).unwrap_or_else(PoisonError::into_inner));
+                    wait(locked);
                     None
                 }
                 Ok(()) => return CUresult::CUDA_SUCCESS,
@@ -120,9 +170,9 @@ fn run(callback: Callback) {
 /// Runs all work, callbacks among it; in a callback only what is not behind it.
 pub(crate) fn settle() {
     if thread::in_callback() {
-        guarded(Class::Always, &mut World::run_ready);
+        guarded(Class::Always, "", &mut World::run_ready);
     } else {
-        guarded(Class::Always, &mut World::run_all);
+        guarded(Class::Always, "", &mut World::run_all);
     }
     kernel::drop_replaced();
 }

@@ -35,13 +35,16 @@
 
 mod account;
 mod api;
+mod blocking;
 mod call;
 mod capture;
 mod exec;
 pub mod fault;
 mod handles;
 pub mod kernel;
+mod members;
 mod memory;
+mod needs;
 mod objects;
 mod profile;
 mod ptx;
@@ -57,6 +60,7 @@ pub use api::ipc::shared_by_another;
 pub use api::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
+pub use call::blocked;
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};

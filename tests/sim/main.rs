@@ -5,6 +5,7 @@
 mod common;
 
 mod arrays;
+mod blocking;
 mod borrowed;
 mod callbacks;
 mod calls;
@@ -29,6 +30,7 @@ mod memory;
 mod modules;
 mod planted;
 mod releases;
+mod stale_graphs;
 mod streams;
 mod waits;
 
