@@ -5,6 +5,7 @@ mod classes;
 mod figures;
 mod heap;
 mod lanes;
+mod progress;
 mod shared;
 mod slow;
 
@@ -15,7 +16,7 @@ use self::slow::Pool;
 use super::choice::check_version;
 use super::{
     Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, IpcHandle,
-    MemoryManager, Order,
+    MemoryManager, Order, StreamEnd,
 };
 use crate::context::{Context, MemoryInfo};
 use crate::error::Result;
@@ -151,8 +152,8 @@ impl CachingManager {
         self.pool.options()
     }
 
-    /// What there is, and what has happened. It looks at everything, and is for now and then. (In a host
-    /// function and in a forked child it may be nothing.)
+    /// What there is, and what has happened. It looks at everything, and is for now and then. (In a forked
+    /// child it is zero.)
     pub fn figures(&self) -> CacheFigures {
         self.pool.figures(&self.lanes)
     }
@@ -188,6 +189,10 @@ unsafe impl MemoryManager for CachingManager {
         self.pool.below().base()
     }
 
+    fn wrapped(&self) -> Option<&dyn MemoryManager> {
+        Some(self.below())
+    }
+
     fn initialize(&self) -> Result<()> {
         self.below().initialize()
     }
@@ -200,7 +205,11 @@ unsafe impl MemoryManager for CachingManager {
 
     #[inline]
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        let class = classes::class_of(size.max(1) as u64);
+        // No lane has anything for no byte.
+        let class = match size {
+            0 => classes::NONE,
+            _ => classes::class_of(size as u64),
+        };
         // A lock may be another thread's, for ever, in a forked child.
         if let Some(stream) = lasting(order).filter(|_| !fork::in_child()) {
             if let Some(mut lane) = self.lanes.find(stream) {
@@ -291,9 +300,8 @@ unsafe impl MemoryManager for CachingManager {
         self.pool.trim(&self.lanes, keep)
     }
 
-    fn stream_ends(&self, stream: CUstream) {
-        self.pool.stream_ends(&self.lanes, stream);
-        self.below().stream_ends(stream);
+    fn stream_ends(&self, end: &StreamEnd<'_>) {
+        self.pool.stream_ends(&self.lanes, end);
     }
 }
 

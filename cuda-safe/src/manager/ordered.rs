@@ -1,6 +1,7 @@
 //! The driver's own pools.
 
-use super::order::{OrderParent, is_default, refuse_captured};
+use super::capture::enqueue;
+use super::order::{OrderParent, is_default};
 use super::{Block, CleanupGuard, DeferOptions, DriverMemory, IpcHandle, MemoryManager, Order};
 use crate::attribute::MEMORY_POOLS_SUPPORTED;
 use crate::call::call;
@@ -11,8 +12,8 @@ use crate::invalid::Invalid;
 use crate::memory::{MemoryPool, MemoryPoolOptions};
 use crate::release::{Parent, Resource, release};
 use crate::report::count_leak;
-use crate::stream::{Outside, outside_captures_raw};
-use cuda_sys::{CUmemoryPool, CUstream};
+use crate::stream::Outside;
+use cuda_sys::CUmemoryPool;
 
 /// A manager of stream-ordered memory: `cuMemAllocFromPoolAsync` of one of the driver's pools, and
 /// `cuMemFreeAsync`.
@@ -96,23 +97,14 @@ impl OrderedManager {
         self.pool.as_ref()
     }
 
-    /// In the order of a stream, which is this one.
-    fn allocate_of_pool(
-        &self,
-        pool: CUmemoryPool,
-        size: usize,
-        order: Order<'_>,
-        stream: CUstream,
-    ) -> Result<Block> {
+    /// Allocates on the stream of an order.
+    fn allocate_of_pool(&self, pool: CUmemoryPool, size: usize, order: Order<'_>) -> Result<Block> {
         let mut address = 0;
         let place = &raw mut address;
         self.base.retry(|| {
-            outside_captures_raw(stream, || {
-                refuse_captured(order, self.base.context())?;
-                order.call(self.base.context(), |stream| {
-                    // SAFETY: the pool and the stream are alive, and the pointer is to a local.
-                    unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
-                })
+            enqueue(order, self.base.context(), |stream| {
+                // SAFETY: the pool and the stream are alive, and the pointer is to a local.
+                unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
             })
         })?;
         Ok(Block {
@@ -138,7 +130,7 @@ unsafe impl MemoryManager for OrderedManager {
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let stream = order.raw().filter(|raw| !is_default(*raw));
         match (&self.pool, stream) {
-            (Some(pool), Some(stream)) => self.allocate_of_pool(pool.as_raw(), size, order, stream),
+            (Some(pool), Some(_)) => self.allocate_of_pool(pool.as_raw(), size, order),
             _ => self.base.allocate(size),
         }
     }
