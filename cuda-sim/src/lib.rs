@@ -40,6 +40,7 @@ mod capture;
 mod exec;
 pub mod fault;
 mod handles;
+mod hook;
 pub mod kernel;
 mod memory;
 mod objects;
@@ -57,6 +58,7 @@ pub use api::ipc::shared_by_another;
 pub use api::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
+pub use hook::set_call_hook;
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};
