@@ -87,8 +87,10 @@ fn use_memory(context: &Context) {
         // Queries and records events of the other stream.
         drop(bytes(&two, size));
         let loose = MemoryPointer::allocate(context, size).expect("memory");
-        // SAFETY: nobody has used it, and the stream is alive.
-        unsafe { loose.free_in(Order::passing(two.as_raw())) };
+        // SAFETY: the stream is alive, and not captured.
+        let passing = unsafe { Order::passing(two.as_raw()) };
+        // SAFETY: nobody has used it.
+        unsafe { loose.free_in(passing) };
     }
     drop(PinnedBuffer::<u8>::zeroed(context, 100).expect("memory"));
     // A stream ends with memory in its order.

@@ -67,8 +67,9 @@ impl Default for CachingOptions {
 /// what lies beside each other, one thread at a time; memory
 /// that another stream has used is used again when an event behind that use is reached, or, if there is
 /// no more, behind a wait of the stream for that event (`cuStreamWaitEvent`). More comes in slabs from a
-/// manager below, which is the driver's own if no other is given. (What is freed on a stream that is only
-/// [lent](crate::Stream::borrow_raw), which may be gone afterwards, gets an event at once.)
+/// manager below, which is the driver's own if no other is given. (What is freed on a stream whose end the pool
+/// does not hear of gets an event at once: on a [borrowed](crate::Stream::borrow_raw) stream, and on a stream of a
+/// context whose manager is not this pool or [around](MemoryManager::wrapped) it.)
 ///
 /// # Calls of the driver
 /// None, where the thread has what is asked for; else `cuEventQuery` and `cuEventRecord` for streams
@@ -182,7 +183,8 @@ fn token(id: u32, class: u8) -> u64 {
 // SAFETY: blocks are parts of slabs of the manager below that do not overlap (`heap`), at multiples of
 // 512 bytes. What was freed in the order of a stream is in a lane of that stream, which uses it again in
 // that order; or has a mark in the books, and is handed out when that is done, behind an event that
-// covers it, or to that stream. What was freed in nobody's order is handed out when a wait for the whole
+// covers it, or to that stream. Without hearing of the end of a stream it keeps no lane and no mark without
+// an event of it. What was freed in nobody's order is handed out when a wait for the whole
 // context that began later is over. A slab goes when all of it is free, as nobody's.
 unsafe impl MemoryManager for CachingManager {
     fn base(&self) -> &DriverMemory {

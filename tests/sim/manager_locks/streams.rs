@@ -99,7 +99,6 @@ fn a_stream_of_other_code_gets_events_in_calls_that_name_it() {
         let end = unsafe { StreamEnd::of_raw(raw) };
         assert_eq!(end.as_raw(), raw);
         end.tell(pool(&context));
-        drop(end);
         drop(raw_owner);
         drop((bytes(&other, SMALL), bytes(&other, 2 * SMALL)));
         pool(&context).trim(0).expect("a trim");
