@@ -35,7 +35,7 @@ use crate::release::{self, Parent};
 use cuda_sys::{CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// `CUstream`: work given to one stream runs in order; streams run beside each other.
 ///
@@ -491,5 +491,22 @@ impl Stream {
             expected: expected.to_string(),
         }
         .into()
+    }
+}
+
+/// A stream that this does not keep alive.
+#[derive(Clone)]
+pub(crate) struct WeakStream(Weak<Inner>);
+
+impl Stream {
+    pub(crate) fn downgrade(&self) -> WeakStream {
+        WeakStream(Arc::downgrade(&self.inner))
+    }
+}
+
+impl WeakStream {
+    /// Returns the stream, unless its last clone was dropped. Whoever has it may then drop the last clone.
+    pub(crate) fn upgrade(&self) -> Option<Stream> {
+        self.0.upgrade().map(|inner| Stream { inner })
     }
 }

@@ -3,7 +3,7 @@
 use crate::account::{mistake, record};
 use crate::exec::{Callback, HostFunction};
 use crate::world::{Answer, World, lock};
-use crate::{fault, kernel, thread};
+use crate::{fault, hook, kernel, thread};
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,6 +52,7 @@ pub(crate) fn call(
         record(name, CUresult::CUDA_ERROR_NOT_PERMITTED);
         return CUresult::CUDA_ERROR_NOT_PERMITTED;
     }
+    hook::before(name);
     let refused = fault::hit(name).or_else(|| fault::strictness(name));
     let result = refused.unwrap_or_else(|| {
         // Unwinding into C would be undefined; a panic here is a bug of this crate.

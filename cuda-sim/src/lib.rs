@@ -41,6 +41,7 @@ mod capture;
 mod exec;
 pub mod fault;
 mod handles;
+mod hook;
 pub mod kernel;
 mod members;
 mod memory;
@@ -61,6 +62,7 @@ pub use api::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
 pub use call::blocked;
+pub use hook::set_call_hook;
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};

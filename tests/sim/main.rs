@@ -25,6 +25,7 @@ mod kinds;
 mod launch;
 mod manager;
 mod manager_inside;
+mod manager_locks;
 mod manager_shared;
 mod memory;
 mod modules;

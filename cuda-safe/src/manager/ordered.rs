@@ -1,5 +1,6 @@
 //! The driver's own pools.
 
+use super::capture::enqueue;
 use super::order::{OrderParent, is_default};
 use super::{Block, CleanupGuard, DeferOptions, DriverMemory, IpcHandle, MemoryManager, Order};
 use crate::attribute::MEMORY_POOLS_SUPPORTED;
@@ -97,13 +98,12 @@ impl OrderedManager {
         self.pool.as_ref()
     }
 
-    /// In the order of a stream, which is this one.
+    /// Allocates on the stream of an order.
     fn allocate_of_pool(&self, pool: CUmemoryPool, size: usize, order: Order<'_>) -> Result<Block> {
         let mut address = 0;
         let place = &raw mut address;
         self.base.retry(|| {
-            let _call = order.uncaptured(Operation::Allocate, self.base.context())?;
-            order.call(self.base.context(), |stream| {
+            enqueue(order, Operation::Allocate, self.base.context(), |stream| {
                 // SAFETY: the pool and the stream are alive, and the pointer is to a local.
                 unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
             })

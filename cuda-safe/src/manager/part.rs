@@ -1,12 +1,13 @@
 //! The part that most managers have in common: what the driver itself allocates, and pins.
 
+use super::capture::{enqueue_now, may_be_capturing, sparing_captures};
 use super::defer::{Deferral, Item, What};
 use super::order::OrderParent;
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order, is_out_of_memory};
 use crate::call::{answer, call, without_current};
-use crate::capture::{self, Operation};
+use crate::capture::Operation;
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::fork;
 use crate::memory::{MemoryPool, PinnedFlags};
@@ -275,20 +276,16 @@ impl DriverMemory {
         }
     }
 
-    /// Allocates with the context current, and once more, if there was too little memory and something that
-    /// was put off is freed, by this thread or another one.
+    /// Allocates with the context current; see [`retry`](Self::retry).
     fn attempt(&self, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
         self.retry(|| in_context(&self.context, &mut allocate))
     }
 
-    /// The same where the call sees to its context.
-    pub(super) fn retry(&self, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
+    /// Attempts an allocation, and repeats it if there was too little memory and a deferred free gives some
+    /// back, on this thread or another one.
+    pub(super) fn retry(&self, allocate: impl FnMut() -> Result<()>) -> Result<()> {
         release::drain();
-        let then = self.deferral.flushes();
-        match allocate() {
-            Err(error) if is_out_of_memory(&error) && self.deferral.flush_since(then) => allocate(),
-            done => done,
-        }
+        self.deferral.retry(allocate)
     }
 
     /// Where the device has host memory, if it is mapped; else 0.
@@ -306,20 +303,21 @@ impl DriverMemory {
 
 /// An event behind what a stream was given.
 pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
-    refuse_inside()?;
-    let _call = order.uncaptured(Operation::Release, context)?;
-    let event = context.event_now()?;
-    order.call(context, |raw| {
-        // SAFETY: the event is alive, and the stream for as long as the order says.
-        unsafe { call!(cuEventRecord(event.raw(), raw)) }
+    let mut made = None;
+    enqueue_now(order, Operation::Record, context, |raw| {
+        let event = context.event_now()?;
+        // SAFETY: the event is alive, and the order promises that the stream is.
+        unsafe { call!(cuEventRecord(event.raw(), raw)) }?;
+        made = Some(event);
+        Ok(())
     })?;
-    Ok(event)
+    made.ok_or(Error::InHostFunction)
 }
 
 /// Waits for all work of the context, and breaks nobody's capture.
 pub(crate) fn wait_for_context(context: &Context) -> Result<()> {
     // A wait for the context breaks its captures, in the relaxed mode too (measured with driver 580).
-    if !capture::may_be_open() {
+    if !may_be_capturing() {
         return context.wait_for_work();
     }
     refuse_inside()?;
@@ -354,10 +352,7 @@ fn free_a_byte_of_the_host(context: &Context) -> Result<()> {
 /// Allocates with a context current, and so that no capture of the process is broken.
 fn in_context(context: &Context, allocate: impl FnOnce() -> Result<()>) -> Result<()> {
     let _current = context.enter()?;
-    match capture::may_be_open() {
-        true => relaxed(allocate),
-        false => allocate(),
-    }
+    sparing_captures(allocate)
 }
 
 fn block(address: CUdeviceptr, size: usize) -> Block {

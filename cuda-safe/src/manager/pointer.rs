@@ -245,7 +245,7 @@ impl MemoryPointer {
                     return count_leak();
                 };
                 let other = other.map(|other| match other.stream() {
-                    Some(stream) => Order::heard(stream, &self.context),
+                    Some(stream) => Order::of(stream),
                     None => other,
                 });
                 let order = other.unwrap_or_else(|| order.order());

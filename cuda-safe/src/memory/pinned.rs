@@ -298,7 +298,7 @@ impl<T> PinnedBuffer<T> {
         let Some(manager) = manager else {
             return count_leak();
         };
-        let order = used_on.map_or(Order::NONE, |stream| Order::heard(stream, &self.context));
+        let order = used_on.map_or(Order::NONE, Order::of);
         match managed.capacity {
             // SAFETY: the block is of this manager, and given back here, once; safe copies of it are over
             // when they return, and by its address only that stream has used it.

@@ -4,6 +4,7 @@ use super::{Home, Inner, OrderedOn, Stream};
 use crate::context::Context;
 use crate::fork;
 use crate::hold::Hold;
+use crate::manager::StreamEnd;
 use crate::release::{self, Parent, Resource, release_at_once};
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ impl Inner {
             return true;
         }
         if let Some(manager) = self.context.made_manager() {
-            manager.stream_ends(self.raw);
+            StreamEnd::of(&self.raw).tell(manager);
         }
         false
     }
