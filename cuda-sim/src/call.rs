@@ -3,10 +3,11 @@
 use crate::account::{mistake, record};
 use crate::exec::{Callback, HostFunction};
 use crate::world::{Answer, World, lock};
-use crate::{fault, kernel, thread};
+use crate::{explore, fault, kernel, thread, world};
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, MutexGuard, PoisonError};
 
 /// When a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +24,25 @@ pub(crate) enum Class {
 
 /// A callback has ended.
 static ENDED: Condvar = Condvar::new();
+/// How many have ended.
+static ENDS: AtomicU64 = AtomicU64::new(0);
 
 /// Makes one call of the driver.
 pub(crate) fn call(
     class: Class,
     name: &'static str,
     mut body: impl FnMut(&mut World) -> Answer,
+) -> CUresult {
+    explore::enter_call(name);
+    let result = answer(class, name, &mut body);
+    explore::leave_call();
+    result
+}
+
+fn answer(
+    class: Class,
+    name: &'static str,
+    body: &mut impl FnMut(&mut World) -> Answer,
 ) -> CUresult {
     if refuse_in_kernel(name) {
         record(name, CUresult::CUDA_ERROR_NOT_PERMITTED);
@@ -37,7 +51,7 @@ pub(crate) fn call(
     let refused = fault::hit(name).or_else(|| fault::strictness(name));
     let result = refused.unwrap_or_else(|| {
         // Unwinding into C would be undefined; a panic here is a bug of this crate.
-        catch_unwind(AssertUnwindSafe(|| guarded(class, &mut body))).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| guarded(class, body))).unwrap_or_else(|_| {
             eprintln!("cuda-sim: a bug in the software driver, in {name}");
             std::process::abort()
         })
@@ -80,7 +94,7 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
                 Err(code) if code == World::CALLBACK => world.executor.callback.take(),
                 Err(code) if code == World::WAIT => {
                     world.executor.set_blocked(true);
-                    drop(ENDED.wait(locked).unwrap_or_else(PoisonError::into_inner));
+                    wait(locked);
                     None
                 }
                 Ok(()) => return CUresult::CUDA_SUCCESS,
@@ -101,6 +115,15 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
 /// Runs a callback outside of the lock, as it may call the driver. Until it has returned its
 /// operation is the first of its stream, so that nobody takes it for done.
 fn run(callback: Callback) {
+    if !explore::is_explored() {
+        return run_here(callback);
+    }
+    let operation = callback.operation;
+    let thread = explore::spawn_callback(move || run_here(callback));
+    world::with(|world| world.executor.run_on(operation, thread));
+}
+
+fn run_here(callback: Callback) {
     let (result, data) = (callback.result, callback.data);
     thread::callback(|| match callback.function {
         // SAFETY: the caller of cuLaunchHostFunc gave a function and its argument.
@@ -114,7 +137,37 @@ fn run(callback: Callback) {
     if let Some(world) = lock().as_mut() {
         world.executor.end_callback(callback.operation);
     }
+    ENDS.fetch_add(1, Ordering::Release);
     ENDED.notify_all();
+}
+
+/// Waits until a callback has ended.
+fn wait(world: MutexGuard<'_, Option<World>>) {
+    if !explore::is_explored() {
+        drop(ENDED.wait(world).unwrap_or_else(PoisonError::into_inner));
+        return;
+    }
+    let before = ENDS.load(Ordering::Acquire);
+    drop(world);
+    explore::wait_until(|| ENDS.load(Ordering::Acquire) != before);
+}
+
+/// The device does one piece of work without being asked, if one is ready.
+pub(crate) fn device_step() -> bool {
+    let callback = {
+        let mut locked = lock();
+        let Some(world) = locked.as_mut() else {
+            return false;
+        };
+        match world.step() {
+            Err(code) if code == World::CALLBACK => world.executor.callback.take(),
+            done => return done.unwrap_or(false),
+        }
+    };
+    let is_some = callback.is_some();
+    callback.into_iter().for_each(run);
+    kernel::drop_replaced();
+    is_some
 }
 
 /// Runs all work, callbacks among it; in a callback only what is not behind it.

@@ -38,6 +38,7 @@ mod api;
 mod call;
 mod capture;
 mod exec;
+pub mod explore;
 pub mod fault;
 mod handles;
 pub mod kernel;

@@ -83,7 +83,7 @@ impl Turn {
 
 /// A lock of data that is never held while something else is called. In a forked child it may be a thread's
 /// that is not there: none then.
-pub(super) fn leaf<T: ?Sized>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub(super) fn leaf<T: ?Sized + Send>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     if !fork::in_child() {
         return Some(lock.lock().unwrap_or_else(PoisonError::into_inner));
     }

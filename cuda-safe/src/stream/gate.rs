@@ -7,10 +7,11 @@
 use super::{Stream, is_inside};
 use crate::error::{Error, Result};
 use crate::fork;
+use crate::sync::{RwLock, RwLockReadGuard};
 use cuda_sys::CUstream;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{LockResult, PoisonError, RwLock, RwLockReadGuard, TryLockError, TryLockResult};
+use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 /// Captures that were begun here, and of which no end is known.
 pub(super) static OPEN: AtomicUsize = AtomicUsize::new(0);
