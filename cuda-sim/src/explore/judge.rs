@@ -17,7 +17,7 @@ pub struct Explorer {
     seed: u64,
     preemptions: u32,
     settle: fn(),
-    reported: fn() -> usize,
+    reported: fn() -> u64,
     allows_reported: bool,
 }
 
@@ -98,7 +98,7 @@ impl Explorer {
     }
 
     /// Sets a function that returns how many losses the tested library has reported so far.
-    pub const fn reported(mut self, reported: fn() -> usize) -> Self {
+    pub const fn reported(mut self, reported: fn() -> u64) -> Self {
         self.reported = reported;
         self
     }
@@ -195,7 +195,7 @@ impl Explorer {
     }
 
     /// What is wrong after a schedule.
-    fn judge(&self, reported: usize) -> Option<String> {
+    fn judge(&self, reported: u64) -> Option<String> {
         let misuse = || {
             let first = account::first_mistake();
             first.map(|first| format!("misuse: {first}"))
