@@ -13,18 +13,7 @@ use std::panic::Location;
 /// until a condition holds: it is called where the lock is another thread's. Both get the source
 /// location of the lock operation.
 ///
-/// ```no_run
-/// use cuda_safe::explore::set_hooks;
-/// # mod cuda_sim { pub mod explore {
-/// #     use std::panic::Location;
-/// #     pub fn is_explored() -> bool { false }
-/// #     pub fn point_at(_: &'static Location<'static>) {}
-/// #     pub fn wait_at(_: &'static Location<'static>, _: &mut (dyn FnMut() -> bool + Send)) {}
-/// # } }
-///
-/// use cuda_sim::explore;
-/// set_hooks(explore::is_explored, explore::point_at, explore::wait_at);
-/// ```
+/// `cuda_sim::explore` has these functions: `is_explored`, `point_at` and `wait_at`.
 pub fn set_hooks(
     is_explored: fn() -> bool,
     point: fn(&'static Location<'static>),

@@ -78,6 +78,10 @@ pub(crate) fn clear() {
         .clear();
 }
 
+pub(crate) fn call_count() -> usize {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner).len()
+}
+
 pub(crate) fn first_mistake() -> Option<String> {
     let mistakes = MISTAKES.lock().unwrap_or_else(PoisonError::into_inner);
     mistakes.first().cloned()

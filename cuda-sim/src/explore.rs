@@ -23,7 +23,7 @@
 //!             counter.store(before + 1, Ordering::Relaxed);
 //!         })
 //!     });
-//!     threads.map(explore::JoinHandle::join);
+//!     let [(), ()] = threads.map(explore::JoinHandle::join);
 //!     assert_eq!(counter.load(Ordering::Relaxed), 2, "an increment was lost");
 //! });
 //! let violation = report.violation.expect("some schedule loses an increment");
@@ -32,9 +32,10 @@
 //! ```
 //!
 //! # Schedules
-//! Schedules follow the PCT algorithm (probabilistic concurrency testing): each thread gets a random
-//! priority, the ready thread with the highest priority runs, and at a few random scheduling points
-//! the running thread drops to the lowest priority. The first two schedules of an exploration have
+//! Half of the schedules follow the PCT algorithm (probabilistic concurrency testing): each thread
+//! gets a random priority, the ready thread with the highest priority runs, and at a few random
+//! scheduling points the running thread drops to the lowest priority. The others choose a thread at
+//! random at one scheduling point of two, four or eight. The first two schedules of an exploration have
 //! no preemption; they also measure how many scheduling points there are. Each schedule depends on
 //! its seed alone, so a [`Violation`] is reproduced by an exploration of one schedule with that seed.
 //!

@@ -181,8 +181,7 @@ fn explore_here(scenario: Scenario, options: &Options) -> ExitCode {
         .settle(scenarios::settle)
         .reported(cuda_safe::leaked)
         .allow_reported(scenario.may_report);
-    let body = scenario.body;
-    let report = explorer.explore(move || body());
+    let report = explorer.explore(scenario.body);
     println!("explored {} {}", report.schedules, report.points);
     let Some(violation) = report.violation else {
         return ExitCode::SUCCESS;

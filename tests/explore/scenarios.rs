@@ -51,9 +51,10 @@ const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 pub(crate) fn register_kernels() {
     cuda_sim::kernel::register("nothing", |_| Ok(()));
-    cuda_sim::kernel::register("write_pattern", |launch| {
-        let n = launch.value::<u32>(1)? as usize;
-        launch.update::<u32>(0, n, |i, _| i as u32)
+    cuda_sim::kernel::register("scale", |launch| {
+        let (factor, offset) = (launch.value::<i32>(1)?, launch.value::<i32>(2)?);
+        let n = launch.value::<u32>(3)? as usize;
+        launch.update::<i32>(0, n, |_, x| x.wrapping_mul(factor).wrapping_add(offset))
     });
 }
 

@@ -45,7 +45,20 @@ struct Thread {
     place: &'static Location<'static>,
     /// The calls of the driver that it is inside of.
     calls: Vec<&'static str>,
+    /// The last call of the driver that it made.
+    last_call: Option<&'static str>,
     is_callback: bool,
+}
+
+impl Thread {
+    /// The call of the driver that it is inside of, or has made before.
+    fn call(&self) -> String {
+        match (self.calls.last(), self.last_call) {
+            (Some(call), _) => format!(" in {call}"),
+            (None, Some(call)) => format!(" after {call}"),
+            (None, None) => String::new(),
+        }
+    }
 }
 
 // SAFETY: the condition is `Send`, and its thread waits as long as it is in here.
@@ -59,6 +72,8 @@ pub(super) struct Plan {
     pub(super) serial: Option<bool>,
     /// The steps at which the running thread drops to the lowest priority, in ascending order.
     pub(super) changes: Vec<u64>,
+    /// At one point of so many a thread is chosen at random; never if 0.
+    pub(super) walk: u64,
     /// The device makes a step of its own at one point of so many; never if 0.
     pub(super) eager: u64,
 }
@@ -72,8 +87,10 @@ struct Run {
     steps: u64,
     streak: u64,
     last: usize,
-    /// The priority of the next thread that drops below all others.
+    /// The priority of the last thread that dropped below all others.
     lowest: u64,
+    /// The priority of the last thread that rose above all others.
+    top: u64,
     is_over: bool,
     failure: Option<String>,
 }
@@ -88,6 +105,7 @@ impl Run {
                 seed: 0,
                 serial: None,
                 changes: Vec::new(),
+                walk: 0,
                 eager: 0,
             },
             random: Random(0),
@@ -96,6 +114,7 @@ impl Run {
             streak: 0,
             last: NONE,
             lowest: LOWEST,
+            top: TOP,
             is_over: true,
             failure: None,
         }
@@ -127,6 +146,17 @@ impl Run {
             self.streak = 0;
             self.drop_priority(me);
         }
+        let walk = self.plan.walk;
+        if walk != 0 && self.random.below(walk) == 0 {
+            let ready = |its: &Thread| its.state == State::Ready;
+            let count = self.threads.iter().filter(|its| ready(its)).count();
+            let chosen = self.random.below(count as u64) as usize;
+            self.top += 1;
+            let top = self.top;
+            if let Some(its) = self.threads.iter_mut().filter(|its| ready(its)).nth(chosen) {
+                its.priority = top;
+            }
+        }
     }
 
     /// Where each thread waits.
@@ -134,9 +164,12 @@ impl Run {
         let mut text = String::from("deadlock");
         let mut separator = ": ";
         for its in self.threads.iter().filter(|its| its.state != State::Done) {
-            let inside = its.calls.last();
-            let inside = inside.map_or_else(String::new, |call| format!(" in {call}"));
-            text += &format!("{separator}{} waits{inside} at {}", its.name, its.place);
+            text += &format!(
+                "{separator}{} waits{} at {}",
+                its.name,
+                its.call(),
+                its.place
+            );
             separator = "; ";
         }
         text
@@ -145,6 +178,9 @@ impl Run {
 
 /// Priorities of threads that were preempted are below this, and others above.
 const LOWEST: u64 = 1 << 32;
+
+/// Priorities of threads that were chosen at random are above this.
+const TOP: u64 = 1 << 63;
 
 /// Splitmix64.
 #[derive(Clone, Debug)]
@@ -261,7 +297,10 @@ pub(crate) fn enter_call(name: &'static str) {
 /// It has ended.
 pub(crate) fn leave_call() {
     let Some(me) = explored() else { return };
-    run().threads[me].calls.pop();
+    {
+        let thread = &mut run().threads[me];
+        thread.last_call = thread.calls.pop();
+    }
     point_at(Location::caller());
 }
 
@@ -368,7 +407,7 @@ pub(super) fn add(name: &str, is_callback: bool, place: &'static Location<'stati
         // The scenario's thread waits for the others, which run one after another.
         Some(false) => (u64::MAX >> 1) - run.threads.len() as u64,
         Some(true) => LOWEST + run.threads.len() as u64,
-        None => LOWEST + (run.random.next() >> 1),
+        None => LOWEST + (run.random.next() >> 2),
     };
     let thread = Thread {
         name: name.to_owned(),
@@ -377,6 +416,7 @@ pub(super) fn add(name: &str, is_callback: bool, place: &'static Location<'stati
         condition: None,
         place,
         calls: Vec::new(),
+        last_call: None,
         is_callback,
     };
     let mut threads = run.threads.iter();
@@ -443,9 +483,12 @@ pub(super) fn where_they_are() -> String {
     let turn = TURN.load(Ordering::Acquire);
     let its = run.threads.get(turn);
     its.map_or_else(String::new, |its| {
-        let inside = its.calls.last();
-        let inside = inside.map_or_else(String::new, |call| format!(" in {call}"));
-        format!("{} blocks{inside}, last seen at {}", its.name, its.place)
+        format!(
+            "{} blocks{}, last seen at {}",
+            its.name,
+            its.call(),
+            its.place
+        )
     })
 }
 

@@ -84,7 +84,7 @@ impl Explorer {
         self
     }
 
-    /// Sets at how many points of a schedule a thread is preempted, at most.
+    /// Sets at how many points a thread is preempted, at most, in a schedule that follows PCT.
     pub const fn preemptions(mut self, preemptions: u32) -> Self {
         self.preemptions = preemptions;
         self
@@ -142,7 +142,7 @@ impl Explorer {
                 },
                 None => self.plan(seed, longest),
             };
-            let (steps, broken) = self.run(plan, &scenario);
+            let (steps, calls, broken) = self.run(plan, &scenario);
             report.schedules += 1;
             report.points += steps;
             if serial.is_some() {
@@ -152,7 +152,7 @@ impl Explorer {
                 report.violation = Some(Violation {
                     seed,
                     reason,
-                    trace: trace(),
+                    trace: trace(calls),
                 });
                 break;
             }
@@ -163,7 +163,11 @@ impl Explorer {
     fn plan(&self, seed: u64, longest: u64) -> Plan {
         // Apart from the numbers that the schedule itself draws.
         let mut random = Random(seed ^ 0x5bd1_e995_0000_0000);
-        let count = random.below(u64::from(self.preemptions) + 1);
+        let walk = [0, 0, 0, 2, 4, 8][random.below(6) as usize];
+        let count = match walk {
+            0 => random.below(u64::from(self.preemptions) + 1),
+            _ => 0,
+        };
         let mut changes: Vec<u64> = (0..count).map(|_| random.below(longest) + 1).collect();
         changes.sort_unstable();
         changes.dedup();
@@ -171,12 +175,17 @@ impl Explorer {
             seed,
             serial: None,
             changes,
+            walk,
             eager: [0, 0, 4, 16][random.below(4) as usize],
         }
     }
 
-    /// Runs one schedule: its steps, and the reason if it violates a rule.
-    fn run(&self, plan: Plan, scenario: &Arc<dyn Fn() + Send + Sync>) -> (u64, Option<String>) {
+    /// Runs one schedule: its steps and calls, and the reason if it violates a rule.
+    fn run(
+        &self,
+        plan: Plan,
+        scenario: &Arc<dyn Fn() + Send + Sync>,
+    ) -> (u64, usize, Option<String>) {
         let reported = (self.reported)();
         world::renew(plan.seed);
         baton::begin(plan);
@@ -187,11 +196,16 @@ impl Explorer {
         let (steps, stuck) = wait();
         pool::set_judge(None);
         let failure = baton::take_failure();
-        let broken = stuck.or(failure);
-        if broken.is_some() {
-            return (steps, broken);
+        let calls = account::call_count();
+        if let Some(failure) = stuck.or(failure) {
+            // The cause of a panic, as a rule.
+            let reason = match account::first_mistake() {
+                Some(misuse) => format!("misuse: {misuse}; then {failure}"),
+                None => failure,
+            };
+            return (steps, calls, Some(reason));
         }
-        (steps, self.judge(reported))
+        (steps, calls, self.judge(reported))
     }
 
     /// What is wrong after a schedule.
@@ -270,13 +284,14 @@ fn brief(alive: &account::Alive) -> String {
     }
 }
 
-fn trace() -> Vec<String> {
+/// The first calls of the driver.
+fn trace(count: usize) -> Vec<String> {
     let ids = pool::ids();
     let calls = account::calls();
     let line = |call: &account::Call| {
         let worker = ids.iter().position(|id| *id == call.thread);
-        let name = worker.map_or_else(|| "after the end".to_owned(), baton::name_of);
-        format!("{name}: {} -> {}", call.function, call.result)
+        let name = worker.map_or_else(|| "another thread".to_owned(), baton::name_of);
+        format!("{name}: {} -> {:?}", call.function, call.result)
     };
-    calls.iter().map(line).collect()
+    calls.iter().take(count).map(line).collect()
 }

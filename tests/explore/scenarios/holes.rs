@@ -1,5 +1,6 @@
 //! Holes that reviews found, each with the scenario that shows it.
 
+use super::managers::small_slabs;
 use super::objects::green;
 use super::{Flag, LEN, Scenario, Stage, context};
 use cuda_safe::green::SmProbe;
@@ -37,7 +38,7 @@ pub(super) fn all() -> Vec<Scenario> {
 /// so does not hear of the end.
 fn destroyed_stream() {
     let context = context(0);
-    let manager = CachingManager::new(&context).expect("a manager");
+    let manager = CachingManager::with(&context, small_slabs()).expect("a manager");
     let stream = context.stream().expect("a stream");
     let allocated = manager.allocate(64, Order::of(&stream));
     drop(stream);
@@ -56,7 +57,7 @@ fn destroyed_stream() {
 /// The same where safe code tells the manager of the end too late.
 fn stream_ends() {
     let context = context(0);
-    let manager = CachingManager::new(&context).expect("a manager");
+    let manager = CachingManager::with(&context, small_slabs()).expect("a manager");
     let stream = context.stream().expect("a stream");
     let allocated = manager.allocate(64, Order::of(&stream));
     let raw = stream.as_raw();

@@ -3,9 +3,10 @@
 use super::pairs::{Operation, expect_contents};
 use super::{LEN, Part, Stage, part};
 use cuda_safe::manager::{
-    CachingManager, DriverManager, MemoryPointer, OrderedManager, set_memory_manager,
+    CachingManager, CachingOptions, DriverManager, MemoryPointer, OrderedManager,
+    set_memory_manager,
 };
-use cuda_safe::{DeviceBuffer, PinnedBuffer};
+use cuda_safe::{Context, DeviceBuffer, PinnedBuffer};
 
 /// The operations with each manager.
 macro_rules! operations {
@@ -54,7 +55,16 @@ fn ordered() {
 }
 
 fn caching() {
-    set_memory_manager(CachingManager::new).expect("the version fits");
+    let make = |context: &Context| CachingManager::with(context, small_slabs());
+    set_memory_manager(make).expect("the version fits");
+}
+
+/// The simulator keeps the bytes of a slab.
+pub(super) fn small_slabs() -> CachingOptions {
+    CachingOptions {
+        slab_bytes: 64 << 10,
+        ..Default::default()
+    }
 }
 
 fn buffer(stage: &Stage) -> DeviceBuffer<u32> {

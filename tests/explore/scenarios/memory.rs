@@ -21,11 +21,20 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("free-mapped", free_mapped),
     Operation::new("free-registered", free_registered),
     Operation::new("free-managed", free_managed),
-    Operation::new("free-pending", free_pending),
+    Operation {
+        may_report: true,
+        ..Operation::new("free-pending", free_pending)
+    },
     Operation::new("copy-from-slice", copy_from_slice),
     Operation::new("copy-to-slice", copy_to_slice),
-    Operation::new("copy-from-pinned", copy_from_pinned),
-    Operation::new("copy-to-pinned", copy_to_pinned),
+    Operation {
+        may_report: true,
+        ..Operation::new("copy-from-pinned", copy_from_pinned)
+    },
+    Operation {
+        may_report: true,
+        ..Operation::new("copy-to-pinned", copy_to_pinned)
+    },
     Operation::new("fill", fill),
     Operation::new("pool", pool),
     Operation {
@@ -144,7 +153,7 @@ fn free_managed(stage: &Stage) -> Part {
     part(move || drop(buffer))
 }
 
-/// The copy may still be under way.
+/// The copy may still be under way. In a capture nothing can wait for it, and its memory is leaked.
 fn free_pending(stage: &Stage) -> Part {
     let mut buffer = zeroed(stage);
     let pending = buffer.copy_from_pinned(pinned(&stage.context, 3));

@@ -19,8 +19,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("reader", reader),
     Operation::new("context-record", context_record),
     Operation::new("context-wait", context_wait),
-    Operation::new("green-record", green_record),
-    Operation::new("green-wait", green_wait),
+    Operation {
+        with_host_function: false,
+        ..Operation::new("green-record", green_record)
+    },
+    Operation {
+        with_host_function: false,
+        ..Operation::new("green-wait", green_wait)
+    },
     Operation::new("host-function", host_function),
     Operation::new("synchronize", synchronize),
     Operation::new("synchronize-context", synchronize_context),
@@ -30,14 +36,15 @@ pub(super) const OPERATIONS: &[Operation] = &[
 /// In a capture the kernel is a node of the graph, so what it uses is kept.
 fn launch(stage: &Stage) -> Part {
     let module = Module::from_ptx(&stage.context, VECTOR).expect("a module");
-    let kernel = module.kernel("write_pattern").expect("a kernel");
-    let kernel = kernel.typed::<(&mut [u32], u32, u32)>().expect("its types");
+    let kernel = module.kernel("scale").expect("a kernel");
+    let kernel = kernel.typed::<(&mut [u32], i32, i32, u32)>();
+    let kernel = kernel.expect("its types");
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, LEN).expect("memory");
     let stream = stage.stream.clone();
     keeping(move || {
         let config = LaunchConfig::linear(1, 32);
-        // SAFETY: the kernel writes as many elements as the second argument says.
-        let _ = unsafe { kernel.launch(&stream, config, (&mut buffer, LEN as u32, 0)) };
+        // SAFETY: the kernel writes as many elements as the last argument says.
+        let _ = unsafe { kernel.launch(&stream, config, (&mut buffer, 1, 1, LEN as u32)) };
         (kernel, buffer)
     })
 }

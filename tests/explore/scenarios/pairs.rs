@@ -13,9 +13,11 @@ pub(super) struct Operation {
     pub(super) devices: u32,
     /// Chooses the memory manager of the contexts.
     pub(super) manager: Option<fn()>,
-    /// Whether the operation may block until the work of the stream is done, which is no error in
-    /// a thread that no host function waits for.
+    /// Whether the operation may lose an object, if the loss is reported.
     pub(super) may_report: bool,
+    /// Whether the stream may have a host function that waits for the capturing thread. Not if a
+    /// capture retains an object of the operation whose release blocks.
+    pub(super) with_host_function: bool,
 }
 
 impl Operation {
@@ -26,6 +28,7 @@ impl Operation {
             devices: 1,
             manager: None,
             may_report: false,
+            with_host_function: true,
         }
     }
 }
@@ -42,7 +45,7 @@ pub(super) fn all() -> Vec<Scenario> {
     for captures in captures::ALL {
         for operation in &operations {
             scenarios.push(pair(*operation, *captures, false));
-            if captures.with_host_function {
+            if captures.with_host_function && operation.with_host_function {
                 scenarios.push(pair(*operation, *captures, true));
             }
         }
