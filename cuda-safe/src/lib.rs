@@ -144,6 +144,8 @@ pub mod device;
 mod driver;
 mod error;
 mod event;
+#[cfg(feature = "explore")]
+pub mod explore;
 mod fork;
 mod graph;
 pub mod green;

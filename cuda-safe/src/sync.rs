@@ -1,5 +1,12 @@
 //! The locks and atomics of this crate, by one name: so that a test can put its own in their place.
 
+#[cfg(feature = "explore")]
+mod explored;
+
+#[cfg(feature = "explore")]
+pub(crate) use explored::{Condvar, Mutex, MutexGuard, RwLock, set_hooks, yield_now};
 pub(crate) use std::sync::atomic;
+#[cfg(not(feature = "explore"))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(not(feature = "explore"))]
 pub(crate) use std::thread::yield_now;

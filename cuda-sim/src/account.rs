@@ -69,6 +69,24 @@ pub fn mistakes() -> Vec<String> {
         .clone()
 }
 
+/// Forgets what was called and what was done wrong so far.
+pub(crate) fn clear() {
+    clear_calls();
+    MISTAKES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clear();
+}
+
+pub(crate) fn call_count() -> usize {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner).len()
+}
+
+pub(crate) fn first_mistake() -> Option<String> {
+    let mistakes = MISTAKES.lock().unwrap_or_else(PoisonError::into_inner);
+    mistakes.first().cloned()
+}
+
 /// How many contexts are on this thread's stack.
 pub fn stack_depth() -> usize {
     thread::depth()

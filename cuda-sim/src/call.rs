@@ -3,10 +3,10 @@
 use crate::account::{mistake, record};
 use crate::exec::{Callback, HostFunction};
 use crate::world::{Answer, World, lock};
-use crate::{fault, hook, kernel, thread};
+use crate::{explore, fault, hook, kernel, thread, world};
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
 
 /// When a function may be called.
@@ -24,6 +24,8 @@ pub(crate) enum Class {
 
 /// A callback has ended, or a call that stopped others.
 static ENDED: Condvar = Condvar::new();
+/// How many have ended.
+static ENDS: AtomicU64 = AtomicU64::new(0);
 
 /// Number of threads in [`wait`].
 static BLOCKED: AtomicUsize = AtomicUsize::new(0);
@@ -38,8 +40,20 @@ pub fn blocked() -> usize {
 /// The one place where a call waits for other threads. It then looks again.
 fn wait(locked: MutexGuard<'_, Option<World>>) {
     BLOCKED.fetch_add(1, Ordering::Relaxed);
-    drop(ENDED.wait(locked).unwrap_or_else(PoisonError::into_inner));
+    if explore::is_explored() {
+        let before = ENDS.load(Ordering::Acquire);
+        drop(locked);
+        explore::wait_until(|| ENDS.load(Ordering::Acquire) != before);
+    } else {
+        drop(ENDED.wait(locked).unwrap_or_else(PoisonError::into_inner));
+    }
     BLOCKED.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Has waiting calls look again.
+fn wake() {
+    ENDS.fetch_add(1, Ordering::Release);
+    ENDED.notify_all();
 }
 
 /// Makes one call of the driver.
@@ -47,6 +61,17 @@ pub(crate) fn call(
     class: Class,
     name: &'static str,
     mut body: impl FnMut(&mut World) -> Answer,
+) -> CUresult {
+    explore::enter_call(name);
+    let result = answer(class, name, &mut body);
+    explore::leave_call();
+    result
+}
+
+fn answer(
+    class: Class,
+    name: &'static str,
+    body: &mut impl FnMut(&mut World) -> Answer,
 ) -> CUresult {
     if refuse_in_kernel(name) {
         record(name, CUresult::CUDA_ERROR_NOT_PERMITTED);
@@ -56,7 +81,7 @@ pub(crate) fn call(
     let refused = fault::hit(name).or_else(|| fault::strictness(name));
     let result = refused.unwrap_or_else(|| {
         // Unwinding into C would be undefined; a panic here is a bug of this crate.
-        catch_unwind(AssertUnwindSafe(|| guarded(class, name, &mut body))).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| guarded(class, name, body))).unwrap_or_else(|_| {
             eprintln!("cuda-sim: a bug in the software driver, in {name}");
             std::process::abort()
         })
@@ -87,7 +112,7 @@ fn guarded(
         if let Some(world) = lock().as_mut() {
             world.stop_no_more();
         }
-        ENDED.notify_all();
+        wake();
     }
     code
 }
@@ -152,6 +177,15 @@ fn attempt(
 /// Runs a callback outside of the lock, as it may call the driver. Until it has returned its
 /// operation is the first of its stream, so that nobody takes it for done.
 fn run(callback: Callback) {
+    if !explore::is_explored() {
+        return run_here(callback);
+    }
+    let operation = callback.operation;
+    let thread = explore::spawn_callback(move || run_here(callback));
+    world::with(|world| world.executor.run_on(operation, thread));
+}
+
+fn run_here(callback: Callback) {
     let (result, data) = (callback.result, callback.data);
     thread::callback(|| match callback.function {
         // SAFETY: the caller of cuLaunchHostFunc gave a function and its argument.
@@ -165,7 +199,25 @@ fn run(callback: Callback) {
     if let Some(world) = lock().as_mut() {
         world.executor.end_callback(callback.operation);
     }
-    ENDED.notify_all();
+    wake();
+}
+
+/// The device does one piece of work without being asked, if one is ready.
+pub(crate) fn device_step() -> bool {
+    let callback = {
+        let mut locked = lock();
+        let Some(world) = locked.as_mut() else {
+            return false;
+        };
+        match world.step() {
+            Err(code) if code == World::CALLBACK => world.executor.callback.take(),
+            done => return done.unwrap_or(false),
+        }
+    };
+    let is_some = callback.is_some();
+    callback.into_iter().for_each(run);
+    kernel::drop_replaced();
+    is_some
 }
 
 /// Runs all work, callbacks among it; in a callback only what is not behind it.

@@ -24,6 +24,8 @@
 //!   marked *unverified (from documentation)*.
 //! - **Faults** on demand ([`fault`]): the n-th call, a function's n-th, all of them, once or from
 //!   then on, for a thread or the process; memory that ends at a limit.
+//! - **Schedules** ([`explore`]): a scenario of several threads under many interleavings, each
+//!   reproducible from its seed, with misuse, leaks, deadlocks and panics as violations.
 //! - **Accounting**: every [call](calls) in order, what is [alive], each thread's stack.
 //!
 //! [`testing`] is a page on testing one's own crate with it.
@@ -39,6 +41,7 @@ mod blocking;
 mod call;
 mod capture;
 mod exec;
+pub mod explore;
 pub mod fault;
 mod handles;
 mod hook;

@@ -84,53 +84,22 @@ static WORLD: Mutex<Option<World>> = Mutex::new(None);
 pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
     let mut started = lock();
     install()?;
-    let mut world = World {
-        initialised: false,
-        next_id: 1,
-        primaries: Vec::new(),
-        per_thread: HashMap::new(),
-        primary_flags: vec![0; profile.devices as usize],
-        contexts: Handles::new(1),
-        greens: Handles::new(2),
-        green_ids: HashMap::new(),
-        current_views: HashMap::new(),
-        view_threads: HashMap::new(),
-        streams: Handles::new(3),
-        members: Belongings::default(),
-        created_contexts: 0,
-        events: Handles::new(4),
-        modules: Handles::new(5),
-        libraries: Handles::new(6),
-        functions: Handles::new(7),
-        linkers: Handles::new(30),
-        linked: 0,
-        descriptors: Handles::new(8),
-        graphs: Handles::new(9),
-        executables: Handles::new(10),
-        captures: Captures::default(),
-        splits: 0,
-        pools: Handles::new(10),
-        default_pools: Vec::new(),
-        current_pools: Vec::new(),
-        memory: Memory::default(),
-        shared: crate::api::ipc::Shared::default(),
-        pool_shared: crate::api::pool_ipc::Shared::default(),
-        executor: Executor::new(account::note_seed(profile.seed)),
-        kept: None,
-        calling: "",
-        stoppers: Stoppers::default(),
-        fatal: None,
-        profile,
-    };
-    for device in 0..world.profile.devices {
-        let handle = world.contexts.reserve();
-        world.primaries.push((handle, 0));
-        let pool = world.pools.insert(Pool::of_device(device as usize));
-        world.default_pools.push(pool);
-        world.current_pools.push(pool);
-    }
-    *started = Some(world);
+    *started = Some(World::new(profile));
     Ok(())
+}
+
+/// Replaces the driver by a new one of the same profile with another seed, on which `cuInit` was called.
+///
+/// # Panics
+/// The software driver is not installed.
+pub(crate) fn renew(seed: u64) {
+    let mut world = lock();
+    let before = world.as_ref().expect("the software driver is installed");
+    let profile = before.profile.clone().with_seed(seed);
+    *world = Some(World {
+        initialised: true,
+        ..World::new(profile)
+    });
 }
 
 pub(crate) fn lock() -> MutexGuard<'static, Option<World>> {
@@ -142,6 +111,55 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut World) -> T) -> Option<T> {
 }
 
 impl World {
+    fn new(profile: Profile) -> Self {
+        let mut world = Self {
+            initialised: false,
+            next_id: 1,
+            primaries: Vec::new(),
+            per_thread: HashMap::new(),
+            primary_flags: vec![0; profile.devices as usize],
+            contexts: Handles::new(1),
+            greens: Handles::new(2),
+            green_ids: HashMap::new(),
+            current_views: HashMap::new(),
+            view_threads: HashMap::new(),
+            streams: Handles::new(3),
+            members: Belongings::default(),
+            created_contexts: 0,
+            events: Handles::new(4),
+            modules: Handles::new(5),
+            libraries: Handles::new(6),
+            functions: Handles::new(7),
+            linkers: Handles::new(30),
+            linked: 0,
+            descriptors: Handles::new(8),
+            graphs: Handles::new(9),
+            executables: Handles::new(10),
+            captures: Captures::default(),
+            splits: 0,
+            pools: Handles::new(10),
+            default_pools: Vec::new(),
+            current_pools: Vec::new(),
+            memory: Memory::default(),
+            shared: crate::api::ipc::Shared::default(),
+            pool_shared: crate::api::pool_ipc::Shared::default(),
+            executor: Executor::new(account::note_seed(profile.seed)),
+            kept: None,
+            calling: "",
+            stoppers: Stoppers::default(),
+            fatal: None,
+            profile,
+        };
+        for device in 0..world.profile.devices {
+            let handle = world.contexts.reserve();
+            world.primaries.push((handle, 0));
+            let pool = world.pools.insert(Pool::of_device(device as usize));
+            world.default_pools.push(pool);
+            world.current_pools.push(pool);
+        }
+        world
+    }
+
     /// Not a code of the driver's: a callback has to run, then the body again.
     pub(crate) const CALLBACK: CUresult = CUresult(u32::MAX);
     /// As little: a callback or a waiting call of another thread has to end, then the body again.

@@ -10,6 +10,7 @@ mod borrowed;
 mod callbacks;
 mod calls;
 mod devices;
+mod explore;
 mod fault;
 mod forks;
 mod graphs;

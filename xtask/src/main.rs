@@ -7,6 +7,7 @@ mod cost;
 mod coverage;
 mod debian;
 mod drivers;
+mod explore;
 mod generated;
 mod header_check;
 mod headers;
@@ -31,6 +32,8 @@ usage: cargo xtask COMMAND
   coverage [--check]                       write COVERAGE.md; --check: only compare
   header-check [VERSION ...]               hold cuda-sys against the pinned headers (default: all of them)
   drivers                                  fetch real libcuda.so files from Debian into target/drivers
+  explore [SCENARIO] [--schedules N] [--seed S] [--trace] [--list]
+                                           explore thread schedules of tests/explore on the software driver
   profiles                                 run tests/driver on the software driver, as each device and version
   asan                                     run the tests that need no GPU under AddressSanitizer
   line-coverage [--corpus] [--missing]     line coverage of cuda-safe by the tests that need no GPU; --corpus: of
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Some("coverage") => coverage::run(rest),
         Some("header-check") => header_check::run(rest),
         Some("drivers") => drivers::run(rest),
+        Some("explore") => explore::run(rest),
         Some("profiles") => profiles::run(rest),
         Some("asan") => asan::run(rest),
         Some("line-coverage") => line_coverage::run(rest),

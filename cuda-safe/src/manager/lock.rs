@@ -17,14 +17,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long a thread repeats an attempt while another thread is at work.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a thread repeats an attempt while another thread is at work. In an explored schedule no time
+/// passes, so it is made once there.
+pub(super) const PATIENCE: Duration = match cfg!(feature = "explore") {
+    true => Duration::ZERO,
+    false => Duration::from_secs(10),
+};
 /// The time between two attempts.
 pub(super) const MOMENT: Duration = Duration::from_millis(1);
 
 /// Locks data that is never locked while something else is called. In a forked child the lock may belong to a
 /// thread that does not exist there: none then.
-pub(super) fn leaf<T: ?Sized>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub(super) fn leaf<T: ?Sized + Send>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     if !fork::in_child() {
         return Some(lock.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -346,7 +346,9 @@ fn first_attached() -> CUmemAttach_flags {
                 .into_iter()
                 .all(|its| is_concurrent(its).unwrap_or(false))
     };
-    if *ALL_CONCURRENT.get_or_init(ask) {
+    // No thread waits for another one's calls of the driver.
+    let known = ALL_CONCURRENT.get().copied().unwrap_or_else(ask);
+    if *ALL_CONCURRENT.get_or_init(|| known) {
         CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL
     } else {
         CUmemAttach_flags::CU_MEM_ATTACH_HOST

@@ -4,6 +4,7 @@ use super::{Executor, Work};
 use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::{CUhostFn, CUresult, CUstream, CUstreamCallback};
+use std::thread::ThreadId;
 
 /// What the host is to run.
 #[derive(Clone, Copy)]
@@ -36,6 +37,13 @@ pub(crate) enum Progress {
 }
 
 impl Executor {
+    /// A callback runs on that thread.
+    pub(crate) fn run_on(&mut self, operation: u64, thread: ThreadId) {
+        if let Some(its) = self.running.get_mut(&operation) {
+            *its = thread;
+        }
+    }
+
     /// A callback has returned: what is behind it may run.
     pub(crate) fn end_callback(&mut self, operation: u64) {
         // Nothing has it if its context went meanwhile.

@@ -1,0 +1,252 @@
+//! Locks that call the hooks of a schedule explorer, of the feature `explore`.
+//!
+//! Each is the lock of the standard library behind a scheduling point. Where it is taken, the thread
+//! waits in the explorer until it is free, and then takes it; without hooks it blocks as usual.
+
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    LockResult, OnceLock, PoisonError, RwLockWriteGuard, TryLockError, TryLockResult,
+    WaitTimeoutResult,
+};
+use std::time::Duration;
+
+pub(crate) use std::sync::RwLockReadGuard;
+
+type Place = &'static Location<'static>;
+
+struct Hooks {
+    is_explored: fn() -> bool,
+    point: fn(Place),
+    wait: fn(Place, &mut (dyn FnMut() -> bool + Send)),
+}
+
+static HOOKS: OnceLock<Hooks> = OnceLock::new();
+
+pub(crate) fn set_hooks(
+    is_explored: fn() -> bool,
+    point: fn(Place),
+    wait: fn(Place, &mut (dyn FnMut() -> bool + Send)),
+) {
+    // A second time changes nothing.
+    let _ = HOOKS.set(Hooks {
+        is_explored,
+        point,
+        wait,
+    });
+}
+
+/// The hooks, on a thread that is explored.
+fn hooks() -> Option<&'static Hooks> {
+    HOOKS.get().filter(|hooks| (hooks.is_explored)())
+}
+
+/// Takes a lock, without blocking where the thread is explored.
+#[track_caller]
+fn take<G>(
+    mut is_free: impl FnMut() -> bool + Send,
+    try_lock: impl Fn() -> TryLockResult<G>,
+    lock: impl FnOnce() -> LockResult<G>,
+) -> LockResult<G> {
+    let Some(hooks) = hooks() else {
+        return lock();
+    };
+    let place = Location::caller();
+    (hooks.point)(place);
+    loop {
+        match try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(guard)) => return Err(guard),
+            Err(TryLockError::WouldBlock) => (hooks.wait)(place, &mut is_free),
+        }
+    }
+}
+
+/// A scheduling point before an attempt to take a lock.
+#[track_caller]
+fn point() {
+    if let Some(hooks) = hooks() {
+        (hooks.point)(Location::caller());
+    }
+}
+
+fn is_free<G>(tried: &TryLockResult<G>) -> bool {
+    !matches!(tried, Err(TryLockError::WouldBlock))
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T: ?Sized> {
+    lock: std::sync::Mutex<T>,
+}
+
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T: ?Sized> {
+    guard: std::sync::MutexGuard<'a, T>,
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            lock: std::sync::Mutex::new(value),
+        }
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    fn guard<'a>(&'a self, guard: std::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        MutexGuard { guard, mutex: self }
+    }
+
+    #[track_caller]
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>>
+    where
+        T: Send,
+    {
+        take(
+            || is_free(&self.lock.try_lock()),
+            || self.try_now(),
+            || match self.lock.lock() {
+                Ok(guard) => Ok(self.guard(guard)),
+                Err(guard) => Err(PoisonError::new(self.guard(guard.into_inner()))),
+            },
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+        point();
+        self.try_now()
+    }
+
+    fn try_now(&self) -> TryLockResult<MutexGuard<'_, T>> {
+        match self.lock.try_lock() {
+            Ok(guard) => Ok(self.guard(guard)),
+            Err(TryLockError::Poisoned(guard)) => {
+                let guard = self.guard(guard.into_inner());
+                Err(TryLockError::Poisoned(PoisonError::new(guard)))
+            }
+            Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
+        self.lock.get_mut()
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T: ?Sized> {
+    lock: std::sync::RwLock<T>,
+}
+
+impl<T> RwLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            lock: std::sync::RwLock::new(value),
+        }
+    }
+}
+
+impl<T: ?Sized + Send + Sync> RwLock<T> {
+    #[track_caller]
+    pub(crate) fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
+        let lock = &self.lock;
+        take(
+            || is_free(&lock.try_read()),
+            || lock.try_read(),
+            || lock.read(),
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
+        let lock = &self.lock;
+        take(
+            || is_free(&lock.try_write()),
+            || lock.try_write(),
+            || lock.write(),
+        )
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Condvar {
+    condvar: std::sync::Condvar,
+    /// How often a thread was notified.
+    notified: AtomicU64,
+}
+
+impl Condvar {
+    pub(crate) const fn new() -> Self {
+        Self {
+            condvar: std::sync::Condvar::new(),
+            notified: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.notified.fetch_add(1, Ordering::Release);
+        self.condvar.notify_all();
+    }
+
+    /// Waits. An explored thread waits without a time limit, so that a wait which only its limit
+    /// ends shows as a deadlock.
+    #[track_caller]
+    pub(crate) fn wait_timeout<'a, T: Send>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        limit: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        let mutex = guard.mutex;
+        if let Some(hooks) = hooks() {
+            let before = self.notified.load(Ordering::Acquire);
+            drop(guard);
+            (hooks.wait)(Location::caller(), &mut || {
+                self.notified.load(Ordering::Acquire) != before
+            });
+            let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            // The result of a wait that does not block is that of the standard library.
+            return self.finish(guard, Duration::ZERO);
+        }
+        self.finish(guard, limit)
+    }
+
+    fn finish<'a, T: Send>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        limit: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        let mutex = guard.mutex;
+        match self.condvar.wait_timeout(guard.guard, limit) {
+            Ok((guard, result)) => Ok((mutex.guard(guard), result)),
+            Err(error) => {
+                let (guard, result) = error.into_inner();
+                Err(PoisonError::new((mutex.guard(guard), result)))
+            }
+        }
+    }
+}
+
+/// Lets other threads go on.
+#[track_caller]
+pub(crate) fn yield_now() {
+    match hooks() {
+        Some(hooks) => (hooks.point)(Location::caller()),
+        None => std::thread::yield_now(),
+    }
+}

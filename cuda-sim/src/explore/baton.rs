@@ -1,0 +1,500 @@
+//! The baton: which thread runs, and when another one takes over.
+
+use crate::{call, thread};
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Of threads that are not explored.
+const NONE: usize = usize::MAX;
+
+/// After so many points in a row a thread loses its priority: others may have to run for it to end.
+const STREAK: u64 = 2_000;
+
+/// A schedule with more points than this is taken to have no end.
+const ENDLESS: u64 = 200_000;
+
+/// The thread that has the baton.
+static TURN: AtomicUsize = AtomicUsize::new(NONE);
+
+static RUN: Mutex<Run> = Mutex::new(Run::new());
+
+thread_local! {
+    /// The number of this thread, if it is a worker of the explorer.
+    static ME: Cell<usize> = const { Cell::new(NONE) };
+    /// Whether this thread evaluates a condition, in which there are no scheduling points.
+    static IN_CONDITION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A condition of [`wait_until`], on the stack of the thread that waits.
+type Condition = *mut (dyn FnMut() -> bool + Send);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Waiting,
+    Done,
+}
+
+struct Thread {
+    name: String,
+    state: State,
+    priority: u64,
+    condition: Option<Condition>,
+    place: &'static Location<'static>,
+    /// The calls of the driver that it is inside of.
+    calls: Vec<&'static str>,
+    /// The last call of the driver that it made.
+    last_call: Option<&'static str>,
+    is_callback: bool,
+}
+
+impl Thread {
+    /// The call of the driver that it is inside of, or has made before.
+    fn call(&self) -> String {
+        match (self.calls.last(), self.last_call) {
+            (Some(call), _) => format!(" in {call}"),
+            (None, Some(call)) => format!(" after {call}"),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+// SAFETY: the condition is `Send`, and its thread waits as long as it is in here.
+unsafe impl Send for Thread {}
+
+/// What a schedule is made of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    /// Whether threads run one after another, and in which order.
+    pub(super) serial: Option<bool>,
+    /// The steps at which the running thread drops to the lowest priority, in ascending order.
+    pub(super) changes: Vec<u64>,
+    /// At one point of so many a thread is chosen at random; never if 0.
+    pub(super) walk: u64,
+    /// The device makes a step of its own at one point of so many; never if 0.
+    pub(super) eager: u64,
+}
+
+/// The schedule that runs.
+struct Run {
+    plan: Plan,
+    random: Random,
+    threads: Vec<Thread>,
+    /// Points since there was a second thread.
+    steps: u64,
+    streak: u64,
+    last: usize,
+    /// The priority of the last thread that dropped below all others.
+    lowest: u64,
+    /// The priority of the last thread that rose above all others.
+    top: u64,
+    is_over: bool,
+    failure: Option<String>,
+}
+
+// SAFETY: as for `Thread`.
+unsafe impl Sync for Run {}
+
+impl Run {
+    const fn new() -> Self {
+        Self {
+            plan: Plan {
+                seed: 0,
+                serial: None,
+                changes: Vec::new(),
+                walk: 0,
+                eager: 0,
+            },
+            random: Random(0),
+            threads: Vec::new(),
+            steps: 0,
+            streak: 0,
+            last: NONE,
+            lowest: LOWEST,
+            top: TOP,
+            is_over: true,
+            failure: None,
+        }
+    }
+
+    fn highest(&self) -> Option<usize> {
+        let threads = self.threads.iter().enumerate();
+        let ready = threads.filter(|(_, thread)| thread.state == State::Ready);
+        ready
+            .max_by_key(|(_, thread)| thread.priority)
+            .map(|(number, _)| number)
+    }
+
+    fn drop_priority(&mut self, thread: usize) {
+        self.lowest -= 1;
+        self.threads[thread].priority = self.lowest;
+    }
+
+    /// A point that `me` passes: whether it is preempted there.
+    fn step(&mut self, me: usize) {
+        self.steps += 1;
+        self.streak = if self.last == me { self.streak + 1 } else { 0 };
+        self.last = me;
+        let is_change = self.plan.changes.first() == Some(&self.steps);
+        if is_change {
+            self.plan.changes.remove(0);
+        }
+        if is_change || self.streak > STREAK {
+            self.streak = 0;
+            self.drop_priority(me);
+        }
+        let walk = self.plan.walk;
+        if walk != 0 && self.random.below(walk) == 0 {
+            let ready = |its: &Thread| its.state == State::Ready;
+            let count = self.threads.iter().filter(|its| ready(its)).count();
+            let chosen = self.random.below(count as u64) as usize;
+            self.top += 1;
+            let top = self.top;
+            if let Some(its) = self.threads.iter_mut().filter(|its| ready(its)).nth(chosen) {
+                its.priority = top;
+            }
+        }
+    }
+
+    /// Where each thread waits.
+    fn waits(&self) -> String {
+        let mut text = String::from("deadlock");
+        let mut separator = ": ";
+        for its in self.threads.iter().filter(|its| its.state != State::Done) {
+            text += &format!(
+                "{separator}{} waits{} at {}",
+                its.name,
+                its.call(),
+                its.place
+            );
+            separator = "; ";
+        }
+        text
+    }
+}
+
+/// Priorities of threads that were preempted are below this, and others above.
+const LOWEST: u64 = 1 << 32;
+
+/// Priorities of threads that were chosen at random are above this.
+const TOP: u64 = 1 << 63;
+
+/// Splitmix64.
+#[derive(Clone, Debug)]
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+}
+
+fn run() -> MutexGuard<'static, Run> {
+    RUN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns whether the calling thread is run by an [`Explorer`](super::Explorer).
+pub fn is_explored() -> bool {
+    // At the end of a thread it is not.
+    ME.try_with(Cell::get).is_ok_and(|me| me != NONE)
+}
+
+/// The number of the calling thread, if it may lose its turn here.
+fn explored() -> Option<usize> {
+    let me = ME.try_with(Cell::get).ok().filter(|me| *me != NONE)?;
+    (!IN_CONDITION.get() && !thread::in_kernel()).then_some(me)
+}
+
+/// Lets another thread run, if the schedule says so. Does nothing on threads that are not explored.
+#[track_caller]
+pub fn point() {
+    point_at(Location::caller());
+}
+
+/// The same as [`point`], with the source location to name in reports.
+pub fn point_at(place: &'static Location<'static>) {
+    let Some(me) = explored() else { return };
+    let device = {
+        let mut run = run();
+        run.threads[me].place = place;
+        if run.threads.len() > 1 {
+            run.step(me);
+        }
+        if run.steps > ENDLESS {
+            let text = format!("no end after {ENDLESS} scheduling points");
+            fail(&mut run, text);
+            drop(run);
+            stay_for_ever();
+        }
+        let eager = run.plan.eager;
+        eager != 0 && run.threads.len() > 1 && run.random.below(eager) == 0
+    };
+    if device {
+        call::device_step();
+    }
+    switch(me);
+}
+
+/// Lets every other thread that is ready run first.
+#[track_caller]
+pub fn yield_now() {
+    let Some(me) = explored() else { return };
+    run().drop_priority(me);
+    point_at(Location::caller());
+}
+
+/// Blocks the calling thread until `condition` holds.
+///
+/// The explorer evaluates `condition` at scheduling points, on any of its threads. It must not call
+/// the driver and must not block. On a thread that is not explored this spins.
+#[track_caller]
+pub fn wait_until(mut condition: impl FnMut() -> bool + Send) {
+    wait_at(Location::caller(), &mut condition);
+}
+
+/// The same as [`wait_until`], with the source location to name in reports.
+pub fn wait_at(place: &'static Location<'static>, condition: &mut (dyn FnMut() -> bool + Send)) {
+    let Some(me) = explored() else {
+        while !condition() {
+            std::thread::yield_now();
+        }
+        return;
+    };
+    let condition: *mut (dyn FnMut() -> bool + Send + '_) = condition;
+    // SAFETY: only the lifetime changes. The condition outlives its use: it is removed before this
+    // function returns, which it does not do by a panic.
+    let condition = unsafe {
+        core::mem::transmute::<*mut (dyn FnMut() -> bool + Send + '_), Condition>(condition)
+    };
+    {
+        let mut run = run();
+        let thread = &mut run.threads[me];
+        thread.place = place;
+        thread.condition = Some(condition);
+        thread.state = State::Waiting;
+    }
+    switch(me);
+}
+
+/// A call of the driver begins.
+pub(crate) fn enter_call(name: &'static str) {
+    let Some(me) = explored() else { return };
+    point_at(Location::caller());
+    run().threads[me].calls.push(name);
+}
+
+/// It has ended.
+pub(crate) fn leave_call() {
+    let Some(me) = explored() else { return };
+    {
+        let thread = &mut run().threads[me];
+        thread.last_call = thread.calls.pop();
+    }
+    point_at(Location::caller());
+}
+
+/// Makes those threads ready whose conditions hold.
+fn evaluate() {
+    let waiting: Vec<(usize, Condition)> = {
+        let run = run();
+        let threads = run.threads.iter().enumerate();
+        threads
+            .filter_map(|(number, its)| Some((number, its.condition?)))
+            .collect()
+    };
+    for (number, condition) in waiting {
+        IN_CONDITION.set(true);
+        // SAFETY: its thread waits in `wait_at` until it is ready, and no other thread runs.
+        let holds = unsafe { &mut *condition }();
+        IN_CONDITION.set(false);
+        if holds {
+            let mut run = run();
+            let thread = &mut run.threads[number];
+            thread.condition = None;
+            thread.state = State::Ready;
+        }
+    }
+}
+
+/// Gives the baton to the thread that the schedule chooses, and returns when it is back.
+fn switch(me: usize) {
+    loop {
+        evaluate();
+        let mut run = run();
+        let chosen = run.highest();
+        match chosen {
+            Some(chosen) if chosen == me => return,
+            Some(chosen) => {
+                let is_done = run.threads[me].state == State::Done;
+                drop(run);
+                TURN.store(chosen, Ordering::Release);
+                super::pool::wake(chosen);
+                if !is_done {
+                    wait_for_turn(me);
+                }
+                return;
+            }
+            None if run.threads.iter().all(|its| its.state == State::Done) => {
+                run.is_over = true;
+                drop(run);
+                super::pool::wake_judge();
+                return;
+            }
+            None => {
+                drop(run);
+                if call::device_step() {
+                    continue;
+                }
+                let mut run = self::run();
+                let text = run.waits();
+                fail(&mut run, text);
+                let is_done = run.threads[me].state == State::Done;
+                drop(run);
+                if is_done {
+                    return;
+                }
+                stay_for_ever();
+            }
+        }
+    }
+}
+
+/// The schedule ends here, and none of its threads runs again.
+fn fail(run: &mut Run, reason: String) {
+    run.failure.get_or_insert(reason);
+    run.is_over = true;
+    super::pool::wake_judge();
+}
+
+fn stay_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Blocks until this thread has the baton.
+pub(super) fn wait_for_turn(me: usize) {
+    while TURN.load(Ordering::Acquire) != me {
+        std::thread::park();
+    }
+}
+
+/// Whether a thread has the baton.
+pub(super) fn has_turn(number: usize) -> bool {
+    TURN.load(Ordering::Acquire) == number
+}
+
+/// This thread is a worker.
+pub(super) fn become_worker(number: usize) {
+    ME.set(number);
+}
+
+/// A new thread of the schedule: its number. The one of a callback that has ended is used again.
+pub(super) fn add(name: &str, is_callback: bool, place: &'static Location<'static>) -> usize {
+    let mut run = run();
+    let priority = match run.plan.serial {
+        // The scenario's thread waits for the others, which run one after another.
+        Some(false) => (u64::MAX >> 1) - run.threads.len() as u64,
+        Some(true) => LOWEST + run.threads.len() as u64,
+        None => LOWEST + (run.random.next() >> 2),
+    };
+    let thread = Thread {
+        name: name.to_owned(),
+        state: State::Ready,
+        priority,
+        condition: None,
+        place,
+        calls: Vec::new(),
+        last_call: None,
+        is_callback,
+    };
+    let mut threads = run.threads.iter();
+    let free = threads.position(|its| is_callback && its.is_callback && its.state == State::Done);
+    match free {
+        Some(free) => {
+            run.threads[free] = thread;
+            free
+        }
+        None => {
+            run.threads.push(thread);
+            run.threads.len() - 1
+        }
+    }
+}
+
+/// A thread of the schedule has ended.
+pub(super) fn end(me: usize, panic: Option<String>) {
+    {
+        let mut run = run();
+        run.threads[me].state = State::Done;
+        if let Some(panic) = panic {
+            let text = format!("{} panicked: {panic}", run.threads[me].name);
+            fail(&mut run, text);
+            return;
+        }
+    }
+    switch(me);
+}
+
+/// Begins a schedule, whose first thread has to be added.
+pub(super) fn begin(plan: Plan) {
+    let mut run = run();
+    let random = Random(plan.seed);
+    *run = Run {
+        plan,
+        random,
+        is_over: false,
+        ..Run::new()
+    };
+}
+
+/// Gives the baton to the first thread.
+pub(super) fn start() {
+    TURN.store(0, Ordering::Release);
+    super::pool::wake(0);
+}
+
+/// How far the schedule is: whether it is over, and its steps.
+pub(super) fn progress() -> (bool, u64) {
+    let run = run();
+    (run.is_over, run.steps)
+}
+
+/// After the schedule: what failed.
+pub(super) fn take_failure() -> Option<String> {
+    TURN.store(NONE, Ordering::Release);
+    run().failure.take()
+}
+
+/// What the threads were doing, of a schedule that is stuck.
+pub(super) fn where_they_are() -> String {
+    let run = run();
+    let turn = TURN.load(Ordering::Acquire);
+    let its = run.threads.get(turn);
+    its.map_or_else(String::new, |its| {
+        format!(
+            "{} blocks{}, last seen at {}",
+            its.name,
+            its.call(),
+            its.place
+        )
+    })
+}
+
+/// The name of a worker in the schedule.
+pub(super) fn name_of(number: usize) -> String {
+    let run = run();
+    let its = run.threads.get(number);
+    its.map_or_else(|| format!("thread {number}"), |its| its.name.clone())
+}

@@ -1,0 +1,297 @@
+//! Explorations, and what is checked after each schedule.
+
+use super::baton::{self, Plan, Random};
+use super::pool;
+use crate::{account, world};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A schedule that makes no step for so long blocks in a way that the explorer cannot see.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Explores the schedules of scenarios. See the [module documentation](super).
+#[derive(Clone, Debug)]
+pub struct Explorer {
+    schedules: u64,
+    seed: u64,
+    preemptions: u32,
+    settle: fn(),
+    reported: fn() -> u64,
+    allows_reported: bool,
+}
+
+/// The result of an exploration.
+#[derive(Clone, Debug)]
+#[must_use = "it says whether a rule was violated"]
+pub struct Report {
+    /// Schedules that ran, the last of which may have violated a rule.
+    pub schedules: u64,
+    /// Scheduling points of all schedules together.
+    pub points: u64,
+    /// The first violation, at which the exploration stops.
+    pub violation: Option<Violation>,
+}
+
+/// A schedule that violated a rule.
+///
+/// The objects and threads of that schedule are left as they are, so the process cannot explore any
+/// further.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// [`Explorer::seed`] that reproduces it as the first schedule.
+    pub seed: u64,
+    /// The rule and what violated it.
+    pub reason: String,
+    /// The calls of the driver in the order in which they ended, each with its thread and result.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: {}", self.seed, self.reason)
+    }
+}
+
+impl Default for Explorer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Explorer {
+    /// Returns an explorer of 1000 schedules with up to 3 preemptions each, from seed 0 on.
+    pub const fn new() -> Self {
+        Self {
+            schedules: 1000,
+            seed: 0,
+            preemptions: 3,
+            settle: || {},
+            reported: || 0,
+            allows_reported: false,
+        }
+    }
+
+    /// Sets how many schedules run, beside the two that run the threads one after another.
+    pub const fn schedules(mut self, schedules: u64) -> Self {
+        self.schedules = schedules;
+        self
+    }
+
+    /// Sets the seed of the first schedule. The others have the seeds that follow.
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets at how many points a thread is preempted, at most, in a schedule that follows PCT.
+    pub const fn preemptions(mut self, preemptions: u32) -> Self {
+        self.preemptions = preemptions;
+        self
+    }
+
+    /// Sets a function that completes what the tested library has deferred. It runs after each
+    /// schedule, before the count of objects that are alive.
+    pub const fn settle(mut self, settle: fn()) -> Self {
+        self.settle = settle;
+        self
+    }
+
+    /// Sets a function that returns how many losses the tested library has reported so far.
+    pub const fn reported(mut self, reported: fn() -> u64) -> Self {
+        self.reported = reported;
+        self
+    }
+
+    /// Sets whether objects may be lost if their loss is reported.
+    pub const fn allow_reported(mut self, allow: bool) -> Self {
+        self.allows_reported = allow;
+        self
+    }
+
+    /// Runs a scenario under the schedules, up to the first violation.
+    ///
+    /// `scenario` runs on a thread of the explorer, once for each schedule, and must drop all objects
+    /// that it makes. Each schedule starts with a driver as new.
+    ///
+    /// # Panics
+    /// The software driver is not installed, an object is alive, or the calling thread is explored
+    /// itself.
+    pub fn explore(&self, scenario: impl Fn() + Send + Sync + 'static) -> Report {
+        assert!(!baton::is_explored(), "an exploration inside of another");
+        let before = account::alive();
+        assert_eq!(before, account::Alive::default(), "objects are alive");
+        account::clear();
+        let scenario: Arc<dyn Fn() + Send + Sync> = Arc::new(scenario);
+        let mut report = Report {
+            schedules: 0,
+            points: 0,
+            violation: None,
+        };
+        let mut longest = 0;
+        let serial = [false, true].map(Some).into_iter();
+        let seeds = serial.chain((0..self.schedules).map(|_| None));
+        for (number, serial) in seeds.enumerate() {
+            // The two serial schedules come first and share the first seed.
+            let seed = self.seed.wrapping_add((number as u64).saturating_sub(2));
+            let plan = match serial {
+                Some(_) => Plan {
+                    seed,
+                    serial,
+                    ..Plan::default()
+                },
+                None => self.plan(seed, longest),
+            };
+            let (steps, calls, broken) = self.run(plan, &scenario);
+            report.schedules += 1;
+            report.points += steps;
+            if serial.is_some() {
+                longest = longest.max(steps);
+            }
+            if let Some(reason) = broken {
+                report.violation = Some(Violation {
+                    seed,
+                    reason,
+                    trace: trace(calls),
+                });
+                break;
+            }
+        }
+        report
+    }
+
+    fn plan(&self, seed: u64, longest: u64) -> Plan {
+        // Apart from the numbers that the schedule itself draws.
+        let mut random = Random(seed ^ 0x5bd1_e995_0000_0000);
+        let walk = [0, 0, 0, 2, 4, 8][random.below(6) as usize];
+        let count = match walk {
+            0 => random.below(u64::from(self.preemptions) + 1),
+            _ => 0,
+        };
+        let mut changes: Vec<u64> = (0..count).map(|_| random.below(longest) + 1).collect();
+        changes.sort_unstable();
+        changes.dedup();
+        Plan {
+            seed,
+            serial: None,
+            changes,
+            walk,
+            eager: [0, 0, 4, 16][random.below(4) as usize],
+        }
+    }
+
+    /// Runs one schedule: its steps and calls, and the reason if it violates a rule.
+    fn run(
+        &self,
+        plan: Plan,
+        scenario: &Arc<dyn Fn() + Send + Sync>,
+    ) -> (u64, usize, Option<String>) {
+        let reported = (self.reported)();
+        world::renew(plan.seed);
+        baton::begin(plan);
+        pool::set_judge(Some(std::thread::current()));
+        let scenario = Arc::clone(scenario);
+        pool::spawn_first(move || scenario());
+        baton::start();
+        let (steps, stuck) = wait();
+        pool::set_judge(None);
+        let failure = baton::take_failure();
+        let calls = account::call_count();
+        if let Some(failure) = stuck.or(failure) {
+            // The cause of a panic, as a rule.
+            let reason = match account::first_mistake() {
+                Some(misuse) => format!("misuse: {misuse}; then {failure}"),
+                None => failure,
+            };
+            return (steps, calls, Some(reason));
+        }
+        (steps, calls, self.judge(reported))
+    }
+
+    /// What is wrong after a schedule.
+    fn judge(&self, reported: u64) -> Option<String> {
+        let misuse = || {
+            let first = account::first_mistake();
+            first.map(|first| format!("misuse: {first}"))
+        };
+        if let Some(misuse) = misuse() {
+            return Some(misuse);
+        }
+        (self.settle)();
+        let alive = account::alive();
+        if let Some(misuse) = misuse() {
+            return Some(misuse);
+        }
+        let depths = account::stack_depths();
+        if !depths.is_empty() {
+            return Some("a thread ends with a context on its stack".to_owned());
+        }
+        let lost = (self.reported)().saturating_sub(reported);
+        let is_all = alive == account::Alive::default();
+        match (is_all, lost) {
+            (true, 0) => {
+                account::clear();
+                None
+            }
+            (false, 0) => Some(format!(
+                "unreported loss: still alive are {}",
+                brief(&alive)
+            )),
+            _ if self.allows_reported => {
+                account::clear();
+                None
+            }
+            _ => Some(format!(
+                "reported loss: {lost}, still alive are {}",
+                brief(&alive)
+            )),
+        }
+    }
+}
+
+/// Waits for the end of a schedule: its steps, and what blocks if it does not end.
+fn wait() -> (u64, Option<String>) {
+    let (mut last, mut since) = (0, Instant::now());
+    loop {
+        let (is_over, steps) = baton::progress();
+        if is_over {
+            return (steps, None);
+        }
+        if steps != last {
+            (last, since) = (steps, Instant::now());
+        }
+        if since.elapsed() > PATIENCE {
+            let text = format!(
+                "a thread blocks outside of the explorer: {}",
+                baton::where_they_are()
+            );
+            return (steps, Some(text));
+        }
+        std::thread::park_timeout(Duration::from_secs(1));
+    }
+}
+
+/// The kinds of which something is alive.
+fn brief(alive: &account::Alive) -> String {
+    let all = alive.to_string();
+    let some: Vec<&str> = all
+        .split(", ")
+        .filter(|part| !part.starts_with("0 "))
+        .collect();
+    match some.is_empty() {
+        true => "no objects of the driver".to_owned(),
+        false => some.join(", "),
+    }
+}
+
+/// The first calls of the driver.
+fn trace(count: usize) -> Vec<String> {
+    let ids = pool::ids();
+    let calls = account::calls();
+    let line = |call: &account::Call| {
+        let worker = ids.iter().position(|id| *id == call.thread);
+        let name = worker.map_or_else(|| "another thread".to_owned(), baton::name_of);
+        format!("{name}: {} -> {:?}", call.function, call.result)
+    };
+    calls.iter().take(count).map(line).collect()
+}

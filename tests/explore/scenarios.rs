@@ -1,0 +1,148 @@
+//! The scenarios. A file has one subject.
+
+mod captures;
+mod holes;
+mod managers;
+mod memory;
+mod objects;
+mod order;
+mod pairs;
+
+use cuda_safe::{Context, Device, PinnedBuffer, Stream};
+use cuda_sim::explore;
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    pub(crate) devices: u32,
+    /// Whether objects may be lost if their loss is reported.
+    pub(crate) may_report: bool,
+    pub(crate) body: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Scenario {
+    fn new(name: impl Into<String>, body: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            name: name.into(),
+            devices: 1,
+            may_report: false,
+            body: Box::new(body),
+        }
+    }
+
+    fn on_devices(self, devices: u32) -> Self {
+        Self { devices, ..self }
+    }
+}
+
+/// All scenarios.
+pub(crate) fn all() -> Vec<Scenario> {
+    let mut all = holes::all();
+    all.extend(pairs::all());
+    all
+}
+
+/// Elements of the buffers here.
+const LEN: usize = 16;
+
+const VECTOR: &str = include_str!("../kernels/vector.ptx");
+
+pub(crate) fn register_kernels() {
+    cuda_sim::kernel::register("nothing", |_| Ok(()));
+    cuda_sim::kernel::register("scale", |launch| {
+        let (factor, offset) = (launch.value::<i32>(1)?, launch.value::<i32>(2)?);
+        let n = launch.value::<u32>(3)? as usize;
+        launch.update::<i32>(0, n, |_, x| x.wrapping_mul(factor).wrapping_add(offset))
+    });
+}
+
+/// Completes deferred releases: calls that do so, more often than a release is tried again.
+pub(crate) fn settle() {
+    cuda_safe::manager::clear_memory_manager();
+    for _ in 0..24 {
+        if cuda_sim::alive() == cuda_sim::Alive::default() {
+            return;
+        }
+        let drain = || context(0).stream()?.synchronize();
+        // An error is one of the leaks that follow.
+        let _ = drain();
+    }
+}
+
+fn context(device: u32) -> Context {
+    let device = Device::get(device).expect("a device");
+    Context::primary(&device).expect("a primary context")
+}
+
+fn pinned(context: &Context, value: u32) -> PinnedBuffer<u32> {
+    let mut buffer = PinnedBuffer::zeroed(context, LEN).expect("pinned memory");
+    buffer.fill(value);
+    buffer
+}
+
+/// A flag that threads set and wait for.
+#[derive(Clone, Default)]
+struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    #[track_caller]
+    fn wait(&self) {
+        explore::wait_until(|| self.is_set());
+    }
+}
+
+/// What two threads share: one does something on the stream, and the other captures it.
+#[derive(Clone)]
+struct Stage {
+    context: Context,
+    /// The stream of both.
+    stream: Stream,
+    /// Another stream, which a joining capture begins on.
+    other: Stream,
+    /// The capture is open.
+    open: Flag,
+    /// The capturing thread has ended.
+    done: Flag,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let context = context(0);
+        Self {
+            stream: context.stream().expect("a stream"),
+            other: context.stream().expect("a stream"),
+            context,
+            open: Flag::default(),
+            done: Flag::default(),
+        }
+    }
+}
+
+/// Objects to keep until both threads have ended.
+type Kept = Box<dyn Any + Send>;
+
+/// One thread's part, with its objects.
+type Part = Box<dyn FnOnce() -> Kept + Send>;
+
+/// A part that keeps nothing.
+fn part(body: impl FnOnce() + Send + 'static) -> Part {
+    Box::new(move || {
+        body();
+        Box::new(())
+    })
+}
+
+/// A part that ends with objects to keep.
+fn keeping<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Part {
+    Box::new(move || Box::new(body()))
+}

@@ -1,0 +1,115 @@
+//! The captures that operations meet.
+
+use super::{Part, Stage, keeping};
+use cuda_safe::{CaptureMode, DeviceBuffer, Graph, Result};
+
+/// How a stream is captured by one thread while another one uses it.
+#[derive(Clone, Copy)]
+pub(super) struct Captures {
+    pub(super) name: &'static str,
+    pub(super) prepare: fn(&Stage) -> Part,
+    /// Whether the operation begins only in the open capture.
+    pub(super) is_open_before: bool,
+    /// Whether a host function of the stream may wait for the thread that captures: it then
+    /// calls nothing that completes deferred releases.
+    pub(super) with_host_function: bool,
+}
+
+pub(super) const ALL: &[Captures] = &[
+    Captures {
+        name: "begin",
+        prepare: begin,
+        is_open_before: false,
+        with_host_function: true,
+    },
+    Captures {
+        name: "begin-global",
+        prepare: begin_global,
+        is_open_before: false,
+        with_host_function: false,
+    },
+    Captures {
+        name: "end",
+        prepare: end,
+        is_open_before: true,
+        with_host_function: false,
+    },
+    Captures {
+        name: "join",
+        prepare: join,
+        is_open_before: false,
+        with_host_function: true,
+    },
+    Captures {
+        name: "abandon",
+        prepare: abandon,
+        is_open_before: true,
+        with_host_function: false,
+    },
+];
+
+fn begin(stage: &Stage) -> Part {
+    let stage = stage.clone();
+    keeping(move || captured(&stage, CaptureMode::ThreadLocal).ok())
+}
+
+fn begin_global(stage: &Stage) -> Part {
+    let stage = stage.clone();
+    keeping(move || captured(&stage, CaptureMode::Global).ok())
+}
+
+fn captured(stage: &Stage, mode: CaptureMode) -> Result<Graph> {
+    let capture = stage.stream.begin_capture(mode)?;
+    stage.open.set();
+    capture.finish()
+}
+
+/// With work in the graph, and an executable graph of it.
+fn end(stage: &Stage) -> Part {
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, 4).expect("memory");
+    stage.stream.synchronize().expect("a wait");
+    let stage = stage.clone();
+    keeping(move || {
+        let capture = stage.stream.begin_capture(CaptureMode::ThreadLocal);
+        // Also if it fails.
+        stage.open.set();
+        let record = || -> Result<_> {
+            let capture = capture?;
+            buffer.fill(1)?;
+            let graph = capture.finish()?;
+            let executable = graph.instantiate()?;
+            Ok((graph, executable))
+        };
+        let graphs = record();
+        (graphs.ok(), buffer)
+    })
+}
+
+/// The stream takes part in a capture of another one by a wait for its event.
+fn join(stage: &Stage) -> Part {
+    let forks = stage.context.event().expect("an event");
+    let joins = stage.context.event().expect("an event");
+    let stage = stage.clone();
+    keeping(move || {
+        let record = || -> Result<_> {
+            let capture = stage.other.begin_capture(CaptureMode::ThreadLocal)?;
+            forks.record(&stage.other)?;
+            stage.stream.wait(&forks)?;
+            stage.open.set();
+            joins.record(&stage.stream)?;
+            stage.other.wait(&joins)?;
+            capture.finish()
+        };
+        record().ok()
+    })
+}
+
+/// The capture is dropped.
+fn abandon(stage: &Stage) -> Part {
+    let stage = stage.clone();
+    keeping(move || {
+        let capture = stage.stream.begin_capture(CaptureMode::ThreadLocal);
+        stage.open.set();
+        drop(capture);
+    })
+}

@@ -1,0 +1,310 @@
+//! Holes that reviews found, each with the scenario that shows it.
+
+use super::managers::small_slabs;
+use super::objects::green;
+use super::{Flag, LEN, Scenario, Stage, context};
+use cuda_safe::green::SmProbe;
+use cuda_safe::interop::{ExportedStream, Handover};
+use cuda_safe::manager::{CachingManager, MemoryManager, Order};
+use cuda_safe::{
+    CaptureMode, CaptureStatus, Context, ContextFlags, Device, DeviceBuffer, Error, MemoryPool,
+    Result,
+};
+use cuda_sim::explore;
+
+pub(super) fn all() -> Vec<Scenario> {
+    vec![
+        Scenario::new("hole/manager-uses-a-destroyed-stream", destroyed_stream),
+        Scenario::new("hole/probe-in-a-capture", probe),
+        Scenario::new("hole/graph-loses-a-recorded-event", recorded_event),
+        Scenario::new("hole/graph-loses-a-waited-event", waited_event),
+        Scenario::new("hole/graph-loses-a-green-context", joined_green_context),
+        Scenario::new("hole/graph-loses-a-peer-context", peer_context).on_devices(2),
+        Scenario::new("hole/release-blocks-a-wait", release_blocks_a_wait),
+        Scenario::new("hole/release-blocks-a-capture", release_blocks_a_capture),
+        Scenario::new("hole/release-blocks-a-rebind", release_blocks_a_rebind),
+        Scenario::new("hole/release-blocks-other-streams", release_blocks_others),
+        Scenario::new("hole/pool-waits-for-a-captured-event", pool_in_a_capture),
+        Scenario::new("hole/uninitialized-memory", uninitialized_memory),
+        Scenario::new(
+            "hole/import-waits-in-a-host-function",
+            import_in_a_host_function,
+        ),
+    ]
+}
+
+/// A manager has memory of a stream that is destroyed. Its context does not have the manager, which
+/// so does not hear of the end.
+fn destroyed_stream() {
+    let context = context(0);
+    let manager = CachingManager::with(&context, small_slabs()).expect("a manager");
+    let stream = context.stream().expect("a stream");
+    let allocated = manager.allocate(64, Order::of(&stream));
+    drop(stream);
+    if let Ok(block) = allocated {
+        // SAFETY: nobody has used the block, which is of this manager.
+        unsafe { manager.free(block, Order::NONE) };
+    }
+    let other = context.stream().expect("a stream");
+    if let Ok(block) = manager.allocate(64, Order::of(&other)) {
+        // SAFETY: as above.
+        unsafe { manager.free(block, Order::NONE) };
+    }
+    let _ = manager.trim(0);
+}
+
+/// The graph of an empty capture has no kernel of this crate, so it may be launched.
+fn probe() {
+    let stage = Stage::new();
+    let probe = SmProbe::new(&stage.context).expect("a probe");
+    let stream = stage.stream.clone();
+    let probes = explore::spawn("the probe", move || {
+        let _ = probe.start(&stream);
+    });
+    let stream = stage.stream.clone();
+    let captures = explore::spawn("the capture", move || {
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal).ok()?;
+        capture.finish().ok()
+    });
+    probes.join();
+    if let Some(graph) = captures.join() {
+        let graph = graph.instantiate().expect("an executable graph");
+        // SAFETY: nothing was recorded here.
+        unsafe { graph.launch(&stage.stream) }.expect("a launch");
+        stage.stream.synchronize().expect("a wait");
+    }
+}
+
+/// Begins and ends a capture, while `other` uses the stream with an event, which is then dropped.
+fn capture_with_event(uses: fn(&cuda_safe::Event, &cuda_safe::Stream) -> Result<()>) {
+    let stage = Stage::new();
+    let event = stage.context.event().expect("an event");
+    let stream = stage.stream.clone();
+    let records = explore::spawn("the event", move || uses(&event, &stream).is_ok());
+    let stream = stage.stream.clone();
+    let captures = explore::spawn("the capture", move || {
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal).ok()?;
+        capture.finish().ok()
+    });
+    let (is_recorded, graph) = (records.join(), captures.join());
+    if let Some(graph) = graph.filter(|_| is_recorded) {
+        let events = cuda_sim::alive().events;
+        assert_eq!(events, 1, "the graph does not own the event of its node");
+        let _ = graph.instantiate();
+    }
+}
+
+fn recorded_event() {
+    capture_with_event(|event, stream| event.record_external(stream));
+}
+
+fn waited_event() {
+    capture_with_event(|event, stream| stream.wait_external(event));
+}
+
+/// A stream of a green context takes part in a capture by a wait, and another thread gives it work.
+fn joined_green_context() {
+    let stage = Stage::new();
+    let forks = stage.context.event().expect("an event");
+    let joins = stage.context.event().expect("an event");
+    let partition = green(&stage.context);
+    let stream = partition.stream().expect("a stream");
+    drop(partition);
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, LEN).expect("memory");
+    stream.synchronize().expect("a wait");
+    let (event, its) = (forks.clone(), stream.clone());
+    let open = stage.open.clone();
+    let waits = explore::spawn("the wait", move || {
+        open.wait();
+        let _ = its.wait(&event);
+    });
+    let (origin, open) = (stage.stream.clone(), stage.open.clone());
+    let captures = explore::spawn("the capture", move || {
+        let capture = origin.begin_capture(CaptureMode::ThreadLocal);
+        let record = || -> Result<_> {
+            let capture = capture?;
+            forks.record(&origin)?;
+            open.set();
+            explore::yield_now();
+            let is_part = stream.capture_status()? == CaptureStatus::Active;
+            if is_part {
+                buffer.fill(1)?;
+                joins.record(&stream)?;
+                origin.wait(&joins)?;
+            }
+            Ok((capture.finish()?, is_part))
+        };
+        let recorded = record();
+        open.set();
+        recorded.ok()
+    });
+    waits.join();
+    // The stream and the buffer have gone with the threads.
+    if let Some((graph, true)) = captures.join() {
+        let alive = cuda_sim::alive().green_contexts;
+        assert_eq!(
+            alive, 1,
+            "the graph does not own the green context of its node"
+        );
+        drop(graph);
+    }
+}
+
+/// A copy between two contexts is recorded. Both have to outlive the graph.
+fn peer_context() {
+    let stage = Stage::new();
+    let device = Device::get(1).expect("a device");
+    let peer = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let home = peer.stream().expect("a stream");
+    let source = DeviceBuffer::from_slice(&home, &[8u32; LEN]).expect("memory");
+    let source = source.share().expect("shared memory");
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, LEN).expect("memory");
+    let reader = source.on_peer(&stage.stream).expect("a reader");
+    stage.stream.synchronize().expect("a wait");
+    let graph = stage
+        .stream
+        .capture(CaptureMode::ThreadLocal, |_| buffer.copy_from_peer(&reader));
+    drop((reader, source, home, peer));
+    stage.stream.synchronize().expect("a wait");
+    if let Ok(graph) = graph {
+        let contexts = cuda_sim::alive().contexts;
+        assert_eq!(contexts, 1, "the graph does not own the peer's context");
+        let _ = graph.instantiate();
+    }
+}
+
+/// One thread frees memory of a stream whose host function waits for another thread, which does
+/// `other` with a stream.
+fn release_blocks(other: impl FnOnce(&Stage) -> Box<dyn FnOnce() + Send>) {
+    let stage = Stage::new();
+    let buffer = DeviceBuffer::<u32>::plain_zeroed(&stage.stream, LEN).expect("memory");
+    let other = other(&stage);
+    let done = stage.done.clone();
+    let waits = stage.stream.launch_host_function(move || done.wait());
+    waits.expect("a host function");
+    let frees = explore::spawn("the release", move || drop(buffer));
+    let done = stage.done.clone();
+    let others = explore::spawn("the awaited thread", move || {
+        other();
+        done.set();
+    });
+    others.join();
+    frees.join();
+}
+
+fn release_blocks_a_wait() {
+    release_blocks(|stage| {
+        let event = stage.context.event().expect("an event");
+        let stream = stage.stream.clone();
+        Box::new(move || {
+            stream
+                .wait(&event)
+                .expect("an event that was never recorded")
+        })
+    });
+}
+
+fn release_blocks_a_capture() {
+    release_blocks(|stage| {
+        let stream = stage.stream.clone();
+        Box::new(move || {
+            let capture = stream.begin_capture(CaptureMode::ThreadLocal);
+            let _ = capture.and_then(cuda_safe::Capture::finish);
+        })
+    });
+}
+
+fn release_blocks_a_rebind() {
+    release_blocks(|stage| {
+        let source = stage.context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u32>::zeroed(&source, LEN).expect("memory");
+        let target = stage.stream.clone();
+        Box::new(move || {
+            // Kept: its release would wait for the host function.
+            std::mem::forget(buffer.rebind(&target).map(DeviceBuffer::into_raw));
+        })
+    });
+}
+
+/// Streams that have nothing to do with the one that is waited for.
+fn release_blocks_others() {
+    release_blocks(|stage| {
+        let event = stage.context.event().expect("an event");
+        let streams = [(); 70].map(|()| stage.context.stream().expect("a stream"));
+        Box::new(move || {
+            for stream in &streams {
+                stream
+                    .wait(&event)
+                    .expect("an event that was never recorded");
+            }
+        })
+    });
+}
+
+/// The last memory of a pool is freed while the stream becomes captured.
+fn pool_in_a_capture() {
+    let stage = Stage::new();
+    let pool = MemoryPool::new(&stage.context, Default::default()).expect("a pool");
+    let buffer = DeviceBuffer::<u32>::uninit_from_pool(&pool, &stage.stream, LEN);
+    let buffer = buffer.expect("memory");
+    drop(pool);
+    let frees = explore::spawn("the release", move || drop(buffer));
+    let stream = stage.stream.clone();
+    let captures = explore::spawn("the capture", move || {
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal);
+        let _ = capture.and_then(cuda_safe::Capture::finish);
+    });
+    frees.join();
+    captures.join();
+}
+
+/// A copy that was made a part of a graph instead has not happened.
+fn uninitialized_memory() {
+    let stage = Stage::new();
+    let (stream, done) = (stage.stream.clone(), stage.done.clone());
+    let allocates = explore::spawn("the copy", move || {
+        let buffer = DeviceBuffer::from_slice(&stream, &[5u32; LEN]).ok()?;
+        done.wait();
+        buffer.to_vec().ok()
+    });
+    let (stream, done) = (stage.stream.clone(), stage.done.clone());
+    let captures = explore::spawn("the capture", move || {
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal);
+        let _ = capture.and_then(cuda_safe::Capture::finish);
+        done.set();
+    });
+    captures.join();
+    if let Some(read) = allocates.join() {
+        assert_eq!(read, [5; LEN], "wrong contents after from_slice");
+    }
+}
+
+/// An import in a host function of the producer's stream cannot wait for that stream.
+fn import_in_a_host_function() {
+    let context = context(0);
+    let (home, stream) = (
+        context.stream().expect("a stream"),
+        context.stream().expect("a stream"),
+    );
+    let buffer = DeviceBuffer::from_slice(&home, &[5u32; LEN]).expect("memory");
+    let array = buffer.array_interface().expect("an interface");
+    let array = array.with_stream(Some(ExportedStream::of(&home)));
+    let (refused, ended) = (Flag::default(), Flag::default());
+    let (its_refused, its_ended) = (refused.clone(), ended.clone());
+    let imports = move || {
+        // SAFETY: the buffer and its stream outlive this, and nobody works on it meanwhile.
+        let imported = unsafe { array.import::<u32, _>(&stream, Handover::Synchronize, ()) };
+        if imported.is_err_and(|why| matches!(why.error, Error::InHostFunction)) {
+            its_refused.set();
+        }
+        its_ended.set();
+    };
+    home.launch_host_function(imports).expect("a host function");
+    home.synchronize().expect("a wait");
+    assert!(ended.is_set());
+    assert!(
+        refused.is_set(),
+        "the import waits for its own host function"
+    );
+    drop(buffer);
+}
