@@ -30,7 +30,7 @@ macro_rules! operations {
             },
             Operation {
                 manager: Some($choose),
-                ..Operation::new(concat!($manager, "-trim"), trim)
+                ..Operation::new(concat!($manager, "-trim"), trim).stopping_others()
             },
             Operation {
                 manager: Some($choose),

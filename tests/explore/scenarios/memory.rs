@@ -10,14 +10,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("allocate-zeroed", allocate_zeroed),
     Operation::new("allocate-from-slice", allocate_from_slice),
     Operation::new("allocate-sync", allocate_sync),
-    Operation::new("allocate-pinned", allocate_pinned),
+    Operation::new("allocate-pinned", allocate_pinned).stopping_others(),
     Operation::new("allocate-managed", allocate_managed),
     Operation::new("allocate-from-pool", allocate_from_pool),
     Operation::new("free-ordered", free_ordered),
     Operation::new("free-pool-buffer", free_pool_buffer),
     Operation::new("free-sync", free_sync),
     Operation::new("free-pitched", free_pitched),
-    Operation::new("free-pinned", free_pinned),
+    Operation::new("free-pinned", free_pinned).stopping_others(),
     Operation::new("free-mapped", free_mapped),
     Operation::new("free-registered", free_registered),
     Operation::new("free-managed", free_managed),
@@ -29,11 +29,11 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("copy-to-slice", copy_to_slice),
     Operation {
         may_report: true,
-        ..Operation::new("copy-from-pinned", copy_from_pinned)
+        ..Operation::new("copy-from-pinned", copy_from_pinned).stopping_others()
     },
     Operation {
         may_report: true,
-        ..Operation::new("copy-to-pinned", copy_to_pinned)
+        ..Operation::new("copy-to-pinned", copy_to_pinned).stopping_others()
     },
     Operation::new("fill", fill),
     Operation::new("pool", pool),

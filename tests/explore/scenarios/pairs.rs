@@ -16,7 +16,9 @@ pub(super) struct Operation {
     /// Whether the operation may lose an object, if the loss is reported.
     pub(super) may_report: bool,
     /// Whether the stream may have a host function that waits for the capturing thread. Not if a
-    /// capture retains an object of the operation whose release blocks.
+    /// capture retains an object of the operation whose release blocks, and not if the operation frees
+    /// memory that no stream is known to use, or loads a module: then the driver itself stops the
+    /// capturing thread until the host function ends.
     pub(super) with_host_function: bool,
 }
 
@@ -29,6 +31,14 @@ impl Operation {
             manager: None,
             may_report: false,
             with_host_function: true,
+        }
+    }
+
+    /// The operation stops other threads inside the driver while it waits for all work.
+    pub(super) const fn stopping_others(self) -> Self {
+        Self {
+            with_host_function: false,
+            ..self
         }
     }
 }
