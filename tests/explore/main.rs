@@ -2,7 +2,9 @@
 //!
 //! Each scenario runs in a process of its own, under `cuda_sim::explore`. A process explores one
 //! scenario, so that a violation, which leaves its process unusable, does not affect the others.
+//! `cargo xtask explore random` runs random programs instead.
 
+mod random;
 mod run;
 mod scenarios;
 

@@ -1,5 +1,6 @@
 //! Runs scenarios, each in a child process, and prints what came of them.
 
+use crate::random;
 use crate::scenarios::{self, Scenario};
 use cuda_sim::Profile;
 use cuda_sim::explore::{self, Explorer};
@@ -14,12 +15,20 @@ const SCHEDULES: u64 = 300;
 pub(crate) struct Options {
     /// Scenarios whose name contains this; all if it is empty.
     filter: String,
-    schedules: u64,
-    seed: u64,
+    pub(crate) schedules: u64,
+    pub(crate) seed: u64,
     list: bool,
-    trace: bool,
+    pub(crate) trace: bool,
     /// Run the one scenario of this name here.
     child: bool,
+    /// How long random programs run.
+    pub(crate) seconds: u64,
+    /// The seed of a random program, how many follow it, and the steps to keep.
+    pub(crate) program: Option<u64>,
+    pub(crate) batch: u64,
+    pub(crate) keep: Option<Vec<usize>>,
+    /// Of random programs: only violations whose reason contains this.
+    pub(crate) only: String,
 }
 
 impl Options {
@@ -32,6 +41,11 @@ impl Options {
             list: false,
             trace: false,
             child: false,
+            seconds: 60,
+            program: None,
+            batch: 1,
+            keep: None,
+            only: String::new(),
         };
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
@@ -41,6 +55,16 @@ impl Options {
                 Long("seed") => options.seed = parser.value()?.parse()?,
                 Long("list") => options.list = true,
                 Long("trace") => options.trace = true,
+                Long("only") => options.only = parser.value()?.string()?,
+                Long("seconds") => options.seconds = parser.value()?.parse()?,
+                Long("program") => options.program = Some(parser.value()?.parse()?),
+                Long("batch") => options.batch = parser.value()?.parse()?,
+                Long("keep") => {
+                    let kept = parser.value()?.string()?;
+                    let kept = kept.split(',').filter(|place| !place.is_empty());
+                    let kept = kept.map(|place| place.parse().map_err(|_| "--keep takes numbers"));
+                    options.keep = Some(kept.collect::<Result<_, _>>()?);
+                }
                 Long("child") => options.child = true,
                 // Of the test harness, which this is not.
                 Long("nocapture" | "quiet") | Short('q') => {}
@@ -71,6 +95,12 @@ struct Outcome {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
+    if options.filter == "random" {
+        return match options.child {
+            true => random::explore_batch(options),
+            false => random::search(options),
+        };
+    }
     let chosen = options.chosen();
     if options.list {
         for scenario in &chosen {
@@ -169,18 +199,22 @@ fn explore_in_child(name: &str, options: &Options) -> Outcome {
     }
 }
 
-/// Explores a scenario in this process, and prints the result for the parent.
-fn explore_here(scenario: Scenario, options: &Options) -> ExitCode {
-    let profile = Profile::h200().with_devices(scenario.devices);
+/// Installs the software driver, and makes what explores in this process.
+pub(crate) fn explorer(devices: u32, options: &Options) -> Explorer {
+    let profile = Profile::h200().with_devices(devices);
     cuda_sim::install(profile).expect("nothing was called before");
     scenarios::register_kernels();
     cuda_safe::explore::set_hooks(explore::is_explored, explore::point_at, explore::wait_at);
-    let explorer = Explorer::new()
+    Explorer::new()
         .schedules(options.schedules)
         .seed(options.seed)
         .settle(scenarios::settle)
         .reported(cuda_safe::leaked)
-        .allow_reported(scenario.may_report);
+}
+
+/// Explores a scenario in this process, and prints the result for the parent.
+fn explore_here(scenario: Scenario, options: &Options) -> ExitCode {
+    let explorer = explorer(scenario.devices, options).allow_reported(scenario.may_report);
     let report = explorer.explore(scenario.body);
     println!("explored {} {}", report.schedules, report.points);
     let Some(violation) = report.violation else {

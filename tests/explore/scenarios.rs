@@ -8,6 +8,8 @@ mod objects;
 mod order;
 mod pairs;
 
+pub(crate) use managers::small_slabs;
+
 use cuda_safe::{Context, Device, PinnedBuffer, Stream};
 use cuda_sim::explore;
 use std::any::Any;
@@ -47,7 +49,7 @@ pub(crate) fn all() -> Vec<Scenario> {
 /// Elements of the buffers here.
 const LEN: usize = 16;
 
-const VECTOR: &str = include_str!("../kernels/vector.ptx");
+pub(crate) const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 pub(crate) fn register_kernels() {
     cuda_sim::kernel::register("nothing", |_| Ok(()));
@@ -71,7 +73,7 @@ pub(crate) fn settle() {
     }
 }
 
-fn context(device: u32) -> Context {
+pub(crate) fn context(device: u32) -> Context {
     let device = Device::get(device).expect("a device");
     Context::primary(&device).expect("a primary context")
 }

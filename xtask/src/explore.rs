@@ -15,7 +15,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         .status()
         .with_context(|| format!("running {}", binary.display()))?;
     if !status.success() {
-        // It has printed why, and its counts are to be the last line.
+        // It has printed the violations. Its counts stay the last line.
         std::process::exit(status.code().unwrap_or(1));
     }
     Ok(())

@@ -34,6 +34,8 @@ usage: cargo xtask COMMAND
   drivers                                  fetch real libcuda.so files from Debian into target/drivers
   explore [SCENARIO] [--schedules N] [--seed S] [--trace] [--list]
                                            explore thread schedules of tests/explore on the software driver
+  explore random [--seconds N] [--only TEXT]
+                                           the same of random programs; a violation is shrunk
   profiles                                 run tests/driver on the software driver, as each device and version
   asan                                     run the tests that need no GPU under AddressSanitizer
   line-coverage [--corpus] [--missing]     line coverage of cuda-safe by the tests that need no GPU; --corpus: of

@@ -1,4 +1,4 @@
-//! Explorations, and what is checked after each schedule.
+//! Explorations, and the checks after each schedule.
 
 use super::baton::{self, Plan, Random};
 use super::pool;
@@ -208,7 +208,7 @@ impl Explorer {
         (steps, calls, self.judge(reported))
     }
 
-    /// What is wrong after a schedule.
+    /// Checks a schedule that has ended: the rule that it violated, if any.
     fn judge(&self, reported: u64) -> Option<String> {
         let misuse = || {
             let first = account::first_mistake();

@@ -43,7 +43,7 @@ fn destroyed_stream() {
     let allocated = manager.allocate(64, Order::of(&stream));
     drop(stream);
     if let Ok(block) = allocated {
-        // SAFETY: nobody has used the block, which is of this manager.
+        // SAFETY: no work has used the block, which is of this manager.
         unsafe { manager.free(block, Order::NONE) };
     }
     let other = context.stream().expect("a stream");
@@ -298,7 +298,7 @@ fn import_in_a_host_function() {
     let (refused, ended) = (Flag::default(), Flag::default());
     let (its_refused, its_ended) = (refused.clone(), ended.clone());
     let imports = move || {
-        // SAFETY: the buffer and its stream outlive this, and nobody works on it meanwhile.
+        // SAFETY: the buffer and its stream outlive this, and no work uses it meanwhile.
         let imported = unsafe { array.import::<u32, _>(&stream, Handover::Synchronize, ()) };
         if imported.is_err_and(|why| matches!(why.error, Error::InHostFunction)) {
             its_refused.set();

@@ -60,7 +60,7 @@ fn caching() {
 }
 
 /// The simulator keeps the bytes of a slab.
-pub(super) fn small_slabs() -> CachingOptions {
+pub(crate) fn small_slabs() -> CachingOptions {
     CachingOptions {
         slab_bytes: 64 << 10,
         ..Default::default()

@@ -35,6 +35,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         may_report: true,
         ..Operation::new("copy-to-pinned", copy_to_pinned).stopping_others()
     },
+    Operation {
+        may_report: true,
+        ..Operation::new("copy-scope", copy_scope)
+    },
     Operation::new("fill", fill),
     Operation::new("pool", pool),
     Operation {
@@ -203,6 +207,19 @@ fn copy_to_pinned(stage: &Stage) -> Part {
             expect_contents("copy_to_pinned", read, 7);
         }
         buffer
+    })
+}
+
+/// A scope borrows the pinned memory. Where its wait fails, it keeps the memory for ever.
+fn copy_scope(stage: &Stage) -> Part {
+    let (mut buffer, mut host) = (zeroed(stage), pinned(&stage.context, 3));
+    let (stream, done) = (stage.stream.clone(), stage.done.clone());
+    part(move || {
+        let copied = stream.copy_scope(|scope| scope.copy_from_pinned(&mut buffer, &mut host));
+        if copied.is_ok_and(|copied| copied.is_ok()) {
+            done.wait();
+            expect_contents("a copy in a scope", buffer.to_vec(), 3);
+        }
     })
 }
 

@@ -28,6 +28,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         ..Operation::new("green-wait", green_wait)
     },
     Operation::new("host-function", host_function),
+    Operation::new("host-function-with-memory", host_function_with_memory),
+    Operation::new("done", done),
     Operation::new("synchronize", synchronize),
     Operation::new("synchronize-context", synchronize_context),
     Operation::new("capture", capture),
@@ -191,6 +193,21 @@ fn host_function(stage: &Stage) -> Part {
         let _ = stream.launch_host_function(move || done.wait());
         let _ = stream.synchronize();
     })
+}
+
+/// The function owns memory, which is lost if it never runs.
+fn host_function_with_memory(stage: &Stage) -> Part {
+    let home = stage.context.stream().expect("a stream");
+    let buffer = DeviceBuffer::<u32>::zeroed(&home, LEN).expect("memory");
+    let stream = stage.stream.clone();
+    part(move || {
+        let _ = stream.launch_host_function(move || drop(buffer));
+    })
+}
+
+fn done(stage: &Stage) -> Part {
+    let stream = stage.stream.clone();
+    part(move || drop(stream.done()))
 }
 
 fn synchronize(stage: &Stage) -> Part {

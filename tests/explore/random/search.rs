@@ -1,0 +1,236 @@
+//! Searches for a random program that violates a rule, in child processes, and shrinks it.
+
+use super::Program;
+use crate::run::Options;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Programs that one process runs.
+const BATCH: u64 = 100;
+
+/// Schedules of each program in the search, and of a smaller program that may still violate a rule.
+const SCHEDULES: u64 = 40;
+const SHRINK_SCHEDULES: u64 = 600;
+
+/// A program that violates a rule: its seed, its steps, the seed of the schedule, and the reason.
+struct Found {
+    program: u64,
+    kept: Vec<usize>,
+    schedule: u64,
+    reason: String,
+}
+
+/// Runs programs for some seconds, or the one that the options name.
+pub(crate) fn search(options: &Options) -> ExitCode {
+    if let Some(program) = options.program {
+        let kept = options.keep.clone();
+        return one(program, kept, options);
+    }
+    let begin = Instant::now();
+    let limit = Duration::from_secs(options.seconds);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, programs) = (AtomicU64::new(options.seed), AtomicU64::new(0));
+    let (schedules, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let found = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while begin.elapsed() < limit && !stop.load(Ordering::Relaxed) {
+                    let first = next.fetch_add(BATCH, Ordering::Relaxed);
+                    let arguments = [("--program", first), ("--batch", BATCH)];
+                    let output = child(&arguments, None, SCHEDULES, 0);
+                    programs.fetch_add(output.programs, Ordering::Relaxed);
+                    schedules.fetch_add(output.schedules, Ordering::Relaxed);
+                    let its = output.found;
+                    let its = its.filter(|its| its.reason.contains(&options.only));
+                    if let Some(its) = its {
+                        stop.store(true, Ordering::Relaxed);
+                        found.lock().expect("no panic").get_or_insert(its);
+                    }
+                }
+            });
+        }
+    });
+    let found = found.into_inner().expect("no panic");
+    let violations = u8::from(found.is_some());
+    if let Some(found) = found {
+        println!("random: {}", found.reason);
+        println!("    program {}, shrinking", found.program);
+        print(&shrink(found));
+    }
+    println!(
+        "programs {}, schedules {}, violations {violations}",
+        programs.into_inner(),
+        schedules.into_inner()
+    );
+    ExitCode::from(violations)
+}
+
+/// Runs one program again.
+fn one(program: u64, kept: Option<Vec<usize>>, options: &Options) -> ExitCode {
+    let kept = kept.unwrap_or_else(|| (0..Program::of(program).steps.len()).collect());
+    let arguments = [("--program", program), ("--batch", 1)];
+    let mut output = child(&arguments, Some(&kept), options.schedules, options.seed);
+    let violations = u8::from(output.found.is_some());
+    if let Some(mut found) = output.found.take() {
+        found.kept = kept;
+        print(&found);
+        if options.trace {
+            println!("{}", output.trace);
+        }
+    }
+    println!(
+        "programs 1, schedules {}, violations {violations}",
+        output.schedules
+    );
+    ExitCode::from(violations)
+}
+
+fn print(found: &Found) {
+    let program = Program::of(found.program).keeping(&found.kept);
+    let kept: Vec<String> = found.kept.iter().map(usize::to_string).collect();
+    println!("random: {} steps: {}", found.kept.len(), found.reason);
+    print!("{}", program.describe());
+    println!(
+        "    reproduce: cargo xtask explore random --program {} --keep {} --schedules 1 --seed {} --trace",
+        found.program,
+        kept.join(","),
+        found.schedule
+    );
+}
+
+/// The rule that was violated.
+fn rule_of(reason: &str) -> &str {
+    match reason.split_once(" panicked: ") {
+        Some((_, text)) => text.split([':', '[']).next().unwrap_or(text),
+        None => reason.split(':').next().unwrap_or(reason),
+    }
+}
+
+/// Leaves out steps, several at first and then one by one, as long as the same rule is violated.
+fn shrink(found: Found) -> Found {
+    let smaller = |kept: Vec<usize>| {
+        let arguments = [("--program", found.program), ("--batch", 1)];
+        let its = child(&arguments, Some(&kept), SHRINK_SCHEDULES, 0).found?;
+        let is_same = rule_of(&its.reason) == rule_of(&found.reason);
+        is_same.then_some(Found { kept, ..its })
+    };
+    // Alone: programs of one process are not quite apart.
+    let Some(mut smallest) = smaller(found.kept.clone()) else {
+        return found;
+    };
+    let mut size = smallest.kept.len().div_ceil(2).max(1);
+    loop {
+        let mut is_smaller = false;
+        let mut start = 0;
+        while start < smallest.kept.len() {
+            let mut kept = smallest.kept.clone();
+            kept.drain(start..(start + size).min(kept.len()));
+            match smaller(kept) {
+                Some(its) => {
+                    smallest = its;
+                    is_smaller = true;
+                }
+                None => start += size,
+            }
+        }
+        match (is_smaller, size) {
+            (false, 1) => return smallest,
+            (true, _) => {}
+            (false, _) => size = size.div_ceil(2),
+        }
+    }
+}
+
+/// What a child process printed.
+struct Output {
+    programs: u64,
+    schedules: u64,
+    found: Option<Found>,
+    trace: String,
+}
+
+fn child(arguments: &[(&str, u64)], kept: Option<&[usize]>, schedules: u64, seed: u64) -> Output {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args(["random", "--child"]);
+    for (name, value) in arguments {
+        command.args([*name, &value.to_string()]);
+    }
+    if let Some(kept) = kept {
+        let kept: Vec<String> = kept.iter().map(usize::to_string).collect();
+        command.args(["--keep", &kept.join(",")]);
+    }
+    command.args(["--schedules", &schedules.to_string()]);
+    command.args(["--seed", &seed.to_string()]);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.expect("a child process");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut result = Output {
+        programs: 0,
+        schedules: 0,
+        found: None,
+        trace: String::new(),
+    };
+    let mut last = arguments[0].1;
+    let mut is_over = false;
+    for line in text.lines() {
+        if let Some(program) = line.strip_prefix("program ") {
+            last = program.parse().unwrap_or(last);
+        } else if let Some(counts) = line.strip_prefix("explored ") {
+            result.programs += 1;
+            result.schedules += counts.parse::<u64>().unwrap_or(0);
+        } else if let Some(rest) = line.strip_prefix("violation ") {
+            let (schedule, reason) = rest.split_once(' ').unwrap_or(("0", rest));
+            result.found = Some(Found {
+                program: last,
+                kept: (0..Program::of(last).steps.len()).collect(),
+                schedule: schedule.parse().unwrap_or(0),
+                reason: reason.to_owned(),
+            });
+            is_over = true;
+        } else if let Some(line) = line.strip_prefix("trace ") {
+            result.trace += &format!("    {line}\n");
+        } else if line == "over" {
+            is_over = true;
+        }
+    }
+    if !is_over {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = errors.lines().last().unwrap_or_default();
+        result.found = Some(Found {
+            program: last,
+            kept: (0..Program::of(last).steps.len()).collect(),
+            schedule: 0,
+            reason: format!("the process failed, {}: {errors}", output.status),
+        });
+    }
+    result
+}
+
+/// Explores a batch of programs in this process, up to the first violation.
+pub(crate) fn explore_batch(options: &Options) -> ExitCode {
+    let first = options.program.unwrap_or(0);
+    let explorer = crate::run::explorer(2, options);
+    for number in first..first.wrapping_add(options.batch) {
+        println!("program {number}");
+        let mut program = Program::of(number);
+        if let Some(kept) = &options.keep {
+            program = program.keeping(kept);
+        }
+        let report = explorer.explore(move || super::run(&program));
+        println!("explored {}", report.schedules);
+        if let Some(violation) = report.violation {
+            let reason = violation.reason.replace('\n', " ");
+            println!("violation {} {reason}", violation.seed);
+            for line in violation.trace {
+                println!("trace {line}");
+            }
+            // Threads of the schedule may wait for ever, and objects may be left.
+            std::process::exit(1);
+        }
+    }
+    println!("over");
+    ExitCode::SUCCESS
+}
