@@ -49,6 +49,17 @@ pub(crate) fn gpu() -> Option<Device> {
     }
 }
 
+/// The first device of a real driver; a skip where there is none.
+#[track_caller]
+pub(crate) fn real_gpu() -> Option<Device> {
+    let device = gpu()?;
+    if is_software() {
+        skip("needs a GPU");
+        return None;
+    }
+    Some(device)
+}
+
 /// Whether the driver at hand is the software driver.
 pub(crate) fn is_software() -> bool {
     matches!(driver(), Driver::Software)
