@@ -225,12 +225,6 @@ impl World {
         self.break_captures([Forbids::Everywhere, Forbids::On(thread::id())])
     }
 
-    /// What waits for a whole context breaks all captures, whatever their mode (measured).
-    pub(crate) fn forbidden_in_any_capture(&mut self) -> Answer {
-        let all: Vec<Forbids> = self.captures.groups.keys().copied().collect();
-        self.break_captures(all)
-    }
-
     fn break_captures(&mut self, concerned: impl IntoIterator<Item = Forbids>) -> Answer {
         if thread::mode() == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
             return Ok(());

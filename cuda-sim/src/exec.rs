@@ -59,13 +59,6 @@ pub(crate) enum Work {
         to: u64,
         len: usize,
     },
-    /// A copy on devices that names the contexts of its target and source.
-    CopyPeer {
-        from: u64,
-        to: u64,
-        len: usize,
-        contexts: [usize; 2],
-    },
     Fill {
         at: u64,
         pattern: Vec<u8>,
@@ -331,7 +324,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             // SAFETY: as above, the other way.
             unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
         }),
-        Work::CopyOnDevice { from, to, len } | Work::CopyPeer { from, to, len, .. } => memory
+        Work::CopyOnDevice { from, to, len } => memory
             .bytes(from, len)
             .map(|source| source.to_vec())
             .and_then(|source| {

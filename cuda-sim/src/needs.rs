@@ -4,7 +4,7 @@
 use crate::account::mistake;
 use crate::capture::Node;
 use crate::exec::Work;
-use crate::memory::HostKind;
+use crate::memory::{HostKind, Kind};
 use crate::objects::Executable;
 use crate::world::{Answer, World};
 use cuda_sys::CUresult;
@@ -28,14 +28,30 @@ impl World {
     pub(crate) fn needs_of(&self, stream: usize, work: &Work) -> Needs {
         let its = self.streams.get(stream);
         let mut contexts: Vec<usize> = its.map(|its| its.context).into_iter().collect();
-        if let Work::CopyPeer { contexts: its, .. } = work {
-            contexts.extend(its);
-        }
+        contexts.extend(self.contexts_of_copies(work));
         let id = |context: usize| Some((context, self.contexts.get(context)?.id));
         Needs {
             contexts: contexts.into_iter().filter_map(id).collect(),
             green: its.and_then(|its| its.green),
             pinned: self.pinned_sources(work),
+        }
+    }
+
+    /// The contexts of synchronous memory that is copied (measured: of the source, and of the target on
+    /// another device). Pool memory has none.
+    fn contexts_of_copies(&self, work: &Work) -> Vec<usize> {
+        match work {
+            Work::CopyOnDevice { from, to, .. } => {
+                let memory = [*from, *to].map(|address| self.memory.containing(address));
+                let memory = memory.into_iter().flatten().map(|(_, its)| its);
+                let plain = memory.filter(|its| its.kind == Kind::Plain);
+                plain.map(|its| its.context).collect()
+            }
+            Work::All(parts) => parts
+                .iter()
+                .flat_map(|its| self.contexts_of_copies(its))
+                .collect(),
+            _ => Vec::new(),
         }
     }
 

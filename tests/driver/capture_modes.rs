@@ -3,7 +3,7 @@
 use crate::kernels::VECTOR;
 use cuda_safe::sys::CUstreamCaptureStatus as Status;
 use cuda_safe::sys::{self, CUevent, CUmodule, CUresult, CUstream, CUstreamCaptureMode as Mode};
-use cuda_safe::{Context, Event, Stream};
+use cuda_safe::{CaptureMode, Context, ContextFlags, Event, Stream};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
@@ -48,11 +48,12 @@ const CALLS: [(Call, bool); 15] = [
     (CopyBack, false),
 ];
 
-/// Whether the call is refused, and breaks the capture.
-fn breaks(call: Call, mode: Mode, same_thread: bool) -> bool {
+/// Whether the call is refused, and breaks the capture. `relaxed` is the mode of the calling thread.
+fn breaks(call: Call, mode: Mode, same_thread: bool, relaxed: bool) -> bool {
     match call {
         LoadModule | DestroyStream | DestroyEvent | CreateStream | CopyBack => false,
         SynchronizeContext => true,
+        _ if relaxed => false,
         _ => match mode {
             Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => true,
             Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => same_thread,
@@ -219,24 +220,26 @@ mod provoked {
             let mut wrong = Vec::new();
             for mode in modes {
                 for (call, is_known_there) in CALLS {
-                    for same_thread in [true, false] {
+                    let cases = [(true, false), (false, false), (true, true), (false, true)];
+                    for (same_thread, relaxed) in cases {
                         if same_thread && !is_known_there {
                             continue;
                         }
                         let stream = context.stream().expect("a stream");
                         let mut things = Things::new(&context);
+                        let mut make = move || match relaxed {
+                            true => CaptureMode::Relaxed.with(|| things.make(call)),
+                            false => Ok(things.make(call)),
+                        };
                         begin(stream.as_raw(), mode);
                         let code = if same_thread {
-                            things.make(call)
+                            make()
                         } else {
-                            std::thread::scope(|scope| {
-                                let things = &mut things;
-                                let there = scope.spawn(move || things.make(call));
-                                there.join().expect("no panic")
-                            })
+                            std::thread::scope(|scope| scope.spawn(make).join().expect("no panic"))
                         };
+                        let code = code.expect("the mode can be changed");
                         let seen = (code, end(stream.as_raw()));
-                        let broken = breaks(call, mode, same_thread);
+                        let broken = breaks(call, mode, same_thread, relaxed);
                         let expected = if broken {
                             let code = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
                             let end = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -248,13 +251,142 @@ mod provoked {
                         };
                         if seen != expected {
                             wrong.push(format!(
-                                "{call:?}, {mode:?}, same thread {same_thread}: {seen:?}"
+                                "{call:?}, {mode:?}, same thread {same_thread}, relaxed {relaxed}: \
+                                 {seen:?}"
                             ));
                         }
                     }
                 }
             }
             assert!(wrong.is_empty(), "{wrong:#?}");
+        });
+    }
+
+    /// What a call does to a capture of a stream: its code, and the capture's status afterwards.
+    fn beside_a_capture(captured: &Stream, call: impl FnOnce() -> CUresult) -> (CUresult, Status) {
+        begin(captured.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        let code = CaptureMode::Relaxed
+            .with(call)
+            .expect("the mode can be changed");
+        (code, end(captured.as_raw()).0)
+    }
+
+    const KEPT: (CUresult, Status) = (
+        CUresult::CUDA_SUCCESS,
+        Status::CU_STREAM_CAPTURE_STATUS_ACTIVE,
+    );
+    const BROKEN: (CUresult, Status) = (
+        CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+        Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED,
+    );
+
+    #[test]
+    fn records_and_waits_of_a_context_break_the_captures_of_its_own_streams() {
+        let device = need!(common::gpu());
+        need!(common::since(12, 5));
+        child::in_child(&[], || {
+            let context = need!(common::context());
+            let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+            let (event, others) = (context.event(), other.event());
+            let (event, others) = (event.expect("an event"), others.expect("an event"));
+            let stream = context.stream().expect("a stream");
+            let (its, raw) = (context.as_raw(), event.as_raw());
+            let (elsewhere, raw_elsewhere) = (other.as_raw(), others.as_raw());
+            // SAFETY: the contexts and the events are alive, for all of these.
+            let record = || unsafe { sys::cuCtxRecordEvent(its, raw) };
+            // SAFETY: as above.
+            let wait = || unsafe { sys::cuCtxWaitEvent(its, raw) };
+            // SAFETY: as above.
+            let record_elsewhere = || unsafe { sys::cuCtxRecordEvent(elsewhere, raw_elsewhere) };
+            // SAFETY: as above.
+            let wait_elsewhere = || unsafe { sys::cuCtxWaitEvent(elsewhere, raw_elsewhere) };
+            assert_eq!(beside_a_capture(&stream, record), BROKEN);
+            assert_eq!(beside_a_capture(&stream, wait), BROKEN);
+            assert_eq!(beside_a_capture(&stream, record_elsewhere), KEPT);
+            assert_eq!(beside_a_capture(&stream, wait_elsewhere), KEPT);
+        });
+    }
+
+    #[test]
+    fn a_wait_of_a_context_for_an_event_of_a_capture_makes_no_stream_join_it() {
+        let device = need!(common::gpu());
+        need!(common::since(12, 5));
+        child::in_child(&[], || {
+            let context = need!(common::context());
+            let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+            let (stream, beside) = (context.stream(), other.stream());
+            let (stream, beside) = (stream.expect("a stream"), beside.expect("a stream"));
+            let event = context.event().expect("an event");
+            let (its, raw) = (other.as_raw(), event.as_raw());
+            let seen = beside_a_capture(&stream, || {
+                // SAFETY: the event and the stream are alive.
+                well(unsafe { sys::cuEventRecord(raw, stream.as_raw()) });
+                // SAFETY: the context and the event are alive.
+                let code = unsafe { sys::cuCtxWaitEvent(its, raw) };
+                let mut status = Status::default();
+                // SAFETY: the stream is alive, and the pointer is to a local.
+                well(unsafe { sys::cuStreamIsCapturing(beside.as_raw(), &raw mut status) });
+                assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
+                code
+            });
+            let expected = (CUresult::CUDA_ERROR_CAPTURED_EVENT, BROKEN.1);
+            assert_eq!(seen, expected);
+        });
+    }
+
+    #[test]
+    fn a_copy_between_contexts_cannot_be_captured() {
+        let device = need!(common::gpu());
+        child::in_child(&[], || {
+            let context = need!(common::context());
+            let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+            let stream = context.stream().expect("a stream");
+            let allocate = |context: &Context| {
+                let mut address = 0;
+                let _current = context.make_current().expect("current");
+                // SAFETY: the pointer is to a local.
+                well(unsafe { sys::cuMemAlloc_v2(&raw mut address, 64) });
+                address
+            };
+            let (to, from) = (allocate(&context), allocate(&other));
+            let (its, others) = (context.as_raw(), other.as_raw());
+            // SAFETY: both sides have 64 bytes of their contexts. (The process ends soon.)
+            let copy =
+                || unsafe { sys::cuMemcpyPeerAsync(to, its, from, others, 64, stream.as_raw()) };
+            assert_eq!(beside_a_capture(&stream, copy), BROKEN);
+        });
+    }
+
+    #[test]
+    fn an_event_belongs_to_the_capture_that_recorded_it_last() {
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let context = need!(common::context());
+            let streams = [context.stream(), context.stream(), context.stream()];
+            let [first, second, waiting] = streams.map(|its| its.expect("a stream"));
+            let event = context.event().expect("an event");
+            begin(first.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
+            begin(second.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
+            for stream in [&first, &second] {
+                // SAFETY: the event and the stream are alive.
+                well(unsafe { sys::cuEventRecord(event.as_raw(), stream.as_raw()) });
+            }
+            // SAFETY: as above.
+            well(unsafe { sys::cuStreamWaitEvent(waiting.as_raw(), event.as_raw(), 0) });
+            assert_eq!(
+                waiting.capture_id().expect("a number"),
+                second.capture_id().expect("a number")
+            );
+            // Recorded outside, it belongs to none.
+            let (outside, free) = (context.stream(), context.stream());
+            let (outside, free) = (outside.expect("a stream"), free.expect("a stream"));
+            // SAFETY: as above.
+            well(unsafe { sys::cuEventRecord(event.as_raw(), outside.as_raw()) });
+            // SAFETY: as above.
+            well(unsafe { sys::cuStreamWaitEvent(free.as_raw(), event.as_raw(), 0) });
+            assert_eq!(free.capture_id().expect("an answer"), None);
+            end(first.as_raw());
+            end(second.as_raw());
         });
     }
 }

@@ -270,8 +270,9 @@ impl Context {
     /// The event may be of another context or device.
     ///
     /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the streams, or the event, is captured,
-    /// which breaks that capture; the driver is older.
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the streams is captured, and
+    /// `CUDA_ERROR_CAPTURED_EVENT` if the event is, which breaks that capture; the driver is older. No
+    /// stream joins a capture by this.
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxWaitEvent`](fn@cuda_sys::cuCtxWaitEvent).
     #[doc(alias = "cuCtxWaitEvent")]

@@ -146,7 +146,15 @@ impl GreenContext {
 /// What the driver says of a capture, in words.
 fn captured(done: Result<()>) -> Result<()> {
     match done {
-        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) => {
+        Err(error)
+            if matches!(
+                error.code(),
+                Some(
+                    CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                        | CUresult::CUDA_ERROR_CAPTURED_EVENT
+                )
+            ) =>
+        {
             Err(Invalid::GreenContextIsCaptured.into())
         }
         done => done,

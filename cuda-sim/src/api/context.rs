@@ -299,6 +299,6 @@ pub(super) fn synchronize(world: &mut World) -> Answer {
 
 pub(super) fn synchronize_one(world: &mut World, context: CUcontext) -> Answer {
     world.context(context.addr())?;
-    world.forbidden_in_any_capture()?;
+    super::settings::refuse_captured(world, context.addr())?;
     world.run_all()
 }

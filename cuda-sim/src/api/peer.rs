@@ -182,11 +182,12 @@ pub(super) fn copy(
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    let work = Work::CopyPeer {
+    // It cannot be captured (measured with driver 580).
+    world.forbidden_on_capturing(stream)?;
+    let work = Work::CopyOnDevice {
         from,
         to,
         len: size,
-        contexts: [its.addr(), others.addr()],
     };
     world.give_or_capture(stream, work)
 }

@@ -2,7 +2,7 @@
 
 use super::Out;
 use crate::exec::Work;
-use crate::objects::{Context, ContextKind};
+use crate::objects::{Context, ContextKind, Stream};
 use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{
@@ -177,11 +177,18 @@ fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
     Ok(world.members.streams.of(context).collect())
 }
 
-/// One captured stream among them breaks its capture, and the call is refused.
-fn refuse_captured(world: &mut World, streams: &[usize]) -> Answer {
+/// A captured stream of this very context breaks its capture, in every capture mode of the thread, and the
+/// call is refused. A primary context and its green contexts are different ones here (measured with driver
+/// 580).
+pub(super) fn refuse_captured(world: &mut World, context: usize) -> Answer {
+    let is_green = matches!(world.context(context)?.kind, ContextKind::View(_));
+    let is_own = |its: &Stream| is_green || its.green.is_none();
+    let streams = streams_of(world, context)?;
     let mut refused = Ok(());
     for stream in streams {
-        refused = refused.and(world.forbidden_on_capturing(*stream));
+        if world.streams.get(stream).is_some_and(is_own) {
+            refused = refused.and(world.forbidden_on_capturing(stream));
+        }
     }
     refused
 }
@@ -192,7 +199,7 @@ pub(super) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
     if world.event(event.addr())?.context != owner {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    refuse_captured(world, &streams)?;
+    refuse_captured(world, context.addr())?;
     let after = streams
         .iter()
         .filter_map(|stream| world.streams.get(*stream)?.last)
@@ -213,10 +220,8 @@ pub(super) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
 pub(super) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
     let streams = streams_of(world, context.addr())?;
     let recorded = world.event(event.addr())?.recorded;
-    // Unverified (from documentation): another code than where a thread waits for such an event.
-    let outside = world.forbidden_on_captured(event.addr());
-    outside.map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
-    refuse_captured(world, &streams)?;
+    refuse_captured(world, context.addr())?;
+    world.forbidden_on_captured(event.addr())?;
     for stream in streams {
         world.give(stream, Work::Nothing, recorded.into_iter().collect());
     }

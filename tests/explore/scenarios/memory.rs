@@ -37,7 +37,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     },
     Operation {
         may_report: true,
-        ..Operation::new("copy-scope", copy_scope)
+        ..Operation::new("copy-scope", copy_scope).stopping_others()
     },
     Operation::new("fill", fill),
     Operation::new("pool", pool),

@@ -123,7 +123,7 @@ fn a_wait_for_an_event_of_a_capture_breaks_it() {
             let (raw, theirs) = (green.as_raw(), event.as_raw());
             // SAFETY: both are alive.
             let answer = unsafe { cuGreenCtxWaitEvent(raw, theirs) };
-            assert_eq!(answer, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+            assert_eq!(answer, CUresult::CUDA_ERROR_CAPTURED_EVENT);
             Ok(())
         });
         assert_eq!(again.map(drop).expect_err("broken").code(), Some(broken));
