@@ -49,6 +49,7 @@ _Static_assert(sizeof(struct resource) == 144, "as the driver has it");
     X(cuEventCreate, (handle *, unsigned)) \
     X(cuEventDestroy_v2, (handle)) \
     X(cuEventRecord, (handle, handle)) \
+    X(cuStreamWaitEvent, (handle, handle, unsigned)) \
     X(cuEventQuery, (handle)) \
     X(cuMemAllocAsync, (address *, size_t, handle)) \
     X(cuMemFreeAsync, (address, handle)) \
@@ -179,6 +180,7 @@ WORK(guard) {
 }
 
 WORK(event_record) { TIMES CALL(cuEventRecord, event, streams[0]); }
+WORK(event_wait) { TIMES CALL(cuStreamWaitEvent, streams[0], event, 0); }
 
 WORK(event_query) {
     TIMES {

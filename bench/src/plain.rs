@@ -8,12 +8,12 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 macro_rules! plain {
-    ($($function:ident $name:literal,)*) => {
+    ($($function:ident $($name:literal)+,)*) => {
         unsafe extern "C" {
             $(safe fn $function(n: usize);)*
         }
         /// After the setup, each may be called at any time.
-        const WORKS: &[(&str, extern "C" fn(usize))] = &[$(($name, $function)),*];
+        const WORKS: &[(&str, extern "C" fn(usize))] = &[$($(($name, $function)),*),*];
     };
 }
 
@@ -21,6 +21,7 @@ plain! {
     plain_current "make current, current already",
     plain_guard "make current and back",
     plain_event_record "event record",
+    plain_event_wait "stream waits for an event",
     plain_event_query "event query",
     plain_event_create "event create, destroy",
     plain_stream_create "stream create, destroy",
@@ -28,7 +29,9 @@ plain! {
     plain_launch_three "launch, 3 arguments",
     plain_launch_sixteen "launch, 16 arguments",
     plain_launch_attributes "launch, 2 attributes",
-    plain_allocate "allocate, free 1 MiB in stream order",
+    plain_allocate
+        "allocate, free 1 MiB in stream order"
+        "the same, after the handle of another stream was taken",
     plain_allocate_beside_captures "the same, where others capture",
     plain_to_device "copy 4 KiB to the device",
     plain_from_device "copy 4 KiB from the device",

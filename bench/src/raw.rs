@@ -107,6 +107,10 @@ pub(crate) fn works(o: Objects) -> Works {
             Work::each(move || call!(cuEventRecord(o.event, stream))),
         ),
         (
+            "stream waits for an event",
+            Work::each(move || call!(cuStreamWaitEvent(stream, o.event, 0))),
+        ),
+        (
             "event query",
             Work::each(move || {
                 // SAFETY: the event lives as long as the process.
@@ -239,6 +243,10 @@ pub(crate) fn works(o: Objects) -> Works {
         ),
         (
             "allocate, free 1 MiB in stream order",
+            Work::each(move || allocate(stream)),
+        ),
+        (
+            "the same, after the handle of another stream was taken",
             Work::each(move || allocate(stream)),
         ),
         (

@@ -42,7 +42,11 @@ pub(crate) fn works() -> Fallible<(Works, Objects)> {
     };
     let green = Function::find("cuGreenCtxStreamCreate").is_some_and(Function::is_available);
 
-    // Not its own: it asks for captures as soon as the handle of one is out.
+    // Other code knows the handle of a stream that the works do not use.
+    let taken = context.stream()?;
+    black_box(taken.as_raw());
+    std::mem::forget(taken);
+    // Not its own: a stream whose handle was taken asks for captures.
     let (raw_streams, raw_event) = plain::lent();
     let mut objects = Objects {
         context: context.clone().leak(),
@@ -80,6 +84,7 @@ fn around(context: &Context, stream: &Stream) -> Fallible<Works> {
     let event = context.event()?;
     let (record, query) = ((event.clone(), stream.clone()), event);
     record.0.record(&record.1)?;
+    let wait = record.clone();
     let current = context.clone();
     let (guard, events, streams) = (context.clone(), context.clone(), context.clone());
     Ok(vec![
@@ -94,6 +99,10 @@ fn around(context: &Context, stream: &Stream) -> Fallible<Works> {
         (
             "event record",
             Work::each(move || ok(record.0.record(&record.1))),
+        ),
+        (
+            "stream waits for an event",
+            Work::each(move || ok(wait.1.wait(&wait.0))),
         ),
         (
             "event query",
@@ -223,6 +232,10 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
             "allocate, free 1 MiB in stream order",
             allocate(&streams[0]),
         ),
+        (
+            "the same, after the handle of another stream was taken",
+            allocate(&streams[0]),
+        ),
         ("the same, where others capture", allocate(&streams[0])),
         (
             "the same, by a caching pool",
@@ -249,7 +262,7 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
     ])
 }
 
-/// Which thinks of others' captures always.
+/// Allocates and frees, in a way that no capture of other code is broken by.
 fn allocate(stream: &Stream) -> Work {
     let stream = stream.clone();
     Work::each(move || drop(ok(DeviceBuffer::<u8>::uninit(&stream, 1 << 20))))

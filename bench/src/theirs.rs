@@ -90,6 +90,8 @@ fn around(context: &Arc<CudaContext>, stream: &Arc<CudaStream>) -> Fallible<Work
         stream.clone(),
     );
     query.record(stream)?;
+    let (waited, waiting) = (context.new_event(None)?, stream.clone());
+    waited.record(stream)?;
     let (current, events) = (context.clone(), context.clone());
     let mut works: Works = vec![
         (
@@ -97,6 +99,10 @@ fn around(context: &Arc<CudaContext>, stream: &Arc<CudaStream>) -> Fallible<Work
             Work::each(move || ok(current.bind_to_thread())),
         ),
         ("event record", Work::each(move || ok(event.record(&s)))),
+        (
+            "stream waits for an event",
+            Work::each(move || ok(waiting.wait(&waited))),
+        ),
         (
             "event query",
             Work::each(move || {
