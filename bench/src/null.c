@@ -9,7 +9,7 @@
 #define EXPORT __attribute__((visibility("default")))
 typedef void *handle;
 
-static char context, stream, event, module, green, description;
+static char context, other, stream, event, module, green, description;
 static handle current;
 
 #define SUCCEEDS(name) EXPORT int name(void) { return 0; }
@@ -61,7 +61,14 @@ GIVES(cuMemAllocAsync, (handle)0x7f0000000000)
 GIVES(cuDevResourceGenerateDesc, &description)
 GIVES(cuGreenCtxCreate, &green)
 
-EXPORT int cuCtxGetId(handle which, uint64_t *id) { (void)which; *id = 1; return 0; }
+EXPORT int cuCtxCreate_v4(handle *out, void *params, unsigned flags, int device) {
+    (void)params;
+    (void)flags;
+    (void)device;
+    *out = current = &other;
+    return 0;
+}
+EXPORT int cuCtxGetId(handle which, uint64_t *id) { *id = which == &other ? 2 : 1; return 0; }
 EXPORT int cuCtxGetDevice_v2(int *device, handle which) { (void)which; *device = 0; return 0; }
 EXPORT int cuCtxGetDevice(int *device) { *device = 0; return 0; }
 EXPORT int cuCtxSetCurrent(handle which) { current = which; return 0; }

@@ -6,11 +6,13 @@ use crate::plain;
 use crate::raw::Objects;
 use crate::work::{Work, Works, ok};
 use cuda_safe::green::{GreenContext, Overlap, SmGroup, SmResource, SplitByCount};
-use cuda_safe::manager::{CachingManager, MemoryManager, Order};
+use cuda_safe::manager::{
+    CachingManager, MemoryManager, Order, clear_memory_manager, set_memory_manager,
+};
 use cuda_safe::sys::{self, CUdevResource, CUdevResourceType, Function};
 use cuda_safe::{
-    Context, Device, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, Pending, PinnedBuffer,
-    Stream, TypedKernel,
+    Context, ContextFlags, Device, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, Pending,
+    PinnedBuffer, Stream, TypedKernel,
 };
 use std::hint::black_box;
 
@@ -222,7 +224,10 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
             allocate(&streams[0]),
         ),
         ("the same, where others capture", allocate(&streams[0])),
-        ("the same, by a caching pool", pool(&streams[0])?),
+        (
+            "the same, by a caching pool",
+            pool(&stream.context().device())?,
+        ),
         (
             "copy 4 KiB on the device",
             Work::each(move || ok(to.copy_from(&from))),
@@ -250,13 +255,18 @@ fn allocate(stream: &Stream) -> Work {
     Work::each(move || drop(ok(DeviceBuffer::<u8>::uninit(&stream, 1 << 20))))
 }
 
-/// Which calls the driver the first time.
-fn pool(stream: &Stream) -> Fallible<Work> {
-    let stream = stream.clone();
-    let pool = CachingManager::new(stream.context())?;
+/// The pool of a context of its own, which stays. It calls the driver the first time.
+fn pool(device: &Device) -> Fallible<Work> {
+    set_memory_manager(CachingManager::new)?;
+    let context = Context::create(device, ContextFlags::empty())?;
+    clear_memory_manager();
+    let stream = context.stream()?;
+    let context: &'static Context = Box::leak(Box::new(context));
+    let pool = context.memory_manager_as::<CachingManager>()?;
+    let pool = pool.ok_or("the context has another manager")?;
     Ok(Work::each(move || {
         let block = ok(pool.allocate(1 << 20, Order::of(&stream)));
-        // SAFETY: it is given back once, unused; the stream stays longer than the pool.
+        // SAFETY: it is given back once, unused.
         unsafe { pool.free(black_box(block), Order::of(&stream)) };
     }))
 }

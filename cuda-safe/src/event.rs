@@ -5,12 +5,13 @@ mod ipc;
 pub use ipc::EventIpcHandle;
 
 use crate::call::{answer, call, newest_or, without_current};
+use crate::capture::{CapturedBy, Kind, Operation, State};
 use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
 use crate::release::{self, Resource, release_at_once};
-use crate::stream::{Stream, others_may_capture, ready, refuse_inside, same_context};
+use crate::stream::{Need, Stream, ready, refuse_inside, same_context};
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
 use std::fmt;
@@ -42,8 +43,8 @@ use std::time::Duration;
 /// ```
 pub struct Event {
     raw: CUevent,
-    /// What it shares with its clones, of `Arc::into_raw`; null as long as there was none, and it is this one
-    /// that destroys the event.
+    /// What it shares with its clones, of `Arc::into_raw`; null until the first clone, wait or captured
+    /// record, and until then it is this one that destroys the event.
     owner: AtomicPtr<Owner>,
     context: Context,
 }
@@ -53,6 +54,8 @@ struct Owner {
     raw: CUevent,
     hold: Hold,
     context: Context,
+    /// Of the handle: other objects of it have the same.
+    state: Arc<State>,
 }
 
 // SAFETY: the driver lets any thread use an event, several at once.
@@ -151,11 +154,12 @@ impl Event {
         }
     }
 
-    /// Destroyed by somebody else.
-    fn held(raw: CUevent, context: &Context, hold: Hold) -> Self {
+    /// An event whose handle other code knows.
+    fn shared(raw: CUevent, context: &Context, hold: Hold) -> Self {
+        let state = State::of_shared(Kind::Event, raw.addr());
         Self {
             raw,
-            owner: Owner::share(raw, context, hold),
+            owner: Owner::share(raw, context, hold, state),
             context: context.clone(),
         }
     }
@@ -165,8 +169,7 @@ impl Event {
     /// # Safety
     /// `raw` is an event of `context` that is alive, and nobody else destroys it.
     pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Self {
-        others_may_capture();
-        Self::own(raw, context)
+        Self::shared(raw, context, Hold::Owned)
     }
 
     /// An event that somebody else owns: never destroyed here.
@@ -174,8 +177,7 @@ impl Event {
     /// # Safety
     /// `raw` is an event of `context` that stays alive until the last clone of this is gone.
     pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Self {
-        others_may_capture();
-        Self::held(raw, context, Hold::Borrowed)
+        Self::shared(raw, context, Hold::Borrowed)
     }
 
     /// An event that `owner` keeps alive: never destroyed here, and `owner` is dropped after the
@@ -188,8 +190,7 @@ impl Event {
         context: &Context,
         owner: impl Any + Send + Sync,
     ) -> Self {
-        others_may_capture();
-        Self::held(raw, context, Hold::Foreign(Box::new(owner)))
+        Self::shared(raw, context, Hold::Foreign(Box::new(owner)))
     }
 
     /// Never destroys the event: it and its context stay until the process ends.
@@ -201,12 +202,21 @@ impl Event {
 
     /// The driver's handle. It stays this object's: do not destroy it.
     ///
-    /// Whoever has it may record it in a capture, of which streams that wait for it become a part: see
-    /// [`Stream::as_raw`].
+    /// From now on other code may record this event in a capture, which a stream that waits for it joins.
+    /// So each wait for it asks the driver whether the stream did (`cuStreamGetCaptureInfo`). Other code
+    /// must not record it in a capture while a call of this crate on it is under way on another thread:
+    /// see [`Stream::as_raw`].
     #[inline]
     pub fn as_raw(&self) -> CUevent {
-        others_may_capture();
+        self.state().publish(self.raw.addr());
         self.raw()
+    }
+
+    /// The capture state of the handle.
+    #[inline]
+    pub(crate) fn state(&self) -> &Arc<State> {
+        // SAFETY: of `Arc::into_raw`, of a share that this event has until its end.
+        &unsafe { &*self.shared_owner() }.state
     }
 
     /// The driver's handle, for calls of this crate.
@@ -235,14 +245,46 @@ impl Event {
     /// `cuEventRecord(event, stream)`: marks what the stream has been given up to now; a mark from
     /// before is forgotten.
     ///
+    /// In a captured stream it orders the work of that capture only.
+    ///
     /// # Errors
-    /// The stream is of another context.
+    /// The stream is of another context. In a capture: [`Invalid::CallsUnderWay`], if another thread is
+    /// waiting for the event right now, and [`Invalid::OtherCapture`], if it was recorded in another open
+    /// capture.
     ///
     /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
     #[doc(alias = "cuEventRecord")]
     #[inline]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         same_context("the event", self.context(), stream.context())?;
+        let call = stream.enter(Operation::Record);
+        if !call.seen().is_plain() {
+            drop(call);
+            return self.record_captured(stream);
+        }
+        self.enqueue_record(stream)
+    }
+
+    /// The same in a stream that is captured, or that other code may capture.
+    #[cold]
+    #[inline(never)]
+    fn record_captured(&self, stream: &Stream) -> Result<()> {
+        let entry = stream.entry(Operation::Record)?;
+        self.state().prepare_record(&entry)?;
+        self.enqueue_record(stream)
+    }
+
+    /// As [`record`](Self::record), of an event that nobody else has, in a stream that is not captured.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`]; those of the driver.
+    pub(crate) fn record_uncaptured(&self, stream: &Stream) -> Result<()> {
+        let _call = stream.uncaptured(Operation::Record)?;
+        self.enqueue_record(stream)
+    }
+
+    #[inline(always)]
+    pub(crate) fn enqueue_record(&self, stream: &Stream) -> Result<()> {
         let (event, stream) = (self.raw(), stream.raw());
         without_current(self.context(), move || {
             // SAFETY: the event and the stream are alive.
@@ -253,7 +295,7 @@ impl Event {
     /// `cuEventRecordWithFlags(event, stream, EXTERNAL)`: makes the record itself a part of what a
     /// captured stream records. It is made by each launch of the graph, and who waits for the event
     /// outside of the graph waits for that; [`record`](Self::record) in a capture is an order within
-    /// the graph only. The graph holds the event. (A second call asks which capture it is.)
+    /// the graph only. The graph retains the event.
     ///
     /// # Errors
     /// The stream is of another context; `CUDA_ERROR_INVALID_VALUE` if it is not captured.
@@ -262,13 +304,15 @@ impl Event {
     #[doc(alias = "cuEventRecordWithFlags")]
     pub fn record_external(&self, stream: &Stream) -> Result<()> {
         same_context("the event", self.context(), stream.context())?;
+        let entry = stream.entry(Operation::Record)?;
+        if let CapturedBy::Crate(open) = &entry.captured_by {
+            open.retain(Need::Event(self.clone()));
+        }
         let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
         without_current(self.context(), || {
             // SAFETY: the event and the stream are alive; the graph keeps the event.
             unsafe { answer!(cuEventRecordWithFlags(self.raw(), stream.raw(), flags)) }
-        })?;
-        stream.may_need_event(self);
-        Ok(())
+        })
     }
 
     /// `cuEventSynchronize(event)`: waits until the work that was recorded last is done. An event
@@ -334,9 +378,13 @@ impl Event {
 
 impl Owner {
     /// A share of a new one.
-    fn share(raw: CUevent, context: &Context, hold: Hold) -> AtomicPtr<Self> {
-        let context = context.clone();
-        let owner = Arc::new(Self { raw, hold, context });
+    fn share(raw: CUevent, context: &Context, hold: Hold, state: Arc<State>) -> AtomicPtr<Self> {
+        let owner = Arc::new(Self {
+            raw,
+            hold,
+            context: context.clone(),
+            state,
+        });
         AtomicPtr::new(Arc::into_raw(owner).cast_mut())
     }
 }
@@ -344,6 +392,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if self.hold.is_owned() {
+            self.state.unpublish();
             release_at_once(|| Resource::Event(self.raw), &self.context);
         }
     }
@@ -363,14 +412,22 @@ impl Clone for Event {
 }
 
 impl Event {
-    /// The owner, which the first clone makes. (No lock: a forked child would find it taken.)
+    /// What all clones share. (No lock: a forked child would find it taken.)
+    #[inline]
     fn shared_owner(&self) -> *const Owner {
         let found = self.owner.load(Ordering::Acquire);
-        if !found.is_null() {
-            return found;
+        if found.is_null() {
+            return self.make_owner();
         }
-        let (null, made) = (found, Owner::share(self.raw, &self.context, Hold::Owned));
-        let made = made.into_inner();
+        found
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_owner(&self) -> *const Owner {
+        let state = State::new(Kind::Event);
+        let made = Owner::share(self.raw, &self.context, Hold::Owned, state);
+        let (null, made) = (std::ptr::null_mut(), made.into_inner());
         let kept = (self.owner).compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire);
         let Err(earlier) = kept else {
             return made;

@@ -8,10 +8,11 @@
 //! `unsafe`.
 
 use crate::call::{answer, call, without_current};
+use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{self, Parent, Resource, release};
-use crate::stream::{Home, Need, Stream, others_may_capture, same_context};
+use crate::stream::{Home, Need, Stream, same_context};
 use cuda_sys::{CUgraph, CUgraphExec};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -85,16 +86,16 @@ impl Graph {
 
     /// The driver's handle. It stays this object's: do not destroy it.
     ///
-    /// Its nodes tell the handles of events: see [`Stream::as_raw`].
+    /// Its nodes tell the handles of events: see [`Event::as_raw`](crate::Event::as_raw).
     pub fn as_raw(&self) -> CUgraph {
-        others_may_capture();
+        self.needs.share_events();
         self.raw
     }
 
     /// Gives the graph out: destroying it is now the caller's, while the context is alive, and what
     /// else it [held](Graph).
     pub fn into_raw(self) -> (CUgraph, Context) {
-        others_may_capture();
+        self.needs.share_events();
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not used any more, so this is taken out once.
         let needs = unsafe { std::ptr::read(&raw mut this.needs) };
@@ -146,14 +147,14 @@ impl ExecutableGraph {
 
     /// The driver's handle. It stays this object's: do not destroy it.
     pub fn as_raw(&self) -> CUgraphExec {
-        others_may_capture();
+        self.needs.share_events();
         self.raw
     }
 
     /// Gives the graph out: destroying it is now the caller's, while the context is alive, and what
     /// else it [held](Graph).
     pub fn into_raw(self) -> (CUgraphExec, Context) {
-        others_may_capture();
+        self.needs.share_events();
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not used any more, so this is taken out once.
         let needs = unsafe { std::ptr::read(&raw mut this.needs) };
@@ -170,8 +171,8 @@ impl ExecutableGraph {
     /// streams.
     ///
     /// # Errors
-    /// A stream of another context; those of earlier work; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for a
-    /// stream that is captured, which breaks the capture (driver 580).
+    /// A stream of another context; [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), as
+    /// a driver (580) refuses the launch and breaks the capture; those of earlier work.
     ///
     /// # Safety
     /// It is as if all that was recorded were given to `stream` now, with the very addresses, values
@@ -181,31 +182,22 @@ impl ExecutableGraph {
     ///   bound to `stream`, or whoever launches sees to an order,
     /// - what the kernels' launches promised is true of each run, the bits that they leave in
     ///   buffers included,
-    /// - host memory and host functions, which only code outside of this crate can have recorded
-    ///   (or another thread, that gave them to the stream in the moment in which the capture began),
-    ///   may be used again.
+    /// - host memory and host functions, which only code outside of this crate can have recorded, may
+    ///   be used again.
     ///
     /// The SMs are those of then, too: each kernel runs where the stream that it was recorded on has
     /// its own, in the [green context](crate::green) of that or in none. Launching into a stream of a
     /// green context does not confine a graph to it; recording on one does.
     ///
-    /// A driver that takes a launch into a stream that is captured makes the graph a part of that
-    /// recording, to which the same applies. (What this [holds](Graph) the other holds then as well.)
-    ///
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
     #[doc(alias = "cuGraphLaunch")]
     pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
         same_context("the graph", self.context(), stream.context())?;
+        let _call = stream.uncaptured(Operation::Launch)?;
         without_current(stream.context(), || {
             // SAFETY: the graph and the stream are alive; the rest is the caller's promise.
             unsafe { answer!(cuGraphLaunch(self.raw, stream.raw())) }
-        })?;
-        // It may be a part of another graph now.
-        stream.may_need(|| self.needs.own.clone());
-        for need in &*self.needs.others {
-            stream.may_need(|| need.clone());
-        }
-        Ok(())
+        })
     }
 }
 
@@ -221,6 +213,15 @@ impl Needs {
     fn of(own: Need) -> Self {
         let others = Arc::default();
         Self { own, others }
+    }
+
+    /// Other code can find the handles of retained events.
+    fn share_events(&self) {
+        for need in &*self.others {
+            if let Need::Event(event) = need {
+                event.as_raw();
+            }
+        }
     }
 }
 

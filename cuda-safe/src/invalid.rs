@@ -91,6 +91,14 @@ pub enum Invalid {
     BlockingGreenStream,
     /// An allocation, host memory or a host function for a stream that is recorded into a graph.
     StreamIsCaptured,
+    /// A capture cannot begin, or be joined, while other calls on the stream or event are under way.
+    CallsUnderWay {
+        what: &'static str,
+        calls: u32,
+        last: &'static str,
+    },
+    /// A stream or an event belongs to another capture that is still open.
+    OtherCapture { what: &'static str },
     /// A release that would have to wait, of what hangs on a borrowed context or stream.
     BorrowedCannotWait,
     /// An access policy with a part that is none, or misses that persist.

@@ -37,29 +37,38 @@
 //!
 //! # Releases that wait
 //!
-//! | released | waits for | instead |
-//! |---|---|---|
-//! | [`PinnedBuffer`], also of a vector; [`MappedBuffer`] | all work of the context, as the driver does | keep them, and use them again |
-//! | [`DeviceBuffer`] of plain memory, [`PitchedBuffer`] | its stream, and then all work | stream-ordered memory: [`DeviceBuffer::zeroed`] |
-//! | [`ManagedBuffer`] | all work | keep it |
-//! | [`Module`], [`Library`] | all work | keep them: they are held by their kernels |
-//! | [`green::GreenContext`] | all work | [`green::GreenPool`] |
-//! | [`Context`]: created, or the last of a primary one | all work | keep a clone |
-//! | [`MemoryPool`] | the frees of its memory | keep a clone |
-//! | a [`manager::OrderedManager`] with a pool of its own | all work | keep its context |
-//! | the last [`manager::IpcMemory`] of an allocation | all work | keep it |
-//! | memory of a [`manager::DriverManager`] | all work, when enough is pending | a [`manager::CachingManager`] |
-//! | [`Pending`], [`CopyScope`] | the copies | [`Pending::wait`], where a wait suits |
-//! | [`interop::Imported`] and [`interop::ImportedArray`] without a stream of their producer's | the work on them | import them with the stream |
-//! | [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`], [`Linker`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] and its readers, leases of a [`green::GreenPool`] | nothing | |
+//! Most releases return at once. These wait for running work, and some of them stop other threads
+//! meanwhile: a thread that records an event, launches, creates a stream or an event, allocates
+//! synchronously or begins a capture in the same context then blocks inside the driver until the release
+//! is done (measured on an H200 with driver 580).
 //!
-//! Where one of the last row is the last to hold one of the others, that is released with it.
+//! | released | waits for | other threads of the context | instead |
+//! |---|---|---|---|
+//! | [`PinnedBuffer`] | all work of the context | stop | keep it and use it again |
+//! | a [`PinnedBuffer`] of a registered vector; [`MappedBuffer`] | its stream, then all work | stop while unrelated work runs | keep it and use it again |
+//! | synchronous [`DeviceBuffer`], [`PitchedBuffer`], [`ManagedBuffer`] | its stream, then all work | stop while unrelated work runs | stream-ordered memory: [`DeviceBuffer::zeroed`] |
+//! | [`Library`] | all work | stop | keep it; its kernels do |
+//! | [`Module`] | all work | go on | keep it; its kernels do |
+//! | the last [`manager::IpcMemory`] of an allocation | all work | stop | keep it |
+//! | memory of a [`manager::DriverManager`] | all work, when enough is pending | stop | a [`manager::CachingManager`] |
+//! | a [`manager::OrderedManager`] with a pool of its own | all work | stop if a capture may be open | keep its context |
+//! | [`Context`]: created, or the last of a primary one | all work | go on | keep a clone |
+//! | [`MemoryPool`] | the frees of its memory | go on | keep a clone |
+//! | [`Pending`], [`CopyScope`] | the copies | go on | [`Pending::wait`], where a wait suits |
+//! | [`interop::Imported`] and [`interop::ImportedArray`] without a producer's stream | the work on them | go on | import them with the stream |
+//! | [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`], [`Linker`], [`green::GreenContext`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] and its readers, leases of a [`green::GreenPool`] | nothing | go on | |
 //!
-//! What cannot be released at once (in a capture, on the driver's callback threads) is released
-//! by the next call that creates, copies or synchronises something; which so may wait as well. In
-//! a program whose host functions wait for one of its threads, that thread is to drop what it owns
-//! itself, rather than on a callback's thread or in a capture. What hangs on a borrowed context or
-//! stream (`borrow_raw`) does not wait: it is leaked there, and reported.
+//! If an object of the last row is the last owner of one of the others, that is released with it.
+//!
+//! A release of memory waits for the stream that used the memory first, which stops no other thread. (A
+//! wait for the whole context would invalidate every open capture of that context, whichever thread made
+//! it.) Loading a module stops other threads as well: load modules before work begins.
+//!
+//! A release that is not possible at once, during a capture of its stream or on a driver callback thread,
+//! is deferred to the next call that creates, copies or synchronizes. That call may then block.
+//! [`deferred_releases`] counts them. If a host function waits for a thread, that thread must drop its own
+//! objects; dropping them on a callback thread or during a capture can deadlock. A release that depends on
+//! a borrowed context or stream (`borrow_raw`) is not deferred: the object is leaked and reported.
 //!
 //! # What drivers do wrong
 //! Seen on an H200 with driver 580 (CUDA 13.0), by a stress test of 16 threads and by plain C. This
@@ -129,6 +138,7 @@
 //! array library, no runtime API.
 
 mod call;
+mod capture;
 mod context;
 pub mod device;
 mod driver;
@@ -182,6 +192,7 @@ pub use module::{
     Global, JitOptions, Kernel, Library, LinkInput, Linked, Linker, LoadingMode, Module,
     OccupancyOptions, Parameter, SuggestedBlock,
 };
+pub use release::deferred_releases;
 pub use report::{Report, leaked, set_report_hook};
 pub use stream::{
     AccessProperty, AccessWindow, BarrierScope, Capture, CaptureMode, CaptureStatus, DefaultStream,

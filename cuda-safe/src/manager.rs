@@ -49,6 +49,7 @@
 
 mod block;
 mod caching;
+mod capture;
 mod choice;
 mod defer;
 mod driver;
@@ -56,6 +57,7 @@ mod forward;
 mod host;
 mod ipc;
 mod limit;
+mod lock;
 mod logging;
 mod order;
 mod ordered;
@@ -64,7 +66,6 @@ mod pointer;
 mod serial;
 mod statistics;
 pub mod trace;
-mod turn;
 
 pub use block::{Block, HostBlock};
 pub use caching::{CacheFigures, CachingManager, CachingOptions};
@@ -76,7 +77,7 @@ pub use host::{HostPointer, MappedMemory, PinnedMemory};
 pub use ipc::{ExportedMemory, IpcHandle, IpcKind, IpcMemory};
 pub use limit::{Fallback, FallbackManager, LimitManager};
 pub use logging::{LeakManager, LoggingManager, Outstanding};
-pub use order::Order;
+pub use order::{Order, StreamEnd};
 pub use ordered::OrderedManager;
 pub use part::DriverMemory;
 pub(crate) use part::wait_for_context;
@@ -88,7 +89,7 @@ use crate::context::MemoryInfo;
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 use crate::memory::PinnedFlags;
-use cuda_sys::{CUresult, CUstream};
+use cuda_sys::CUresult;
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
@@ -116,6 +117,7 @@ pub const INTERFACE_VERSION: u32 = 1;
 /// given back in the [order](Order) of a stream is used again only behind what that stream was given
 /// before; memory of no stream's order behind all work of the context at that time. What a block says does
 /// not change, and memory stays until it is given back, whatever else happens.
+/// [`wrapped`](Self::wrapped) returns the same manager each time, and following it comes to an end.
 pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// The version of this interface that it is written for; another than [`INTERFACE_VERSION`] is
     /// refused by [`set_memory_manager`].
@@ -129,8 +131,9 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// What allocates everything but device memory, and device memory for nobody else.
     fn base(&self) -> &DriverMemory;
 
-    /// The manager that this is around, if it is around one: so that a pool is found behind what is around
-    /// it.
+    /// Returns the manager that this is around, if it is around one. By that a pool is found inside its
+    /// wrappers, and the managers inside hear of [ends of streams](Self::stream_ends). A pool that is not found
+    /// there from the manager of a context treats the streams of that context as [passing](Order::passing).
     fn wrapped(&self) -> Option<&dyn MemoryManager> {
         None
     }
@@ -269,16 +272,24 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
         Ok(0)
     }
 
-    /// Hears that a stream which was named in an [order](Order::of) is about to end, or that nobody
-    /// here has it any more: its handle may be another stream's afterwards.
+    /// Notes that a stream which was named in an [order](Order::of) ends: the last clone was dropped, and the
+    /// handle may be another stream's afterwards. The stream is alive during the call.
     ///
-    /// It is not called in callbacks of the driver, where a manager could have to wait for somebody who waits for
-    /// that: streams whose last clone goes there end with a later call elsewhere. Nor is it called of streams
-    /// that are only [lent](crate::Stream::borrow_raw), whose order is [passing](Order::is_passing). It may be
-    /// called in the middle of an allocation, by the thread that is at it.
-    fn stream_ends(&self, stream: CUstream) {
-        let _ = stream;
+    /// The crate calls this on the manager of the stream's context and on each manager that it is
+    /// [around](Self::wrapped), so a wrapper does not pass it on. An implementation must not wait for another
+    /// thread. The call may come in the middle of an allocation, on the same thread. It does not come in callbacks
+    /// of the driver: a stream whose last clone is dropped there ends with a later call elsewhere. It does not come
+    /// for [borrowed](crate::Stream::borrow_raw) streams, whose order is [passing](Order::is_passing).
+    fn stream_ends(&self, end: &StreamEnd<'_>) {
+        let _ = end;
     }
+}
+
+/// The manager, and those that it is [around](MemoryManager::wrapped), from the outside to the inside.
+pub(crate) fn with_wrapped(
+    manager: &dyn MemoryManager,
+) -> impl Iterator<Item = &dyn MemoryManager> {
+    std::iter::successors(Some(manager), |its| its.wrapped())
 }
 
 /// Whether an allocation failed for want of memory: of the driver's, or of a manager's limit.

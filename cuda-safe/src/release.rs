@@ -18,7 +18,8 @@
 //! - What hangs on a borrowed context or stream does not stand in the queue: whoever lent that sees no
 //!   queue, and may destroy it as soon as everything made with it is dropped. It is leaked, and
 //!   reported.
-//! - Between the look for a capture and the release no other thread begins one on that stream.
+//! - A release counts itself as a call on the streams that it enqueues work on, so no capture begins
+//!   there meanwhile.
 //! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
 //!   capture mode: so it does.
 
@@ -34,10 +35,12 @@ pub(crate) use before::may_wait;
 pub(crate) use behind::Behind;
 pub(crate) use mode::{relaxed, restore_mode};
 pub(crate) use parent::{Parent, Root};
+pub use queue::deferred_releases;
 pub(crate) use queue::drain;
 
 use self::before::{
-    callback_thread, capture, unanswered, wait_for_all, wait_for_everything, wait_for_uses,
+    callback_thread, enter, raw_capture, unanswered, wait_for_all, wait_for_everything,
+    wait_for_uses,
 };
 use self::mode::exchange_mode;
 use self::queue::put_off;
@@ -62,24 +65,24 @@ pub(crate) enum Resource {
     Module(CUmodule),
     Library(CUlibrary),
     Linker(CUlinkState),
-    /// Of `cuMemAlloc`, used on a stream; or in an order that its parent has events of, or all work.
-    Memory(CUdeviceptr, Option<CUstream>),
+    /// Of `cuMemAlloc`.
+    Memory(CUdeviceptr),
     /// Of a memory pool. (`cuMemFree` of it would not wait for kernels that use it.)
     OrderedMemory(CUdeviceptr, CUstream),
     /// Likewise, of a pool that its parent holds.
     PoolMemory(CUdeviceptr, CUstream),
     /// Likewise, of no stream's order: behind all work of the context.
     LoosePoolMemory(CUdeviceptr),
-    /// Of `cuMemHostAlloc`; with the stream on which the device used it by its address, if it did.
-    Pinned(*mut c_void, Option<CUstream>),
+    /// Of `cuMemHostAlloc`.
+    Pinned(*mut c_void),
     /// Of `cuIpcOpenMemHandle`.
     IpcMemory(CUdeviceptr),
     /// Of `cuMemPoolImportPointer`.
     ImportedMemory(CUdeviceptr),
-    /// Of `cuMemHostRegister`; likewise. It is freed when the driver has let go of it.
-    Registered(VectorMemory, Option<CUstream>),
-    /// The same of memory whose owner its parent holds.
-    RegisteredOf(*mut c_void, Option<CUstream>),
+    /// Of `cuMemHostRegister`. It is freed when it is no longer registered.
+    Registered(VectorMemory),
+    /// The same of memory whose owner its parent keeps.
+    RegisteredOf(*mut c_void),
     /// Of `cuMemPoolCreate`. A driver (580) goes on to use it, if frees of its memory were not done: its
     /// parent has events behind them.
     Pool(CUmemoryPool),
@@ -164,21 +167,12 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
         count_leak();
         return;
     }
-    // Only this is kept out of captures: what is told of it, and to whom, is nothing to wait for.
-    let answer = match parent.stay_outside_captures() {
-        Some(_outside) => resource.release_once(parent),
-        None => Answer::Later,
-    };
-    settle(resource, parent, before, answer);
-}
-
-/// What an answer means.
-#[inline(always)]
-fn settle(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, answer: Answer) {
-    if answer.is_done() {
-        return resource.has_gone(parent);
+    let answer = resource.release_uncaptured(parent);
+    match (answer.is_done(), resource) {
+        (true, Resource::Registered(vector)) => vector.free(),
+        (true, _) => {}
+        (false, resource) => not_yet(resource, parent, before, answer),
     }
-    not_yet(resource, parent, before, answer);
 }
 
 /// What becomes of a release that has not succeeded.
@@ -186,8 +180,12 @@ fn settle(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, answ
 #[inline(never)]
 fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, answer: Answer) {
     let (code, function) = match answer {
-        Answer::Said(code, _) if is_for_now(code) => {
+        Answer::Said(CUresult::CUDA_ERROR_NOT_PERMITTED, _) => {
             return put_off(resource, parent, before, answer);
+        }
+        // Of a capture that was not seen, and of which nobody knows when it ends.
+        Answer::Said(code, _) if is_for_now(code) && before < PATIENCE => {
+            return put_off(resource, parent, before + 1, answer);
         }
         Answer::Later => return put_off(resource, parent, before, answer),
         Answer::Unknown(..) if before < PATIENCE => {
@@ -287,7 +285,31 @@ impl Resource {
         }
     }
 
-    /// Releases it, if this is the moment.
+    /// Releases it, if this is the moment: while no stream is captured that it enqueues work on.
+    #[inline(always)]
+    fn release_uncaptured(&self, parent: &(impl Parent + ?Sized)) -> Answer {
+        if is_inside() {
+            return Answer::Later;
+        }
+        let _calls = match enter(parent) {
+            Ok(calls) => calls,
+            Err(answer) => return answer,
+        };
+        let answer = self.release_once(parent);
+        if answer.is_done() {
+            self.has_been_enqueued(parent);
+        }
+        answer
+    }
+
+    /// What is left to do as long as no capture can begin on the stream that it was enqueued on.
+    #[inline(always)]
+    fn has_been_enqueued(&self, parent: &(impl Parent + ?Sized)) {
+        if let Self::PoolMemory(..) = self {
+            parent.has_been_freed();
+        }
+    }
+
     #[inline(always)]
     fn release_once(&self, parent: &(impl Parent + ?Sized)) -> Answer {
         match *self {
@@ -315,9 +337,6 @@ impl Resource {
     #[cold]
     #[inline(never)]
     fn release_in_context(&self, parent: &(impl Parent + ?Sized)) -> Answer {
-        if is_inside() {
-            return Answer::Later;
-        }
         match parent.context().map(Context::enter) {
             Some(Ok(_current)) => match self.obstacle(parent) {
                 Some(answer) => answer,
@@ -342,42 +361,13 @@ impl Resource {
     /// Why this is no moment for the release: see the head of this file.
     #[inline(always)]
     fn obstacle(&self, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
-        if is_inside() {
-            return Some(Answer::Later);
-        }
         match *self {
             // These wait for nothing and are permitted everywhere else.
             Self::Stream(_) | Self::Event(_) | Self::LastClone => None,
-            Self::OrderedMemory(_, stream) | Self::PoolMemory(_, stream) => capture(stream, parent),
-            Self::Reads { stream, home, .. } => {
-                capture(stream, parent).or_else(|| capture(home, parent))
+            Self::OrderedMemory(..) | Self::PoolMemory(..) | Self::Reads { .. } => {
+                raw_capture(parent)
             }
-            _ => self
-                .used_on()
-                .and_then(|stream| capture(stream, parent))
-                .or_else(callback_thread),
-        }
-    }
-
-    /// The stream on which memory was used that is not freed in its order.
-    #[inline(always)]
-    fn used_on(&self) -> Option<CUstream> {
-        match *self {
-            Self::Memory(_, stream)
-            | Self::Pinned(_, stream)
-            | Self::Registered(_, stream)
-            | Self::RegisteredOf(_, stream) => stream,
-            _ => None,
-        }
-    }
-
-    /// What is left to do once the driver has let go of it.
-    #[inline(always)]
-    fn has_gone(self, parent: &(impl Parent + ?Sized)) {
-        match self {
-            Self::Registered(vector, _) => vector.free(),
-            Self::PoolMemory(..) => parent.has_been_freed(),
-            _ => {}
+            _ => raw_capture(parent).or_else(callback_thread),
         }
     }
 
@@ -408,15 +398,19 @@ impl Resource {
             }
         }
         let failed = match self {
-            Self::Pool(_) | Self::LentPool | Self::Memory(_, None) | Self::Pinned(_, None) => {
-                wait_for_all(parent.waited_for())
-            }
+            Self::Pool(_) | Self::LentPool => wait_for_all(parent.waited_for()),
             Self::LoosePoolMemory(_) => wait_for_everything(parent),
             // The events are of streams of other contexts, perhaps.
             Self::LoosePool(_) => {
                 wait_for_all(parent.waited_for()).or_else(|| wait_for_everything(parent))
             }
-            _ => self.used_on().and_then(wait_for_uses),
+            // The driver waits for all work of the context in these calls, and stops its other threads
+            // meanwhile. A wait for the stream that used the memory stops none. (A wait for the whole
+            // context would break its captures, in the relaxed mode too: measured with driver 580.)
+            Self::Memory(_) | Self::Pinned(_) | Self::Registered(_) | Self::RegisteredOf(_) => {
+                wait_for_all(parent.waited_for()).or_else(|| wait_for_uses(parent))
+            }
+            _ => None,
         };
         let answer = failed.unwrap_or_else(|| self.call_in_this_mode());
         if exchanged.is_success() {
@@ -450,8 +444,8 @@ impl Resource {
             Self::IpcMemory(address) => unsafe { cuda_sys::cuIpcCloseMemHandle(address) },
             // SAFETY: as said above; likewise: this free waits for nothing.
             Self::ImportedMemory(address) => unsafe { cuda_sys::cuMemFree_v2(address) },
-            // SAFETY: as said above; its stream, on which all of its uses were, is idle.
-            Self::Memory(address, _) => unsafe { cuda_sys::cuMemFree_v2(address) },
+            // SAFETY: as said above; the stream on which all of its uses were is idle.
+            Self::Memory(address) => unsafe { cuda_sys::cuMemFree_v2(address) },
             // SAFETY: as said above; the stream orders the free behind the uses of the memory,
             // which safe code can make on this stream only.
             Self::OrderedMemory(address, stream) | Self::PoolMemory(address, stream) => unsafe {
@@ -464,8 +458,8 @@ impl Resource {
             },
             // SAFETY: as said above; safe copies of it are over when they return, the stream that
             // used it by its address is idle, and the driver waits for all other work.
-            Self::Pinned(address, _) => unsafe { cuda_sys::cuMemFreeHost(address) },
-            Self::Registered(ref vector, _) => {
+            Self::Pinned(address) => unsafe { cuda_sys::cuMemFreeHost(address) },
+            Self::Registered(ref vector) => {
                 let start = vector.start().cast();
                 // SAFETY: as for pinned memory; it is registered from there on.
                 unsafe { cuda_sys::cuMemHostUnregister(start) }
@@ -473,7 +467,7 @@ impl Resource {
             // SAFETY: as said above; its memory has held it, so that is freed, and its frees are done.
             Self::Pool(pool) | Self::LoosePool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
             // SAFETY: as for the vector; its owner is held by its parent.
-            Self::RegisteredOf(start, _) => unsafe { cuda_sys::cuMemHostUnregister(start) },
+            Self::RegisteredOf(start) => unsafe { cuda_sys::cuMemHostUnregister(start) },
             // The owner, or the object, is dropped with the parent.
             Self::LentPool | Self::LastClone => CUresult::CUDA_SUCCESS,
             // SAFETY: as said above; whatever lives in the context has held it.

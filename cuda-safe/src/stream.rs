@@ -6,38 +6,36 @@ mod capture;
 mod default;
 mod done;
 mod end;
-mod gate;
+mod enqueue;
 mod host;
 mod memory_op;
 mod needs;
+mod wait;
 
 pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
 pub(crate) use borrow::has_green_context;
-pub(crate) use capture::refuse_captured_raw;
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use default::DefaultStream;
 pub use done::Done;
-pub(crate) use gate::{
-    Outside, a_capture_may_be_open, others_may_capture, outside_captures_raw, stay_outside_raw,
-};
+pub(crate) use enqueue::{ForeignStream, OrderedOn};
 pub(crate) use host::{Panicked, is_inside, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use needs::Need;
 
 use crate::call::{answer, call, without_current};
+use crate::capture::{Kind, State};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
-use crate::event::Event;
 use crate::green::GreenContext;
 use crate::hold::Hold;
 use crate::invalid::Invalid;
 use crate::release::{self, Parent};
-use cuda_sys::{CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
+use cuda_sys::{CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// `CUstream`: work given to one stream runs in order; streams run beside each other.
 ///
@@ -54,7 +52,7 @@ use std::sync::Arc;
 /// | | |
 /// |---|---|
 /// | [`wait`](Self::wait), [`DefaultStream::wait`] for its event | works: that is how devices get in order |
-/// | [`Event::record`], [`Event::record_external`], [`DefaultStream::record`] of its event | an error |
+/// | [`Event::record`](crate::Event::record), [`Event::record_external`](crate::Event::record_external), [`DefaultStream::record`] of its event | an error |
 /// | a stream of its that waits for an event of a [capture](Self::begin_capture) | becomes part of the capture, as any stream |
 /// | [`ExecutableGraph::launch`](crate::ExecutableGraph::launch) on a stream of its | an error |
 /// | [`copy_attributes_from`](Self::copy_attributes_from) a stream of its | an error |
@@ -83,11 +81,13 @@ struct Inner {
     home: Home,
     /// Of its home, within reach: every call looks at it.
     context: Context,
+    /// Of the handle: other objects of it have the same.
+    state: Arc<State>,
     panicked: Arc<Panicked>,
 }
 
 /// Where a stream's work runs.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum Home {
     Context(Context),
     Green(GreenContext),
@@ -153,12 +153,18 @@ impl Context {
                 options.priority
             ))
         }?;
-        Ok(Stream::own(raw, Home::Context(self.clone()), Hold::Owned))
+        let state = State::new(Kind::Stream);
+        Ok(Stream::own(
+            raw,
+            Home::Context(self.clone()),
+            Hold::Owned,
+            state,
+        ))
     }
 }
 
 impl Stream {
-    fn own(raw: CUstream, home: Home, hold: Hold) -> Self {
+    fn own(raw: CUstream, home: Home, hold: Hold, state: Arc<State>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 raw,
@@ -166,6 +172,7 @@ impl Stream {
                 hold,
                 context: home.context().clone(),
                 home,
+                state,
                 panicked: Arc::default(),
             }),
         }
@@ -173,13 +180,19 @@ impl Stream {
 
     /// A stream just made in a green context.
     pub(crate) fn own_green(raw: CUstream, green: GreenContext) -> Self {
-        Self::own(raw, Home::Green(green), Hold::Owned)
+        Self::own(
+            raw,
+            Home::Green(green),
+            Hold::Owned,
+            State::new(Kind::Stream),
+        )
     }
 
     /// A stream that others keep, for as long as `owner` is there.
     pub(crate) fn leased(stream: &Self, owner: impl Any + Send + Sync) -> Self {
         let home = Home::Context(stream.context().clone());
-        Self::own(stream.raw(), home, Hold::Foreign(Box::new(owner)))
+        let state = Arc::clone(stream.state());
+        Self::own(stream.raw(), home, Hold::Foreign(Box::new(owner)), state)
     }
 
     /// Who keeps it, if it is somebody else's.
@@ -235,9 +248,8 @@ impl Stream {
     ) -> Result<Self, Rejected<O>> {
         match refuse_default(raw) {
             Ok(()) => {
-                others_may_capture();
                 let hold = Hold::Foreign(Box::new(owner));
-                Ok(Self::own(raw, Home::Context(context.clone()), hold))
+                Ok(Self::shared(raw, context, hold))
             }
             Err(error) => Err(Rejected::new(error, owner)),
         }
@@ -245,20 +257,26 @@ impl Stream {
 
     fn wrap(raw: CUstream, context: &Context, hold: Hold) -> Result<Self> {
         refuse_default(raw)?;
-        others_may_capture();
-        Ok(Self::own(raw, Home::Context(context.clone()), hold))
+        Ok(Self::shared(raw, context, hold))
+    }
+
+    /// A stream whose handle other code knows.
+    fn shared(raw: CUstream, context: &Context, hold: Hold) -> Self {
+        let state = State::of_shared(Kind::Stream, raw.addr());
+        Self::own(raw, Home::Context(context.clone()), hold, state)
     }
 
     /// The driver's handle. It stays this object's: do not destroy it.
     ///
-    /// Whoever has it may begin a capture with it. So from now on this crate asks for one
-    /// (`cuStreamIsCapturing`) wherever it matters, on every stream. Begin one, or bring the stream into
-    /// one, only while no other thread uses the stream through this crate: between its question and what
-    /// it does then, nothing keeps raw calls away. (A handle that is known in other ways, as by a trace of
-    /// the driver's calls, is not noticed: capture nothing with it.)
+    /// From now on other code may capture this stream, so each allocation, free, host copy, record and
+    /// wait on it asks the driver first (`cuStreamIsCapturing`). Other streams are not affected, unless
+    /// they join such a capture by a wait. Other code must not begin, join or end a capture of this stream
+    /// while a call of this crate on it is under way on another thread, and a graph that it records here
+    /// must not outlive the events and contexts that are recorded. (A handle that became known in another
+    /// way, for example by a trace of the driver's calls, is not noticed: capture nothing with it.)
     #[inline]
     pub fn as_raw(&self) -> CUstream {
-        others_may_capture();
+        self.inner.state.publish(self.raw().addr());
         self.raw()
     }
 
@@ -332,57 +350,6 @@ impl Stream {
         ready(without_current(self.context(), || unsafe {
             answer!(cuStreamQuery(self.raw()))
         }))
-    }
-
-    /// `cuStreamWaitEvent(stream, event, 0)`: work given to the stream from now on starts after
-    /// the work that the event recorded last. The thread does not wait. An event that was never
-    /// recorded makes nothing wait.
-    ///
-    /// The event may be of another context or device. One that was recorded in a captured stream
-    /// makes this one part of the [capture](Self::begin_capture). So while a capture is under way that
-    /// was begun here, a second call (`cuStreamGetCaptureInfo`) asks whether that is so.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and its kin: in a capture the stream cannot wait for
-    /// what is outside of it, or in another one.
-    ///
-    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
-    #[doc(alias = "cuStreamWaitEvent")]
-    pub fn wait(&self, event: &Event) -> Result<()> {
-        self.entering_capture(|| {
-            without_current(self.context(), || {
-                // SAFETY: the stream and the event are alive; the driver keeps what it needs of the
-                // event, which may be recorded anew or destroyed while the stream waits.
-                unsafe { answer!(cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
-            })
-        })?;
-        self.may_need(|| self.need());
-        Ok(())
-    }
-
-    /// `cuStreamWaitEvent(stream, event, EXTERNAL)`: makes the wait itself a part of what a captured
-    /// stream records. Each launch of the graph waits for what the event has recorded by then;
-    /// [`wait`](Self::wait) in a capture is an order within the graph only. The graph holds the event.
-    /// (A second call asks which capture it is.)
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` if the stream is not captured.
-    ///
-    /// Since CUDA 11.1. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
-    #[doc(alias = "cuStreamWaitEvent")]
-    pub fn wait_external(&self, event: &Event) -> Result<()> {
-        let flags = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
-        without_current(self.context(), || {
-            // SAFETY: the stream and the event are alive; the graph keeps the event.
-            unsafe { answer!(cuStreamWaitEvent(self.raw(), event.raw(), flags)) }
-        })?;
-        self.may_need_event(event);
-        Ok(())
-    }
-
-    /// After a record of the event, or a wait for it, that is a part of what a captured stream records.
-    pub(crate) fn may_need_event(&self, event: &Event) {
-        self.may_need(|| Need::Event(event.clone()));
     }
 
     /// `cuStreamGetPriority(stream, &priority)`: the priority that the stream really has.
@@ -524,5 +491,22 @@ impl Stream {
             expected: expected.to_string(),
         }
         .into()
+    }
+}
+
+/// A stream that this does not keep alive.
+#[derive(Clone)]
+pub(crate) struct WeakStream(Weak<Inner>);
+
+impl Stream {
+    pub(crate) fn downgrade(&self) -> WeakStream {
+        WeakStream(Arc::downgrade(&self.inner))
+    }
+}
+
+impl WeakStream {
+    /// Returns the stream, unless its last clone was dropped. Whoever has it may then drop the last clone.
+    pub(crate) fn upgrade(&self) -> Option<Stream> {
+        self.0.upgrade().map(|inner| Stream { inner })
     }
 }

@@ -1,9 +1,13 @@
-//! The locks of this crate, by one name: so that a test can put its own in their place.
+//! The locks and atomics of this crate, by one name: so that a test can put its own in their place.
 
 #[cfg(feature = "explore")]
 mod explored;
 
 #[cfg(feature = "explore")]
-pub(crate) use explored::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, set_hooks};
+pub(crate) use explored::{Condvar, Mutex, MutexGuard, RwLock, atomic, set_hooks, yield_now};
 #[cfg(not(feature = "explore"))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+pub(crate) use std::sync::atomic;
+#[cfg(not(feature = "explore"))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(not(feature = "explore"))]
+pub(crate) use std::thread::yield_now;

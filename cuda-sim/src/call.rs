@@ -3,10 +3,10 @@
 use crate::account::{mistake, record};
 use crate::exec::{Callback, HostFunction};
 use crate::world::{Answer, World, lock};
-use crate::{explore, fault, kernel, thread, world};
+use crate::{explore, fault, hook, kernel, thread, world};
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
 
 /// When a function may be called.
@@ -22,10 +22,39 @@ pub(crate) enum Class {
     Usual,
 }
 
-/// A callback has ended.
+/// A callback has ended, or a call that stopped others.
 static ENDED: Condvar = Condvar::new();
 /// How many have ended.
 static ENDS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of threads in [`wait`].
+static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the number of threads that are blocked inside the driver: they wait for a host function
+/// that another thread runs, or for a call of another thread that stops them, as `cuMemFree` does
+/// while it waits for work. A test can wait until a call blocks.
+pub fn blocked() -> usize {
+    BLOCKED.load(Ordering::Relaxed)
+}
+
+/// The one place where a call waits for other threads. It then looks again.
+fn wait(locked: MutexGuard<'_, Option<World>>) {
+    BLOCKED.fetch_add(1, Ordering::Relaxed);
+    if explore::is_explored() {
+        let before = ENDS.load(Ordering::Acquire);
+        drop(locked);
+        explore::wait_until(|| ENDS.load(Ordering::Acquire) != before);
+    } else {
+        drop(ENDED.wait(locked).unwrap_or_else(PoisonError::into_inner));
+    }
+    BLOCKED.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Has waiting calls look again.
+fn wake() {
+    ENDS.fetch_add(1, Ordering::Release);
+    ENDED.notify_all();
+}
 
 /// Makes one call of the driver.
 pub(crate) fn call(
@@ -48,10 +77,11 @@ fn answer(
         record(name, CUresult::CUDA_ERROR_NOT_PERMITTED);
         return CUresult::CUDA_ERROR_NOT_PERMITTED;
     }
+    hook::before(name);
     let refused = fault::hit(name).or_else(|| fault::strictness(name));
     let result = refused.unwrap_or_else(|| {
         // Unwinding into C would be undefined; a panic here is a bug of this crate.
-        catch_unwind(AssertUnwindSafe(|| guarded(class, body))).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| guarded(class, name, body))).unwrap_or_else(|_| {
             eprintln!("cuda-sim: a bug in the software driver, in {name}");
             std::process::abort()
         })
@@ -71,8 +101,30 @@ pub(crate) fn refuse_in_kernel(calls: &str) -> bool {
     inside
 }
 
-fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresult {
+fn guarded(
+    class: Class,
+    name: &'static str,
+    body: &mut impl FnMut(&mut World) -> Answer,
+) -> CUresult {
+    let mut stops_others = false;
+    let code = attempt(class, name, body, &mut stops_others);
+    if stops_others {
+        if let Some(world) = lock().as_mut() {
+            world.stop_no_more();
+        }
+        wake();
+    }
+    code
+}
+
+fn attempt(
+    class: Class,
+    name: &'static str,
+    body: &mut impl FnMut(&mut World) -> Answer,
+    stops_others: &mut bool,
+) -> CUresult {
     let mut kept = None;
+    let mut begun = false;
     loop {
         let callback = {
             let mut locked = lock();
@@ -88,8 +140,18 @@ fn guarded(class: Class, body: &mut impl FnMut(&mut World) -> Answer) -> CUresul
             }
             // Others call in between.
             world.kept = kept.take();
-            let answer = body(world);
+            world.calling = name;
+            let stopped = match begun {
+                true => Ok(()),
+                false => world.stopped(name, None),
+            };
+            begun = stopped.is_ok();
+            let answer = stopped.and_then(|()| body(world));
             kept = world.kept.take();
+            let waits = matches!(answer, Err(World::CALLBACK | World::WAIT));
+            if begun && waits && !*stops_others {
+                *stops_others = world.stop_others(name, kept.flatten());
+            }
             match answer {
                 Err(code) if code == World::CALLBACK => world.executor.callback.take(),
                 Err(code) if code == World::WAIT => {
@@ -137,19 +199,7 @@ fn run_here(callback: Callback) {
     if let Some(world) = lock().as_mut() {
         world.executor.end_callback(callback.operation);
     }
-    ENDS.fetch_add(1, Ordering::Release);
-    ENDED.notify_all();
-}
-
-/// Waits until a callback has ended.
-fn wait(world: MutexGuard<'_, Option<World>>) {
-    if !explore::is_explored() {
-        drop(ENDED.wait(world).unwrap_or_else(PoisonError::into_inner));
-        return;
-    }
-    let before = ENDS.load(Ordering::Acquire);
-    drop(world);
-    explore::wait_until(|| ENDS.load(Ordering::Acquire) != before);
+    wake();
 }
 
 /// The device does one piece of work without being asked, if one is ready.
@@ -173,9 +223,9 @@ pub(crate) fn device_step() -> bool {
 /// Runs all work, callbacks among it; in a callback only what is not behind it.
 pub(crate) fn settle() {
     if thread::in_callback() {
-        guarded(Class::Always, &mut World::run_ready);
+        guarded(Class::Always, "", &mut World::run_ready);
     } else {
-        guarded(Class::Always, &mut World::run_all);
+        guarded(Class::Always, "", &mut World::run_all);
     }
     kernel::drop_replaced();
 }

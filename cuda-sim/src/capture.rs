@@ -1,10 +1,11 @@
 //! Captures: streams that are recorded into graphs, and what breaks that.
 
 use crate::exec::Work;
+use crate::needs::Needs;
 use crate::thread;
 use crate::world::{Answer, World};
 use cuda_sys::{CUresult, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::thread::ThreadId;
 
 /// Work in a graph, and the nodes that it comes after, by their places.
@@ -12,6 +13,8 @@ use std::thread::ThreadId;
 pub(crate) struct Node {
     pub(crate) work: Work,
     pub(crate) after: Vec<usize>,
+    /// What has to be alive when it is instantiated and launched.
+    pub(crate) needs: Needs,
 }
 
 /// A recording under way, of one stream or several.
@@ -21,12 +24,89 @@ pub(crate) struct Capture {
     pub(crate) status: Status,
     /// The stream that it began on, and has to end on.
     pub(crate) origin: usize,
+    /// The streams that are part of it.
+    pub(crate) streams: BTreeSet<usize>,
     pub(crate) nodes: Vec<Node>,
 }
 
+/// Which calls a capture forbids: those of all threads, of its own, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Forbids {
+    Everywhere,
+    On(ThreadId),
+    Nowhere,
+}
+
+/// The captures that forbid the same calls.
+#[derive(Default)]
+struct Group {
+    count: usize,
+    active: BTreeSet<u64>,
+}
+
+/// Captures under way, by their ids.
+#[derive(Default)]
+pub(crate) struct Captures {
+    all: BTreeMap<u64, Capture>,
+    groups: HashMap<Forbids, Group>,
+}
+
+impl Captures {
+    pub(crate) fn insert(&mut self, id: u64, capture: Capture) {
+        let group = self.groups.entry(capture.forbids()).or_default();
+        group.count += 1;
+        group.active.insert(id);
+        self.all.insert(id, capture);
+    }
+
+    fn get(&self, id: u64) -> Option<&Capture> {
+        self.all.get(&id)
+    }
+
+    fn get_mut(&mut self, id: u64) -> Option<&mut Capture> {
+        self.all.get_mut(&id)
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Capture> {
+        let capture = self.all.remove(&id)?;
+        if let Some(group) = self.groups.get_mut(&capture.forbids()) {
+            group.count -= 1;
+            group.active.remove(&id);
+            if group.count == 0 {
+                self.groups.remove(&capture.forbids());
+            }
+        }
+        Some(capture)
+    }
+
+    fn invalidate(&mut self, id: u64) {
+        if let Some(capture) = self.all.get_mut(&id) {
+            capture.status = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+            if let Some(group) = self.groups.get_mut(&capture.forbids()) {
+                group.active.remove(&id);
+            }
+        }
+    }
+
+    /// Invalidates the captures of a group, and returns whether there were any.
+    fn invalidate_group(&mut self, forbids: Forbids) -> bool {
+        let Some(group) = self.groups.get_mut(&forbids) else {
+            return false;
+        };
+        for id in std::mem::take(&mut group.active) {
+            self.invalidate(id);
+        }
+        true
+    }
+}
+
 impl Capture {
-    fn invalidate(&mut self) {
-        self.status = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    fn forbids(&self) -> Forbids {
+        match self.mode {
+            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => Forbids::Everywhere,
+            Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => Forbids::On(self.thread),
+            _ => Forbids::Nowhere,
+        }
     }
 
     /// Nodes, and all that come before them.
@@ -72,7 +152,7 @@ impl World {
             .get(stream)
             .and_then(|its| its.capture.as_ref());
         branch.map_or(Status::CU_STREAM_CAPTURE_STATUS_NONE, |branch| {
-            let capture = self.captures.get(&branch.capture);
+            let capture = self.captures.get(branch.capture);
             capture.map_or(Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED, |its| {
                 its.status
             })
@@ -91,27 +171,28 @@ impl World {
     }
 
     fn add_node(&mut self, id: u64, stream: usize, work: Work) {
+        let needs = self.needs_of(stream, &work);
         let branch = self
             .streams
             .get_mut(stream)
             .and_then(|its| its.capture.as_mut());
-        if let (Some(branch), Some(capture)) = (branch, self.captures.get_mut(&id)) {
+        if let (Some(branch), Some(capture)) = (branch, self.captures.get_mut(id)) {
             let after = std::mem::replace(&mut branch.last, vec![capture.nodes.len()]);
-            capture.nodes.push(Node { work, after });
+            capture.nodes.push(Node { work, after, needs });
         }
     }
 
     /// A stream's next work comes after that of an event as well; this may make it a part of the
     /// recording.
     pub(crate) fn join_capture(&mut self, stream: usize, event: &Branch) -> Answer {
-        let capture = self.captures.get(&event.capture);
+        let capture = self.captures.get(event.capture);
         match capture.map(|capture| capture.status) {
             // Not confirmed by a real driver.
             None => return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT),
             Some(Status::CU_STREAM_CAPTURE_STATUS_ACTIVE) => {}
             Some(_) => return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
         }
-        if self.contexts.iter().any(|(_, its)| its.legacy == stream) {
+        if self.streams.get(stream).is_some_and(|its| its.is_legacy) {
             self.break_capture(event.capture);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
         }
@@ -121,11 +202,11 @@ impl World {
             self.break_capture(event.capture);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE);
         }
-        if let Some(its) = self.streams.get_mut(stream) {
-            let branch = its.capture.get_or_insert_with(|| Branch {
-                capture: event.capture,
-                last: Vec::new(),
-            });
+        if own.is_none() {
+            self.enter_capture(stream, event.capture);
+        }
+        let its = self.streams.get_mut(stream);
+        if let Some(branch) = its.and_then(|its| its.capture.as_mut()) {
             for node in &event.last {
                 if !branch.last.contains(node) {
                     branch.last.push(*node);
@@ -136,34 +217,27 @@ impl World {
     }
 
     pub(crate) fn break_capture(&mut self, id: u64) {
-        if let Some(capture) = self.captures.get_mut(&id) {
-            capture.invalidate();
-        }
+        self.captures.invalidate(id);
     }
 
     /// A call that captures in a stricter mode forbid: it breaks them, and is refused.
     pub(crate) fn forbidden_in_capture(&mut self) -> Answer {
-        let here = thread::id();
-        self.break_captures(|capture| match capture.mode {
-            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => true,
-            Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => capture.thread == here,
-            _ => false,
-        })
+        self.break_captures([Forbids::Everywhere, Forbids::On(thread::id())])
     }
 
     /// What waits for a whole context breaks all captures, whatever their mode (measured).
     pub(crate) fn forbidden_in_any_capture(&mut self) -> Answer {
-        self.break_captures(|_| true)
+        let all: Vec<Forbids> = self.captures.groups.keys().copied().collect();
+        self.break_captures(all)
     }
 
-    fn break_captures(&mut self, concerned: impl Fn(&Capture) -> bool) -> Answer {
+    fn break_captures(&mut self, concerned: impl IntoIterator<Item = Forbids>) -> Answer {
         if thread::mode() == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
             return Ok(());
         }
         let mut answer = Ok(());
-        for capture in self.captures.values_mut() {
-            if concerned(capture) {
-                capture.invalidate();
+        for forbids in concerned {
+            if self.captures.invalidate_group(forbids) {
                 answer = Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
             }
         }
@@ -196,7 +270,7 @@ impl World {
     pub(crate) fn end_capture(&mut self, stream: usize) -> Answer<Vec<Node>> {
         let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
         let branch = branch.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
-        let capture = self.captures.get(&branch.capture);
+        let capture = self.captures.get(branch.capture);
         let capture = capture.ok_or(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
         if capture.origin != stream {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
@@ -206,9 +280,9 @@ impl World {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
         }
         let joined = capture.up_to(&branch.last);
-        let is_joined = self.streams.iter().all(|(_, its)| {
-            let own = its.capture.as_ref();
-            let own = own.filter(|own| own.capture == branch.capture);
+        let is_joined = capture.streams.iter().all(|stream| {
+            let its = self.streams.get(*stream);
+            let own = its.and_then(|its| its.capture.as_ref());
             own.is_none_or(|own| own.last.iter().all(|node| joined.contains(node)))
         });
         let capture = self.forget_capture(branch.capture);
@@ -224,26 +298,48 @@ impl World {
 
     /// Takes a recording off its streams.
     fn forget_capture(&mut self, id: u64) -> Option<Capture> {
-        for (_, stream) in self.streams.iter_mut() {
-            if stream.capture.as_ref().is_some_and(|its| its.capture == id) {
+        let capture = self.captures.remove(id)?;
+        for handle in &capture.streams {
+            if let Some(stream) = self.streams.get_mut(*handle) {
                 stream.capture = None;
+                self.members.capturing.remove(stream.context, *handle);
             }
         }
-        self.captures.remove(&id)
+        Some(capture)
+    }
+
+    /// Makes a stream part of a capture.
+    pub(crate) fn enter_capture(&mut self, handle: usize, id: u64) {
+        if let Some(stream) = self.streams.get_mut(handle) {
+            stream.capture = Some(Branch {
+                capture: id,
+                last: Vec::new(),
+            });
+            if stream.blocking {
+                self.members.capturing.insert(stream.context, handle);
+            }
+        }
+        if let Some(capture) = self.captures.get_mut(id) {
+            capture.streams.insert(handle);
+        }
     }
 
     /// A stream goes: a recording that it is a part of has no use, and no end if it began there.
     pub(crate) fn leave_capture(&mut self, stream: usize) {
-        let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
-        let Some(Branch { capture: id, .. }) = branch else {
+        let Some(its) = self.streams.get_mut(stream) else {
             return;
         };
+        let context = its.context;
+        let Some(Branch { capture: id, .. }) = its.capture.take() else {
+            return;
+        };
+        self.members.capturing.remove(context, stream);
         self.break_capture(id);
-        if self
-            .captures
-            .get(&id)
-            .is_some_and(|its| its.origin == stream)
-        {
+        let Some(capture) = self.captures.get_mut(id) else {
+            return;
+        };
+        capture.streams.remove(&stream);
+        if capture.origin == stream {
             self.forget_capture(id);
         }
     }

@@ -6,17 +6,18 @@
 //! operation is ready. Nothing else runs: work is as late as its order allows.
 
 mod callback;
+mod ready;
 
 pub(crate) use callback::{Callback, HostFunction, Progress};
 
-use crate::account::mistake;
 use crate::kernel::{self, Launch};
 use crate::memory::{Attached, Kind, Memory};
 use crate::objects::Runnable;
 use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::CUresult;
-use std::collections::{BTreeMap, VecDeque};
+use ready::Ready;
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::ThreadId;
 
@@ -57,6 +58,13 @@ pub(crate) enum Work {
         from: u64,
         to: u64,
         len: usize,
+    },
+    /// A copy on devices that names the contexts of its target and source.
+    CopyPeer {
+        from: u64,
+        to: u64,
+        len: usize,
+        contexts: [usize; 2],
     },
     Fill {
         at: u64,
@@ -137,9 +145,11 @@ impl Call {
 
 struct Operation {
     work: Work,
-    after: Vec<u64>,
-    /// The thread that runs it, outside of the lock: a callback.
-    on: Option<ThreadId>,
+    stream: usize,
+    /// How many operations that it comes after are not done, beside those of its stream.
+    missing: usize,
+    /// The operations for which it is one of those.
+    followers: Vec<u64>,
 }
 
 /// What came of an operation.
@@ -158,12 +168,19 @@ pub(crate) struct Executor {
     next: u64,
     ticks: u64,
     random: u64,
+    /// Operations that are not done.
     operations: BTreeMap<u64, Operation>,
+    /// Those of each stream that has any.
     queues: BTreeMap<usize, VecDeque<u64>>,
+    ready: Ready,
+    /// Callbacks under way, with the thread that runs each, outside of the lock.
+    running: BTreeMap<u64, ThreadId>,
+    /// Callbacks that have not begun and are called even if work fails.
+    failing: BTreeSet<u64>,
     /// Queues that are no stream's, so far.
     asides: usize,
     /// Threads that wait for the end of a callback.
-    blocked: Vec<ThreadId>,
+    blocked: HashSet<ThreadId>,
     /// What the host has to run next.
     pub(crate) callback: Option<Callback>,
 }
@@ -181,9 +198,25 @@ impl Executor {
     pub(crate) fn give(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
         let id = self.next;
         self.next += 1;
-        let on = None;
-        self.operations.insert(id, Operation { work, after, on });
+        let mut missing = 0;
+        for before in after {
+            if let Some(its) = self.operations.get_mut(&before) {
+                its.followers.push(id);
+                missing += 1;
+            }
+        }
+        if is_told_of_failures(&work) {
+            self.failing.insert(id);
+        }
+        let operation = Operation {
+            work,
+            stream,
+            missing,
+            followers: Vec::new(),
+        };
+        self.operations.insert(id, operation);
         self.queues.entry(stream).or_default().push_back(id);
+        self.note_first(stream);
         id
     }
 
@@ -204,129 +237,53 @@ impl Executor {
     }
 
     pub(crate) fn is_idle(&self, stream: usize) -> bool {
-        self.queues.get(&stream).is_none_or(VecDeque::is_empty)
+        !self.queues.contains_key(&stream)
     }
 
-    /// The streams that have work.
-    pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
-        self.queues
-            .iter()
-            .filter(|(_, queue)| !queue.is_empty())
-            .map(|(stream, _)| *stream)
+    /// Whether no stream has work.
+    pub(crate) fn is_all_idle(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// The stream that an operation was given to, if it is not done.
+    pub(crate) fn stream_of(&self, operation: u64) -> Option<usize> {
+        self.operations.get(&operation).map(|its| its.stream)
     }
 
     /// Runs one operation, if one is ready.
     pub(crate) fn step(&mut self, memory: &mut Memory) -> Option<Done> {
-        let ready: Vec<usize> = self
-            .queues
-            .iter()
-            .filter(|(_, queue)| {
-                queue
-                    .front()
-                    .is_some_and(|first| self.is_ready(*first, memory))
-            })
-            .map(|(stream, _)| *stream)
-            .collect();
-        if ready.is_empty() {
-            return None;
-        }
-        let choice = self.random(ready.len());
-        let queue = self.queues.get_mut(&ready[choice])?;
-        let id = *queue.front()?;
+        let stream = self.choose(memory)?;
+        let id = *self.queues.get(&stream)?.front()?;
         self.ticks += 1;
-        let first = self.operations.get_mut(&id)?;
-        if let Work::HostFn { function, data } = first.work {
-            first.on = Some(thread::id());
-            return Some(Done::Host(Callback {
-                operation: id,
-                function,
-                result: CUresult::CUDA_SUCCESS,
-                data,
-            }));
+        self.begin(stream);
+        match &self.operations.get(&id)?.work {
+            Work::HostFn { function, data } => {
+                let (function, data) = (*function, *data);
+                self.failing.remove(&id);
+                self.running.insert(id, thread::id());
+                return Some(Done::Host(Callback {
+                    operation: id,
+                    function,
+                    result: CUresult::CUDA_SUCCESS,
+                    data,
+                }));
+            }
+            Work::Kernel(call) => self.check_partitions(call),
+            _ => {}
         }
-        queue.pop_front();
-        if queue.is_empty() {
-            // Streams come and go; what they leave behind would be looked at for ever.
-            self.queues.remove(&ready[choice]);
-        }
-        let operation = self.operations.remove(&id)?;
-        if let Work::Kernel(call) = &operation.work {
-            self.check_partitions(call, memory);
-        }
-        memory.running = ready[choice];
-        Some(run(operation.work, memory, self.ticks))
+        let work = self.finish(id)?;
+        memory.running = stream;
+        Some(run(work, memory, self.ticks))
     }
 
     /// Runs the frees whose turn it is: what a driver takes back before it is out of memory.
     pub(crate) fn free_what_is_next(&mut self, memory: &mut Memory) {
-        let next = |this: &Self| {
-            this.queues.iter().find_map(|(stream, queue)| {
-                let id = *queue.front()?;
-                let is_free = matches!(this.operations.get(&id)?.work, Work::Free(_));
-                (is_free && this.is_in_order(id)).then_some((*stream, id))
-            })
-        };
-        while let Some((stream, id)) = next(self) {
-            if let Some(queue) = self.queues.get_mut(&stream) {
-                queue.pop_front();
-                if queue.is_empty() {
-                    self.queues.remove(&stream);
-                }
-            }
-            if let Some(operation) = self.operations.remove(&id) {
+        while let Some((stream, id)) = self.next_free() {
+            if let Some(work) = self.finish(id) {
                 memory.running = stream;
-                run(operation.work, memory, self.ticks);
+                run(work, memory, self.ticks);
             }
         }
-    }
-
-    /// What else could run now is not to have the SMs of this kernel's partition.
-    fn check_partitions(&self, call: &Call, memory: &Memory) {
-        let is_ready = |id: &&u64| self.is_ready(**id, memory);
-        let first = |queue: &VecDeque<u64>| queue.front().filter(is_ready).copied();
-        let ready = self.queues.values().filter_map(first);
-        let others = ready.filter_map(|id| match &self.operations.get(&id)?.work {
-            Work::Kernel(other) => Some(other),
-            _ => None,
-        });
-        for other in others {
-            if call.shares_sms(other) {
-                mistake("kernels of two green contexts that share SMs run at a time");
-            }
-        }
-    }
-
-    fn is_ready(&self, operation: u64, memory: &Memory) -> bool {
-        self.is_in_order(operation) && !self.waits_for_value(operation, memory)
-    }
-
-    fn is_in_order(&self, operation: u64) -> bool {
-        self.operations.get(&operation).is_some_and(|operation| {
-            operation.on.is_none() && operation.after.iter().all(|id| self.is_done(*id))
-        })
-    }
-
-    /// Whether it waits for a value that is not there.
-    fn waits_for_value(&self, operation: u64, memory: &Memory) -> bool {
-        let work = self.operations.get(&operation).map(|its| &its.work);
-        let Some(Work::WaitValue {
-            at,
-            value,
-            size,
-            condition,
-        }) = work
-        else {
-            return false;
-        };
-        // What is not there any more shows when it runs.
-        let word = memory.word(*at, *size);
-        word.is_some_and(|word| !holds(*condition, word, *value, *size))
-    }
-
-    /// Whether streams wait for values, and for nothing else.
-    pub(crate) fn waits_for_values(&self, memory: &Memory) -> bool {
-        let mut first = self.queues.values().filter_map(VecDeque::front);
-        first.any(|id| self.is_in_order(*id) && self.waits_for_value(*id, memory))
     }
 
     /// Splitmix64.
@@ -340,10 +297,19 @@ impl Executor {
 
     /// Forgets a stream's work, which its context takes along.
     pub(crate) fn forget(&mut self, stream: usize) {
+        self.begin(stream);
         for id in self.queues.remove(&stream).unwrap_or_default() {
-            self.operations.remove(&id);
+            self.finish(id);
         }
     }
+}
+
+/// Whether the host is to hear of it if work fails.
+fn is_told_of_failures(work: &Work) -> bool {
+    let Work::HostFn { function, .. } = work else {
+        return false;
+    };
+    matches!(function, HostFunction::WithResult(..))
 }
 
 fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
@@ -365,7 +331,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             // SAFETY: as above, the other way.
             unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
         }),
-        Work::CopyOnDevice { from, to, len } => memory
+        Work::CopyOnDevice { from, to, len } | Work::CopyPeer { from, to, len, .. } => memory
             .bytes(from, len)
             .map(|source| source.to_vec())
             .and_then(|source| {

@@ -76,16 +76,6 @@ impl<T> Handles<T> {
         Some(object)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        self.alive.iter().map(|(handle, object)| (*handle, object))
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        self.alive
-            .iter_mut()
-            .map(|(handle, object)| (*handle, object))
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.alive.len()
     }

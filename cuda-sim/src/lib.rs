@@ -37,14 +37,18 @@
 
 mod account;
 mod api;
+mod blocking;
 mod call;
 mod capture;
 mod exec;
 pub mod explore;
 pub mod fault;
 mod handles;
+mod hook;
 pub mod kernel;
+mod members;
 mod memory;
+mod needs;
 mod objects;
 mod profile;
 mod ptx;
@@ -60,6 +64,8 @@ pub use api::ipc::shared_by_another;
 pub use api::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
+pub use call::blocked;
+pub use hook::set_call_hook;
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};

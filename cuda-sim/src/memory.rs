@@ -2,6 +2,7 @@
 //! reach.
 
 mod host;
+mod totals;
 
 pub(crate) use host::{Attached, Host, HostKind, PAGE, Page};
 
@@ -75,6 +76,8 @@ pub(crate) struct Memory {
     pub(crate) peers: BTreeSet<(usize, usize)>,
     /// Memory pools, and devices whose kernels may use memory of them.
     pub(crate) pool_access: BTreeSet<(usize, usize)>,
+    totals: totals::Totals,
+    host_totals: host::Totals,
     last_id: u64,
     /// The stream whose operation runs.
     pub(crate) running: usize,
@@ -102,17 +105,16 @@ impl Memory {
         // Addresses are never used again: a stale one is known as such.
         self.next += (size + GAP).next_multiple_of(ALIGNMENT);
         let id = self.new_id();
-        self.device.insert(
-            address,
-            Allocation {
-                kind,
-                context,
-                device,
-                bytes,
-                id,
-                pool: None,
-            },
-        );
+        let allocation = Allocation {
+            kind,
+            context,
+            device,
+            bytes,
+            id,
+            pool: None,
+        };
+        self.totals.add(address, &allocation);
+        self.device.insert(address, allocation);
         Ok(address)
     }
 
@@ -122,21 +124,31 @@ impl Memory {
     }
 
     pub(crate) fn free(&mut self, address: u64) -> Option<Allocation> {
-        self.variables.remove(&address);
-        self.device.remove(&address)
+        let allocation = self.device.remove(&address)?;
+        self.totals.remove(address, &allocation);
+        if self.variables.remove(&address) {
+            self.totals.remove_variable(allocation.bytes.len());
+        }
+        Some(allocation)
+    }
+
+    /// Makes an allocation one of a memory pool.
+    pub(crate) fn set_pool(&mut self, address: u64, pool: usize) {
+        if let Some(allocation) = self.device.get_mut(&address) {
+            self.totals.remove(address, allocation);
+            allocation.pool = Some(pool);
+            self.totals.add(address, allocation);
+        }
     }
 
     /// Bytes that allocations of a device have.
     pub(crate) fn used(&self, device: usize) -> u64 {
-        let its = self.device.values().filter(|its| its.device == device);
-        its.map(|its| its.bytes.len() as u64).sum()
+        self.totals.of_device(device)
     }
 
     /// Bytes that all allocations have.
     pub(crate) fn device_bytes(&self) -> u64 {
-        let all = self.device.iter();
-        let all = all.filter(|(address, _)| !self.is_variable(**address));
-        all.map(|(_, its)| its.bytes.len() as u64).sum()
+        self.totals.without_variables()
     }
 
     pub(crate) fn starts_at(&mut self, address: u64) -> Option<&mut Allocation> {
@@ -228,7 +240,11 @@ impl Memory {
 
     /// A variable of a module: an allocation that is not counted, and not freed by the program.
     pub(crate) fn add_variable(&mut self, address: u64) {
-        self.variables.insert(address);
+        if let Some(allocation) = self.device.get(&address) {
+            if self.variables.insert(address) {
+                self.totals.add_variable(allocation.bytes.len());
+            }
+        }
     }
 
     pub(crate) fn is_variable(&self, address: u64) -> bool {
@@ -237,26 +253,22 @@ impl Memory {
 
     /// Bytes of a memory pool that are allocated.
     pub(crate) fn used_of_pool(&self, pool: usize) -> u64 {
-        let its = self.device.values().filter(|its| its.pool == Some(pool));
-        its.map(|its| its.bytes.len() as u64).sum()
+        self.totals.of_pool(pool)
     }
 
     /// What a context leaves behind when it goes.
     pub(crate) fn free_of_context(&mut self, context: usize) {
-        let its: Vec<u64> = self
-            .device
-            .iter()
-            .filter(|(_, allocation)| {
-                allocation.context == context && allocation.kind == Kind::Plain
-            })
-            .map(|(address, _)| *address)
-            .collect();
+        let is_plain = |address: &u64| {
+            let allocation = self.device.get(address);
+            allocation.is_some_and(|its| its.kind == Kind::Plain)
+        };
+        let its: Vec<u64> = self.totals.of_context(context).filter(is_plain).collect();
         for address in its {
             self.free(address);
         }
         self.peers
             .retain(|(from, to)| *from != context && *to != context);
         // Pinned memory too, portable or not (unverified, from documentation).
-        self.host.retain(|_, host| host.context != context);
+        self.forget_host_of_context(context);
     }
 }

@@ -16,6 +16,9 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     /// What work given to it from now on comes after.
     pub(crate) after: Option<u64>,
+    /// The last operation of each blocking stream that was given one since the legacy default
+    /// stream was. The latter comes after all of them, and forgets them then.
+    pub(crate) given: BTreeMap<usize, u64>,
 }
 
 /// What a context can be set to.
@@ -56,6 +59,8 @@ pub(crate) struct Stream {
     pub(crate) green: Option<usize>,
     /// Nobody made it, and nobody destroys it.
     pub(crate) is_default: bool,
+    /// It is the legacy default stream of a context or of a green context's view.
+    pub(crate) is_legacy: bool,
     /// Its green context is gone: it can only be destroyed.
     pub(crate) is_detached: bool,
     pub(crate) id: u64,
@@ -200,6 +205,8 @@ pub(crate) struct Linker {
 #[derive(Clone)]
 pub(crate) struct Runnable {
     pub(crate) info: KernelInfo,
+    /// The module or library that it is of.
+    pub(crate) module: usize,
     pub(crate) body: Option<KernelFn>,
     pub(crate) settings: FunctionSettings,
     /// The variables of its module where it runs: name, address, size.

@@ -2,6 +2,7 @@
 
 use cuda_sys::CUstreamCaptureMode;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
@@ -30,25 +31,30 @@ pub(crate) fn push(context: usize) {
 }
 
 /// The threads that have contexts on their stacks, and how many.
-static DEPTHS: Mutex<Vec<(ThreadId, usize)>> = Mutex::new(Vec::new());
+static DEPTHS: Mutex<Option<HashMap<ThreadId, usize>>> = Mutex::new(None);
 
 fn note_depth() {
     let (id, depth) = (id(), depth());
     let mut depths = DEPTHS.lock().unwrap_or_else(PoisonError::into_inner);
-    depths.retain(|(thread, _)| *thread != id);
+    let known = depths.get_or_insert_default();
     if depth != 0 {
-        depths.push((id, depth));
-    } else if depths.is_empty() {
-        // What is never dropped is not to keep memory either.
-        *depths = Vec::new();
+        known.insert(id, depth);
+    } else {
+        known.remove(&id);
+        if known.is_empty() {
+            // What is never dropped is not to keep memory either.
+            *depths = None;
+        }
     }
 }
 
 pub(crate) fn depths() -> Vec<(ThreadId, usize)> {
-    DEPTHS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone()
+    let depths = DEPTHS.lock().unwrap_or_else(PoisonError::into_inner);
+    depths
+        .iter()
+        .flatten()
+        .map(|(id, depth)| (*id, *depth))
+        .collect()
 }
 
 pub(crate) fn pop() -> Option<usize> {

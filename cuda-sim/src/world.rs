@@ -2,10 +2,12 @@
 
 use crate::account::{self, Alive, mistake};
 use crate::api::pool::Pool;
+use crate::blocking::Stoppers;
 use crate::call::Class;
-use crate::capture::{Capture, Node};
+use crate::capture::{Captures, Node};
 use crate::exec::{Callback, Done, Executor, Progress, Work};
 use crate::handles::{Handles, State};
+use crate::members::Belongings;
 use crate::memory::Memory;
 use crate::objects::{
     Context, ContextKind, Event, Executable, Function, Green, Linker, Module, Runnable, Stream,
@@ -33,9 +35,16 @@ pub(crate) struct World {
     pub(crate) primary_flags: Vec<u32>,
     pub(crate) contexts: Handles<Context>,
     pub(crate) greens: Handles<Green>,
+    /// Green contexts by their ids.
+    pub(crate) green_ids: HashMap<u64, usize>,
     /// Views of green contexts that are current, and on which threads.
-    pub(crate) current_views: Vec<(usize, ThreadId)>,
+    pub(crate) current_views: HashMap<ThreadId, usize>,
+    /// On how many threads each of them is current.
+    pub(crate) view_threads: HashMap<usize, usize>,
     pub(crate) streams: Handles<Stream>,
+    pub(crate) members: Belongings,
+    /// Number of contexts that are neither primary nor views.
+    pub(crate) created_contexts: usize,
     pub(crate) events: Handles<Event>,
     pub(crate) modules: Handles<Module>,
     pub(crate) libraries: Handles<Module>,
@@ -46,8 +55,7 @@ pub(crate) struct World {
     pub(crate) descriptors: Handles<crate::api::green::Descriptor>,
     pub(crate) graphs: Handles<Vec<Node>>,
     pub(crate) executables: Handles<Executable>,
-    /// Recordings under way, by their ids.
-    pub(crate) captures: BTreeMap<u64, Capture>,
+    pub(crate) captures: Captures,
     pub(crate) splits: u32,
     pub(crate) pools: Handles<Pool>,
     /// Of each device: its own memory pool, for ever the same, and the one that it allocates from.
@@ -61,6 +69,10 @@ pub(crate) struct World {
     /// What the call under way waits for, kept while callbacks run and its body comes again: none
     /// before it gave anything, and within it none if there is nothing to wait for.
     pub(crate) kept: Option<Option<u64>>,
+    /// The name of the call under way.
+    pub(crate) calling: &'static str,
+    /// Threads whose waits stop calls of other threads.
+    pub(crate) stoppers: Stoppers,
     /// An error that ended the process's use of the GPU.
     pub(crate) fatal: Option<CUresult>,
 }
@@ -108,8 +120,12 @@ impl World {
             primary_flags: vec![0; profile.devices as usize],
             contexts: Handles::new(1),
             greens: Handles::new(2),
-            current_views: Vec::new(),
+            green_ids: HashMap::new(),
+            current_views: HashMap::new(),
+            view_threads: HashMap::new(),
             streams: Handles::new(3),
+            members: Belongings::default(),
+            created_contexts: 0,
             events: Handles::new(4),
             modules: Handles::new(5),
             libraries: Handles::new(6),
@@ -119,7 +135,7 @@ impl World {
             descriptors: Handles::new(8),
             graphs: Handles::new(9),
             executables: Handles::new(10),
-            captures: BTreeMap::new(),
+            captures: Captures::default(),
             splits: 0,
             pools: Handles::new(10),
             default_pools: Vec::new(),
@@ -129,6 +145,8 @@ impl World {
             pool_shared: crate::api::pool_ipc::Shared::default(),
             executor: Executor::new(account::note_seed(profile.seed)),
             kept: None,
+            calling: "",
+            stoppers: Stoppers::default(),
             fatal: None,
             profile,
         };
@@ -144,7 +162,7 @@ impl World {
 
     /// Not a code of the driver's: a callback has to run, then the body again.
     pub(crate) const CALLBACK: CUresult = CUresult(u32::MAX);
-    /// As little: a callback of another thread has to end, then the body again.
+    /// As little: a callback or a waiting call of another thread has to end, then the body again.
     pub(crate) const WAIT: CUresult = CUresult(u32::MAX - 1);
 
     pub(crate) fn refusal(&self, class: Class) -> Option<CUresult> {
@@ -201,6 +219,12 @@ impl World {
 
     /// A stream by its handle: the default ones are those of the current context.
     pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
+        let stream = self.known_stream(handle)?;
+        self.stopped(self.calling, Some(stream))?;
+        Ok(stream)
+    }
+
+    fn known_stream(&mut self, handle: usize) -> Answer<usize> {
         if handle <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
             let current = self.current()?;
             if handle == cuda_sys::CU_STREAM_PER_THREAD.addr() {
@@ -208,9 +232,7 @@ impl World {
             }
             // It would have to wait for what is only recorded. Unverified (from documentation).
             let owner = self.owner_of(current)?;
-            let captured =
-                |its: &Stream| its.context == owner && its.blocking && its.capture.is_some();
-            if self.streams.iter().any(|(_, its)| captured(its)) {
+            if self.members.capturing.has_any(owner) {
                 return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
             }
             return Ok(self.context(current)?.legacy);
@@ -245,10 +267,11 @@ impl World {
             ContextKind::Primary | ContextKind::Created => None,
         };
         let id = self.new_id();
-        let made = self.streams.insert(Stream {
+        let made = self.add_stream(Stream {
             context: owner,
             green,
             is_default: true,
+            is_legacy: false,
             is_detached: false,
             id,
             blocking: true,
@@ -279,22 +302,24 @@ impl World {
             Some(its) => (its.context, its.blocking),
             None => return 0,
         };
-        let its = self.contexts.get(context);
-        let legacy = its.map_or(0, |its| its.legacy);
+        let its = self.contexts.get_mut(context);
+        let legacy = its.as_ref().map_or(0, |its| its.legacy);
         // A wait of the whole context.
-        after.extend(its.and_then(|its| its.after));
+        after.extend(its.as_ref().and_then(|its| its.after));
         if stream == legacy {
             // The legacy default stream waits for all blocking streams of its context ...
-            let others = self
-                .streams
-                .iter()
-                .filter(|(_, other)| other.context == context && other.blocking);
-            after.extend(others.filter_map(|(_, other)| other.last));
+            let others = its.map(|its| std::mem::take(&mut its.given));
+            after.extend(others.unwrap_or_default().into_values());
         } else if blocking {
             // ... and they for it.
             after.extend(self.streams.get(legacy).and_then(|legacy| legacy.last));
         }
         let id = self.executor.give(stream, work, after);
+        if blocking && stream != legacy {
+            if let Some(its) = self.contexts.get_mut(context) {
+                its.given.insert(stream, id);
+            }
+        }
         if let Some(its) = self.streams.get_mut(stream) {
             its.last = Some(id);
         }
@@ -394,7 +419,7 @@ impl World {
 
     /// What `cuMemFree`, unloading and destroying contexts do first: all work runs.
     pub(crate) fn run_all(&mut self) -> Answer {
-        self.run_until(|executor| executor.busy().next().is_none())
+        self.run_until(Executor::is_all_idle)
     }
 
     /// As [`run_all`](Self::run_all), for what ends something afterwards whatever came of the work:
@@ -439,6 +464,7 @@ impl World {
         let variables = variables.map(|(its, address)| (its.name.clone(), *address, its.size));
         let runnable = Runnable {
             info,
+            module: function.module,
             body,
             settings: function.settings,
             variables: variables.collect(),
@@ -447,14 +473,12 @@ impl World {
     }
 
     pub(crate) fn alive(&self) -> Alive {
-        let is_own = |context: &Context| context.kind == ContextKind::Created;
         let [pinned, registered, managed] = self.memory.host_counts();
-        let named = |(_, its): &(usize, &Stream)| !its.is_default;
         Alive {
             retains: self.primaries.iter().map(|(_, retains)| retains).sum(),
-            contexts: self.contexts.iter().filter(|(_, its)| is_own(its)).count(),
+            contexts: self.created_contexts,
             green_contexts: self.greens.len(),
-            streams: self.streams.iter().filter(named).count(),
+            streams: self.members.named_streams,
             events: self.events.len(),
             modules: self.modules.len(),
             libraries: self.libraries.len(),

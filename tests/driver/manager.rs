@@ -8,10 +8,9 @@ use crate::need;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::manager::{
     AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, HostBlock,
-    INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
+    INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd,
     clear_memory_manager, set_memory_manager,
 };
-use cuda_safe::sys::CUstream;
 use cuda_safe::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer,
     PinnedBuffer, PinnedFlags, PitchedBuffer,
@@ -116,7 +115,7 @@ unsafe impl MemoryManager for Counting {
         unsafe { self.inner.free_managed(block, order) }
     }
 
-    fn stream_ends(&self, _: CUstream) {
+    fn stream_ends(&self, _: &StreamEnd<'_>) {
         Counts::one(&self.counts.ended);
     }
 }

@@ -96,6 +96,20 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             &["2", "nothing was popped"],
         ),
         (Invalid::StreamIsCaptured, &["recorded"]),
+        (
+            Invalid::CallsUnderWay {
+                what: "begin a capture",
+                calls: 2,
+                last: "an allocation",
+            },
+            &["begin a capture", "2 calls", "an allocation", "try again"],
+        ),
+        (
+            Invalid::OtherCapture {
+                what: "record the event in a capture",
+            },
+            &["record the event", "another capture"],
+        ),
         (Invalid::NotPtx, &[".version"]),
     ]
 }

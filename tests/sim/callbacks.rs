@@ -14,7 +14,7 @@ use std::sync::mpsc;
 const NOT_PERMITTED: CUresult = CUresult::CUDA_ERROR_NOT_PERMITTED;
 
 /// Gives a stream a function by a raw call: the safe layer would refuse the waits in it.
-fn launch(stream: &Stream, function: impl FnOnce() + Send + 'static) {
+pub(crate) fn launch(stream: &Stream, function: impl FnOnce() + Send + 'static) {
     type Boxed = Box<dyn FnOnce() + Send>;
     unsafe extern "C" fn run(data: *mut c_void) {
         // SAFETY: the data is the box below, and this runs once.
@@ -50,14 +50,14 @@ impl Raw {
 
 /// The mistakes, of which a test expects this one; the process then ends without `on`'s checks.
 #[track_caller]
-fn one_mistake(words: &str) {
+pub(crate) fn one_mistake(words: &str) {
     let mistakes = cuda_sim::mistakes();
     assert_eq!(mistakes.len(), 1, "{mistakes:?}");
     assert!(mistakes[0].contains(words), "{mistakes:?}");
 }
 
 #[track_caller]
-fn with_mistake(words: &str, body: impl FnOnce(cuda_safe::Context)) {
+pub(crate) fn with_mistake(words: &str, body: impl FnOnce(cuda_safe::Context)) {
     crate::common::child::in_child(&[], || {
         crate::start(Profile::h200());
         body(crate::context());

@@ -2,7 +2,7 @@
 
 use crate::on;
 use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, SmResource, SplitFlags, Wish};
-use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, PinnedBuffer, Stream};
+use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
@@ -12,6 +12,10 @@ fn calls(body: impl FnOnce()) -> Vec<&'static str> {
     cuda_sim::clear_calls();
     body();
     cuda_sim::calls().iter().map(|call| call.function).collect()
+}
+
+fn event(context: &Context) -> Event {
+    context.event().expect("an event")
 }
 
 fn stream(context: &Context) -> Stream {
@@ -238,8 +242,8 @@ fn a_default_stream_looks_which_context_is_current() {
     });
 }
 
-/// The calls of all that must not become part of a capture, how many of them ask for one.
-fn careful(stream: &Stream) -> (Vec<&'static str>, usize) {
+/// The calls of all operations that must not be captured, and how many of them ask for a capture.
+fn uncaptured(stream: &Stream) -> (Vec<&'static str>, usize) {
     let context = stream.context();
     let mut log = calls(|| {
         let mut buffer = DeviceBuffer::<u8>::uninit(stream, 8).expect("memory");
@@ -256,72 +260,81 @@ fn careful(stream: &Stream) -> (Vec<&'static str>, usize) {
     (log, asked)
 }
 
-/// Of an allocation and its free, two copies, a function, a future.
-const ALL_ASK: usize = 6;
+/// An allocation and its free, two copies, a host function, a future.
+const OPERATIONS: usize = 6;
 
-/// Nothing asks for captures before `begin`, and all that is careful does while `begin` calls.
-#[track_caller]
-fn asks_from(begin: impl FnOnce(&Stream, &dyn Fn())) {
+#[test]
+fn only_a_stream_whose_handle_was_taken_is_asked_for_captures() {
     on(Profile::h200(), |context| {
-        let (stream, other) = (stream(&context), stream(&context));
-        let (calls, asked) = careful(&other);
-        assert_eq!(asked, 0, "nobody can have begun one");
-        begin(&stream, &|| {
-            assert_eq!(careful(&other), (calls.clone(), ALL_ASK));
-        });
+        let (taken, other) = (stream(&context), stream(&context));
+        let (calls, asked) = uncaptured(&taken);
+        assert_eq!(asked, 0);
+        assert!(!taken.as_raw().is_null());
+        assert_eq!(uncaptured(&taken), (calls.clone(), OPERATIONS));
+        assert_eq!(uncaptured(&other), (calls, 0));
     });
 }
 
 #[test]
-fn captures_are_asked_for_while_one_of_ours_is_open() {
-    asks_from(|stream, ask| {
-        let graph = stream.capture(cuda_safe::CaptureMode::Relaxed, |_| {
-            ask();
+fn a_stream_is_shared_when_an_array_is_exported_with_it() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
+        let array = buffer.array_interface().expect("an array");
+        assert!(array.stream().is_some());
+        assert_eq!(uncaptured(&stream).1, OPERATIONS);
+    });
+}
+
+#[test]
+fn an_open_capture_makes_no_other_stream_ask_for_captures() {
+    on(Profile::h200(), |context| {
+        let (captured, other) = (stream(&context), stream(&context));
+        let graph = captured.capture(cuda_safe::CaptureMode::Relaxed, |_| {
+            assert_eq!(uncaptured(&other).1, 0);
             Ok(())
         });
         drop(graph.expect("not broken"));
-        assert_eq!(careful(stream).1, 0, "it has ended");
+        assert_eq!(uncaptured(&captured).1, 0);
+    });
+}
+
+/// The calls of a wait, and how many of them ask whether the stream has joined a capture.
+fn asked_by_wait(stream: &Stream, event: &Event) -> usize {
+    let log = calls(|| stream.wait(event).expect("a wait"));
+    let asks = log
+        .iter()
+        .filter(|call| **call == "cuStreamGetCaptureInfo_v3");
+    asks.count()
+}
+
+#[test]
+fn only_a_wait_for_an_event_whose_handle_was_taken_asks_whether_the_stream_joined_a_capture() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let (taken, other) = (event(&context), event(&context));
+        for event in [&taken, &other] {
+            event.record(&stream).expect("a record");
+            assert_eq!(asked_by_wait(&stream, event), 0);
+        }
+        assert!(!taken.as_raw().is_null());
+        assert_eq!(asked_by_wait(&stream, &taken), 1);
+        assert_eq!(asked_by_wait(&stream, &other), 0);
+        assert_eq!(uncaptured(&stream).1, 0, "it joined none");
     });
 }
 
 #[test]
-fn captures_are_asked_for_once_a_streams_handle_is_out() {
-    asks_from(|stream, ask| {
-        assert!(!stream.as_raw().is_null());
-        ask();
-    });
-}
-
-#[test]
-fn captures_are_asked_for_once_an_events_handle_is_out() {
-    asks_from(|stream, ask| {
-        let event = stream.context().event().expect("an event");
-        assert!(!event.as_raw().is_null());
-        ask();
-    });
-}
-
-#[test]
-fn captures_are_asked_for_once_a_graphs_handle_is_out() {
-    asks_from(|stream, ask| {
-        let graph = stream.capture(cuda_safe::CaptureMode::Relaxed, |_| Ok(()));
-        // Its nodes tell the handles of their events.
+fn a_graph_whose_handle_was_taken_shares_the_events_that_it_retains() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let (retained, other) = (event(&context), event(&context));
+        let graph = stream.capture(cuda_safe::CaptureMode::Relaxed, |stream| {
+            retained.record_external(stream)
+        });
         assert!(!graph.expect("not broken").as_raw().is_null());
-        ask();
-    });
-}
-
-#[test]
-fn captures_are_asked_for_once_an_array_is_exported_with_its_stream() {
-    asks_from(|stream, ask| {
-        let buffer = DeviceBuffer::<u8>::zeroed(stream, 8).expect("memory");
-        assert!(
-            buffer
-                .array_interface()
-                .expect("an array")
-                .stream()
-                .is_some()
-        );
-        ask();
+        assert_eq!(asked_by_wait(&stream, &retained), 1);
+        assert_eq!(asked_by_wait(&stream, &other), 0);
+        assert_eq!(uncaptured(&stream).1, 0);
     });
 }

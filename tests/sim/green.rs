@@ -6,14 +6,16 @@ use cuda_safe::green::{GreenContext, Overlap, SmResource, SplitByCount};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUdevResource, CUdevResourceType, CUresult, cuCtxFromGreenCtx,
     cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuDevResourceGenerateDesc,
-    cuDevSmResourceSplitByCount, cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxGetDevResource,
-    cuLaunchKernel, cuStreamDestroy_v2, cuStreamQuery,
+    cuDevSmResourceSplitByCount, cuGraphExecDestroy, cuGreenCtxCreate, cuGreenCtxDestroy,
+    cuGreenCtxGetDevResource, cuLaunchKernel, cuStreamDestroy_v2, cuStreamQuery,
 };
-use cuda_safe::{Context, Device, LaunchConfig, Module, Stream};
+use cuda_safe::{CaptureMode, Context, Device, LaunchConfig, Module, Stream};
 use cuda_sim::Profile;
 use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn green(context: &Context) -> GreenContext {
+pub(crate) fn green(context: &Context) -> GreenContext {
     let resource = SmResource::of_device(&context.device()).expect("an H200 has them");
     let split = resource.split_by_count(SplitByCount {
         max_groups: Some(1),
@@ -204,5 +206,40 @@ fn the_sms_of_a_green_context_hold_it() {
         assert_eq!(cuda_sim::alive().green_contexts, 1);
         drop(split);
         assert_eq!(cuda_sim::alive().green_contexts, 0);
+    });
+}
+
+/// As on an H200: neither call waits, and the work completes.
+#[test]
+fn work_outlives_its_green_context_and_its_executable_graph() {
+    planted(|context, stream| {
+        let green = green(context);
+        let its = green.stream().expect("a stream");
+        let ran = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&ran);
+        cuda_sim::kernel::register("nothing", move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        let module = vector(context);
+        let graph = stream.capture(CaptureMode::default(), |stream| {
+            well(launch(&module, stream.as_raw()));
+            Ok(())
+        });
+        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        // SAFETY: the kernel does nothing.
+        unsafe { graph.launch(stream) }.expect("a launch");
+        // SAFETY: the graph is forgotten below.
+        well(unsafe { cuGraphExecDestroy(graph.as_raw()) });
+        well(launch(&module, its.as_raw()));
+        // SAFETY: the stream is forgotten below.
+        well(unsafe { cuStreamDestroy_v2(its.as_raw()) });
+        // SAFETY: the green context is forgotten below.
+        well(unsafe { cuGreenCtxDestroy(green.as_raw()) });
+        assert_eq!(ran.load(Ordering::Relaxed), 0, "neither waited");
+        context.synchronize().expect("a wait");
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        std::mem::forget((green, its, graph));
     });
 }

@@ -5,6 +5,7 @@
 mod common;
 
 mod arrays;
+mod blocking;
 mod borrowed;
 mod callbacks;
 mod calls;
@@ -25,11 +26,13 @@ mod kinds;
 mod launch;
 mod manager;
 mod manager_inside;
+mod manager_locks;
 mod manager_shared;
 mod memory;
 mod modules;
 mod planted;
 mod releases;
+mod stale_graphs;
 mod streams;
 mod waits;
 

@@ -27,7 +27,7 @@ unsafe extern "C" {
     fn alarm(seconds: core::ffi::c_uint) -> core::ffi::c_uint;
 }
 
-fn with<M: MemoryManager>(
+pub(crate) fn with<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
     body: impl FnOnce(Context),
 ) {
@@ -42,9 +42,9 @@ fn with<M: MemoryManager>(
     });
 }
 
-const SMALL: usize = 4 << 20;
+pub(crate) const SMALL: usize = 4 << 20;
 
-fn small(context: &Context) -> Result<CachingManager> {
+pub(crate) fn small(context: &Context) -> Result<CachingManager> {
     let options = CachingOptions {
         slab_bytes: SMALL,
         ..Default::default()
@@ -52,7 +52,7 @@ fn small(context: &Context) -> Result<CachingManager> {
     CachingManager::with(context, options)
 }
 
-fn bytes(stream: &Stream, len: usize) -> DeviceBuffer<u8> {
+pub(crate) fn bytes(stream: &Stream, len: usize) -> DeviceBuffer<u8> {
     DeviceBuffer::uninit(stream, len).expect("memory")
 }
 

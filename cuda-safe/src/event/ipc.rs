@@ -5,7 +5,6 @@ use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::release;
-use crate::stream::others_may_capture;
 use core::ffi::c_char;
 use cuda_sys::CUipcEventHandle;
 use std::fmt;
@@ -103,7 +102,6 @@ impl Context {
         // SAFETY: the pointer is to a local, and the current context is this one; for the handle
         // the caller's promise.
         unsafe { call!(cuIpcOpenEventHandle(&raw mut raw, handle)) }?;
-        others_may_capture();
         Ok(Event::own(raw, self))
     }
 }

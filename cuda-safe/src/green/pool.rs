@@ -76,7 +76,7 @@ struct Gate {
 #[derive(Clone, Debug, Default)]
 pub struct GreenPoolOptions {
     /// Partitionings that are kept at most, and splits of each of their parts; of more, the one that
-    /// was not used for longest is destroyed, for which the driver waits for all work. None: as many as
+    /// was not used for longest is destroyed, without a wait. None: as many as
     /// there are.
     pub max_partitionings: Option<usize>,
     /// What the device is used for: what a split is told that is refused.
@@ -257,8 +257,7 @@ impl GreenPool {
     }
 
     /// Destroys partitionings until `keep` are left: those that were not used for longest, and not
-    /// the one that is out. The splits of their parts go with them. For each the driver waits for all
-    /// work.
+    /// the one that is out. The splits of their parts are destroyed with them.
     ///
     /// # Errors
     /// [`Invalid::PoolInUse`] while somebody is switching; [`Error::InHostFunction`].

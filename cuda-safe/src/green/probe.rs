@@ -1,6 +1,7 @@
 //! Proof: on which SMs the work of a stream really runs.
 
 use super::GreenContext;
+use crate::capture::Operation;
 use crate::context::Context;
 use crate::device::{Device, attribute};
 use crate::error::{Error, Result};
@@ -187,6 +188,8 @@ impl SmProbe {
             Err(error) => return Err(error),
         };
         let mut found = DeviceBuffer::zeroed(stream, self.blocks as usize)?;
+        // No graph has the launch, and the kernel of this crate with it.
+        let _call = stream.uncaptured(Operation::Launch)?;
         let config = LaunchConfig::linear(self.blocks, THREADS);
         // SAFETY: the kernel writes one element for each of its blocks, and there are as many.
         unsafe { self.kernel.launch(stream, config, (&mut found, CYCLES)) }?;

@@ -7,6 +7,7 @@ use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
 use crate::call::{call, without_current};
+use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::event::Event;
@@ -14,9 +15,9 @@ use crate::invalid::Invalid;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use crate::release::{Parent, Resource, release};
 use crate::report::{Report, report};
-use crate::stream::{Outside, Stream, others_may_capture};
+use crate::stream::{ForeignStream, OrderedOn, Stream, refuse_inside};
 use bytemuck::{AnyBitPattern, NoUninit};
-use cuda_sys::{CUdeviceptr, CUstream};
+use cuda_sys::CUdeviceptr;
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -118,17 +119,8 @@ enum End {
     /// The host waits.
     Wait,
     /// The producer's stream waits for an event.
-    Event(Event, Producers),
+    Event(Event, ForeignStream),
 }
-
-/// Another's stream, by its handle.
-#[derive(Clone, Copy)]
-pub(super) struct Producers(pub(super) CUstream);
-
-// SAFETY: the driver lets any thread use a stream, and this one is only named here.
-unsafe impl Send for Producers {}
-// SAFETY: as for Send.
-unsafe impl Sync for Producers {}
 
 /// What was found out of an array, before its owner is taken.
 struct Found {
@@ -303,13 +295,13 @@ impl ArrayInterface {
         // SAFETY: it is alive for as long as the owner is, as the caller of `import` promised, and
         // whoever gets this keeps that.
         let theirs = unsafe { Stream::borrow_checked(raw, stream.context()) }?;
-        theirs.refuse_captured()?;
+        drop(theirs.uncaptured(Operation::Wait)?);
         Ok(Some(theirs))
     }
 
     /// Puts what `stream` is given from now on behind the producer's work.
     fn take_over(&self, stream: &Stream, handover: Handover) -> Result<End> {
-        stream.refuse_captured()?;
+        drop(stream.uncaptured(Operation::Wait)?);
         if handover == Handover::Ignore {
             return Ok(End::Nothing);
         }
@@ -317,14 +309,14 @@ impl ArrayInterface {
             // The producer is done; but there is no stream of its to come behind at the end.
             return Ok(End::Wait);
         };
-        // Waiting for it may make ours part of a capture.
-        others_may_capture();
         let context = stream.context();
         let (raw, is_default) = (exported.raw()?, exported.is_default());
         if raw == stream.raw() {
             return Ok(End::Nothing);
         }
         if handover == Handover::Synchronize {
+            // The stream may have to wait for this host function.
+            refuse_inside()?;
             let wait = || {
                 // SAFETY: the stream is alive, as the caller of `import` promised, or a default one
                 // of the current context.
@@ -334,17 +326,20 @@ impl ArrayInterface {
             return Ok(End::Wait);
         }
         let (begin, end) = (context.event()?, context.event()?);
-        in_context(context, is_default, || {
-            // SAFETY: as above; the event is alive.
-            unsafe { call!(cuEventRecord(begin.raw(), raw)) }
-        })?;
-        stream.wait(&begin)?;
-        // Of a capture, if the producer's stream is captured: then this one has become a part of it.
-        stream.refuse_captured()?;
+        let theirs = ForeignStream::new(raw);
+        {
+            // SAFETY: as above.
+            let _call = unsafe { theirs.uncaptured(Operation::Record, context) }?;
+            in_context(context, is_default, || {
+                // SAFETY: as above; the event is alive.
+                unsafe { call!(cuEventRecord(begin.raw(), raw)) }
+            })?;
+        }
+        stream.wait_private(&begin)?;
         Ok(match exported {
             // At the end it may be another thread's.
             ExportedStream::PerThread => End::Wait,
-            _ => End::Event(end, Producers(raw)),
+            _ => End::Event(end, theirs),
         })
     }
 }
@@ -475,11 +470,11 @@ impl Drop for Imported {
         let stream = &self.lent.stream;
         match &self.lent.end {
             End::Nothing => {}
-            End::Event(end, Producers(home)) => {
+            End::Event(end, home) => {
                 let reads = Resource::Reads {
                     end: end.raw(),
                     stream: stream.raw(),
-                    home: *home,
+                    home: home.raw(),
                 };
                 release(reads, &self.lent);
             }
@@ -510,8 +505,12 @@ impl Parent for Lent {
         self.stream.is_borrowed()
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.stream.stay_outside()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        let home = match &self.end {
+            End::Event(_, home) => Some(OrderedOn::Foreign(home)),
+            End::Nothing | End::Wait => None,
+        };
+        [Some(OrderedOn::Stream(&self.stream)), home]
     }
 }
 

@@ -69,8 +69,7 @@ impl ExportedStream {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`], for either: of a capture it would be no order of what is done;
-    /// those of the driver, and then some of the others may have been joined.
+    /// [`Invalid::StreamIsCaptured`], for either: a capture orders the work of its graph only; those of the driver, and then some of the others may have been joined.
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
@@ -78,15 +77,14 @@ impl ExportedStream {
         stream: &Stream,
         others: impl IntoIterator<Item = &'a Stream>,
     ) -> Result<Self> {
-        stream.refuse_captured()?;
         for other in others {
             if other == stream {
                 continue;
             }
             // Ours alone: recorded by somebody else in between, it would be another order.
             let event = other.context().event()?;
-            other.outside_captures(|| event.record(other))?;
-            stream.wait(&event)?;
+            event.record_uncaptured(other)?;
+            stream.wait_private(&event)?;
         }
         Ok(Self::of(stream))
     }

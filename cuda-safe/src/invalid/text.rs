@@ -153,6 +153,15 @@ impl fmt::Display for Invalid {
                 "the stream is being recorded into a graph, which takes no allocation, host memory or \
                  host function: it would run this later, more than once or never",
             ),
+            Self::CallsUnderWay { what, calls, last } => write!(
+                f,
+                "cannot {what} now: {calls} calls on it are under way on other threads (the last to \
+                 begin was {last}); end them first, or try again"
+            ),
+            Self::OtherCapture { what } => write!(
+                f,
+                "cannot {what}: it belongs to another capture, which has not ended"
+            ),
             Self::BorrowedCannotWait => f.write_str(
                 "it was dropped in a capture or a host function, where it cannot be released, and \
                  cannot wait, as the context or stream that it needs is only borrowed (one with an \

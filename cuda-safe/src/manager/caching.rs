@@ -5,6 +5,7 @@ mod classes;
 mod figures;
 mod heap;
 mod lanes;
+mod progress;
 mod shared;
 mod slow;
 
@@ -15,7 +16,7 @@ use self::slow::Pool;
 use super::choice::check_version;
 use super::{
     Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, IpcHandle,
-    MemoryManager, Order,
+    MemoryManager, Order, StreamEnd,
 };
 use crate::context::{Context, MemoryInfo};
 use crate::error::Result;
@@ -66,8 +67,9 @@ impl Default for CachingOptions {
 /// what lies beside each other, one thread at a time; memory
 /// that another stream has used is used again when an event behind that use is reached, or, if there is
 /// no more, behind a wait of the stream for that event (`cuStreamWaitEvent`). More comes in slabs from a
-/// manager below, which is the driver's own if no other is given. (What is freed on a stream that is only
-/// [lent](crate::Stream::borrow_raw), which may be gone afterwards, gets an event at once.)
+/// manager below, which is the driver's own if no other is given. (What is freed on a stream whose end the pool
+/// does not hear of gets an event at once: on a [borrowed](crate::Stream::borrow_raw) stream, and on a stream of a
+/// context whose manager is not this pool or [around](MemoryManager::wrapped) it.)
 ///
 /// # Calls of the driver
 /// None, where the thread has what is asked for; else `cuEventQuery` and `cuEventRecord` for streams
@@ -151,8 +153,8 @@ impl CachingManager {
         self.pool.options()
     }
 
-    /// What there is, and what has happened. It looks at everything, and is for now and then. (In a host
-    /// function and in a forked child it may be nothing.)
+    /// What there is, and what has happened. It looks at everything, and is for now and then. (In a forked
+    /// child it is zero.)
     pub fn figures(&self) -> CacheFigures {
         self.pool.figures(&self.lanes)
     }
@@ -181,11 +183,16 @@ fn token(id: u32, class: u8) -> u64 {
 // SAFETY: blocks are parts of slabs of the manager below that do not overlap (`heap`), at multiples of
 // 512 bytes. What was freed in the order of a stream is in a lane of that stream, which uses it again in
 // that order; or has a mark in the books, and is handed out when that is done, behind an event that
-// covers it, or to that stream. What was freed in nobody's order is handed out when a wait for the whole
+// covers it, or to that stream. Without hearing of the end of a stream it keeps no lane and no mark without
+// an event of it. What was freed in nobody's order is handed out when a wait for the whole
 // context that began later is over. A slab goes when all of it is free, as nobody's.
 unsafe impl MemoryManager for CachingManager {
     fn base(&self) -> &DriverMemory {
         self.pool.below().base()
+    }
+
+    fn wrapped(&self) -> Option<&dyn MemoryManager> {
+        Some(self.below())
     }
 
     fn initialize(&self) -> Result<()> {
@@ -200,7 +207,11 @@ unsafe impl MemoryManager for CachingManager {
 
     #[inline]
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        let class = classes::class_of(size.max(1) as u64);
+        // No lane has anything for no byte.
+        let class = match size {
+            0 => classes::NONE,
+            _ => classes::class_of(size as u64),
+        };
         // A lock may be another thread's, for ever, in a forked child.
         if let Some(stream) = lasting(order).filter(|_| !fork::in_child()) {
             if let Some(mut lane) = self.lanes.find(stream) {
@@ -291,9 +302,8 @@ unsafe impl MemoryManager for CachingManager {
         self.pool.trim(&self.lanes, keep)
     }
 
-    fn stream_ends(&self, stream: CUstream) {
-        self.pool.stream_ends(&self.lanes, stream);
-        self.below().stream_ends(stream);
+    fn stream_ends(&self, end: &StreamEnd<'_>) {
+        self.pool.stream_ends(&self.lanes, end);
     }
 }
 

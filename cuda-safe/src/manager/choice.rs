@@ -1,5 +1,6 @@
 //! Which manager a context has.
 
+use super::lock::repeat;
 use super::{INTERFACE_VERSION, MemoryManager};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -9,7 +10,7 @@ use crate::stream::{refuse_inside, same_context};
 use crate::sync::{Mutex, RwLock};
 use cuda_sys::CUcontext;
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
 
 type Make = Arc<dyn Fn(&Context) -> Result<Box<dyn MemoryManager>> + Send + Sync>;
 
@@ -36,7 +37,8 @@ thread_local! {
 ///
 /// # Errors
 /// [`Invalid::ManagerVersion`]. (Errors of `make` and of [`MemoryManager::initialize`] are those of the
-/// allocation that they were called for; the next one tries again.)
+/// allocation that they were called for; the next one tries again. An allocation on another thread fails with
+/// [`Invalid::ManagerCannot`] if `make` takes longer than ten seconds.)
 pub fn set_memory_manager<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
 ) -> Result<()> {
@@ -78,7 +80,9 @@ fn replace(make: Option<Make>) {
 pub(crate) struct Choice {
     make: Option<Make>,
     made: OnceLock<Box<dyn MemoryManager>>,
-    /// Who makes it.
+    /// Held while a thread makes the manager, which calls the user's function and so the driver. It is not made
+    /// twice, as making it may create a file or a memory pool, and the end of a manager waits for all work. So no
+    /// thread waits for this lock: each repeats its attempt for a limited time, and then fails.
     making: Mutex<()>,
 }
 
@@ -130,15 +134,23 @@ impl Choice {
         let Some(make) = &self.make else {
             return Ok(None);
         };
-        // Whoever makes it may be waiting for this host function.
+        // The thread that makes it may be waiting for this host function.
         refuse_inside()?;
         if MAKING.with(Cell::get) {
             return Ok(None);
         }
-        let _turn = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let making = repeat(|| match self.making.try_lock() {
+            Ok(making) => Some(making),
+            Err(TryLockError::Poisoned(making)) => Some(making.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        });
         if let Some(manager) = self.made() {
             return Ok(Some(manager));
         }
+        let Some(_making) = making else {
+            let what = "be used yet: another thread is making it";
+            return Err(Invalid::ManagerCannot { what }.into());
+        };
         let manager = {
             let _making = Making::new();
             let manager = make(&context.without_manager())?;

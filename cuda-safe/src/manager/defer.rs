@@ -1,7 +1,8 @@
 //! Frees that are done together.
 
+use super::is_out_of_memory;
+use super::lock::{Frees, leaf};
 use super::ordered::OfPool;
-use super::turn::{Asked, Turn, leaf};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
@@ -16,7 +17,7 @@ use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// When frees that were put off are done. The default is Numba's.
@@ -135,10 +136,7 @@ pub(super) struct Deferral {
     options: DeferOptions,
     held: Held,
     pending: Mutex<Pending>,
-    /// Whoever does what is pending.
-    turn: Turn,
-    /// How often that was done.
-    flushes: AtomicU64,
+    frees: Frees,
     /// The bytes that may be pending.
     limit: usize,
     context: Context,
@@ -151,8 +149,7 @@ impl Deferral {
             options,
             held: Held::default(),
             pending: Mutex::default(),
-            turn: Turn::default(),
-            flushes: AtomicU64::new(0),
+            frees: Frees::default(),
             limit,
             context: context.clone(),
         })
@@ -167,7 +164,7 @@ impl Deferral {
         leaf(&self.pending).map_or((0, 0), |pending| (pending.items.len(), pending.bytes))
     }
 
-    /// Puts a free off; over the limit all that are pending are done, unless another thread is at it.
+    /// Defers a free. Over the limit it does all that are pending, unless another thread does so already.
     pub(super) fn push(&self, item: Item) {
         let is_over = match leaf(&self.pending) {
             None => return count_leak(),
@@ -177,60 +174,49 @@ impl Deferral {
                 pending.items.len() > self.options.count || pending.bytes > self.limit
             }
         };
-        if is_over && self.may_flush() {
-            if let Some(Asked::Mine(_turn)) = self.turn.ask_now() {
-                self.free_pending();
-            }
+        if is_over && !self.frees.are_under_way() {
+            self.flush();
         }
     }
 
-    /// Does what is pending, unless it is held back; whether there was something.
+    /// Does what is pending, unless it is held back, and returns whether there was something. What another
+    /// thread is doing already is not waited for.
     pub(super) fn flush(&self) -> bool {
-        self.may_flush() && matches!(self.turn.ask(), Asked::Mine(_turn) if self.free_pending())
-    }
-
-    /// How often what was pending was done, for [`flush_since`](Self::flush_since).
-    pub(super) fn flushes(&self) -> u64 {
-        self.flushes.load(Ordering::Acquire)
-    }
-
-    /// Does what is pending, or waits for the thread that does; whether something was freed since then.
-    pub(super) fn flush_since(&self, then: u64) -> bool {
-        if !self.may_flush() {
+        // A host function cannot wait: the next free elsewhere does it.
+        if self.held.is_held() || is_inside() || fork::in_child() {
             return false;
         }
-        match self.turn.ask() {
-            Asked::Mine(_turn) => self.free_pending() || self.flushes() != then,
-            // This thread is in the middle of it, or is waited for by the one that is.
-            Asked::Already | Asked::Others => false,
-        }
-    }
-
-    /// In a host function nothing can be waited for: the next free does it.
-    fn may_flush(&self) -> bool {
-        !self.held.is_held() && !is_inside() && !fork::in_child()
-    }
-
-    /// In this thread's turn.
-    fn free_pending(&self) -> bool {
+        let mut free = self.frees.begin();
         let Some(pending) = leaf(&self.pending).map(|mut pending| std::mem::take(&mut *pending))
         else {
             return false;
         };
         // Not under the lock: the driver waits, perhaps for a host function that frees something.
-        if pending.items.is_empty() {
-            return false;
-        }
+        free.is_some = !pending.items.is_empty();
         self.free(pending);
-        self.flushes.fetch_add(1, Ordering::Release);
-        true
+        free.is_some
+    }
+
+    /// Attempts an allocation, and repeats it after a flush if there was too little memory, and while another
+    /// thread is freeing some.
+    pub(super) fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let before = self.frees.count();
+        match attempt() {
+            Err(error) if is_out_of_memory(&error) => {
+                if self.flush() || self.frees.is_some_since(before) {
+                    return self.frees.retry(attempt);
+                }
+                Err(error)
+            }
+            done => done,
+        }
     }
 
     fn free(&self, pending: Pending) {
         for item in pending.items {
             let resource = match item.what {
-                What::Device(address) => Resource::Memory(address, None),
-                What::Host(start) => Resource::Pinned(start, None),
+                What::Device(address) => Resource::Memory(address),
+                What::Host(start) => Resource::Pinned(start),
                 What::OfPool(address, pool) => {
                     self.free_of_pool(address, pool);
                     continue;

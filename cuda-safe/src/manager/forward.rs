@@ -131,10 +131,5 @@ macro_rules! forward {
             self.inner.trim(keep)
         }
     };
-    (@ stream_ends) => {
-        fn stream_ends(&self, stream: cuda_sys::CUstream) {
-            self.inner.stream_ends(stream);
-        }
-    };
 }
 pub(super) use forward;

@@ -1,7 +1,7 @@
 //! Managers around another: with a limit, with something to fall back to.
 
 use super::forward::forward;
-use super::turn::leaf;
+use super::lock::leaf;
 use super::{Block, MemoryManager, Order, is_out_of_memory};
 use crate::context::MemoryInfo;
 use crate::error::{Error, Result};
@@ -52,9 +52,21 @@ impl<M> LimitManager<M> {
     }
 }
 
+/// Bytes that count as used until this is dropped.
+struct Used<'a> {
+    used: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl Drop for Used<'_> {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
-    forward!(version base wrapped initialize reset host pin managed ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base wrapped initialize reset host pin managed ipc_handle defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let asked = size as u64;
@@ -70,16 +82,23 @@ unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
             }
             .into());
         }
-        self.inner.allocate(size, order).inspect_err(|_| {
-            self.used.fetch_sub(asked, Ordering::Relaxed);
-        })
+        let used = Used {
+            used: &self.used,
+            bytes: asked,
+        };
+        let block = self.inner.allocate(size, order)?;
+        std::mem::forget(used);
+        Ok(block)
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        let size = block.size as u64;
+        // Until it is free; also if that panics.
+        let _used = Used {
+            used: &self.used,
+            bytes: block.size as u64,
+        };
         // SAFETY: the caller's promise.
         unsafe { self.inner.free(block, order) };
-        self.used.fetch_sub(size, Ordering::Relaxed);
     }
 
     /// That of the inner manager, within the limit.
@@ -180,7 +199,7 @@ impl<M> FallbackManager<M> {
 // SAFETY: all memory is that of the inner manager, which managed and mapped memory is as well: both are
 // accessible to its context, and aligned to pages.
 unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
-    forward!(version base wrapped initialize reset host pin managed memory_info defer_cleanup trim stream_ends);
+    forward!(version base wrapped initialize reset host pin managed memory_info defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         match self.inner.allocate(size, order) {

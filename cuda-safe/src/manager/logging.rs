@@ -1,8 +1,8 @@
 //! Managers around another that write down what is asked for, and what was not given back.
 
 use super::forward::forward;
+use super::lock::{MOMENT, leaf, repeat, this_thread};
 use super::trace::{Event, Trace};
-use super::turn::{Asked, Turn, leaf};
 use super::{Block, MemoryManager, Order};
 use crate::error::Result;
 use crate::fork;
@@ -18,22 +18,29 @@ use std::time::{Duration, Instant};
 
 /// Device memory of another manager, with a [trace](Trace) of it: a line for each allocation and free.
 ///
-/// The writer is called by one thread at a time, under no lock that others need: it may be slow, and allocate by
-/// this manager. What happens meanwhile is written at once with what comes next, or by
-/// [`flush`](Self::flush); where that becomes [much](Self::MUCH), whoever adds to it waits for the writer, a
-/// tenth of a second at most. A writer that panics is not called again, which is an error of that.
+/// One thread at a time calls the writer, and no lock is held meanwhile: the writer may be slow, and may allocate
+/// by this manager. What happens meanwhile is written with the next line, or by [`flush`](Self::flush). When
+/// [many](Self::MUCH) lines wait, a thread that adds one waits for the writer, for at most a tenth of a second.
+/// After a panic the writer is not called again, and [`flush`](Self::flush) returns an error.
 ///
 /// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 pub struct LoggingManager<M> {
     inner: M,
     start: Instant,
     log: Mutex<Log>,
-    writer: Mutex<Option<Writer>>,
-    /// Whoever writes.
-    turn: Turn,
+    writer: Mutex<Place>,
 }
 
 type Writer = Box<dyn Write + Send>;
+
+/// Where the writer is.
+enum Place {
+    Here(Writer),
+    /// With this thread.
+    Taken(usize),
+    /// Nowhere: it has panicked, or the manager has ended.
+    Gone,
+}
 
 /// What happened, and was not written yet.
 #[derive(Default)]
@@ -58,8 +65,7 @@ impl<M> LoggingManager<M> {
             inner,
             start: Instant::now(),
             log: Mutex::default(),
-            writer: Mutex::new(Some(Box::new(writer))),
-            turn: Turn::default(),
+            writer: Mutex::new(Place::Here(Box::new(writer))),
         }
     }
 
@@ -68,19 +74,24 @@ impl<M> LoggingManager<M> {
         &self.inner
     }
 
-    /// Writes out what a buffer may have. (In the writer itself, and in a forked child, it does nothing.)
+    /// Writes what waits for the writer, and flushes it. Does nothing if the writer itself calls it, and in a
+    /// forked child.
     ///
     /// # Errors
-    /// The first that the writer had, for whichever line; [`io::ErrorKind::WouldBlock`] in a host function, while
-    /// another thread writes.
+    /// The first error of the writer, whichever line it was for; [`io::ErrorKind::WouldBlock`] if another thread is
+    /// in the writer and stays there, or this thread must not wait for it, as in a host function.
     pub fn flush(&self) -> io::Result<()> {
-        match self.turn.ask() {
-            Asked::Already => return Ok(()),
-            Asked::Others => return Err(io::ErrorKind::WouldBlock.into()),
-            Asked::Mine(_turn) => {
-                self.write_events();
-                self.write(|writer| writer.flush());
+        let written = repeat(|| match self.take_writer() {
+            Ok(mut taken) => {
+                taken.write_events();
+                taken.write(|writer| writer.flush());
+                Some(())
             }
+            Err(Busy::Elsewhere) => None,
+            Err(Busy::Here | Busy::Gone) => Some(()),
+        });
+        if written.is_none() {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
         let error = leaf(&self.log).and_then(|mut log| log.error.take());
         error.map_or(Ok(()), Err)
@@ -93,12 +104,12 @@ impl<M> LoggingManager<M> {
             let event = event.filter(|_| !log.is_over);
             log.events.extend(event);
         }
-        // Not for ever: the writer may need a lock that this thread has around this manager.
+        // The writer may need a lock that this thread holds around this manager.
         for _ in 0..100 {
-            match self.turn.ask_now() {
-                Some(Asked::Mine(_turn)) => return self.write_events(),
-                None if self.is_far_behind() => std::thread::sleep(Duration::from_millis(1)),
-                _ => return,
+            match self.take_writer() {
+                Ok(mut taken) => return taken.write_events(),
+                Err(Busy::Elsewhere) if self.is_far_behind() => std::thread::sleep(MOMENT),
+                Err(_) => return,
             }
         }
     }
@@ -107,9 +118,50 @@ impl<M> LoggingManager<M> {
         leaf(&self.log).is_some_and(|log| log.events.len() > Self::MUCH) && release::may_wait()
     }
 
-    /// In this thread's turn.
-    fn write_events(&self) {
-        let events = leaf(&self.log).map(|mut log| std::mem::take(&mut log.events));
+    fn take_writer(&self) -> std::result::Result<Taken<'_, M>, Busy> {
+        let mut place = leaf(&self.writer).ok_or(Busy::Gone)?;
+        if fork::in_child() {
+            return Err(Busy::Gone);
+        }
+        let this = this_thread();
+        match &*place {
+            Place::Here(_) => {}
+            Place::Taken(thread) if *thread == this => return Err(Busy::Here),
+            Place::Taken(_) => return Err(Busy::Elsewhere),
+            Place::Gone => return Err(Busy::Gone),
+        }
+        match std::mem::replace(&mut *place, Place::Taken(this)) {
+            Place::Here(writer) => Ok(Taken {
+                manager: self,
+                writer: Some(writer),
+            }),
+            other => {
+                *place = other;
+                Err(Busy::Gone)
+            }
+        }
+    }
+}
+
+/// Why a thread does not get the writer.
+enum Busy {
+    /// This thread has it.
+    Here,
+    /// Another thread has it.
+    Elsewhere,
+    Gone,
+}
+
+/// The writer, with the thread that took it; until this is dropped.
+struct Taken<'a, M> {
+    manager: &'a LoggingManager<M>,
+    /// None: it has panicked.
+    writer: Option<Writer>,
+}
+
+impl<M> Taken<'_, M> {
+    fn write_events(&mut self) {
+        let events = leaf(&self.manager.log).map(|mut log| std::mem::take(&mut log.events));
         let events = events.unwrap_or_default();
         if !events.is_empty() {
             let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
@@ -117,13 +169,11 @@ impl<M> LoggingManager<M> {
         }
     }
 
-    /// Has the writer do something, in this thread's turn.
-    fn write(&self, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
-        let writer = leaf(&self.writer).and_then(|mut writer| writer.take());
-        let Some(mut writer) = writer else {
+    fn write(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
+        let Some(writer) = &mut self.writer else {
             return;
         };
-        let written = catch_unwind(AssertUnwindSafe(|| write(&mut writer)));
+        let written = catch_unwind(AssertUnwindSafe(|| write(writer)));
         let is_over = written.is_err();
         let written = written.unwrap_or_else(|payload| {
             let words = words_of(payload);
@@ -131,13 +181,22 @@ impl<M> LoggingManager<M> {
         });
         if is_over {
             // It may panic once more when it is dropped.
-            std::mem::forget(writer);
-        } else if let Some(mut place) = leaf(&self.writer) {
-            *place = Some(writer);
+            std::mem::forget(self.writer.take());
         }
-        if let (Err(error), Some(mut log)) = (written, leaf(&self.log)) {
+        if let (Err(error), Some(mut log)) = (written, leaf(&self.manager.log)) {
             log.error.get_or_insert(error);
             log.is_over |= is_over;
+        }
+    }
+}
+
+impl<M> Drop for Taken<'_, M> {
+    fn drop(&mut self) {
+        if let Some(mut place) = leaf(&self.manager.writer) {
+            *place = match self.writer.take() {
+                Some(writer) => Place::Here(writer),
+                None => Place::Gone,
+            };
         }
     }
 }
@@ -150,7 +209,7 @@ fn number_of(order: Order<'_>) -> u64 {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
-    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order)?;
@@ -187,8 +246,9 @@ impl<M> Drop for LoggingManager<M> {
     fn drop(&mut self) {
         if fork::in_child() {
             // What its buffer has is the other process's to write.
-            let writer = self.writer.get_mut();
-            return std::mem::forget(writer.unwrap_or_else(PoisonError::into_inner).take());
+            let place = self.writer.get_mut();
+            let place = place.unwrap_or_else(PoisonError::into_inner);
+            return std::mem::forget(std::mem::replace(place, Place::Gone));
         }
         // Nobody is left to hear of it.
         let _ = self.flush();
@@ -263,7 +323,7 @@ impl<M> LeakManager<M> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LeakManager<M> {
-    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order)?;

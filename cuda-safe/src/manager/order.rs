@@ -1,14 +1,14 @@
 //! In which stream's order memory is handed out and taken back.
 
+use super::{MemoryManager, with_wrapped};
 use crate::call::without_current;
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{Parent, Root};
-use crate::stream::{
-    Outside, Stream, a_capture_may_be_open, others_may_capture, refuse_captured_raw,
-};
+use crate::stream::{OrderedOn, Stream};
 use cuda_sys::CUstream;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// The stream in whose order memory is allocated or freed; or none.
 ///
@@ -36,31 +36,15 @@ impl<'a> Order<'a> {
         Self(Kind::Of(stream))
     }
 
-    /// Of a stream, for the manager of a context: which hears of the stream's end only if that is of a
-    /// context with the same manager.
-    pub(crate) fn heard(stream: &'a Stream, context: &Context) -> Self {
-        if stream.context().has_manager_of(context) {
-            return Self::of(stream);
-        }
-        match stream.refuse_captured() {
-            // SAFETY: the stream is borrowed for as long as the order is there, and is not captured; of the
-            // same context it is, as its work has used the memory.
-            Ok(()) => unsafe { Self::passing(stream.raw()) },
-            // Behind all work.
-            Err(_) => Self::NONE,
-        }
-    }
-
     /// Of a stream of other code (PyTorch's, say) that stays; the default streams are among those, by
     /// their handles 0 and 1, and mean those of the manager's context.
     ///
     /// # Safety
-    /// The handle is 0 or 1, or a stream of the manager's context that is alive until all memory that was
-    /// allocated in its order is freed, and until the manager then hears that it
-    /// [ends](super::MemoryManager::stream_ends), or is gone; which it does not hear in a callback of the
-    /// driver's. It is not captured while a manager is called with it.
+    /// The handle is 0 or 1, or a stream of the manager's context. That stream is alive until all memory that
+    /// was allocated in its order is freed, and then until the manager either has been
+    /// [told](StreamEnd::of_raw) of its end or has ended. It is not captured while a manager is called with it.
+    /// (A manager makes no call with the handle but in a call that names it.)
     pub unsafe fn lasting(stream: CUstream) -> Self {
-        others_may_capture();
         Self(Kind::Lasting(stream))
     }
 
@@ -79,7 +63,6 @@ impl<'a> Order<'a> {
     /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
     /// captured.
     pub unsafe fn passing(stream: CUstream) -> Self {
-        others_may_capture();
         Self(Kind::Passing(stream))
     }
 
@@ -138,13 +121,44 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Asks whether a stream is captured, if one may be.
-pub(crate) fn refuse_captured(order: Order<'_>, context: &Context) -> Result<()> {
-    if !a_capture_may_be_open() {
-        return Ok(());
+/// A stream that ends: the proof that it is alive, and that whoever tells of its end may do so.
+///
+/// Only this crate makes one of a [`Stream`], when the last clone is dropped.
+#[derive(Debug)]
+pub struct StreamEnd<'a> {
+    raw: CUstream,
+    stream: PhantomData<&'a ()>,
+}
+
+impl<'a> StreamEnd<'a> {
+    /// Of a stream, known by its handle, that lives as long as the borrow.
+    pub(crate) fn of(raw: &'a CUstream) -> Self {
+        let stream = PhantomData;
+        Self { raw: *raw, stream }
     }
-    // SAFETY: the stream is alive, as the order says; a default one is that of the context.
-    order.call(context, |raw| unsafe { refuse_captured_raw(raw) })
+
+    /// Of a stream of other code, which was named in a [lasting](Order::lasting) order and is about to be
+    /// destroyed.
+    ///
+    /// # Safety
+    /// The stream is alive until this is dropped, is not captured, and no other thread names it in an order
+    /// meanwhile.
+    pub unsafe fn of_raw(raw: CUstream) -> Self {
+        let stream = PhantomData;
+        Self { raw, stream }
+    }
+
+    /// Tells a manager, and every manager that it is [around](MemoryManager::wrapped).
+    pub fn tell(&self, manager: &dyn MemoryManager) {
+        for its in with_wrapped(manager) {
+            its.stream_ends(self);
+        }
+    }
+
+    /// Returns the handle of the stream. After the end it may be the handle of another stream.
+    pub fn as_raw(&self) -> CUstream {
+        self.raw
+    }
 }
 
 /// Whether a handle means another stream in each context or thread.
@@ -175,11 +189,15 @@ impl Parent for OrderParent<'_> {
         Some(self.context)
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        match self.order.0 {
-            Kind::Of(stream) => Parent::stay_outside_captures(stream),
-            _ => Some(Outside::OF_NONE),
-        }
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        let on = match self.order.0 {
+            Kind::Of(stream) => Some(OrderedOn::Stream(stream)),
+            Kind::Lasting(raw) | Kind::Passing(raw) if !is_default(raw) => {
+                Some(OrderedOn::Raw(raw))
+            }
+            _ => None,
+        };
+        [on, None]
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {

@@ -1,9 +1,11 @@
 //! The driver's own pools.
 
-use super::order::{OrderParent, is_default, refuse_captured};
+use super::capture::enqueue;
+use super::order::{OrderParent, is_default};
 use super::{Block, CleanupGuard, DeferOptions, DriverMemory, IpcHandle, MemoryManager, Order};
 use crate::attribute::MEMORY_POOLS_SUPPORTED;
 use crate::call::call;
+use crate::capture::Operation;
 use crate::context::{Context, MemoryInfo};
 use crate::error::{Error, Result};
 use crate::fork;
@@ -11,8 +13,8 @@ use crate::invalid::Invalid;
 use crate::memory::{MemoryPool, MemoryPoolOptions};
 use crate::release::{Parent, Resource, release};
 use crate::report::count_leak;
-use crate::stream::{Outside, outside_captures_raw};
-use cuda_sys::{CUmemoryPool, CUstream};
+use crate::stream::OrderedOn;
+use cuda_sys::CUmemoryPool;
 
 /// A manager of stream-ordered memory: `cuMemAllocFromPoolAsync` of one of the driver's pools, and
 /// `cuMemFreeAsync`.
@@ -96,23 +98,14 @@ impl OrderedManager {
         self.pool.as_ref()
     }
 
-    /// In the order of a stream, which is this one.
-    fn allocate_of_pool(
-        &self,
-        pool: CUmemoryPool,
-        size: usize,
-        order: Order<'_>,
-        stream: CUstream,
-    ) -> Result<Block> {
+    /// Allocates on the stream of an order.
+    fn allocate_of_pool(&self, pool: CUmemoryPool, size: usize, order: Order<'_>) -> Result<Block> {
         let mut address = 0;
         let place = &raw mut address;
         self.base.retry(|| {
-            outside_captures_raw(stream, || {
-                refuse_captured(order, self.base.context())?;
-                order.call(self.base.context(), |stream| {
-                    // SAFETY: the pool and the stream are alive, and the pointer is to a local.
-                    unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
-                })
+            enqueue(order, Operation::Allocate, self.base.context(), |stream| {
+                // SAFETY: the pool and the stream are alive, and the pointer is to a local.
+                unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
             })
         })?;
         Ok(Block {
@@ -138,7 +131,7 @@ unsafe impl MemoryManager for OrderedManager {
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let stream = order.raw().filter(|raw| !is_default(*raw));
         match (&self.pool, stream) {
-            (Some(pool), Some(stream)) => self.allocate_of_pool(pool.as_raw(), size, order, stream),
+            (Some(pool), Some(_)) => self.allocate_of_pool(pool.as_raw(), size, order),
             _ => self.base.allocate(size),
         }
     }
@@ -231,8 +224,8 @@ impl<P: Parent> Parent for OfPool<P> {
         self.parent.context()
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.parent.stay_outside_captures()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        self.parent.ordered_on()
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {

@@ -1,9 +1,11 @@
 //! The part that most managers have in common: what the driver itself allocates, and pins.
 
+use super::capture::{enqueue_now, may_be_capturing, sparing_captures};
 use super::defer::{Deferral, Item, What};
-use super::order::{OrderParent, is_default};
+use super::order::OrderParent;
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order, is_out_of_memory};
 use crate::call::{answer, call, without_current};
+use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -11,7 +13,7 @@ use crate::fork;
 use crate::memory::{MemoryPool, PinnedFlags};
 use crate::release::{self, Parent, Resource, relaxed, release};
 use crate::report::count_leak;
-use crate::stream::{Outside, a_capture_may_be_open, refuse_inside};
+use crate::stream::{OrderedOn, refuse_inside};
 use crate::sync::Mutex;
 use core::ffi::c_void;
 use cuda_sys::{
@@ -146,7 +148,7 @@ impl DriverMemory {
             unsafe { call!(cuMemHostAlloc(place, size, flags.bits())) }
         })?;
         let address = self.address_of(start, flags).inspect_err(|_| {
-            release(Resource::Pinned(start, None), &self.context);
+            release(Resource::Pinned(start), &self.context);
         })?;
         Ok(host_block(start, size, address))
     }
@@ -192,7 +194,7 @@ impl DriverMemory {
             unsafe { call!(cuMemHostRegister_v2(start, size, bits)) }
         })?;
         let address = self.address_of(start, flags).inspect_err(|_| {
-            release(Resource::RegisteredOf(start, None), &self.context);
+            release(Resource::RegisteredOf(start), &self.context);
         })?;
         Ok(host_block(start, size, address))
     }
@@ -230,15 +232,11 @@ impl DriverMemory {
             parent: self.parent(order),
             owner: Arc::new(Mutex::new(owner)),
         };
-        let used_on = order.raw().filter(|raw| !is_default(*raw));
         if fork::in_child() {
             std::mem::forget(owned);
             return count_leak();
         }
-        release(
-            Resource::RegisteredOf(block.start.as_ptr().cast(), used_on),
-            &owned,
-        );
+        release(Resource::RegisteredOf(block.start.as_ptr().cast()), &owned);
     }
 
     /// Frees memory of a pool behind all work, later.
@@ -256,13 +254,12 @@ impl DriverMemory {
         }
         let end = match order.raw() {
             None => None,
-            Some(raw) => match mark(order, &self.context) {
+            Some(_) => match mark(order, &self.context) {
                 Ok(end) => Some(end),
                 Err(_) => {
-                    let used_on = Some(raw).filter(|raw| !is_default(*raw));
                     let resource = match what {
-                        What::Device(address) => Resource::Memory(address, used_on),
-                        What::Host(start) => Resource::Pinned(start, used_on),
+                        What::Device(address) => Resource::Memory(address),
+                        What::Host(start) => Resource::Pinned(start),
                         What::OfPool(..) => return,
                     };
                     return release(resource, &self.parent(order));
@@ -279,20 +276,16 @@ impl DriverMemory {
         }
     }
 
-    /// Allocates with the context current, and once more, if there was too little memory and something that
-    /// was put off is freed, by this thread or another one.
+    /// Allocates with the context current; see [`retry`](Self::retry).
     fn attempt(&self, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
         self.retry(|| in_context(&self.context, &mut allocate))
     }
 
-    /// The same where the call sees to its context.
-    pub(super) fn retry(&self, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
+    /// Attempts an allocation, and repeats it if there was too little memory and a deferred free gives some
+    /// back, on this thread or another one.
+    pub(super) fn retry(&self, allocate: impl FnMut() -> Result<()>) -> Result<()> {
         release::drain();
-        let then = self.deferral.flushes();
-        match allocate() {
-            Err(error) if is_out_of_memory(&error) && self.deferral.flush_since(then) => allocate(),
-            done => done,
-        }
+        self.deferral.retry(allocate)
     }
 
     /// Where the device has host memory, if it is mapped; else 0.
@@ -310,26 +303,21 @@ impl DriverMemory {
 
 /// An event behind what a stream was given.
 pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
-    refuse_inside()?;
-    // Gone, as soon as the event is recorded.
-    let parent = OrderParent { order, context };
-    let Some(_outside) = parent.stay_outside_captures() else {
-        return Err(Error::InHostFunction);
-    };
-    if let Some(stream) = order.stream() {
-        stream.refuse_captured()?;
-    }
-    let event = context.event_now()?;
-    order.call(context, |raw| {
-        // SAFETY: the event is alive, and the stream for as long as the order says.
-        unsafe { call!(cuEventRecord(event.raw(), raw)) }
+    let mut made = None;
+    enqueue_now(order, Operation::Record, context, |raw| {
+        let event = context.event_now()?;
+        // SAFETY: the event is alive, and the order promises that the stream is.
+        unsafe { call!(cuEventRecord(event.raw(), raw)) }?;
+        made = Some(event);
+        Ok(())
     })?;
-    Ok(event)
+    made.ok_or(Error::InHostFunction)
 }
 
 /// Waits for all work of the context, and breaks nobody's capture.
 pub(crate) fn wait_for_context(context: &Context) -> Result<()> {
-    if !a_capture_may_be_open() {
+    // A wait for the context breaks its captures, in the relaxed mode too (measured with driver 580).
+    if !may_be_capturing() {
         return context.wait_for_work();
     }
     refuse_inside()?;
@@ -348,7 +336,7 @@ fn free_a_byte(context: &Context) -> Result<()> {
     unsafe { call!(cuMemAlloc_v2(&raw mut address, 1)) }?;
     // SAFETY: it was just allocated, and nobody uses it.
     let freed = unsafe { call!(cuMemFree_v2(address)) };
-    freed.inspect_err(|_| release(Resource::Memory(address, None), context))
+    freed.inspect_err(|_| release(Resource::Memory(address), context))
 }
 
 /// As [`free_a_byte`], in page-locked memory.
@@ -358,16 +346,13 @@ fn free_a_byte_of_the_host(context: &Context) -> Result<()> {
     unsafe { call!(cuMemHostAlloc(&raw mut start, 1, 0)) }?;
     // SAFETY: it was just allocated, and nobody uses it.
     let freed = unsafe { call!(cuMemFreeHost(start)) };
-    freed.inspect_err(|_| release(Resource::Pinned(start, None), context))
+    freed.inspect_err(|_| release(Resource::Pinned(start), context))
 }
 
 /// Allocates with a context current, and so that no capture of the process is broken.
 fn in_context(context: &Context, allocate: impl FnOnce() -> Result<()>) -> Result<()> {
     let _current = context.enter()?;
-    match a_capture_may_be_open() {
-        true => relaxed(allocate),
-        false => allocate(),
-    }
+    sparing_captures(allocate)
 }
 
 fn block(address: CUdeviceptr, size: usize) -> Block {
@@ -399,8 +384,8 @@ impl<P: Parent> Parent for Owned<P> {
         self.parent.context()
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.parent.stay_outside_captures()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        self.parent.ordered_on()
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {
@@ -425,8 +410,8 @@ impl Parent for Box<dyn Parent + Send> {
         (**self).context()
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        (**self).stay_outside_captures()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        (**self).ordered_on()
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {

@@ -1,6 +1,7 @@
 //! Device memory without a type, for other libraries.
 
 use super::{Block, Order};
+use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::Result;
 use crate::fork;
@@ -125,7 +126,7 @@ impl MemoryPointer {
             if !stream.context().has_manager_of(context) {
                 return Err(Invalid::OtherManager.into());
             }
-            stream.refuse_captured()?;
+            drop(stream.uncaptured(Operation::Allocate)?);
         }
         let manager = context.expect_manager()?;
         let block = manager.allocate(size, order)?;
@@ -244,7 +245,7 @@ impl MemoryPointer {
                     return count_leak();
                 };
                 let other = other.map(|other| match other.stream() {
-                    Some(stream) => Order::heard(stream, &self.context),
+                    Some(stream) => Order::of(stream),
                     None => other,
                 });
                 let order = other.unwrap_or_else(|| order.order());

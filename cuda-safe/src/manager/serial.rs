@@ -1,26 +1,33 @@
 //! A manager around another, for one thread at a time.
 
 use super::forward::forward;
-use super::turn::{Asked, Turn, leaf};
+use super::lock::{leaf, this_thread};
 use super::{Block, MemoryManager, Order};
 use crate::error::{Error, Result};
-use crate::sync::Mutex;
-use cuda_sys::CUstream;
+use crate::fork;
+use crate::release;
+use crate::sync::{Mutex, MutexGuard};
 use std::fmt;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, TryLockError};
 
-/// Another manager, one thread at a time in what allocates and gives back device memory: for one whose author
-/// does not trust it with several. (Those of this crate need none.)
+/// Calls another manager from one thread at a time, in everything that allocates and frees device memory: for a
+/// manager that is not written for several threads. (The managers of this crate are.)
 ///
-/// Nobody waits for a turn in a host function, or in another callback of the driver's: whoever has it may be
-/// waiting for that. What is freed there meanwhile goes to the inner manager with the next call, in no
-/// stream's order.
+/// This is the one manager that holds a lock while the driver is called, as the inner manager calls it. So a
+/// thread that allocates may wait for a thread that is inside the driver. A program in which a host function
+/// waits for a thread that allocates must not use it.
+///
+/// A thread does not wait for the lock in a host function, in another callback of the driver or in the report
+/// hook. There an allocation fails, and a free is deferred to the next call of another thread; the memory is
+/// then freed as memory that no stream orders. The inner manager hears of the
+/// [end of a stream](MemoryManager::stream_ends) without the lock.
 ///
 /// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 pub struct SerialManager<M> {
     inner: M,
-    turn: Turn,
-    /// What was freed where its turn could not be waited for.
+    gate: Gate,
+    /// What was freed where the lock could not be waited for.
     late: Mutex<Vec<Block>>,
 }
 
@@ -29,7 +36,7 @@ impl<M> SerialManager<M> {
     pub fn new(inner: M) -> Self {
         Self {
             inner,
-            turn: Turn::default(),
+            gate: Gate::default(),
             late: Mutex::default(),
         }
     }
@@ -41,12 +48,12 @@ impl<M> SerialManager<M> {
 }
 
 impl<M: MemoryManager> SerialManager<M> {
-    /// Calls it in this thread's turn; none if that is another one's, who must not be waited for.
-    fn in_turn<T>(&self, call: impl FnOnce(&M) -> T) -> Option<T> {
-        let done = match self.turn.ask() {
-            Asked::Others => return None,
-            Asked::Already => return Some(call(&self.inner)),
-            Asked::Mine(_turn) => call(&self.inner),
+    /// Calls the inner manager under the lock; none if another thread has it and must not be waited for.
+    fn alone<T>(&self, call: impl FnOnce(&M) -> T) -> Option<T> {
+        let done = match self.gate.enter() {
+            Entered::No => return None,
+            Entered::Before => return Some(call(&self.inner)),
+            Entered::Now(_entry) => call(&self.inner),
         };
         self.free_late();
         Some(done)
@@ -54,9 +61,9 @@ impl<M: MemoryManager> SerialManager<M> {
 
     fn free_late(&self) {
         let is_due = || leaf(&self.late).is_some_and(|late| !late.is_empty());
-        // Whoever has its turn comes here afterwards.
+        // The thread that has the lock comes here afterwards.
         while is_due() {
-            let Some(Asked::Mine(_turn)) = self.turn.ask_now() else {
+            let Some(Entered::Now(_entry)) = self.gate.try_enter() else {
                 return;
             };
             let late = leaf(&self.late).map(|mut late| std::mem::take(&mut *late));
@@ -74,16 +81,16 @@ unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
     forward!(version base wrapped initialize host pin managed memory_info ipc_handle defer_cleanup);
 
     fn reset(&self) {
-        let _ = self.in_turn(M::reset);
+        let _ = self.alone(M::reset);
     }
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        self.in_turn(|inner| inner.allocate(size, order))
+        self.alone(|inner| inner.allocate(size, order))
             .unwrap_or(Err(Error::InHostFunction))
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        let done = self.in_turn(|inner| {
+        let done = self.alone(|inner| {
             // SAFETY: the caller's promise.
             unsafe { inner.free(block, order) };
         });
@@ -97,15 +104,71 @@ unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
     }
 
     fn trim(&self, keep: usize) -> Result<usize> {
-        self.in_turn(|inner| inner.trim(keep))
+        self.alone(|inner| inner.trim(keep))
             .unwrap_or(Err(Error::InHostFunction))
     }
+}
 
-    fn stream_ends(&self, stream: CUstream) {
-        if self.in_turn(|inner| inner.stream_ends(stream)).is_none() {
-            // Afterwards the handle may be another stream's.
-            self.inner.stream_ends(stream);
+/// A lock that the thread that has it may enter again: by a host function that the software driver runs on
+/// it, by what the release queue drops, by the report hook.
+#[derive(Debug, Default)]
+struct Gate {
+    lock: Mutex<()>,
+    /// The thread that has it; 0: none.
+    thread: AtomicUsize,
+}
+
+/// The outcome of entering a gate.
+enum Entered<'a> {
+    /// The thread has the lock until this is dropped.
+    Now(#[allow(dead_code, reason = "held, not read")] Entry<'a>),
+    /// The thread had the lock before; or there is no other thread, in a forked child.
+    Before,
+    /// Another thread has the lock, and may be waiting for this one.
+    No,
+}
+
+struct Entry<'a> {
+    thread: &'a AtomicUsize,
+    #[allow(dead_code, reason = "held, not read")]
+    lock: MutexGuard<'a, ()>,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.thread.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Gate {
+    /// Waits for the lock, where a thread may wait.
+    fn enter(&self) -> Entered<'_> {
+        if let Some(entered) = self.try_enter() {
+            return entered;
         }
+        if !release::may_wait() {
+            return Entered::No;
+        }
+        self.keep(self.lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Does not wait; none if another thread has the lock.
+    fn try_enter(&self) -> Option<Entered<'_>> {
+        // Only this thread writes its own number there. (A forked child has one thread.)
+        if fork::in_child() || self.thread.load(Ordering::Relaxed) == this_thread() {
+            return Some(Entered::Before);
+        }
+        match self.lock.try_lock() {
+            Ok(lock) => Some(self.keep(lock)),
+            Err(TryLockError::Poisoned(lock)) => Some(self.keep(lock.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn keep<'a>(&'a self, lock: MutexGuard<'a, ()>) -> Entered<'a> {
+        self.thread.store(this_thread(), Ordering::Relaxed);
+        let thread = &self.thread;
+        Entered::Now(Entry { thread, lock })
     }
 }
 

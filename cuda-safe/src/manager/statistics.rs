@@ -6,8 +6,8 @@ pub use timeline::{Sample, Timeline};
 
 use super::caching::CacheFigures;
 use super::forward::forward;
-use super::turn::leaf;
-use super::{Block, CachingManager, MemoryManager, Order};
+use super::lock::leaf;
+use super::{Block, CachingManager, MemoryManager, Order, with_wrapped};
 use crate::error::Result;
 use crate::sync::Mutex;
 use std::fmt;
@@ -123,8 +123,7 @@ impl<M: MemoryManager> StatisticsManager<M> {
     /// Takes a sample for the [timeline](Self::timeline): what is in use by size and, if there is a
     /// [`CachingManager`] in what this is [around](MemoryManager::wrapped), what that keeps.
     pub fn sample(&self) {
-        let wrapped =
-            std::iter::successors(Some(&self.inner as &dyn MemoryManager), |its| its.wrapped());
+        let wrapped = with_wrapped(&self.inner);
         let mut pools = wrapped.filter_map(|its| its.as_any().downcast_ref::<CachingManager>());
         self.sample_with(
             pools
@@ -143,7 +142,7 @@ impl<M> StatisticsManager<M> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for StatisticsManager<M> {
-    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim stream_ends);
+    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order).inspect_err(|_| {

@@ -1,6 +1,7 @@
 //! Device memory without a type: where it is, and how it goes.
 
 use super::pool::{MemoryPool, OfPool};
+use crate::capture::Operation;
 use crate::error::Result;
 use crate::fork;
 use crate::manager::{Block, Choice, Order};
@@ -108,7 +109,7 @@ impl Allocation {
     /// Memory of the manager of the stream's context; none while that is being made.
     #[inline(never)]
     pub(super) fn managed(choice: &Choice, stream: &Stream, size: usize) -> Result<Option<Self>> {
-        stream.refuse_captured()?;
+        let _call = stream.uncaptured(Operation::Allocate)?;
         let Some(manager) = choice.manager(stream.context())? else {
             return Ok(None);
         };
@@ -155,7 +156,7 @@ impl Allocation {
 
 #[inline(never)]
 fn release_plain(address: CUdeviceptr, stream: &Stream) {
-    release(Resource::Memory(address, Some(stream.raw())), stream);
+    release(Resource::Memory(address), stream);
 }
 
 impl Drop for Allocation {

@@ -5,6 +5,7 @@
 
 use super::{DeviceSlice, DeviceSliceMut, Extent, Region};
 use crate::call::{call, without_current};
+use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::Result;
 use crate::invalid::Invalid;
@@ -93,7 +94,7 @@ impl<T> DeviceSliceMut<'_, T> {
         // Before the copy: the wait behind it would be refused.
         refuse_inside()?;
         release::drain();
-        self.stream().refuse_captured()?;
+        let _call = self.stream().uncaptured(Operation::HostCopy)?;
         let to = Place::of_device(&self.as_slice(), to);
         let copy = Copy::new::<T>(extent, &Place::of_host(source.as_ptr(), from), &to);
         // SAFETY: both boxes are within their memory, and the slice has no uninitialised byte. It is
@@ -185,7 +186,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
         let from = region.checked(extent, self.len())?;
         let to = to.checked(extent, target.len())?;
         release::drain();
-        self.stream().refuse_captured()?;
+        let _call = self.stream().uncaptured(Operation::HostCopy)?;
         self.stream().wait_for_work()?;
         let (Some(from), Some(to)) = (from, to) else {
             return Ok(());

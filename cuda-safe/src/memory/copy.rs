@@ -6,6 +6,7 @@
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
 use crate::call::{answer, call, without_current};
+use crate::capture::Operation;
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::release;
@@ -32,7 +33,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         if self.size_bytes() == 0 {
             return Ok(());
         }
-        self.stream().refuse_captured()?;
+        let _call = self.stream().uncaptured(Operation::HostCopy)?;
         let (target, source) = (self.as_raw(), slice.as_ptr().cast());
         let (bytes, stream) = (self.size_bytes(), self.stream().raw());
         let copied = without_current(self.stream().context(), move || {
@@ -108,7 +109,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         same_length(self.len(), slice.len())?;
         release::drain();
-        self.stream().refuse_captured()?;
+        let _call = self.stream().uncaptured(Operation::HostCopy)?;
         self.stream().wait_for_work()?;
         if self.size_bytes() == 0 {
             return Ok(());

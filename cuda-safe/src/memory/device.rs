@@ -4,6 +4,7 @@ use super::allocation::{Allocation, Release};
 use super::bytes_of;
 use super::slice::{self, DeviceSlice, DeviceSliceMut};
 use crate::call::{answer, call, without_current};
+use crate::capture::Operation;
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
 use crate::manager::Choice;
@@ -73,7 +74,8 @@ impl<T> DeviceBuffer<T> {
             // SAFETY: the stream is alive, and the pointer is to a local.
             unsafe { answer!(cuMemAllocAsync(&raw mut address, bytes, stream.raw())) }
         };
-        stream.outside_captures(|| without_current(stream.context(), allocate))?;
+        let _call = stream.uncaptured(Operation::Allocate)?;
+        without_current(stream.context(), allocate)?;
         Ok(Self::own(address, len, stream, Release::Ordered))
     }
 
@@ -102,7 +104,7 @@ impl<T> DeviceBuffer<T> {
         if bytes == 0 {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
-        stream.refuse_captured()?;
+        let _call = stream.uncaptured(Operation::Allocate)?;
         let buffer = match stream.context().choice() {
             None => Self::uninit_plain(stream, len, bytes),
             Some(choice) => Self::uninit_managed(choice, stream, len, bytes),
@@ -191,7 +193,8 @@ impl<T> DeviceBuffer<T> {
     pub(super) fn into_zeroed(mut self) -> Result<Self> {
         let mut all = self.as_mut_slice();
         if all.size_bytes() != 0 {
-            all.stream().outside_captures(|| all.zero())?;
+            let _call = all.stream().uncaptured(Operation::Fill)?;
+            all.zero()?;
         }
         Ok(self)
     }
@@ -313,10 +316,9 @@ impl<T> DeviceBuffer<T> {
         }
         // Ours alone: recorded by somebody else in between, it would be another order.
         let event = context.event()?;
-        // Of a capture it would be no order of what is done.
-        self.stream()
-            .outside_captures(|| event.record(self.stream()))?;
-        stream.wait(&event)
+        // In a capture neither would order real work.
+        event.record_uncaptured(self.stream())?;
+        stream.wait_private(&event)
     }
 }
 

@@ -10,6 +10,7 @@ use super::bytes_of;
 use super::slice::{self, DeviceSlice, DeviceSliceMut, within};
 use crate::attribute::CONCURRENT_MANAGED_ACCESS;
 use crate::call::{answer, call, without_current};
+use crate::capture::Operation;
 use crate::device::Device;
 use crate::error::{Rejected, Result};
 use crate::release;
@@ -74,7 +75,8 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         let mut buffer = Self::allocate(stream, len)?;
         let mut all = buffer.device_mut()?;
         // The host is to see zeros, which a recording would not make.
-        stream.outside_captures(|| all.zero())?;
+        let _call = stream.uncaptured(Operation::Fill)?;
+        all.zero()?;
         Ok(buffer)
     }
 
@@ -323,8 +325,8 @@ impl<T> ManagedBuffer<T> {
             unsafe { answer!(cuStreamAttachMemAsync(stream, address, 0, to.0)) }
         };
         let context = self.stream().context();
-        self.stream()
-            .outside_captures(|| without_current(context, attach))
+        let _call = self.stream().uncaptured(Operation::Attach)?;
+        without_current(context, attach)
     }
 }
 

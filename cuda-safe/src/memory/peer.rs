@@ -2,6 +2,7 @@
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, SharedBuffer, SharedReader, same_length};
 use crate::call::{answer, without_current};
+use crate::capture::Operation;
 use crate::error::Result;
 use crate::stream::Stream;
 use std::fmt;
@@ -74,7 +75,9 @@ impl<T> DeviceSliceMut<'_, T> {
     ///
     /// # Errors
     /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ,
-    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream) if the streams do.
+    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream) if the streams do;
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), as a driver (580) cannot capture
+    /// this copy.
     ///
     /// Since CUDA 4.0. Raw: [`cuMemcpyPeerAsync`](fn@cuda_sys::cuMemcpyPeerAsync).
     #[doc(alias = "cuMemcpyPeerAsync")]
@@ -85,6 +88,8 @@ impl<T> DeviceSliceMut<'_, T> {
         if self.size_bytes() == 0 {
             return Ok(());
         }
+        // A driver (580) refuses to capture it, and breaks the capture.
+        let _call = self.stream().uncaptured(Operation::PeerCopy)?;
         let (to, context) = (self.as_raw(), self.stream().context().as_raw());
         let (from, its_context) = (from.as_raw(), source.0.home().context().as_raw());
         let (bytes, stream) = (self.size_bytes(), self.stream().raw());

@@ -2,6 +2,7 @@
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use crate::call::{Answer, answer, without_current};
+use crate::capture::Operation;
 use crate::error::{Error, Rejected, Result};
 use crate::release;
 use crate::report::{Report, report};
@@ -95,10 +96,11 @@ impl<T> DeviceSlice<'_, T> {
         let possible = same_length(host.len(), self.len())
             // Were the copy under way all the same, the wait for it would be refused.
             .and_then(|()| refuse_inside())
-            .and_then(|()| stream.refuse_captured());
-        if let Err(error) = possible {
-            return Err(Rejected::new(error, host));
-        }
+            .and_then(|()| stream.uncaptured(Operation::HostCopy));
+        let _call = match possible {
+            Ok(call) => call,
+            Err(error) => return Err(Rejected::new(error, host)),
+        };
         let pending = Pending {
             buffer: ManuallyDrop::new(host),
             stream: stream.clone(),

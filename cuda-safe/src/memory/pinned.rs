@@ -13,7 +13,7 @@ use crate::fork;
 use crate::manager::{HostBlock, Order};
 use crate::release::{self, Parent, Resource, release};
 use crate::report::count_leak;
-use crate::stream::{Outside, Stream};
+use crate::stream::{OrderedOn, Stream};
 use bitflags::bitflags;
 use bytemuck::AnyBitPattern;
 use core::ffi::c_void;
@@ -272,15 +272,14 @@ impl<T> PinnedBuffer<T> {
             }
             None => &self.context,
         };
-        let stream = used_on.map(Stream::raw);
         match source {
             Source::Nothing => {}
-            Source::Driver => release(Resource::Pinned(start.cast(), stream), parent),
+            Source::Driver => release(Resource::Pinned(start.cast()), parent),
             Source::Vector { capacity } if self.has_memory() => {
                 // SAFETY: they are those of the vector that was registered, which has bytes; its
                 // elements are `Copy` (see `register`), and it is given away here, once.
                 let vector = unsafe { VectorMemory::new(start, capacity) };
-                release(Resource::Registered(vector, stream), parent);
+                release(Resource::Registered(vector), parent);
             }
             // SAFETY: as above; without a byte of elements it was not registered.
             Source::Vector { capacity } => drop(unsafe { Vec::from_raw_parts(start, 0, capacity) }),
@@ -299,7 +298,7 @@ impl<T> PinnedBuffer<T> {
         let Some(manager) = manager else {
             return count_leak();
         };
-        let order = used_on.map_or(Order::NONE, |stream| Order::heard(stream, &self.context));
+        let order = used_on.map_or(Order::NONE, Order::of);
         match managed.capacity {
             // SAFETY: the block is of this manager, and given back here, once; safe copies of it are over
             // when they return, and by its address only that stream has used it.
@@ -321,8 +320,8 @@ impl Parent for (Stream, Context) {
         Some(self.0.context())
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        Parent::stay_outside_captures(&self.0)
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        Parent::ordered_on(&self.0)
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {

@@ -3,6 +3,7 @@
 use super::allocation::{Allocation, Release};
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, Region, bytes_of};
 use crate::call::call;
+use crate::capture::Operation;
 use crate::error::Result;
 use crate::invalid::Invalid;
 use crate::release;
@@ -63,7 +64,7 @@ impl<T> PitchedBuffer<T> {
                 pitch,
             });
         }
-        stream.refuse_captured()?;
+        let _call = stream.uncaptured(Operation::Allocate)?;
         if let Some(choice) = stream.context().choice() {
             let pitch = row.next_multiple_of(MANAGED_PITCH);
             let bytes = bytes_of::<T>((pitch / size).saturating_mul(height))?;

@@ -31,6 +31,7 @@ use self::frees::Ends;
 use super::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation, bytes_of};
 use crate::call::{answer, call, without_current};
+use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::Result;
 use crate::hold::Hold;
@@ -343,7 +344,8 @@ impl<T> DeviceBuffer<T> {
             // SAFETY: the pool and the stream are alive, and the pointer is to a local.
             unsafe { answer!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.raw())) }
         };
-        stream.outside_captures(|| without_current(stream.context(), allocate))?;
+        let _call = stream.uncaptured(Operation::Allocate)?;
+        without_current(stream.context(), allocate)?;
         let release = if pool.inner.is_drivers {
             Release::Ordered
         } else {

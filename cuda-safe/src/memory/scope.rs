@@ -3,6 +3,7 @@
 use super::pending::strand;
 use super::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use crate::call::{Answer, answer, without_current};
+use crate::capture::{CallGuard, Operation};
 use crate::error::{Error, Result};
 use crate::release;
 use crate::stream::{Stream, refuse_inside};
@@ -60,7 +61,7 @@ impl Stream {
         // Inside of a host function the wait at the end would be refused.
         refuse_inside()?;
         release::drain();
-        self.refuse_captured()?;
+        drop(self.uncaptured(Operation::HostCopy)?);
         let scope = CopyScope {
             stream: self,
             lent: RefCell::default(),
@@ -103,7 +104,7 @@ impl<'scope> CopyScope<'scope, '_> {
         source: &'scope mut PinnedBuffer<T>,
     ) -> Result<()> {
         let target = target.into();
-        self.check(&target.as_slice(), |its| (source.len(), its))?;
+        let _call = self.check(&target.as_slice(), |its| (source.len(), its))?;
         let (to, from, bytes) = (target.as_raw(), source.as_ptr(), target.size_bytes());
         self.lend(source);
         self.give(bytes, |stream| {
@@ -127,7 +128,7 @@ impl<'scope> CopyScope<'scope, '_> {
         target: &'scope mut PinnedBuffer<T>,
     ) -> Result<()> {
         let source = source.into();
-        self.check(&source, |its| (its, target.len()))?;
+        let _call = self.check(&source, |its| (its, target.len()))?;
         let (to, from, bytes) = (target.as_mut_ptr(), source.as_raw(), source.size_bytes());
         self.lend(target);
         self.give(bytes, |stream| {
@@ -137,16 +138,16 @@ impl<'scope> CopyScope<'scope, '_> {
         })
     }
 
-    /// Refuses what cannot be copied on this stream.
+    /// Refuses what cannot be copied on this stream, and counts the copy.
     fn check<T>(
         &self,
         device: &DeviceSlice<'_, T>,
         lengths: impl FnOnce(usize) -> (usize, usize),
-    ) -> Result<()> {
+    ) -> Result<CallGuard<'_>> {
         let (source, target) = lengths(device.len());
         same_length(source, target)?;
         device.check_stream(|| "the memory of the copy".to_owned(), self.stream)?;
-        self.stream.refuse_captured()
+        self.stream.uncaptured(Operation::HostCopy)
     }
 
     /// Keeps a buffer until the wait at the end, whatever comes of its copy.

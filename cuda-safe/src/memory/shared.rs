@@ -8,7 +8,7 @@ use crate::error::{Rejected, Result};
 use crate::event::Event;
 use crate::invalid::Invalid;
 use crate::release::{Parent, Resource, release};
-use crate::stream::{Outside, Stream, same_context};
+use crate::stream::{OrderedOn, Stream, same_context};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -97,8 +97,7 @@ impl<T> DeviceBuffer<T> {
             return Err(Invalid::ForeignMemory.into());
         }
         let written = self.stream().context().event()?;
-        self.stream()
-            .outside_captures(|| written.record(self.stream()))?;
+        written.record_uncaptured(self.stream())?;
         Ok(written)
     }
 }
@@ -122,9 +121,8 @@ impl<T> SharedBuffer<T> {
         let end = if self.stream() == stream {
             None
         } else {
-            stream.refuse_captured()?;
             let end = stream.context().event()?;
-            stream.wait(&self.memory.written)?;
+            stream.wait_private(&self.memory.written)?;
             Some(end)
         };
         Ok(SharedReader {
@@ -226,8 +224,9 @@ impl Parent for Reading {
         self.stream.is_borrowed() || self.memory.allocation.stream().is_borrowed()
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.stream.stay_outside()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        let home = self.memory.allocation.stream();
+        [&self.stream, home].map(|its| Some(OrderedOn::Stream(its)))
     }
 }
 

@@ -3,9 +3,11 @@
 //! It is a way through [`release`](super::release) by itself, so that it costs nothing of the others.
 //! Where something is in the way, which is seen before the call, the release goes there instead.
 
-use super::{Answer, Parent, Resource, exchange_mode, release_again, restore_mode, settle};
+use super::before::enter;
+use super::{Answer, Parent, Resource, exchange_mode, not_yet, release_again, restore_mode};
+use crate::capture::Operation;
 use crate::fork;
-use crate::stream::{a_capture_may_be_open, is_inside};
+use crate::stream::{Stream, is_inside};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
 /// As [`release`](super::release), for what waits for nothing and disturbs no capture: events, streams.
@@ -21,22 +23,21 @@ pub(crate) fn release_at_once(what: impl Fn() -> Resource, parent: &impl Parent)
     end(code, what, parent);
 }
 
-/// As [`release`](super::release), for memory that is freed in the order of its parent, a stream.
+/// As [`release`](super::release), for memory that is freed in the order of a stream.
 #[inline(always)]
-pub(crate) fn release_in_order(what: impl Fn() -> Resource, parent: &impl Parent) {
-    end(free_in_order(&what, parent), what, parent);
+pub(crate) fn release_in_order(what: impl Fn() -> Resource, stream: &Stream) {
+    end(free_in_order(&what, stream), what, stream);
 }
 
 /// What the driver says to a free; none, if it was not asked.
 #[inline(always)]
-fn free_in_order(what: &impl Fn() -> Resource, parent: &impl Parent) -> Option<CUresult> {
-    // The second time it is known to stay so; the first saves the way to the gate.
-    if fork::in_child() || is_inside() || a_capture_may_be_open() {
+fn free_in_order(what: &impl Fn() -> Resource, stream: &Stream) -> Option<CUresult> {
+    if fork::in_child() || is_inside() {
         return None;
     }
-    let _outside = parent.stay_outside_captures()?;
+    let call = stream.enter(Operation::Release);
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    if a_capture_may_be_open() || !exchange_mode(&mut mode).is_success() {
+    if !call.seen().is_plain() || !exchange_mode(&mut mode).is_success() {
         return None;
     }
     let answer = what().call_in_this_mode();
@@ -63,17 +64,15 @@ fn otherwise(resource: Resource, parent: &dyn Parent) {
 #[cold]
 #[inline(never)]
 fn refused(resource: Resource, parent: &dyn Parent, code: CUresult) {
-    let answer = Answer::Said(code, resource.function());
-    if !answer.wants_a_context() {
-        return settle(resource, parent, 0, answer);
-    }
-    let answer = match parent.stay_outside_captures() {
+    let mut answer = Answer::Said(code, resource.function());
+    if answer.wants_a_context() {
         // A capture may have begun since.
-        Some(_outside) => match resource.obstacle(parent) {
-            Some(obstacle) => obstacle,
-            None => resource.release_under_current(parent, answer),
-        },
-        None => Answer::Later,
-    };
-    settle(resource, parent, 0, answer);
+        answer = match enter(parent) {
+            Ok(_calls) => resource.release_under_current(parent, answer),
+            Err(answer) => answer,
+        };
+    }
+    if !answer.is_done() {
+        not_yet(resource, parent, 0, answer);
+    }
 }

@@ -1,20 +1,24 @@
 //! What is asked before a release, and what is waited for.
 
 use super::{Answer, Parent, is_for_now};
+use crate::capture::{CallGuard, Operation};
 use crate::context::Context;
 use crate::error::{Error, is_fatal};
 use crate::event::Event;
 use crate::manager::wait_for_context;
 use crate::report::in_hook;
-use crate::stream::{a_capture_may_be_open, is_inside};
+use crate::stream::{OrderedOn, is_inside};
 use cuda_sys::{CUresult, CUstream, CUstreamCaptureStatus};
 
-/// Plain memory may be in use on its stream until that is idle. The free waits for all work anyway;
-/// this says so for green streams as well. What the wait answers, if it fails.
-pub(super) fn wait_for_uses(stream: CUstream) -> Option<Answer> {
-    // SAFETY: the buffer kept its stream alive.
-    let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
-    (!code.is_success()).then_some(Answer::Said(code, "cuStreamSynchronize"))
+/// Waits for the streams on which memory was used that is not freed in their order; what the first that
+/// fails answers.
+pub(super) fn wait_for_uses(parent: &(impl Parent + ?Sized)) -> Option<Answer> {
+    let streams = parent.ordered_on().into_iter().flatten();
+    streams.map(|on| on.raw()).find_map(|stream| {
+        // SAFETY: the parent keeps the stream alive.
+        let code = unsafe { cuda_sys::cuStreamSynchronize(stream) };
+        (!code.is_success()).then_some(Answer::Said(code, "cuStreamSynchronize"))
+    })
 }
 
 /// Waits for all work of the parent's context; what that answers, if it fails.
@@ -46,13 +50,56 @@ pub(super) fn wait_for_all(events: &[Event]) -> Option<Answer> {
     })
 }
 
-/// Whether work given to a stream is being recorded into a graph: then the release has to wait.
-#[inline]
-pub(super) fn capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
-    if !a_capture_may_be_open() {
-        return None;
+/// Counts the release as a call on the streams that it enqueues work on.
+///
+/// # Errors
+/// What becomes of the release otherwise: a stream is captured, or the driver does not tell.
+#[inline(always)]
+pub(super) fn enter(parent: &(impl Parent + ?Sized)) -> Result<[Option<CallGuard<'_>>; 2], Answer> {
+    let [first, second] = parent.ordered_on();
+    let context = parent.context();
+    Ok([enter_one(first, context)?, enter_one(second, context)?])
+}
+
+#[inline(always)]
+fn enter_one<'a>(
+    on: Option<OrderedOn<'a>>,
+    context: Option<&Context>,
+) -> Result<Option<CallGuard<'a>>, Answer> {
+    let entered = match (on, context) {
+        (Some(OrderedOn::Stream(stream)), _) => stream.uncaptured(Operation::Release),
+        // SAFETY: who released this keeps the stream alive until then.
+        (Some(OrderedOn::Foreign(stream)), Some(context)) => unsafe {
+            stream.uncaptured(Operation::Release, context)
+        },
+        // The driver is asked later: see `raw_capture`.
+        _ => return Ok(None),
+    };
+    entered.map(Some).or_else(not_entered)
+}
+
+/// What becomes of a release that a stream forbids; none: it goes on, as the driver is too old to ask.
+#[cold]
+#[inline(never)]
+fn not_entered<T>(error: Error) -> Result<Option<T>, Answer> {
+    match error {
+        Error::Driver(error) => match unanswered(error.call, error.code) {
+            Some(answer) => Err(answer),
+            None => Ok(None),
+        },
+        Error::Invalid(_) => Err(Answer::Later),
+        _ => Ok(None),
     }
-    ask_for_capture(stream, parent)
+}
+
+/// Whether a stream of other code on which the release enqueues work is captured.
+pub(super) fn raw_capture(parent: &(impl Parent + ?Sized)) -> Option<Answer> {
+    let streams = parent.ordered_on().into_iter().flatten();
+    let mut raw = streams.filter_map(|on| match on {
+        OrderedOn::Raw(stream) => Some(stream),
+        OrderedOn::Stream(_) | OrderedOn::Foreign(_) => None,
+    });
+    raw.find_map(|stream| ask_for_capture(stream, parent))
 }
 
 /// The driver's word on it.

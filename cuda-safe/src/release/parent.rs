@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::event::Event;
-use crate::stream::Outside;
+use crate::stream::OrderedOn;
 
 /// What has to outlive a resource, and the context that its release may want.
 pub(crate) trait Parent {
@@ -25,10 +25,9 @@ pub(crate) trait Parent {
     /// Hears that what it is the parent of could not be released.
     fn has_leaked(&self) {}
 
-    /// Keeps the stream whose order the release is in out of captures, while the look for one and
-    /// the release go on; none if it is becoming part of one right now.
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        Some(Outside::OF_NONE)
+    /// The streams on which the release enqueues work. While one of them is captured, it is deferred.
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        [None, None]
     }
 }
 

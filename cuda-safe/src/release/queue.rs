@@ -40,6 +40,12 @@ pub(super) fn put_off(
     });
 }
 
+/// Returns the number of releases that are deferred: during a capture of their stream, or on a driver
+/// callback thread. The next call that creates, copies or synchronizes attempts them again.
+pub fn deferred_releases() -> usize {
+    QUEUED.load(Ordering::Acquire)
+}
+
 fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
     let waiting = Waiting {
         resource,

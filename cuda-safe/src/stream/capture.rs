@@ -1,18 +1,16 @@
 //! Capture: work given to a stream becomes a graph instead of being done.
 
 use super::Stream;
-use super::gate::{OPEN, a_capture_may_be_open};
-use super::needs;
-use crate::call::{answer, call, newest_or, without_current};
+use crate::call::{answer, call, without_current};
+use crate::capture::{DriverStatus, Open};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::graph::Graph;
-use crate::invalid::Invalid;
 use crate::release;
 use crate::report::{Report, report};
-use cuda_sys::{CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuda_sys::{CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 /// `CUstreamCaptureMode`: which calls are refused, and break the capture, while it is under way.
 ///
@@ -105,8 +103,9 @@ impl CaptureStatus {
 #[derive(Debug)]
 pub struct Capture {
     stream: Stream,
-    /// The driver's number for it.
-    id: Option<u64>,
+    open: Arc<Open>,
+    /// Whether nothing is left to end.
+    is_over: bool,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -157,10 +156,12 @@ impl Stream {
     /// | [`synchronize`](Self::synchronize), [`is_idle`](Self::is_idle), waits for recorded events and for [`Pending`](crate::Pending) copies of before | errors of the driver, which break the capture |
     /// | drops of buffers bound to it | released after the capture |
     ///
-    /// "Refused" is [`Invalid::StreamIsCaptured`], and the capture goes on.
+    /// "Refused" is [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), and the capture goes on.
     ///
     /// # Errors
-    /// `CUDA_ERROR_ILLEGAL_STATE` if the stream is captured already.
+    /// [`Invalid::CallsUnderWay`](crate::Invalid::CallsUnderWay): another thread is inside a call of this crate on the stream, and was
+    /// after a number of attempts; nothing was begun. [`Invalid::OtherCapture`](crate::Invalid::OtherCapture): the stream is captured
+    /// already. Those of the driver.
     ///
     /// A second call (`cuStreamGetCaptureInfo`) asks for the number of the capture.
     ///
@@ -168,24 +169,34 @@ impl Stream {
     #[doc(alias = "cuStreamBeginCapture")]
     pub fn begin_capture(&self, mode: CaptureMode) -> Result<Capture> {
         release::drain();
-        self.entering_capture(|| {
-            OPEN.fetch_add(1, Ordering::SeqCst);
-            let begun = without_current(self.context(), || {
-                // SAFETY: the stream is alive.
-                unsafe { answer!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
-            });
-            if begun.as_ref().is_err_and(has_not_begun) {
-                OPEN.fetch_sub(1, Ordering::SeqCst);
-            }
-            begun
-        })?;
-        let mut capture = Capture {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let open = Open::new();
+        let state = self.state();
+        let begun = state.begin(&open);
+        begun.map_err(|seen| state.refused("begin a capture", seen))?;
+        open.add(&self.member());
+        open.list();
+        let begun = without_current(self.context(), || {
+            // SAFETY: the stream is alive.
+            unsafe { answer!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
+        });
+        let has_begun = !begun.as_ref().is_err_and(has_not_begun);
+        if !has_begun {
+            open.close();
+        }
+        // From here on a failure drops this, which ends the capture.
+        let capture = Capture {
             stream: self.clone(),
-            id: None,
+            open,
+            is_over: !has_begun,
             not_send: PhantomData,
         };
-        // Should this fail, it ends here.
-        capture.id = self.capture_id()?;
+        begun?;
+        if let Some(id) = self.capture_id()? {
+            capture.open.set_driver_id(id);
+        }
         Ok(capture)
     }
 
@@ -199,13 +210,7 @@ impl Stream {
     #[doc(alias = "cuStreamIsCapturing")]
     #[inline]
     pub fn capture_status(&self) -> Result<CaptureStatus> {
-        let mut status = CaptureStatus::None;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive.
-            status = unsafe { status_of(self.raw()) }?;
-            Ok(())
-        })?;
-        Ok(status)
+        self.ask_driver().map(CaptureStatus::from_raw)
     }
 
     /// `cuStreamGetCaptureInfo(stream, &status, &id, …)`: the number of the capture that the stream
@@ -221,31 +226,9 @@ impl Stream {
     /// [`cuStreamGetCaptureInfo_v3`](fn@cuda_sys::cuStreamGetCaptureInfo_v3).
     #[doc(alias = "cuStreamGetCaptureInfo")]
     pub fn capture_id(&self) -> Result<Option<u64>> {
-        let mut id = None;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive.
-            id = unsafe { capture_id(self.raw()) }?;
-            Ok(())
-        })?;
-        Ok(id)
-    }
-
-    /// An error if work given to the stream is recorded into a graph. The driver is not asked where
-    /// there can be no capture: nobody here has begun one, and no stream or event is other code's as well.
-    #[inline(always)]
-    pub(crate) fn refuse_captured(&self) -> Result<()> {
-        if a_capture_may_be_open() {
-            self.ask_for_capture()
-        } else {
-            Ok(())
-        }
-    }
-
-    #[inline(never)]
-    fn ask_for_capture(&self) -> Result<()> {
-        // SAFETY: the stream is alive.
-        without_current(self.context(), || unsafe {
-            refuse_captured_raw(self.raw())
+        Ok(match self.driver_status()? {
+            DriverStatus::Active(id) => Some(id),
+            _ => None,
         })
     }
 }
@@ -266,10 +249,9 @@ impl Capture {
     /// Since CUDA 10.0. Raw: [`cuStreamEndCapture`](fn@cuda_sys::cuStreamEndCapture).
     #[doc(alias = "cuStreamEndCapture")]
     pub fn finish(self) -> Result<Graph> {
-        let mut this = std::mem::ManuallyDrop::new(self);
+        let mut this = self;
         let ended = this.end();
-        // SAFETY: `this` is not used any more, so the stream is taken out once.
-        drop(unsafe { std::ptr::read(&raw mut this.stream) });
+        this.is_over = true;
         ended
     }
 
@@ -292,11 +274,10 @@ impl Capture {
         ended
     }
 
-    /// At its end: what the capture needed is the graph's from now on, if there is one.
+    /// After the end: what the capture retained belongs to the graph, if there is one.
     fn close(&self, ended: Result<Graph>) -> Result<Graph> {
-        OPEN.fetch_sub(1, Ordering::SeqCst);
-        let needs = needs::take(self.id);
-        ended.map(|graph| graph.with_needs(needs))
+        let retained = self.open.close();
+        ended.map(|graph| graph.with_needs(retained))
     }
 
     fn end_once(&self) -> Result<Graph> {
@@ -306,63 +287,6 @@ impl Capture {
             unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
         })?;
         Ok(Graph::own(raw, self.stream.need()))
-    }
-}
-
-/// The number of the capture that a stream is part of.
-///
-/// # Safety
-/// The stream is alive, or a default stream of the current context.
-pub(super) unsafe fn capture_id(stream: CUstream) -> Result<Option<u64>> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    let mut id = 0;
-    let (place, number) = (&raw mut status, &raw mut id);
-    let (graph, nodes, edges, count) = (
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-    );
-    newest_or(
-        // SAFETY: the caller's promise; two pointers are to locals, and the others are for what is
-        // not asked for.
-        unsafe {
-            call!(cuStreamGetCaptureInfo_v3(
-                stream, place, number, graph, nodes, edges, count
-            ))
-        },
-        || {
-            // SAFETY: as above.
-            unsafe {
-                call!(abi::cuStreamGetCaptureInfo_v2(
-                    stream, place, number, graph, nodes, count
-                ))
-            }
-        },
-    )?;
-    Ok((CaptureStatus::from_raw(status) == CaptureStatus::Active).then_some(id))
-}
-
-/// Whether work given to a stream is recorded.
-///
-/// # Safety
-/// The stream is alive, or a default one of the current context.
-unsafe fn status_of(raw: CUstream) -> Result<CaptureStatus> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the caller's promise, and the pointer is to a local.
-    unsafe { call!(cuStreamIsCapturing(raw, &raw mut status)) }?;
-    Ok(CaptureStatus::from_raw(status))
-}
-
-/// [`Stream::refuse_captured`] for a handle; the driver is asked.
-///
-/// # Safety
-/// As for [`status_of`].
-pub(crate) unsafe fn refuse_captured_raw(raw: CUstream) -> Result<()> {
-    // SAFETY: the caller's promise.
-    match unsafe { status_of(raw) }? {
-        CaptureStatus::None => Ok(()),
-        _ => Err(Invalid::StreamIsCaptured.into()),
     }
 }
 
@@ -398,7 +322,9 @@ fn is_gone(error: &Error) -> bool {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // What went wrong has been told, or is only that nothing comes of the recording.
-        let _ = self.end();
+        if !self.is_over {
+            // What went wrong has been reported, or is only that the recording is thrown away.
+            let _ = self.end();
+        }
     }
 }

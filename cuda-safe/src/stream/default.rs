@@ -1,18 +1,18 @@
 //! The default streams, which are other ones in each context or thread.
 
-use super::capture::{capture_id, refuse_captured_raw};
-use super::gate::OPEN;
 use super::host::{self, Panicked};
-use super::needs::{self, Need};
-use super::{Home, others_may_capture, ready, refuse_inside, same_context};
+use super::needs::Need;
+use super::{Home, ready, refuse_inside, same_context};
 use crate::call::call;
+use crate::capture::{Member, Operation, State, driver_status, is_capturing, wait_captured};
 use crate::context::{Context, CurrentContext};
 use crate::error::Result;
 use crate::event::Event;
 use crate::release;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
+use std::cell::RefCell;
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 /// One of the default streams of a context that is current: where code works that names no stream.
 ///
@@ -125,15 +125,21 @@ impl DefaultStream<'_> {
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _current = self.context().enter()?;
+        let on_event = event.state().enter(Operation::Wait);
         // SAFETY: as in `synchronize`; the event is alive, and the driver keeps what it needs of it.
-        unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) }?;
-        // The thread's own one may be part of a capture now.
-        if self.raw == CU_STREAM_PER_THREAD && OPEN.load(Ordering::SeqCst) != 0 {
-            let home = Home::Context(self.context().clone());
-            // SAFETY: as in `synchronize`.
-            needs::note(unsafe { capture_id(self.raw) }, Need::Home(home));
+        let wait = || unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) };
+        if on_event.seen().is_plain() || self.raw == CU_STREAM_LEGACY {
+            return wait();
         }
-        Ok(())
+        let state = self.state();
+        let member = Member {
+            state: &state,
+            stream: None,
+            need: Need::Home(Home::Context(self.context().clone())),
+        };
+        // SAFETY: as in `synchronize`.
+        let ask = || unsafe { driver_status(self.raw) };
+        wait_captured(&member, (event.state(), &on_event), wait, ask)
     }
 
     /// `cuEventRecord(event, stream)`: has the event mark what the stream has been given up to now.
@@ -145,11 +151,16 @@ impl DefaultStream<'_> {
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
-        // The thread's own stream is other code's as well.
-        others_may_capture();
         let _current = self.context().enter()?;
-        // SAFETY: as in `synchronize`; the event is alive.
-        unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
+        if self.raw == CU_STREAM_LEGACY {
+            return self.enqueue_record(event);
+        }
+        let state = self.state();
+        let call = state.enter(Operation::Record);
+        // SAFETY: as in `synchronize`.
+        let entry = call.resolve(Operation::Record, || unsafe { is_capturing(self.raw) })?;
+        event.state().prepare_record(&entry)?;
+        self.enqueue_record(event)
     }
 
     /// `cuLaunchHostFunc(stream, function, data)`: as
@@ -164,15 +175,51 @@ impl DefaultStream<'_> {
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         release::drain();
         let _current = self.context().enter()?;
-        // SAFETY: as in `synchronize`.
-        unsafe { refuse_captured_raw(self.raw) }?;
+        let state = self.state();
+        let call = state.enter(Operation::HostFunction);
+        // SAFETY: as in `synchronize`. (Of the legacy one the driver tells that a blocking stream is
+        // captured.)
+        let ask = || unsafe { is_capturing(self.raw) };
+        let _call = call.uncaptured(Operation::HostFunction, ask)?;
         host::launch(function, self.panicked(), |run, data| {
             // SAFETY: as in `synchronize`; the function takes the box that `data` is, once.
             unsafe { call!(cuLaunchHostFunc(self.raw, run, data)) }
         })
     }
 
-    fn panicked(&self) -> &std::sync::Arc<Panicked> {
+    fn enqueue_record(&self, event: &Event) -> Result<()> {
+        // SAFETY: as in `synchronize`; the event is alive.
+        unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
+    }
+
+    /// The capture state: of the thread's own stream, one for each thread and context. The legacy default
+    /// stream is never captured.
+    fn state(&self) -> Arc<State> {
+        type States = Vec<(usize, Option<u64>, Arc<State>)>;
+        thread_local! {
+            static STATES: RefCell<States> = const { RefCell::new(Vec::new()) };
+        }
+        let (raw, id) = (self.context().as_raw().addr(), self.context().id());
+        if self.raw == CU_STREAM_LEGACY {
+            return State::of_default();
+        }
+        let found = STATES.try_with(|states| {
+            let mut states = states.borrow_mut();
+            let known = states.iter().find(|its| (its.0, its.1) == (raw, id));
+            if let Some((.., state)) = known {
+                return Arc::clone(state);
+            }
+            // One that no capture has says nothing.
+            states.retain(|(.., state)| Arc::strong_count(state) > 1);
+            let state = State::of_default();
+            states.push((raw, id, Arc::clone(&state)));
+            state
+        });
+        // At the end of a thread there is nothing to keep it in.
+        found.unwrap_or_else(|_| State::of_default())
+    }
+
+    fn panicked(&self) -> &Arc<Panicked> {
         self.guard.panicked()
     }
 }

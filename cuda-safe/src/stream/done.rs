@@ -3,6 +3,7 @@
 use super::Stream;
 use super::host::{self, Panicked};
 use crate::call::{answer, check, without_current};
+use crate::capture::Operation;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::release;
@@ -45,7 +46,7 @@ impl Stream {
     /// `cuStreamAddCallback(stream, callback, data, 0)`: a future of all work given to the stream up
     /// to now. No thread waits for it: a thread of the driver's wakes the task.
     ///
-    /// One call of the driver here (and `cuStreamIsCapturing`, where a capture may be open), none later. The
+    /// One call of the driver here, none later. The
     /// work that is given to the stream afterwards waits until the waker has been called, a few microseconds.
     ///
     /// The callback is the older way of calling the host, and the right one here: it is called with
@@ -72,7 +73,7 @@ impl Stream {
     #[doc(alias = "cuStreamAddCallback")]
     pub fn done(&self) -> Result<Done> {
         release::drain();
-        self.refuse_captured()?;
+        let _call = self.uncaptured(Operation::HostFunction)?;
         let state = Arc::new(State {
             now: Mutex::new(Now::Waiting(None)),
             panicked: Arc::clone(&self.inner.panicked),

@@ -1,9 +1,10 @@
 //! How a stream ends: what a manager has in its order, and the driver's handle.
 
-use super::{Home, Inner, Outside, Stream};
+use super::{Home, Inner, OrderedOn, Stream};
 use crate::context::Context;
 use crate::fork;
 use crate::hold::Hold;
+use crate::manager::StreamEnd;
 use crate::release::{self, Parent, Resource, release_at_once};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ impl Drop for Inner {
             return;
         }
         if self.hold.is_owned() {
+            self.state.unpublish();
             release_at_once(|| Resource::Stream(self.raw), &self.home);
         }
     }
@@ -32,7 +34,7 @@ impl Inner {
             return true;
         }
         if let Some(manager) = self.context.made_manager() {
-            manager.stream_ends(self.raw);
+            StreamEnd::of(&self.raw).tell(manager);
         }
         false
     }
@@ -47,6 +49,7 @@ impl Inner {
                 is_lent: false,
                 home: self.home.clone(),
                 context: self.context.clone(),
+                state: Arc::clone(&self.state),
                 panicked: Arc::clone(&self.panicked),
             }),
         };
@@ -76,8 +79,8 @@ impl Parent for Stream {
         Some(self.context())
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.stay_outside()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        [Some(OrderedOn::Stream(self)), None]
     }
 
     fn keep(&self) -> Box<dyn Parent + Send> {

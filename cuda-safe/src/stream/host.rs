@@ -2,6 +2,7 @@
 
 use super::Stream;
 use crate::call::{answer, without_current};
+use crate::capture::Operation;
 use crate::error::{Error, Result};
 use crate::release;
 use crate::report::{count_leak, words_of};
@@ -87,7 +88,7 @@ impl Stream {
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         release::drain();
-        self.refuse_captured()?;
+        let _call = self.uncaptured(Operation::HostFunction)?;
         launch(function, &self.inner.panicked, |run, data| {
             without_current(self.context(), || {
                 // SAFETY: the stream is alive; the function takes the box that `data` is, once.

@@ -175,12 +175,8 @@ pub(super) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUc
     if its.green.is_some() && without.contains(&world.profile.driver) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let is_its_view = |kind: ContextKind| match (kind, its.green) {
-        (ContextKind::View(green), Some(own)) => green == own,
-        _ => false,
-    };
-    let view = world.contexts.iter().find(|(_, its)| is_its_view(its.kind));
-    context.set(pointer(view.map_or(its.context, |(handle, _)| handle)));
+    let view = its.green.and_then(|green| world.greens.get(green));
+    context.set(pointer(view.map_or(its.context, |green| green.view)));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::Out;
 use super::context::pointer;
-use crate::capture::{Branch, Capture};
+use crate::capture::Capture;
 use crate::thread;
 use crate::world::{Answer, World};
 use core::ffi::c_ulonglong;
@@ -10,6 +10,7 @@ use cuda_sys::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode,
     CUstreamCaptureStatus as Status,
 };
+use std::collections::BTreeSet;
 
 pub(super) fn is_capturing(
     world: &mut World,
@@ -74,23 +75,24 @@ pub(super) fn begin(world: &mut World, stream: CUstream, mode: Mode) -> Answer {
     }
     let stream = world.stream(stream.addr())?;
     let id = world.new_id();
-    let its = world.streams.get_mut(stream);
-    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    if its.capture.is_some() {
+    let its = world.streams.get(stream);
+    if its
+        .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?
+        .capture
+        .is_some()
+    {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
-    its.capture = Some(Branch {
-        capture: id,
-        last: Vec::new(),
-    });
     let capture = Capture {
         mode,
         thread: thread::id(),
         status: Status::CU_STREAM_CAPTURE_STATUS_ACTIVE,
         origin: stream,
+        streams: BTreeSet::new(),
         nodes: Vec::new(),
     };
     world.captures.insert(id, capture);
+    world.enter_capture(stream, id);
     Ok(())
 }
 

@@ -31,10 +31,11 @@ impl World {
             ContextKind::View(green) => (self.primaries[device].0, Some(green)),
             ContextKind::Primary | ContextKind::Created => (handle, None),
         };
-        let legacy = self.streams.insert(Stream {
+        let legacy = self.add_stream(Stream {
             context: owner,
             green,
             is_default: true,
+            is_legacy: true,
             is_detached: false,
             id: stream_id,
             blocking: true,
@@ -43,6 +44,7 @@ impl World {
             last: None,
             capture: None,
         });
+        self.created_contexts += usize::from(kind == ContextKind::Created);
         self.contexts.revive(
             handle,
             Context {
@@ -55,39 +57,35 @@ impl World {
                     ..Settings::default()
                 },
                 after: None,
+                given: BTreeMap::new(),
             },
         );
     }
 
-    /// Takes a context away with all that was made in it. The real driver waits for its work; what
+    /// Destroys a context with all that was made in it. The real driver waits for its work; what
     /// came of that is the inner answer.
     pub(super) fn end_context(&mut self, handle: usize) -> Answer<Answer> {
         let waited = self.run_down()?;
-        // A view's default stream goes with the view, although it is the primary context's.
-        let others = self.contexts.iter().filter(|(other, _)| *other != handle);
-        let defaults: Vec<usize> = others.map(|(_, its)| its.legacy).collect();
-        self.end_streams(|stream, its| its.context == handle && !defaults.contains(&stream));
-        let of = |handles: Vec<(usize, usize)>| -> Vec<usize> {
-            handles
-                .into_iter()
-                .filter(|(_, context)| *context == handle)
-                .map(|(object, _)| object)
-                .collect()
-        };
-        for event in of(self.events.iter().map(|(h, e)| (h, e.context)).collect()) {
-            self.events.remove(event);
-        }
-        let modules = self
-            .modules
-            .iter()
-            .map(|(h, m)| (h, m.context.unwrap_or(0)));
-        for module in of(modules.collect()) {
-            if let Some(module) = self.modules.remove(module) {
-                self.forget_functions(&module);
+        let streams: Vec<usize> = self.members.streams.of(handle).collect();
+        for stream in streams {
+            // A view's default stream is destroyed with the view, although it is the primary
+            // context's.
+            let is_of_view = |its: &Stream| its.is_legacy && its.green.is_some();
+            if !self.streams.get(stream).is_some_and(is_of_view) {
+                self.remove_stream(stream);
+                self.executor.forget(stream);
             }
         }
+        for event in self.members.events.of(handle).collect::<Vec<_>>() {
+            self.remove_event(event);
+        }
+        for module in self.members.modules.of(handle).collect::<Vec<_>>() {
+            self.remove_module(module);
+        }
         self.memory.free_of_context(handle);
-        self.contexts.remove(handle);
+        if let Some(context) = self.contexts.remove(handle) {
+            self.created_contexts -= usize::from(context.kind == ContextKind::Created);
+        }
         Ok(waited)
     }
 
@@ -95,7 +93,14 @@ impl World {
     /// threads at a time is what NVIDIA's text forbids (unverified, from documentation).
     fn note_current(&mut self) {
         let this = thread::id();
-        self.current_views.retain(|(_, thread)| *thread != this);
+        if let Some(before) = self.current_views.remove(&this) {
+            if let Some(threads) = self.view_threads.get_mut(&before) {
+                *threads -= 1;
+                if *threads == 0 {
+                    self.view_threads.remove(&before);
+                }
+            }
+        }
         let view = thread::current().filter(|current| {
             let its = self.contexts.get(*current);
             its.is_some_and(|its| matches!(its.kind, ContextKind::View(_)))
@@ -103,38 +108,11 @@ impl World {
         let Some(view) = view else {
             return;
         };
-        if self.current_views.iter().any(|(other, _)| *other == view) {
+        self.current_views.insert(this, view);
+        let threads = self.view_threads.entry(view).or_default();
+        *threads += 1;
+        if *threads > 1 {
             mistake("the view of a green context is current on two threads at once");
-        }
-        self.current_views.push((view, this));
-    }
-
-    /// Leaves the streams of a green context that goes to those who have them: to be destroyed. What
-    /// nobody made goes as well.
-    pub(super) fn detach_streams(&mut self, green: usize) {
-        let its =
-            |(_, stream): &(usize, &Stream)| stream.green == Some(green) && !stream.is_default;
-        let streams: Vec<usize> = self.streams.iter().filter(its).map(|(at, _)| at).collect();
-        for stream in streams {
-            self.leave_capture(stream);
-            self.executor.forget(stream);
-            if let Some(its) = self.streams.get_mut(stream) {
-                its.is_detached = true;
-            }
-        }
-    }
-
-    /// Takes streams away from under those who have them.
-    pub(super) fn end_streams(&mut self, ends: impl Fn(usize, &Stream) -> bool) {
-        let ending = self
-            .streams
-            .iter()
-            .filter(|(stream, its)| ends(*stream, its));
-        let ending: Vec<usize> = ending.map(|(stream, _)| stream).collect();
-        for stream in ending {
-            self.leave_capture(stream);
-            self.streams.remove(stream);
-            self.executor.forget(stream);
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint)
     }
     let context = world.current()?;
     let context = world.owner_of(context)?;
-    let handle = world.events.insert(Event {
+    let handle = world.add_event(Event {
         context,
         timing,
         captured: None,
@@ -36,7 +36,7 @@ pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint)
 pub(super) fn destroy(world: &mut World, event: CUevent) -> Answer {
     match world.events.state(event.addr()) {
         State::Alive => {
-            world.events.remove(event.addr());
+            world.remove_event(event.addr());
             Ok(())
         }
         State::Dead => {

@@ -33,6 +33,7 @@ pub(super) fn instantiate(
     }
     let nodes = world.graphs.get(graph.addr()).cloned();
     let nodes = nodes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    world.check_nodes(&nodes, "instantiated")?;
     let made = world.executables.insert(Executable { nodes, last: None });
     executable.set(pointer(made));
     Ok(())
@@ -53,6 +54,7 @@ pub(super) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstrea
         world.break_capture(capture);
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
+    world.check_nodes(&nodes, "launched")?;
     // Runs of one executable graph do not overlap.
     let start = world.give(stream, Work::Nothing, last.into_iter().collect());
     let mut given: Vec<u64> = Vec::new();
@@ -85,6 +87,9 @@ pub(super) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstrea
 /// Waits for nothing, not even launches of it (measured).
 pub(super) fn destroy_executable(world: &mut World, executable: CUgraphExec) -> Answer {
     world.forbidden_in_capture()?;
+    if let Some(its) = world.executables.get(executable.addr()) {
+        world.check_destruction(its)?;
+    }
     match world.executables.state(executable.addr()) {
         State::Alive => {}
         State::Dead => {

@@ -394,10 +394,10 @@ pub(super) fn create(
     let sm_count = groups.iter().map(|group| group.count).sum();
     // What it is a part of, and what that is a part of.
     let mut wholes: Vec<u64> = groups.iter().map(|its| u64::from(its.within)).collect();
-    for (_, other) in world.greens.iter() {
-        if wholes.contains(&other.id) {
-            wholes.extend(&other.wholes);
-        }
+    for group in &groups {
+        let whole = world.green_ids.get(&u64::from(group.within));
+        let whole = whole.and_then(|handle| world.greens.get(*handle));
+        wholes.extend(whole.into_iter().flat_map(|its| &its.wholes));
     }
 
     // It holds the primary context.
@@ -419,37 +419,51 @@ pub(super) fn create(
         queues,
         view,
     });
+    world.green_ids.insert(id, handle);
     world.make_context(view, number, 0, ContextKind::View(handle));
     green.set(pointer(handle));
     Ok(())
 }
 
+/// Waits for nothing: work that runs or is queued in it completes (measured).
 pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
     let handle = green.addr();
     let its = world
         .greens
         .get(handle)
         .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-    let (device, view) = (its.device, its.view);
-    let has_streams = world
-        .streams
-        .iter()
-        .any(|(_, its)| its.green == Some(handle) && !its.is_default);
-    let waited = world.end_context(view)?;
+    let (device, view, id) = (its.device, its.view, its.id);
+    if world.primaries[device].1 == 1 {
+        // The primary context goes with it, and its end waits for all work. Before anything else:
+        // this comes again after each callback.
+        let _ = world.run_down()?;
+    }
+    let streams: Vec<usize> = world.members.green_streams.of(handle).collect();
     // Unverified (from documentation): what is left of streams can be destroyed.
     let may_detach = world.profile.driver >= CudaVersion::new(13, 1);
-    // Not before: this comes again after each callback.
+    let mut has_streams = false;
+    for stream in streams {
+        let its = world.streams.get_mut(stream);
+        let Some(its) = its.filter(|its| !its.is_default) else {
+            world.remove_stream(stream);
+            continue;
+        };
+        has_streams = true;
+        if may_detach {
+            its.is_detached = true;
+            world.leave_capture(stream);
+        } else {
+            // It is of no use any more, not even to be destroyed (measured).
+            world.remove_stream(stream);
+        }
+    }
     if has_streams && !may_detach {
         mistake("a green context is destroyed before its streams: on driver 580 they leak");
     }
-    if may_detach {
-        world.detach_streams(handle);
-    }
-    // Its streams are of no use any more, not even to be destroyed (measured).
-    world.end_streams(|_, its| its.green == Some(handle) && !its.is_detached);
+    world.contexts.remove(view);
+    world.green_ids.remove(&id);
     world.greens.remove(handle);
-    super::context::release(world, c_int::try_from(device).unwrap_or(0))?;
-    waited
+    super::context::release(world, c_int::try_from(device).unwrap_or(0))
 }
 
 pub(super) fn stream(

@@ -10,7 +10,7 @@ use crate::memory::Kind;
 use crate::world::{self, Answer, World};
 use core::ffi::{c_char, c_uint};
 use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// What a handle begins with, of this process's memory or of another's.
@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     others: BTreeMap<u64, usize>,
     /// What is open: where, the number and the context.
     open: BTreeMap<u64, (u64, usize)>,
+    /// The numbers and contexts of what is open.
+    numbers: BTreeSet<(u64, usize)>,
     last: u64,
 }
 
@@ -93,8 +95,7 @@ pub(super) fn open(
     }
     let size = world.shared.others.get(&number).copied();
     let size = size.filter(|_| kind == OTHERS).ok_or(INVALID)?;
-    let is_it = |its: &(u64, usize)| *its == (number, owner);
-    if world.shared.open.values().any(is_it) {
+    if world.shared.numbers.contains(&(number, owner)) {
         return Err(CUresult::CUDA_ERROR_ALREADY_MAPPED);
     }
     let device = world.context(owner)?.device;
@@ -103,6 +104,7 @@ pub(super) fn open(
         .memory
         .allocate(size, Kind::Plain, owner, device, u64::MAX)?;
     world.shared.open.insert(start, (number, owner));
+    world.shared.numbers.insert((number, owner));
     address.set(start);
     Ok(())
 }
@@ -113,7 +115,9 @@ pub(super) fn close(world: &mut World, address: CUdeviceptr) -> Answer {
         return Err(INVALID);
     }
     world.run_all()?;
-    world.shared.open.remove(&address);
+    if let Some(its) = world.shared.open.remove(&address) {
+        world.shared.numbers.remove(&its);
+    }
     world.memory.free(address);
     Ok(())
 }

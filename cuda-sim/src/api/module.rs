@@ -148,7 +148,7 @@ impl World {
     }
 
     /// What goes with a module: its functions and variables.
-    pub(super) fn forget_functions(&mut self, module: &Module) {
+    pub(crate) fn forget_functions(&mut self, module: &Module) {
         for address in module.placed.values().flatten() {
             self.memory.free(*address);
         }
@@ -193,7 +193,7 @@ fn load_with(
     // Loading waits for running work (measured).
     world.run_all()?;
     let count = read.kernels.len();
-    let handle = world.modules.insert(read);
+    let handle = world.add_module(read);
     let functions = world.add_functions(handle, Some(owner), count);
     if let Some(module) = world.modules.get_mut(handle) {
         module.functions = functions;
@@ -207,9 +207,7 @@ pub(super) fn unload(world: &mut World, module: CUmodule) -> Answer {
     world.module(module.addr())?;
     world.forbidden_in_capture()?;
     let waited = world.run_down()?;
-    if let Some(module) = world.modules.remove(module.addr()) {
-        world.forget_functions(&module);
-    }
+    world.remove_module(module.addr());
     waited
 }
 

@@ -182,10 +182,11 @@ pub(super) fn copy(
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    let work = Work::CopyOnDevice {
+    let work = Work::CopyPeer {
         from,
         to,
         len: size,
+        contexts: [its.addr(), others.addr()],
     };
     world.give_or_capture(stream, work)
 }

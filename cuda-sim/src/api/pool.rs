@@ -114,9 +114,7 @@ impl World {
 
     /// An allocation is of a pool.
     pub(super) fn now_of_pool(&mut self, address: u64, pool: usize) {
-        if let Some(allocation) = self.memory.starts_at(address) {
-            allocation.pool = Some(pool);
-        }
+        self.memory.set_pool(address, pool);
         let used = self.memory.used_of_pool(pool);
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.used_high = pool.used_high.max(used);

@@ -14,7 +14,7 @@ use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const DESCRIPTOR: u32 = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
@@ -26,6 +26,9 @@ pub(crate) struct Shared {
     others: BTreeMap<u64, (u64, usize)>,
     /// What is imported: where, and of which pool which memory.
     imported: BTreeMap<u64, (usize, u64)>,
+    /// The same by the pool, and by the number of the memory.
+    imported_of: BTreeSet<(usize, u64)>,
+    imported_as: BTreeMap<u64, u64>,
     /// The devices of pools that another process shares, where they were said: else whichever imports it.
     devices: BTreeMap<u64, usize>,
     last: u64,
@@ -38,12 +41,22 @@ impl Shared {
 
     /// It is freed.
     pub(crate) fn forget(&mut self, address: u64) {
-        self.imported.remove(&address);
+        if let Some((pool, number)) = self.imported.remove(&address) {
+            self.imported_of.remove(&(pool, address));
+            self.imported_as.remove(&number);
+        }
+    }
+
+    fn import(&mut self, address: u64, pool: usize, number: u64) {
+        self.imported.insert(address, (pool, number));
+        self.imported_of.insert((pool, address));
+        self.imported_as.insert(number, address);
     }
 
     /// Whether memory of a pool is imported still.
     pub(super) fn has_of(&self, pool: usize) -> bool {
-        self.imported.values().any(|(its, _)| *its == pool)
+        let mut its = self.imported_of.range((pool, 0)..=(pool, u64::MAX));
+        its.next().is_some()
     }
 
     fn next(&mut self) -> u64 {
@@ -165,13 +178,7 @@ pub(super) fn import_memory(
     if its_pool != of {
         return Err(INVALID);
     }
-    let is_it = |its: &(usize, u64)| its.1 == number;
-    if let Some((there, _)) = world
-        .pool_shared
-        .imported
-        .iter()
-        .find(|(_, its)| is_it(its))
-    {
+    if let Some(there) = world.pool_shared.imported_as.get(&number) {
         mistake("memory of a pool is imported twice: the first free would take it from both");
         address.set(*there);
         return Ok(());
@@ -184,13 +191,8 @@ pub(super) fn import_memory(
     };
     // It takes nothing of this process's limit.
     let start = world.memory.allocate(size, kind, owner, device, u64::MAX)?;
-    if let Some(allocation) = world.memory.starts_at(start) {
-        allocation.pool = Some(pool.addr());
-    }
-    world
-        .pool_shared
-        .imported
-        .insert(start, (pool.addr(), number));
+    world.memory.set_pool(start, pool.addr());
+    world.pool_shared.import(start, pool.addr(), number);
     address.set(start);
     Ok(())
 }

@@ -171,19 +171,10 @@ pub(super) fn reset_primary(world: &mut World, device: CUdevice) -> Answer {
 
 /// The streams of a context; of a primary one with those of its green contexts.
 fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
-    let green = match world.context(context)?.kind {
-        ContextKind::View(green) => Some(green),
-        _ => None,
-    };
-    let owner = world.owner_of(context)?;
-    let mut streams = Vec::new();
-    for (handle, stream) in world.streams.iter() {
-        if stream.context != owner || (green.is_some() && stream.green != green) {
-            continue;
-        }
-        streams.push(handle);
+    if let ContextKind::View(green) = world.context(context)?.kind {
+        return Ok(world.members.green_streams.of(green).collect());
     }
-    Ok(streams)
+    Ok(world.members.streams.of(context).collect())
 }
 
 /// One captured stream among them breaks its capture, and the call is refused.

@@ -26,10 +26,11 @@ impl World {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let id = self.new_id();
-        let handle = self.streams.insert(Stream {
+        let handle = self.add_stream(Stream {
             context,
             green,
             is_default: false,
+            is_legacy: false,
             is_detached: false,
             id,
             blocking: flags == CUstream_flags::CU_STREAM_DEFAULT.0,
@@ -75,9 +76,8 @@ pub(super) fn destroy(world: &mut World, stream: CUstream) -> Answer {
         }
         State::Unknown => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
     }
-    world.leave_capture(handle);
     // Its work goes on without it: the executor still has the queue.
-    world.streams.remove(handle);
+    world.remove_stream(handle);
     Ok(())
 }
 

@@ -39,21 +39,15 @@ pub(crate) enum Progress {
 impl Executor {
     /// A callback runs on that thread.
     pub(crate) fn run_on(&mut self, operation: u64, thread: ThreadId) {
-        if let Some(its) = self.operations.get_mut(&operation) {
-            its.on = Some(thread);
+        if let Some(its) = self.running.get_mut(&operation) {
+            *its = thread;
         }
     }
 
     /// A callback has returned: what is behind it may run.
     pub(crate) fn end_callback(&mut self, operation: u64) {
-        self.operations.remove(&operation);
-        // No queue has it if its context went meanwhile.
-        self.queues.retain(|_, queue| {
-            if queue.front() == Some(&operation) {
-                queue.pop_front();
-            }
-            !queue.is_empty()
-        });
+        // Nothing has it if its context went meanwhile.
+        self.finish(operation);
         // They look again.
         self.blocked.clear();
     }
@@ -61,19 +55,19 @@ impl Executor {
     /// After a failure nothing more is done, and those callbacks are called that want to know.
     pub(crate) fn take_failed(&mut self, result: CUresult) -> Vec<Callback> {
         let mut failed = Vec::new();
-        for (id, its) in &mut self.operations {
-            let Work::HostFn { function, data } = its.work else {
+        for id in std::mem::take(&mut self.failing) {
+            let work = self.operations.get(&id).map(|its| &its.work);
+            let Some(Work::HostFn { function, data }) = work else {
                 continue;
             };
-            if its.on.is_none() && matches!(function, HostFunction::WithResult(..)) {
-                its.on = Some(thread::id());
-                failed.push(Callback {
-                    operation: *id,
-                    function,
-                    result,
-                    data,
-                });
-            }
+            let (function, data) = (*function, *data);
+            self.running.insert(id, thread::id());
+            failed.push(Callback {
+                operation: id,
+                function,
+                result,
+                data,
+            });
         }
         failed
     }
@@ -81,8 +75,8 @@ impl Executor {
     pub(crate) fn in_callbacks(&self) -> Progress {
         let here = thread::id();
         let mut progress = Progress::None;
-        for on in self.operations.values().filter_map(|its| its.on) {
-            if on != here && !self.blocked.contains(&on) {
+        for on in self.running.values() {
+            if *on != here && !self.blocked.contains(on) {
                 return Progress::Elsewhere;
             }
             progress = Progress::Never;
@@ -93,9 +87,10 @@ impl Executor {
     /// Whether this thread waits for the end of a callback.
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
         let here = thread::id();
-        self.blocked.retain(|thread| *thread != here);
         if blocked {
-            self.blocked.push(here);
+            self.blocked.insert(here);
+        } else {
+            self.blocked.remove(&here);
         }
     }
 }

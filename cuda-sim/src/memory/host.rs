@@ -114,7 +114,49 @@ impl Drop for Own {
     }
 }
 
+/// Running totals of host memory, so that no call has to scan it.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    /// Number of pinned, registered and managed ranges.
+    counts: [usize; 3],
+    /// Each context with the addresses of the host memory that was made in it.
+    contexts: BTreeSet<(usize, usize)>,
+}
+
+impl Totals {
+    fn count(&mut self, kind: &HostKind) -> &mut usize {
+        &mut self.counts[match kind {
+            HostKind::Pinned(_) => 0,
+            HostKind::Registered => 1,
+            HostKind::Managed(..) => 2,
+        }]
+    }
+}
+
 impl Memory {
+    fn add_host(&mut self, address: usize, host: Host) {
+        *self.host_totals.count(&host.kind) += 1;
+        self.host_totals.contexts.insert((host.context, address));
+        self.host.insert(address, host);
+    }
+
+    fn remove_host(&mut self, address: usize) {
+        if let Some(host) = self.host.remove(&address) {
+            *self.host_totals.count(&host.kind) -= 1;
+            self.host_totals.contexts.remove(&(host.context, address));
+        }
+    }
+
+    /// Frees the host memory that was made in a context.
+    pub(super) fn forget_host_of_context(&mut self, context: usize) {
+        let contexts = &self.host_totals.contexts;
+        let its = contexts.range((context, 0)..=(context, usize::MAX));
+        let its: Vec<usize> = its.map(|(_, address)| *address).collect();
+        for address in its {
+            self.remove_host(address);
+        }
+    }
+
     /// Memory of `cuMemHostAlloc`, in a context of a device.
     pub(crate) fn pin(
         &mut self,
@@ -133,7 +175,7 @@ impl Memory {
             len: size,
             id,
         };
-        self.host.insert(address, host);
+        self.add_host(address, host);
         Ok(address)
     }
 
@@ -160,7 +202,7 @@ impl Memory {
             len: size,
             id,
         };
-        self.host.insert(address, host);
+        self.add_host(address, host);
         Ok(address)
     }
 
@@ -185,7 +227,7 @@ impl Memory {
             len,
             id,
         };
-        self.host.insert(address, host);
+        self.add_host(address, host);
         Ok(())
     }
 
@@ -200,7 +242,7 @@ impl Memory {
             .get(&address)
             .is_some_and(|host| is_its(&host.kind))
         {
-            self.host.remove(&address);
+            self.remove_host(address);
             return true;
         }
         false
@@ -260,14 +302,6 @@ impl Memory {
 
     /// How much host memory there is: pinned, registered, managed.
     pub(crate) fn host_counts(&self) -> [usize; 3] {
-        let mut counts = [0; 3];
-        for host in self.host.values() {
-            counts[match host.kind {
-                HostKind::Pinned(_) => 0,
-                HostKind::Registered => 1,
-                HostKind::Managed(..) => 2,
-            }] += 1;
-        }
-        counts
+        self.host_totals.counts
     }
 }

@@ -3,7 +3,6 @@
 use cuda_safe::manager::{
     Block, CleanupGuard, DriverMemory, HostBlock, IpcHandle, MemoryManager, Order,
 };
-use cuda_safe::sys::CUstream;
 use cuda_safe::{MemoryInfo, PinnedFlags, Result};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -99,6 +98,10 @@ unsafe impl<M: MemoryManager> MemoryManager for Ledger<M> {
         self.inner.base()
     }
 
+    fn wrapped(&self) -> Option<&dyn MemoryManager> {
+        Some(&self.inner)
+    }
+
     fn initialize(&self) -> Result<()> {
         self.inner.initialize()
     }
@@ -178,9 +181,5 @@ unsafe impl<M: MemoryManager> MemoryManager for Ledger<M> {
 
     fn trim(&self, keep: usize) -> Result<usize> {
         self.inner.trim(keep)
-    }
-
-    fn stream_ends(&self, stream: CUstream) {
-        self.inner.stream_ends(stream);
     }
 }

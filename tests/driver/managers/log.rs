@@ -1,6 +1,7 @@
 //! Streams, ours and lent ones, and what they find in memory.
 
 use crate::common::random::Random;
+use cuda_safe::manager::StreamEnd;
 use cuda_safe::sys::{CUstream, CUstream_flags, cuStreamCreate, cuStreamDestroy_v2};
 use cuda_safe::{Context, DeviceBuffer, DeviceSlice, Stream};
 
@@ -23,7 +24,9 @@ impl Drop for Lent {
     fn drop(&mut self) {
         // Memory was freed in its order, as that of a stream that stays.
         let manager = self.context.memory_manager().expect("made");
-        manager.expect("chosen").stream_ends(self.raw);
+        // SAFETY: it is alive, not captured, and no other thread has it.
+        let end = unsafe { StreamEnd::of_raw(self.raw) };
+        end.tell(manager.expect("chosen"));
         // SAFETY: all that was made with it is gone.
         let code = unsafe { cuStreamDestroy_v2(self.raw) };
         assert!(code.is_success() || std::thread::panicking(), "{code}");

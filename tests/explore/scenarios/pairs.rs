@@ -15,8 +15,7 @@ pub(super) struct Operation {
     pub(super) manager: Option<fn()>,
     /// Whether the operation may lose an object, if the loss is reported.
     pub(super) may_report: bool,
-    /// Whether the stream may have a host function that waits for the capturing thread. Not if a
-    /// capture retains an object of the operation whose release blocks.
+    /// Whether the stream may have a host function that waits for the capturing thread.
     pub(super) with_host_function: bool,
 }
 
@@ -29,6 +28,16 @@ impl Operation {
             manager: None,
             may_report: false,
             with_host_function: true,
+        }
+    }
+
+    /// An operation with which a host function must not wait for the capturing thread: the driver
+    /// stops other threads during the operation until all work is done, or the capture retains an
+    /// object whose release blocks.
+    pub(super) const fn blocking(name: &'static str, prepare: fn(&Stage) -> Part) -> Self {
+        Self {
+            with_host_function: false,
+            ..Self::new(name, prepare)
         }
     }
 }

@@ -267,18 +267,25 @@ impl PartSet {
         Ok(splits.parked.use_now(at, did))
     }
 
-    /// The part is used as a whole: behind the work of what it was split into.
+    /// Uses the part as a whole: behind the work of what it was split into.
     fn use_whole(&self) -> Result<()> {
-        let mut splits = self.splits();
-        if !splits.are_last {
-            return Ok(());
-        }
+        let split: Vec<Arc<Self>> = {
+            let splits = self.splits();
+            if !splits.are_last {
+                return Ok(());
+            }
+            let kept = splits.parked.kept.iter();
+            kept.flat_map(|kept| &kept.sets).cloned().collect()
+        };
+        // Without the lock, as a record may block. Two threads at once both do this.
         let mut ends = Vec::new();
-        splits.parked.mark_ends(None, &mut ends)?;
+        for set in &split {
+            set.mark_ends(&mut ends)?;
+        }
         if !ends.is_empty() {
             self.come_behind(&ends)?;
         }
-        splits.are_last = false;
+        self.splits().are_last = false;
         Ok(())
     }
 
@@ -289,9 +296,12 @@ impl PartSet {
     }
 
     fn mark_own_ends(&self, ends: &mut Vec<Event>) -> Result<()> {
-        for Kit { stream, end, .. } in &self.streams().kits {
-            stream.outside_captures(|| end.record(stream))?;
-            ends.push(end.clone());
+        let of_kit = |kit: &Kit| (kit.stream.clone(), kit.end.clone());
+        let kits: Vec<_> = self.streams().kits.iter().map(of_kit).collect();
+        // Without the lock, as a record may block.
+        for (stream, end) in kits {
+            end.record_uncaptured(&stream)?;
+            ends.push(end);
         }
         Ok(())
     }

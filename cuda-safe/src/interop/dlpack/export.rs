@@ -10,12 +10,11 @@ use super::{ConsumerStream, Described, MAJOR, MINOR, refused};
 use crate::context::Context;
 use crate::error::{Rejected, Result};
 use crate::event::Event;
-use crate::interop::import::Producers;
 use crate::interop::{Element, ExportedStream, Layout};
 use crate::invalid::Invalid;
 use crate::memory::DeviceBuffer;
 use crate::release::{Parent, Resource, release};
-use crate::stream::{Outside, Stream, others_may_capture};
+use crate::stream::{ForeignStream, OrderedOn, Stream};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -291,7 +290,7 @@ struct Used(Use);
 #[derive(Clone)]
 struct Use {
     end: Event,
-    consumer: Producers,
+    consumer: ForeignStream,
     home: Stream,
     #[allow(dead_code, reason = "held, not read")]
     owner: Arc<Kept>,
@@ -304,7 +303,7 @@ struct Kept(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send>);
 unsafe impl Sync for Kept {}
 
 /// The consumer's stream, and the event that will mark its work; none if there is nothing to wait for.
-fn end_of_use(consumer: ConsumerStream, stream: &Stream) -> Result<Option<(Producers, Event)>> {
+fn end_of_use(consumer: ConsumerStream, stream: &Stream) -> Result<Option<(ForeignStream, Event)>> {
     let Some(exported) = consumer.exported() else {
         return Ok(None);
     };
@@ -316,16 +315,14 @@ fn end_of_use(consumer: ConsumerStream, stream: &Stream) -> Result<Option<(Produ
     if raw == stream.raw() {
         return Ok(None);
     }
-    // Who has that one may capture it.
-    others_may_capture();
-    Ok(Some((Producers(raw), stream.context().event()?)))
+    Ok(Some((ForeignStream::new(raw), stream.context().event()?)))
 }
 
 impl Drop for Used {
     fn drop(&mut self) {
         let reads = Resource::Reads {
             end: self.0.end.raw(),
-            stream: self.0.consumer.0,
+            stream: self.0.consumer.raw(),
             home: self.0.home.raw(),
         };
         release(reads, &self.0);
@@ -345,8 +342,9 @@ impl Parent for Use {
         self.home.is_borrowed()
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.home.stay_outside()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        let consumer = OrderedOn::Foreign(&self.consumer);
+        [Some(consumer), Some(OrderedOn::Stream(&self.home))]
     }
 }
 

@@ -87,7 +87,7 @@ impl ConsumerStream {
         }
         let context = stream.context();
         let event = context.event()?;
-        stream.outside_captures(|| event.record(stream))?;
+        event.record_uncaptured(stream)?;
         let wait = || {
             // SAFETY: the caller promised that the stream is alive, or it is a default one of the
             // current context; the driver keeps what it needs of the event.

@@ -1,16 +1,11 @@
-//! What all threads of a pool share, under its lock: the heap, and the books of streams.
+//! What all threads of a pool share, behind its lock: the heap, and the progress of streams. No function here
+//! calls the driver or other code.
 
-use super::books::{Books, NOBODYS, handle};
+use super::books::{Books, NOBODYS, Reach};
 use super::classes::NONE;
 use super::heap::{Heap, Id};
 use super::lanes::{Counts, Idle, Lane, Lanes};
-use crate::call::call;
-use crate::context::Context;
-use crate::error::Result;
-use crate::event::Event;
 use crate::manager::Order;
-use crate::manager::order::refuse_captured;
-use crate::stream::outside_captures_raw;
 use cuda_sys::CUstream;
 
 /// What all threads share.
@@ -23,20 +18,30 @@ pub(super) struct Shared {
     pub(super) stream_waits: u64,
     pub(super) host_waits: u64,
     pub(super) reserved_high: u64,
-    /// Bytes that were freed in nobody's order, of which some are pending.
+    /// Bytes that were freed without a stream, some of which are pending.
     pub(super) nobodys: u64,
-    /// Bytes that threads are taking from the manager below.
+    /// Bytes that threads are allocating from the upstream manager.
     pub(super) taking: u64,
 }
 
-/// What is asked for.
+/// A request for memory.
 pub(super) struct Want<'a> {
-    /// As rounded.
+    /// The size, rounded up.
     pub(super) bytes: u64,
     pub(super) class: u8,
     pub(super) order: Order<'a>,
-    /// The stream, if it is one that lasts.
-    pub(super) stream: Option<CUstream>,
+    /// The stream, if the pool may keep a book of it.
+    pub(super) stream: Option<(CUstream, Reach)>,
+}
+
+impl Want<'_> {
+    fn stream(&self) -> Option<CUstream> {
+        self.stream.as_ref().map(|(stream, _)| *stream)
+    }
+
+    pub(super) fn book(&self, books: &Books) -> Option<u32> {
+        self.stream().and_then(|stream| books.find(stream))
+    }
 }
 
 impl Shared {
@@ -47,16 +52,40 @@ impl Shared {
         }
     }
 
-    pub(super) fn give_in_order(&mut self, id: Id, stream: CUstream) {
-        let book = self.books.of(stream);
-        let mark = self.books.mark(book);
-        self.heap.give(id, &[mark]);
-    }
-
     pub(super) fn give_nobodys(&mut self, id: Id) {
         self.nobodys += self.heap.size(id);
         let mark = self.books.mark(NOBODYS);
         self.heap.give(id, &[mark]);
+    }
+
+    /// Takes a block back in the order of a stream that has a book: to a lane, or to the heap.
+    pub(super) fn give_in_order(
+        &mut self,
+        lanes: &Lanes,
+        (id, class): (Id, u8),
+        (stream, book): (CUstream, u32),
+        lane_bytes: usize,
+    ) {
+        let idle = self.idle(id);
+        let limit = lane_bytes as u64;
+        let mut over = Vec::new();
+        let mut is_kept = false;
+        if let Some(mut lane) = (class != NONE).then(|| lanes.open(stream)).flatten() {
+            is_kept = lane.push(class, idle, limit).is_ok();
+            if !is_kept {
+                over = lane.take_half(class);
+                is_kept = lane.push(class, idle, limit).is_ok();
+            }
+        }
+        if !is_kept {
+            over.push(idle);
+        }
+        if !over.is_empty() {
+            let mark = self.books.mark(book);
+            for idle in over {
+                self.heap.give(idle.id, &[mark]);
+            }
+        }
     }
 
     pub(super) fn settled(&mut self, numbers: &[u64]) {
@@ -67,95 +96,52 @@ impl Shared {
         self.heap.forget_done(&self.books);
     }
 
-    /// What is kept and can be used without a wait.
-    pub(super) fn find_kept(&mut self, lanes: &Lanes, want: &Want<'_>) -> Result<Option<Idle>> {
-        self.open_lane(lanes, want)?;
-        // Other threads have freed something of that stream.
-        if let Some(stream) = want.stream.filter(|_| want.class != NONE) {
-            let mut found = None;
-            lanes.each(Some(stream), |lane| {
-                if found.is_none() {
-                    found = lane.pop(want.class);
-                }
-            });
-            if found.is_some() {
-                return Ok(found);
+    /// Finds a block that other threads have freed on the stream.
+    pub(super) fn find_in_lanes(&self, lanes: &Lanes, want: &Want<'_>) -> Option<Idle> {
+        let stream = want.stream().filter(|_| want.class != NONE)?;
+        let mut found = None;
+        lanes.each(Some(stream), |lane| {
+            if found.is_none() {
+                found = lane.pop(want.class);
             }
-        }
-        if let Some(idle) = self.find_now(want) {
-            return Ok(Some(idle));
-        }
-        self.books.poll();
-        if let Some(idle) = self.find_now(want) {
-            return Ok(Some(idle));
-        }
-        // All that lies in lanes, in one piece with what is beside it.
-        self.collect(lanes);
-        if let Some(idle) = self.find_now(want) {
-            return Ok(Some(idle));
-        }
-        // Events behind that, for the next time at the latest.
-        self.books.poll();
-        Ok(self.find_now(want))
+        });
+        found
     }
 
-    /// What the stream may use now.
+    /// Finds a block that the stream may use now.
     pub(super) fn find_now(&mut self, want: &Want<'_>) -> Option<Idle> {
-        let book = want.stream.and_then(|stream| self.books.find(stream));
+        let book = want.book(&self.books);
         let id = self.heap.find(want.bytes, book, &self.books)?;
         let id = self.heap.take(id, want.bytes);
         Some(self.idle(id))
     }
 
-    /// What the stream may use behind others' work.
-    pub(super) fn find_behind(&mut self, want: &Want<'_>, context: &Context) -> Option<Idle> {
-        let raw = want.order.raw()?;
-        let id = self.heap.find_any(want.bytes)?;
-        let own = want.stream.and_then(|stream| self.books.find(stream));
-        let marks = self.heap.marks(id).to_vec();
-        let events = self.books.events_of(&marks, own)?;
-        let waits = outside_captures_raw(raw, || {
-            refuse_captured(want.order, context)?;
-            wait_for_events(&events, want.order, context)
-        });
-        waits.ok()?;
-        self.stream_waits += 1;
-        let id = self.heap.take(id, want.bytes);
-        Some(self.idle(id))
-    }
-
-    /// The stream gets a book, and the thread a lane for it.
-    pub(super) fn open_lane(&mut self, lanes: &Lanes, want: &Want<'_>) -> Result<()> {
-        if let Some(stream) = want.stream {
-            self.books.begin(stream)?;
-            drop(lanes.open(stream));
+    /// Opens the thread's lane of the stream. Returns whether the stream has a book.
+    pub(super) fn open_lane(&mut self, lanes: &Lanes, want: &Want<'_>) -> bool {
+        match &want.stream {
+            Some((stream, _)) if self.books.find(*stream).is_none() => false,
+            Some((stream, reach)) => {
+                self.books.of(*stream, reach);
+                drop(lanes.open(*stream));
+                true
+            }
+            None => true,
         }
-        Ok(())
     }
 
-    /// Puts what is in lanes into the heap.
+    /// Moves what is in lanes to the heap.
     pub(super) fn collect(&mut self, lanes: &Lanes) {
         let Self { heap, books, .. } = self;
         lanes.each(None, |lane: &mut Lane| {
             let Some(stream) = lane.stream().filter(|_| lane.bytes != 0) else {
                 return;
             };
-            let book = books.of(handle(stream));
+            // A lane is closed with the book of its stream.
+            let book = books.find_handle(stream).unwrap_or(NOBODYS);
             let mark = books.mark(book);
             for idle in lane.take_all() {
                 heap.give(idle.id, &[mark]);
             }
         });
     }
-}
-
-fn wait_for_events(events: &[Event], order: Order<'_>, context: &Context) -> Result<()> {
-    for event in events {
-        order.call(context, |raw| {
-            // SAFETY: the stream is alive during the call, and not captured; the driver keeps what it
-            // needs of the event.
-            unsafe { call!(cuStreamWaitEvent(raw, event.raw(), 0)) }
-        })?;
-    }
-    Ok(())
 }

@@ -1,43 +1,45 @@
 //! What a pool does where no lane has what is asked for.
 //!
-//! One lock is around the heap and the books. It is never held by who waits for work on the host, nor by
-//! who calls the manager below: that may wait for a host function, which may free something here. And it
-//! comes before those of lanes. What gives back does not wait for it, as it may be called in a callback for which
-//! the thread that has the lock waits in the driver, or on that thread: it leaves its word in a list, which
-//! whoever has the lock next reads first. (That a stream ends is not told there.)
+//! One lock is around the heap and the books; it comes before those of lanes. No thread calls the driver, the
+//! upstream manager or other code while it holds the lock. Under the lock a thread decides and reserves: it takes
+//! a block out of the heap, takes an event, notes numbers. Then it makes its calls, and then it enters the result
+//! under the lock. So any thread may take the lock, also on a driver callback thread and in the report hook.
+//!
+//! What is reserved goes back if a call fails or panics: a block by `Reserved`, bytes of the limit by `Taking`,
+//! slabs by `Giving`.
 
-use super::books::{Books, Marks, handle};
-use super::classes::{self, LARGE_GRAIN, NONE, rounded};
+use super::books::{Books, Marks, Reach};
+use super::classes::{self, LARGE_GRAIN, rounded};
 use super::heap::{Heap, Id};
 use super::lanes::{Counts, Idle, Lanes};
 use super::shared::{Shared, Want};
-use super::{CacheFigures, CachingOptions, lasting, token};
+use super::{CacheFigures, CachingManager, CachingOptions, lasting, token};
 use crate::context::Context;
 use crate::error::{DriverError, Error, Result};
+use crate::event::Event;
 use crate::fork;
 use crate::invalid::Invalid;
+use crate::manager::capture::sparing_captures;
 use crate::manager::defer::Held;
+use crate::manager::lock::Frees;
 use crate::manager::part::wait_for_context;
-use crate::manager::turn::{Asked, Turn};
-use crate::manager::{Block, CleanupGuard, MemoryManager, Order, is_out_of_memory};
-use crate::release::{self, relaxed};
+use crate::manager::{Block, CleanupGuard, MemoryManager, Order, is_out_of_memory, with_wrapped};
+use crate::release;
 use crate::report::in_hook;
-use crate::stream::{a_capture_may_be_open, refuse_inside};
+use crate::stream::refuse_inside;
 use crate::sync::{Mutex, MutexGuard};
-use cuda_sys::{CUresult, CUstream};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, TryLockError};
+use cuda_sys::{CU_STREAM_LEGACY, CUresult, CUstream};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, PoisonError};
 
 pub(super) struct Pool {
     shared: Mutex<Shared>,
-    /// What was freed while that was another thread's, and the stream in whose order.
-    loose: Mutex<Vec<(Id, Option<usize>)>>,
-    /// Whoever gives slabs back.
-    giving: Turn,
-    /// How often some were given back.
-    given: AtomicU64,
+    /// The threads that give slabs back.
+    frees: Frees,
     held: Held,
     options: CachingOptions,
+    /// The bytes of a slab.
+    slab: u64,
     pending_bytes: u64,
     context: Context,
     below: Box<dyn MemoryManager>,
@@ -50,6 +52,11 @@ impl Pool {
         options: CachingOptions,
     ) -> Result<Self> {
         let context = context.without_manager();
+        // A larger slab could not be allocated. It is a multiple of the grain in any case.
+        let most = (context.device().total_memory()? as u64).min(u64::MAX / 2);
+        let slab = (options.slab_bytes as u64)
+            .min(most)
+            .next_multiple_of(LARGE_GRAIN);
         let pending_bytes = options.unordered.bytes_of(context.device())? as u64;
         Ok(Self {
             shared: Mutex::new(Shared {
@@ -64,11 +71,10 @@ impl Pool {
                 nobodys: 0,
                 taking: 0,
             }),
-            loose: Mutex::default(),
-            giving: Turn::default(),
-            given: AtomicU64::new(0),
+            frees: Frees::default(),
             held: Held::default(),
             options,
+            slab,
             pending_bytes,
             context,
             below,
@@ -87,43 +93,45 @@ impl Pool {
         self.held.guard()
     }
 
-    /// The lock, with what was freed meanwhile. Not in a forked child.
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        self.take_loose(&mut shared);
-        shared
+    pub(super) fn context(&self) -> &Context {
+        &self.context
     }
 
-    /// The same without a wait; none if it is another thread's, or this one's already.
-    fn try_lock(&self) -> Option<MutexGuard<'_, Shared>> {
-        let mut shared = match self.shared.try_lock() {
-            Ok(shared) => shared,
-            Err(TryLockError::Poisoned(shared)) => shared.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        self.take_loose(&mut shared);
-        Some(shared)
-    }
-
-    fn loose(&self) -> MutexGuard<'_, Vec<(Id, Option<usize>)>> {
-        self.loose.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take_loose(&self, shared: &mut Shared) {
-        let loose = std::mem::take(&mut *self.loose());
-        for (id, stream) in loose {
-            match stream {
-                None => shared.give_nobodys(id),
-                Some(stream) => shared.give_in_order(id, handle(stream)),
-            }
+    /// The lock. Not in a forked child, where it may belong to a thread that does not exist.
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let shared = self.shared.lock();
+        Locked {
+            shared: shared.unwrap_or_else(PoisonError::into_inner),
+            discarded: Vec::new(),
         }
+    }
+
+    /// Returns the stream of an order, if the pool may keep a book of it: if it hears of the end.
+    fn lasting(&self, order: Order<'_>) -> Option<(CUstream, Reach)> {
+        let raw = lasting(order)?;
+        let reach = match order.stream() {
+            Some(stream) if self.hears_of(stream.context()) => Reach::Held(stream.downgrade()),
+            Some(_) => return None,
+            None if raw == CU_STREAM_LEGACY => Reach::Always,
+            None => Reach::Named,
+        };
+        Some((raw, reach))
+    }
+
+    /// Whether this pool is among the managers that hear of the ends of a context's streams.
+    fn hears_of(&self, context: &Context) -> bool {
+        let mut managers = context.made_manager().into_iter().flat_map(with_wrapped);
+        managers.any(|its| {
+            let its = its.as_any().downcast_ref::<CachingManager>();
+            its.is_some_and(|its| std::ptr::eq(&raw const its.pool, self))
+        })
     }
 
     /// For what no lane has.
     #[cold]
     #[inline(never)]
     pub(super) fn allocate(&self, lanes: &Lanes, size: usize, order: Order<'_>) -> Result<Block> {
-        refuse_where_none_may_wait()?;
+        refuse_without_driver()?;
         if size == 0 {
             return Err(DriverError {
                 code: CUresult::CUDA_ERROR_INVALID_VALUE,
@@ -139,12 +147,9 @@ impl Pool {
             bytes,
             class,
             order,
-            stream: lasting(order),
+            stream: self.lasting(order),
         };
-        let found = match a_capture_may_be_open() {
-            true => relaxed(|| self.find(lanes, &want)),
-            false => self.find(lanes, &want),
-        }?;
+        let found = sparing_captures(|| self.find(lanes, &want))?;
         Ok(Block {
             address: found.address,
             size,
@@ -153,12 +158,8 @@ impl Pool {
     }
 
     fn find(&self, lanes: &Lanes, want: &Want<'_>) -> Result<Idle> {
-        {
-            let mut shared = self.lock();
-            shared.misses += 1;
-            if let Some(idle) = shared.find_kept(lanes, want)? {
-                return Ok(idle);
-            }
+        if let Some(idle) = self.find_kept(lanes, want)? {
+            return Ok(idle);
         }
         // Rather than to have more of the driver.
         if self.is_too_much_pending(want.order) {
@@ -172,25 +173,63 @@ impl Pool {
             done => return done,
         };
         // Behind others' work, if the stream can wait for that.
-        if let Some(idle) = self.lock().find_behind(want, &self.context) {
+        if let Some(idle) = self.find_behind(want) {
             return Ok(idle);
         }
         if self.held.is_held() {
             return Err(error);
         }
         // Behind all work: what is kept in pieces may be whole then, or go back to those below.
-        let then = self.given.load(Ordering::Acquire);
+        let before = self.frees.count();
         self.lock().collect(lanes);
         self.settle()?;
         if let Some(idle) = self.lock().find_now(want) {
             return Ok(idle);
         }
-        // Or another thread has just taken it, to give it back.
+        // Or another thread has taken it, to give it back.
         let given = self.give_slabs_back(0);
-        match given == 0 && self.given.load(Ordering::Acquire) == then {
-            true => Err(error),
-            false => self.grow(want),
+        match given != 0 || self.frees.is_some_since(before) {
+            true => self.frees.retry(|| self.grow(want)),
+            false => Err(error),
         }
+    }
+
+    /// Finds what is kept and can be used without a wait.
+    fn find_kept(&self, lanes: &Lanes, want: &Want<'_>) -> Result<Option<Idle>> {
+        let mut shared = self.lock();
+        shared.misses += 1;
+        if !shared.open_lane(lanes, want) {
+            drop(shared);
+            // For the end of the stream, which may come where no event can be made.
+            let event = self.context.event_now()?;
+            shared = self.lock();
+            shared.books.keep(event.into());
+            if let Some((stream, reach)) = &want.stream {
+                shared.books.of(*stream, reach);
+            }
+            shared.open_lane(lanes, want);
+        }
+        if let Some(idle) = shared.find_in_lanes(lanes, want) {
+            return Ok(Some(idle));
+        }
+        if let Some(idle) = shared.find_now(want) {
+            return Ok(Some(idle));
+        }
+        drop(shared);
+        self.poll(want.order);
+        let mut shared = self.lock();
+        if let Some(idle) = shared.find_now(want) {
+            return Ok(Some(idle));
+        }
+        // All that lies in lanes, in one piece with what is beside it.
+        shared.collect(lanes);
+        if let Some(idle) = shared.find_now(want) {
+            return Ok(Some(idle));
+        }
+        drop(shared);
+        // Events behind that, for the next time at the latest.
+        self.poll(want.order);
+        Ok(self.lock().find_now(want))
     }
 
     fn is_too_much_pending(&self, order: Order<'_>) -> bool {
@@ -204,7 +243,8 @@ impl Pool {
 
     /// Adds a slab of the manager below.
     fn grow(&self, want: &Want<'_>) -> Result<Idle> {
-        let slab = (self.options.slab_bytes as u64).next_multiple_of(LARGE_GRAIN);
+        let slab = self.slab;
+        // It does not overflow, as a request is at most `isize::MAX`.
         let exact = want.bytes.next_multiple_of(LARGE_GRAIN);
         let sizes = if exact <= slab / 2 {
             [Some(slab), Some(exact)]
@@ -213,40 +253,42 @@ impl Pool {
         };
         let mut error = None;
         for size in sizes.into_iter().flatten() {
-            match self.take_from_below(size) {
-                Ok(memory) => {
-                    let mut shared = self.lock();
-                    shared.taking -= size;
-                    let id = shared.heap.add(memory);
-                    shared.heap.shrink(id, want.bytes);
-                    shared.grown += 1;
-                    shared.reserved_high = shared.reserved_high.max(shared.heap.reserved);
-                    return Ok(shared.idle(id));
-                }
+            match self.add_slab(size, want) {
                 Err(why) if is_out_of_memory(&why) => error = Some(why),
-                Err(why) => return Err(why),
+                done => return done,
             }
         }
         Err(error.unwrap_or_else(|| out_of_memory(0, 0, want.bytes)))
     }
 
-    /// Takes a slab from there, which is noted as being taken until it is added.
-    fn take_from_below(&self, size: u64) -> Result<Block> {
-        let limit = self.options.max_bytes as u64;
-        {
-            let mut shared = self.lock();
-            // With what other threads are taking.
-            let taken = shared.heap.reserved + shared.taking;
-            if limit != 0 && taken.saturating_add(size) > limit {
-                return Err(out_of_memory(limit, taken, size));
-            }
-            shared.taking += size;
-        }
+    /// Allocates a slab of the upstream manager, and takes a block of it.
+    fn add_slab(&self, size: u64, want: &Want<'_>) -> Result<Idle> {
+        let taking = self.take(size)?;
         // Bytes that are addressed are counted by a usize.
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
-        self.below.allocate(bytes, Order::NONE).inspect_err(|_| {
-            self.lock().taking -= size;
-        })
+        let memory = self.below.allocate(bytes, Order::NONE)?;
+        let mut shared = self.lock();
+        shared.taking -= size;
+        std::mem::forget(taking);
+        let id = shared.heap.add(memory);
+        shared.heap.shrink(id, want.bytes);
+        shared.grown += 1;
+        shared.reserved_high = shared.reserved_high.max(shared.heap.reserved);
+        Ok(shared.idle(id))
+    }
+
+    /// Reserves bytes of the limit, until they are a slab.
+    fn take(&self, size: u64) -> Result<Taking<'_>> {
+        let limit = self.options.max_bytes as u64;
+        let mut shared = self.lock();
+        // With what other threads are taking.
+        let taken = shared.heap.reserved.saturating_add(shared.taking);
+        let total = taken.checked_add(size);
+        if total.is_none_or(|total| limit != 0 && total > limit) {
+            return Err(out_of_memory(limit, taken, size));
+        }
+        shared.taking += size;
+        Ok(Taking { pool: self, size })
     }
 
     /// Waits for all work of the context, and notes that.
@@ -266,68 +308,26 @@ impl Pool {
     #[cold]
     #[inline(never)]
     pub(super) fn free(&self, lanes: &Lanes, id: Id, class: u8, order: Order<'_>) {
-        let stream = lasting(order);
-        let Some(mut shared) = self.try_lock() else {
-            // What is of a passing stream's order comes behind all work.
-            let stream = stream.map(CUstream::addr);
-            return self.loose().push((id, stream));
-        };
         if order.raw().is_none() {
-            return shared.give_nobodys(id);
+            return self.lock().give_nobodys(id);
         }
-        let Some(stream) = stream else {
-            let mark = shared.books.mark_passing(order);
-            return shared.heap.give(id, &[mark]);
+        let Some((stream, reach)) = self.lasting(order) else {
+            return self.free_passing(id, order);
         };
-        let address = shared.heap.address(id);
-        let book = shared.books.of(stream);
-        let mut over = Vec::new();
-        let mut is_kept = false;
-        if class != NONE {
-            if let Some(mut lane) = lanes.open(stream) {
-                let idle = Idle { address, id };
-                is_kept = lane
-                    .push(class, idle, self.options.lane_bytes as u64)
-                    .is_ok();
-                if !is_kept {
-                    over = lane.take_half(class);
-                    is_kept = lane
-                        .push(class, idle, self.options.lane_bytes as u64)
-                        .is_ok();
-                }
-            }
-        }
-        let mark = shared.books.mark(book);
-        for idle in over {
-            shared.heap.give(idle.id, &[mark]);
-        }
-        if !is_kept {
-            shared.heap.give(id, &[mark]);
-        }
-    }
-
-    /// A stream ends: its lanes are emptied, and its book is closed. Under the lock, whose other holders may
-    /// record events in it.
-    pub(super) fn stream_ends(&self, lanes: &Lanes, stream: CUstream) {
-        let mut shared = self.lock();
-        let Some(book) = shared.books.find(stream) else {
-            return;
+        let wanted = {
+            let mut shared = self.lock();
+            let book = shared.books.of(stream, &reach);
+            shared.give_in_order(lanes, (id, class), (stream, book), self.options.lane_bytes);
+            shared.books.wanted(book, stream)
         };
-        let mark = shared.books.mark(book);
-        let Shared { heap, counts, .. } = &mut *shared;
-        lanes.close(stream, |idles, its| {
-            counts.hits += its.hits;
-            counts.frees += its.frees;
-            for idle in idles {
-                heap.give(idle.id, &[mark]);
-            }
-        });
-        shared.books.close(stream);
+        if let Some(wanted) = wanted {
+            self.record_wanted(wanted, order);
+        }
     }
 
     /// Gives memory back to the manager below, until no more than `keep` bytes are kept.
     pub(super) fn trim(&self, lanes: &Lanes, keep: usize) -> Result<usize> {
-        refuse_where_none_may_wait()?;
+        refuse_without_driver()?;
         release::drain();
         if self.held.is_held() {
             return Ok(0);
@@ -350,13 +350,13 @@ impl Pool {
     }
 
     /// Gives idle slabs of which all work is done back, the largest first, while more than `keep` bytes are
-    /// kept; how many bytes those were. Waits for another thread that does.
+    /// kept. Returns their bytes.
     fn give_slabs_back(&self, keep: usize) -> usize {
-        // A thread that is at it, or waited for by the one that is, has no part in that.
-        let Asked::Mine(_turn) = self.giving.ask() else {
-            return 0;
+        let mut free = self.frees.begin();
+        let mut giving = Giving {
+            pool: self,
+            slabs: Vec::new(),
         };
-        let mut given = Vec::new();
         {
             let mut shared = self.lock();
             let mut idle = shared.heap.idle();
@@ -367,24 +367,26 @@ impl Pool {
                 if kept <= keep {
                     break;
                 }
-                given.extend(shared.heap.remove(place));
+                giving.slabs.extend(shared.heap.remove(place));
             }
         }
-        let bytes = given.iter().map(|slab| slab.size).sum();
-        for slab in given {
+        free.is_some = !giving.slabs.is_empty();
+        let bytes = giving.slabs.iter().map(|slab| slab.size).sum();
+        // The largest first.
+        giving.slabs.reverse();
+        while let Some(slab) = giving.slabs.pop() {
             // SAFETY: the slab is of the manager below, nobody has anything of it, and all work that used
             // it is done.
             unsafe { self.below.free(slab, Order::NONE) };
-        }
-        if bytes != 0 {
-            self.given.fetch_add(1, Ordering::Release);
         }
         bytes
     }
 
     /// A block as a part of the memory below that it lies in.
     pub(super) fn slab_of(&self, id: Id, block: &Block) -> Result<Block> {
-        refuse_where_none_may_wait()?;
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
         let token = self.lock().heap.token_below(id, block);
         let token = token.ok_or(Invalid::NotShareable {
             memory: "somebody else's",
@@ -394,7 +396,7 @@ impl Pool {
 
     /// The bytes that are kept.
     pub(super) fn kept(&self, lanes: &Lanes) -> usize {
-        if refuse_where_none_may_wait().is_err() {
+        if fork::in_child() {
             return 0;
         }
         let mut kept = self.lock().heap.free_bytes;
@@ -406,14 +408,7 @@ impl Pool {
         if fork::in_child() {
             return CacheFigures::default();
         }
-        // In a host function the lock may be that of a thread which waits for this.
-        let shared = match refuse_where_none_may_wait() {
-            Ok(()) => Some(self.lock()),
-            Err(_) => self.try_lock(),
-        };
-        let Some(shared) = shared else {
-            return CacheFigures::default();
-        };
+        let shared = self.lock();
         let (mut in_lanes, mut hits) = (0, shared.counts.hits);
         lanes.each(None, |lane| {
             in_lanes += lane.bytes;
@@ -451,9 +446,67 @@ impl Pool {
     }
 }
 
-/// Refuses what takes the lock where that may be this thread's own, or that of one which waits for this: in the
-/// report hook, and in host functions.
-fn refuse_where_none_may_wait() -> Result<()> {
+/// The lock of a pool. Events that are discarded under it are destroyed after it is released.
+pub(super) struct Locked<'a> {
+    // In the order in which they are dropped.
+    shared: MutexGuard<'a, Shared>,
+    discarded: Vec<Arc<Event>>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Shared {
+        &mut self.shared
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.discarded = std::mem::take(&mut self.shared.books.discarded);
+    }
+}
+
+/// Bytes of the limit, until they are a slab or this is dropped.
+struct Taking<'a> {
+    pool: &'a Pool,
+    size: u64,
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.pool.lock().taking -= self.size;
+    }
+}
+
+/// Slabs to be given back. Those that are left, if a free panics, are kept.
+struct Giving<'a> {
+    pool: &'a Pool,
+    slabs: Vec<Block>,
+}
+
+impl Drop for Giving<'_> {
+    fn drop(&mut self) {
+        if self.slabs.is_empty() {
+            return;
+        }
+        let mut shared = self.pool.lock();
+        for slab in self.slabs.drain(..) {
+            let id = shared.heap.add(slab);
+            shared.heap.give(id, &[]);
+        }
+    }
+}
+
+/// Refuses what calls the driver where that cannot be: in host functions, in forked children, and in the report
+/// hook, which is called in the middle of anything.
+fn refuse_without_driver() -> Result<()> {
     refuse_inside()?;
     if fork::in_child() {
         return Err(Error::Forked);

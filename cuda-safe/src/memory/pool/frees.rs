@@ -1,13 +1,12 @@
 //! When a pool may go: behind the frees of its memory, which its memory sees to.
 
 use super::MemoryPool;
-use crate::call::{answer, without_current};
 use crate::context::Context;
 use crate::error::Result;
 use crate::event::Event;
 use crate::hold::Hold;
 use crate::release::{Parent, relaxed};
-use crate::stream::{Outside, Stream};
+use crate::stream::{OrderedOn, Stream};
 use crate::sync::Mutex;
 use std::sync::PoisonError;
 
@@ -26,10 +25,8 @@ impl Ends {
     fn mark(&self, stream: &Stream) -> Result<()> {
         // A manager may have the pool, and its context has the manager.
         let event = stream.context().without_manager().event_now()?;
-        without_current(stream.context(), || {
-            // SAFETY: both are alive.
-            unsafe { answer!(cuEventRecord(event.raw(), stream.raw())) }
-        })?;
+        // The release has counted itself on the stream: no capture takes the record.
+        event.enqueue_record(stream)?;
         let mut left = {
             let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
             events.push(event);
@@ -84,8 +81,8 @@ impl Parent for OfPool {
         self.pool.is_borrowed() || self.stream.is_borrowed()
     }
 
-    fn stay_outside_captures(&self) -> Option<Outside> {
-        self.stream.stay_outside()
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        [Some(OrderedOn::Stream(&self.stream)), None]
     }
 
     fn has_leaked(&self) {

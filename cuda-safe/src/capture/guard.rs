@@ -1,0 +1,140 @@
+//! A call under way.
+
+use super::state::{Operation, State};
+use super::word::{CaptureId, Seen};
+use super::{Open, is_capturing};
+use crate::error::{Error, Result};
+use crate::fork;
+use crate::invalid::Invalid;
+use cuda_sys::CUstreamCaptureStatus;
+use std::sync::Arc;
+
+/// A counted call: until this is dropped, no capture begins on the handle.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct CallGuard<'a> {
+    state: &'a State,
+    seen: Seen,
+}
+
+/// A counted call, and what it found.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
+    #[allow(dead_code, reason = "held, not read")]
+    call: CallGuard<'a>,
+    pub(crate) captured_by: CapturedBy,
+}
+
+/// The capture that a stream belongs to.
+#[derive(Debug)]
+pub(crate) enum CapturedBy {
+    /// The stream is not captured, and no capture begins on it while the call is counted.
+    Nobody,
+    /// A capture that was begun by this crate.
+    Crate(Arc<Open>),
+    /// A capture of other code.
+    OtherCode,
+}
+
+impl<'a> CallGuard<'a> {
+    #[inline(always)]
+    pub(super) fn new(state: &'a State, seen: Seen) -> Self {
+        Self { state, seen }
+    }
+
+    /// Returns the word from before the call.
+    #[inline(always)]
+    pub(crate) fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    /// Finds out which capture the stream belongs to.
+    ///
+    /// # Errors
+    /// Those of `ask`, and calls under way.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn resolve(
+        self,
+        operation: Operation,
+        ask: impl FnOnce() -> Result<CUstreamCaptureStatus>,
+    ) -> Result<Entry<'a>> {
+        if self.seen.is_plain() {
+            return Ok(Entry {
+                call: self,
+                captured_by: CapturedBy::Nobody,
+            });
+        }
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let call = match self.seen.capture() {
+            Some(CaptureId::UNRESOLVED) => {
+                let state = self.state;
+                drop(self);
+                let call = state.enter_resolved(operation);
+                call.map_err(|seen| state.refused("use the stream", seen))?
+            }
+            _ => self,
+        };
+        // Without an open capture it was closed meanwhile, and none begins while this call is counted.
+        let open = call.seen.capture();
+        let open = open.and_then(|capture| call.state.open(capture));
+        let captured_by = match open {
+            Some(open) => CapturedBy::Crate(open),
+            None if !call.seen.is_shared() => CapturedBy::Nobody,
+            None => match ask()? {
+                CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => CapturedBy::Nobody,
+                _ => CapturedBy::OtherCode,
+            },
+        };
+        Ok(Entry { call, captured_by })
+    }
+
+    /// Keeps the guard of a stream that is not captured.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`]; those of `ask`.
+    #[inline(always)]
+    pub(crate) fn uncaptured(
+        self,
+        operation: Operation,
+        ask: impl FnOnce() -> Result<CUstreamCaptureStatus>,
+    ) -> Result<Self> {
+        if self.seen.is_plain() {
+            return Ok(self);
+        }
+        let entry = self.resolve(operation, ask)?;
+        match entry.captured_by {
+            CapturedBy::Nobody => Ok(entry.call),
+            CapturedBy::Crate(_) | CapturedBy::OtherCode => Err(captured()),
+        }
+    }
+}
+
+#[cold]
+fn captured() -> Error {
+    Invalid::StreamIsCaptured.into()
+}
+
+impl Drop for CallGuard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.state.leave();
+    }
+}
+
+/// Refuses a stream of other code that is captured.
+///
+/// # Errors
+/// [`Invalid::StreamIsCaptured`]; those of the driver.
+///
+/// # Safety
+/// As for [`is_capturing`].
+pub(crate) unsafe fn refuse_captured(stream: cuda_sys::CUstream) -> Result<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { is_capturing(stream) }? {
+        CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
+        _ => Err(captured()),
+    }
+}

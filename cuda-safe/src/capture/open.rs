@@ -1,0 +1,166 @@
+//! Open captures: their streams, the events recorded in them, and what their graphs retain.
+
+use super::DriverStatus;
+use super::state::State;
+use super::word::CaptureId;
+use crate::stream::{Need, Stream};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// A capture that was begun by this crate and has not been closed.
+#[derive(Debug)]
+pub(crate) struct Open {
+    id: CaptureId,
+    /// The driver's number; 0 while it is not known.
+    driver_id: AtomicU64,
+    content: Mutex<Content>,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    is_closed: bool,
+    /// Streams that belong to the capture, and events that it has marked.
+    states: Vec<Arc<State>>,
+    /// The streams themselves, which are not destroyed before the end.
+    streams: Vec<Stream>,
+    retained: Vec<Need>,
+}
+
+/// A stream that belongs to a capture, or may join one.
+#[derive(Debug)]
+pub(crate) struct Member<'a> {
+    pub(crate) state: &'a Arc<State>,
+    /// The stream, if it can be destroyed.
+    pub(crate) stream: Option<&'a Stream>,
+    /// Where its work runs.
+    pub(crate) need: Need,
+}
+
+/// The number of open captures.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) fn any() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// All open captures, for streams that join one by way of other code.
+static ALL: Mutex<Vec<Arc<Open>>> = Mutex::new(Vec::new());
+
+fn all() -> MutexGuard<'static, Vec<Arc<Open>>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Open {
+    pub(crate) fn new() -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Self {
+            id: CaptureId::new(NEXT.fetch_add(1, Ordering::Relaxed)),
+            driver_id: AtomicU64::new(0),
+            content: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn id(&self) -> CaptureId {
+        self.id
+    }
+
+    /// Enters the capture into the list of those that are open.
+    pub(crate) fn list(self: &Arc<Self>) {
+        let mut all = all();
+        all.push(Arc::clone(self));
+        COUNT.store(all.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_driver_id(&self, id: u64) {
+        self.driver_id.store(id, Ordering::Release);
+    }
+
+    /// Whether a stream with this driver status can be one of this capture.
+    pub(crate) fn may_be(&self, status: DriverStatus) -> bool {
+        match status {
+            DriverStatus::None => false,
+            DriverStatus::Active(id) => {
+                let known = self.driver_id.load(Ordering::Acquire);
+                known == 0 || known == id
+            }
+            DriverStatus::Invalidated | DriverStatus::Other(_) => true,
+        }
+    }
+
+    /// The open capture with the driver's number.
+    pub(crate) fn with_driver_id(id: u64) -> Option<Arc<Self>> {
+        let its = |open: &&Arc<Self>| open.driver_id.load(Ordering::Acquire) == id;
+        all().iter().find(its).cloned()
+    }
+
+    /// Has the graphs of all open captures retain something.
+    pub(crate) fn retain_in_all(need: &Need) {
+        let open: Vec<_> = all().clone();
+        open.iter().for_each(|open| open.retain(need.clone()));
+    }
+
+    /// Has the end of the capture clear a state; whether the capture is still open.
+    pub(super) fn add_state(&self, state: &Arc<State>) -> bool {
+        let mut content = self.content();
+        if !content.is_closed && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
+            content.states.push(Arc::clone(state));
+        }
+        !content.is_closed
+    }
+
+    /// Adds a stream: its state is cleared at the end, the stream is not destroyed before, and the graph
+    /// retains where its work runs.
+    pub(crate) fn add(&self, member: &Member<'_>) {
+        self.retain(member.need.clone());
+        let is_open = self.add_state(member.state);
+        let Some(stream) = member.stream.filter(|_| is_open) else {
+            return;
+        };
+        let mut content = self.content();
+        if !content.is_closed && !content.streams.contains(stream) {
+            content.streams.push(stream.clone());
+        }
+    }
+
+    /// Has the graph retain something, unless the capture was closed: then nothing is recorded.
+    pub(crate) fn retain(&self, need: Need) {
+        let mut content = self.content();
+        if content.is_closed || content.retained.iter().any(|its| need.is(its)) {
+            drop(content);
+            // Not under the lock: it may be the last of its kind.
+            drop(need);
+            return;
+        }
+        content.retained.push(need);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.content().is_closed
+    }
+
+    /// Clears all states, after the driver has ended the capture; returns what the graph retains.
+    pub(crate) fn close(&self) -> Vec<Need> {
+        {
+            let mut all = all();
+            all.retain(|open| open.id != self.id);
+            COUNT.store(all.len(), Ordering::Relaxed);
+        }
+        let content = {
+            let mut content = self.content();
+            std::mem::replace(
+                &mut *content,
+                Content {
+                    is_closed: true,
+                    ..Content::default()
+                },
+            )
+        };
+        content.states.iter().for_each(|state| state.clear(self.id));
+        content.retained
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,65 @@
+//! The states of handles that other code knows: objects that are made of the same handle share them.
+
+use super::state::{Kind, State};
+use crate::fork;
+use crate::sync::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+
+type Table = BTreeMap<(bool, usize), Weak<State>>;
+
+static TABLE: Mutex<Table> = Mutex::new(BTreeMap::new());
+
+/// The table; none in a forked child, where the lock may be taken for ever.
+fn table() -> Option<MutexGuard<'static, Table>> {
+    let lock = || TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    (!fork::in_child()).then(lock)
+}
+
+fn key(kind: Kind, handle: usize) -> (bool, usize) {
+    (kind == Kind::Stream, handle)
+}
+
+/// Enters the state of a handle, in the place of what may be left of an earlier object.
+pub(super) fn insert(state: &Arc<State>, handle: usize) {
+    let Some(mut table) = table() else {
+        return;
+    };
+    state.published.store(handle, Ordering::Release);
+    table.insert(key(state.kind, handle), Arc::downgrade(state));
+}
+
+/// Takes a state out.
+pub(super) fn remove(state: &State) {
+    let Some(mut table) = table() else {
+        return;
+    };
+    let handle = state.published.swap(0, Ordering::AcqRel);
+    let key = key(state.kind, handle);
+    let is_its = |its: &Weak<State>| std::ptr::eq(its.as_ptr(), state);
+    if table.get(&key).is_some_and(is_its) {
+        table.remove(&key);
+    }
+}
+
+/// The state of a handle that came from other code, made now if no object has one.
+pub(super) fn find_or_insert(kind: Kind, handle: usize) -> Arc<State> {
+    let new = State::new(kind);
+    new.share();
+    let Some(mut table) = table() else {
+        return new;
+    };
+    let key = key(kind, handle);
+    match table.get(&key).and_then(Weak::upgrade) {
+        Some(state) => {
+            drop(table);
+            state
+        }
+        None => {
+            new.published.store(handle, Ordering::Release);
+            table.insert(key, Arc::downgrade(&new));
+            new
+        }
+    }
+}

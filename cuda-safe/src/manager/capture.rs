@@ -1,0 +1,60 @@
+//! Memory managers and stream captures: the one place where managers look at captures.
+//!
+//! Memory that is allocated on a captured stream belongs to the graph, and an event that is recorded there
+//! does not order real execution. So a manager enqueues nothing on a captured stream.
+
+use super::Order;
+use crate::capture::{self, Operation, refuse_captured};
+use crate::context::Context;
+use crate::error::Result;
+use crate::release::relaxed;
+use crate::stream::refuse_inside;
+use cuda_sys::CUstream;
+
+/// Enqueues an operation on the stream of an order. Enqueues nothing for an order without a stream.
+///
+/// # Errors
+/// The stream is captured; those of `call`.
+pub(super) fn enqueue(
+    order: Order<'_>,
+    operation: Operation,
+    context: &Context,
+    call: impl FnMut(CUstream) -> Result<()>,
+) -> Result<()> {
+    let _call = match order.stream() {
+        Some(stream) => Some(stream.uncaptured(operation)?),
+        None => {
+            // SAFETY: the order promises that the stream is alive; a default stream is that of the context.
+            order.call(context, |raw| unsafe { refuse_captured(raw) })?;
+            None
+        }
+    };
+    order.call(context, call)
+}
+
+/// Enqueues an operation on the stream of an order, for a release.
+///
+/// # Errors
+/// As for [`enqueue`]; this is a host function.
+pub(super) fn enqueue_now(
+    order: Order<'_>,
+    operation: Operation,
+    context: &Context,
+    call: impl FnMut(CUstream) -> Result<()>,
+) -> Result<()> {
+    refuse_inside()?;
+    enqueue(order, operation, context, call)
+}
+
+/// Whether a call that waits for all work could invalidate a capture.
+pub(super) fn may_be_capturing() -> bool {
+    capture::may_be_open()
+}
+
+/// Runs driver calls in a mode in which they invalidate no capture of another thread.
+pub(super) fn sparing_captures<T>(calls: impl FnOnce() -> Result<T>) -> Result<T> {
+    match may_be_capturing() {
+        true => relaxed(calls),
+        false => calls(),
+    }
+}

@@ -1,0 +1,162 @@
+//! Which calls block while another thread is inside a call that waits for work.
+//!
+//! Measured on an H200 with driver 580: most waits block nobody, but `cuMemFree`, `cuMemFreeHost`
+//! and `cuModuleLoadData` stop almost every call of every other thread until they return, and a
+//! copy to pageable memory stops some. Rows marked *same kind* were not measured; they are variants
+//! of a function that was. A function without a row never blocks. Measured to never block:
+//! `cuStreamWaitEvent`, `cuMemAllocAsync`, `cuMemFreeAsync`, `cuStreamQuery`, `cuEventQuery`,
+//! `cuStreamIsCapturing`, `cuThreadExchangeStreamCaptureMode`, `cuMemGetInfo`, `cuCtxGetCurrent`,
+//! `cuPointerGetAttribute`, `cuMemCreate`, `cuDevicePrimaryCtxRetain`.
+
+use crate::account::mistake;
+use crate::exec::Progress;
+use crate::thread;
+use crate::world::{Answer, World};
+use cuda_sys::CUresult;
+use std::thread::ThreadId;
+
+/// The calls that a waiting call stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// Every call that has a row in [`BLOCKED`].
+    Everything,
+    /// The rows [`Blocked::ByCopies`], and on this stream the rows [`Blocked::OnItsStream`].
+    Copy(usize),
+}
+
+/// What a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocked {
+    /// Calls that stop everything.
+    ByFrees,
+    /// The same, and copies to pageable memory on the same stream.
+    OnItsStream,
+    /// The same, and copies to pageable memory on every stream.
+    ByCopies,
+}
+
+/// Calls that stop other threads while they wait for work.
+#[rustfmt::skip]
+const STOPPING: [(&str, bool); 5] = [
+    // Name; whether it stops everything, rather than what copies stop.
+    ("cuMemFree_v2", true),
+    ("cuMemFreeHost", true),
+    ("cuModuleLoadData", true),
+    ("cuModuleLoadDataEx", true), // same kind
+    // Copies from pageable memory stop the same, but here they never wait.
+    ("cuMemcpyDtoHAsync_v2", false),
+];
+
+#[rustfmt::skip]
+const BLOCKED: [(&str, Blocked); 41] = [
+    ("cuEventRecord", Blocked::OnItsStream),
+    ("cuEventRecordWithFlags", Blocked::OnItsStream), // same kind
+    ("cuLaunchKernel", Blocked::OnItsStream),
+    ("cuLaunchKernelEx", Blocked::OnItsStream), // same kind
+    ("cuLaunchCooperativeKernel", Blocked::OnItsStream), // same kind
+    ("cuLaunchHostFunc", Blocked::OnItsStream),
+    ("cuStreamAddCallback", Blocked::OnItsStream), // same kind
+    ("cuGraphLaunch", Blocked::ByFrees),
+    ("cuMemcpyHtoDAsync_v2", Blocked::ByFrees),
+    ("cuMemcpyDtoHAsync_v2", Blocked::ByFrees),
+    ("cuMemcpyDtoDAsync_v2", Blocked::ByFrees),
+    ("cuMemcpyAsync", Blocked::ByFrees), // same kind
+    ("cuMemcpyPeerAsync", Blocked::ByFrees), // same kind
+    ("cuMemcpy2DAsync_v2", Blocked::ByFrees), // same kind
+    ("cuMemcpy3DAsync_v2", Blocked::ByFrees), // same kind
+    ("cuMemcpyBatchAsync", Blocked::ByFrees), // same kind
+    ("cuMemcpyBatchAsync_v2", Blocked::ByFrees), // same kind
+    ("cuMemsetD8_v2", Blocked::ByFrees), // same kind
+    ("cuMemsetD8Async", Blocked::ByFrees),
+    ("cuMemsetD16Async", Blocked::ByFrees), // same kind
+    ("cuMemsetD32Async", Blocked::ByFrees), // same kind
+    ("cuMemsetD2D8Async", Blocked::ByFrees), // same kind
+    ("cuMemsetD2D16Async", Blocked::ByFrees), // same kind
+    ("cuMemsetD2D32Async", Blocked::ByFrees), // same kind
+    ("cuStreamCreate", Blocked::ByCopies),
+    ("cuStreamCreateWithPriority", Blocked::ByCopies), // same kind
+    ("cuGreenCtxStreamCreate", Blocked::ByCopies), // same kind
+    ("cuStreamDestroy_v2", Blocked::ByCopies),
+    ("cuEventCreate", Blocked::ByCopies),
+    ("cuEventDestroy_v2", Blocked::ByCopies),
+    ("cuMemAlloc_v2", Blocked::ByCopies),
+    ("cuMemAllocPitch_v2", Blocked::ByCopies), // same kind
+    ("cuMemAllocManaged", Blocked::ByCopies), // same kind
+    ("cuMemHostAlloc", Blocked::ByCopies),
+    ("cuMemHostRegister_v2", Blocked::ByCopies), // same kind
+    ("cuStreamBeginCapture_v2", Blocked::ByCopies),
+    ("cuGraphInstantiateWithFlags", Blocked::ByCopies),
+    ("cuMemcpyHtoD_v2", Blocked::ByCopies),
+    ("cuMemcpyDtoH_v2", Blocked::ByCopies),
+    ("cuMemcpy2D_v2", Blocked::ByCopies), // same kind
+    ("cuMemcpy3D_v2", Blocked::ByCopies), // same kind
+];
+
+/// Threads inside a call that waits and stops others, and the name of that call.
+#[derive(Debug, Default)]
+pub(crate) struct Stoppers(Vec<(ThreadId, &'static str, Stop)>);
+
+impl Stop {
+    fn stops(self, blocked: Blocked, stream: Option<usize>) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Copy(on) => match stream {
+                Some(stream) => blocked == Blocked::OnItsStream && stream == on,
+                None => blocked == Blocked::ByCopies,
+            },
+        }
+    }
+}
+
+impl World {
+    /// Blocks a call that another thread's call stops: an error, as for a wait. With the stream,
+    /// once the call knows it.
+    pub(crate) fn stopped(&self, name: &str, stream: Option<usize>) -> Answer {
+        if self.stoppers.0.is_empty() {
+            return Ok(());
+        }
+        let Some((_, blocked)) = BLOCKED.iter().find(|(its, _)| *its == name) else {
+            return Ok(());
+        };
+        let here = thread::id();
+        // On a real driver a host function runs on another thread than the call that waits for it.
+        let in_callback = thread::in_callback();
+        let mut stoppers = self.stoppers.0.iter();
+        let stopper = stoppers.find(|(thread, _, stop)| {
+            (*thread != here || in_callback) && stop.stops(*blocked, stream)
+        });
+        let Some((_, stopper, _)) = stopper else {
+            return Ok(());
+        };
+        if in_callback && matches!(self.executor.in_callbacks(), Progress::Never) {
+            mistake(format!(
+                "a host function calls {name}, which blocks until {stopper} of another thread \
+                 returns, which waits for the host function: a real driver hangs"
+            ));
+            return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+        }
+        Err(Self::WAIT)
+    }
+
+    /// Notes that this thread's call waits, if such a call stops others. Returns whether it does.
+    pub(crate) fn stop_others(&mut self, name: &'static str, waits_for: Option<u64>) -> bool {
+        let Some((_, everything)) = STOPPING.iter().find(|(its, _)| *its == name) else {
+            return false;
+        };
+        let stop = match everything {
+            true => Stop::Everything,
+            false => match waits_for.and_then(|id| self.executor.stream_of(id)) {
+                Some(stream) => Stop::Copy(stream),
+                None => return false,
+            },
+        };
+        self.stoppers.0.push((thread::id(), name, stop));
+        true
+    }
+
+    /// Ends what [`stop_others`](Self::stop_others) began.
+    pub(crate) fn stop_no_more(&mut self) {
+        let here = thread::id();
+        self.stoppers.0.retain(|(thread, ..)| *thread != here);
+    }
+}

@@ -1,0 +1,223 @@
+//! Which streams have an operation that can run now. An operation's place here changes only when
+//! an operation that it comes after is done, so that no step has to look at all streams.
+
+use super::{Call, Executor, Work};
+use crate::account::mistake;
+use crate::memory::Memory;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Streams whose first operation comes after nothing that is not done.
+#[derive(Default)]
+pub(super) struct Ready {
+    streams: Choices,
+    /// Streams whose first operation waits for a value in memory. Any work, and the host, may
+    /// write that value, so each step looks at all of them.
+    for_values: BTreeSet<usize>,
+    /// Those of `streams` whose first operation is a free.
+    frees: BTreeSet<usize>,
+    /// Those of `streams` whose first operation is a kernel of a green context, by its id.
+    partitions: BTreeMap<u64, BTreeSet<usize>>,
+}
+
+/// A set of streams with a number for each, which a random number chooses. The numbers depend only
+/// on the insertions and removals so far.
+#[derive(Default)]
+struct Choices {
+    streams: Vec<usize>,
+    places: HashMap<usize, usize>,
+}
+
+impl Choices {
+    fn insert(&mut self, stream: usize) {
+        let next = self.streams.len();
+        if *self.places.entry(stream).or_insert(next) == next {
+            self.streams.push(stream);
+        }
+    }
+
+    fn remove(&mut self, stream: usize) {
+        let Some(place) = self.places.remove(&stream) else {
+            return;
+        };
+        self.streams.swap_remove(place);
+        if let Some(moved) = self.streams.get(place) {
+            self.places.insert(*moved, place);
+        }
+    }
+}
+
+impl Ready {
+    fn insert(&mut self, stream: usize, work: &Work) {
+        match work {
+            Work::WaitValue { .. } => {
+                self.for_values.insert(stream);
+                return;
+            }
+            Work::Free(_) => {
+                self.frees.insert(stream);
+            }
+            Work::Kernel(call) => {
+                if let Some((id, _)) = &call.partition {
+                    self.partitions.entry(*id).or_default().insert(stream);
+                }
+            }
+            _ => {}
+        }
+        self.streams.insert(stream);
+    }
+
+    fn remove(&mut self, stream: usize, work: &Work) {
+        self.streams.remove(stream);
+        self.for_values.remove(&stream);
+        self.frees.remove(&stream);
+        if let Work::Kernel(call) = work {
+            let id = call.partition.as_ref().map(|(id, _)| *id);
+            let Some(streams) = id.and_then(|id| self.partitions.get_mut(&id)) else {
+                return;
+            };
+            streams.remove(&stream);
+            if streams.is_empty() {
+                id.and_then(|id| self.partitions.remove(&id));
+            }
+        }
+    }
+}
+
+impl Executor {
+    /// The first operation of a stream.
+    fn first(&self, stream: usize) -> Option<u64> {
+        self.queues.get(&stream)?.front().copied()
+    }
+
+    /// Makes a stream ready if its first operation is.
+    pub(super) fn note_first(&mut self, stream: usize) {
+        let Some(id) = self.first(stream) else {
+            return;
+        };
+        if let Some(its) = self.operations.get(&id) {
+            if its.missing == 0 && !self.running.contains_key(&id) {
+                self.ready.insert(stream, &its.work);
+            }
+        }
+    }
+
+    /// The first operation of a stream is about to run.
+    pub(super) fn begin(&mut self, stream: usize) {
+        let its = self.first(stream).and_then(|id| self.operations.get(&id));
+        if let Some(its) = its {
+            self.ready.remove(stream, &its.work);
+        }
+    }
+
+    /// An operation is done: what comes after it may be ready.
+    pub(super) fn finish(&mut self, id: u64) -> Option<Work> {
+        let operation = self.operations.remove(&id)?;
+        self.running.remove(&id);
+        self.failing.remove(&id);
+        if let Some(queue) = self.queues.get_mut(&operation.stream) {
+            if queue.front() == Some(&id) {
+                queue.pop_front();
+                self.ready.remove(operation.stream, &operation.work);
+            }
+            if queue.is_empty() {
+                // Streams come and go.
+                self.queues.remove(&operation.stream);
+            }
+        }
+        self.note_first(operation.stream);
+        for follower in operation.followers {
+            let Some(its) = self.operations.get_mut(&follower) else {
+                continue;
+            };
+            its.missing -= 1;
+            let (is_free, stream) = (its.missing == 0, its.stream);
+            if is_free {
+                self.note_first(stream);
+            }
+        }
+        Some(operation.work)
+    }
+
+    /// A stream that is ready, chosen by the seed.
+    pub(super) fn choose(&mut self, memory: &Memory) -> Option<usize> {
+        let waiting = self.ready.for_values.iter().copied();
+        let arrived: Vec<usize> = waiting
+            .filter(|stream| !self.waits_for_value(*stream, memory))
+            .collect();
+        let ready = self.ready.streams.streams.len();
+        let count = ready + arrived.len();
+        if count == 0 {
+            return None;
+        }
+        let choice = self.random(count);
+        let streams = &self.ready.streams.streams;
+        streams
+            .get(choice)
+            .or_else(|| arrived.get(choice - ready))
+            .copied()
+    }
+
+    /// A stream whose first operation is a free that can run now.
+    pub(super) fn next_free(&self) -> Option<(usize, u64)> {
+        let stream = *self.ready.frees.first()?;
+        Some((stream, self.first(stream)?))
+    }
+
+    /// Whether the first operation of a stream waits for a value that is not there.
+    fn waits_for_value(&self, stream: usize, memory: &Memory) -> bool {
+        let first = self.first(stream).and_then(|id| self.operations.get(&id));
+        let Some(Work::WaitValue {
+            at,
+            value,
+            size,
+            condition,
+        }) = first.map(|its| &its.work)
+        else {
+            return false;
+        };
+        // What is not there any more shows when it runs.
+        let word = memory.word(*at, *size);
+        word.is_some_and(|word| !super::holds(*condition, word, *value, *size))
+    }
+
+    /// Whether streams wait for values, and for nothing else.
+    pub(crate) fn waits_for_values(&self, memory: &Memory) -> bool {
+        let mut streams = self.ready.for_values.iter();
+        streams.any(|stream| self.waits_for_value(*stream, memory))
+    }
+
+    /// Kernels of other green contexts that could run now must not use the SMs of this kernel's
+    /// green context. One kernel of each is looked at.
+    pub(super) fn check_partitions(&self, call: &Call) {
+        for streams in self.ready.partitions.values() {
+            let id = streams.first().and_then(|stream| self.first(*stream));
+            let other = id.and_then(|id| self.operations.get(&id));
+            if let Some(Work::Kernel(other)) = other.map(|its| &its.work) {
+                if call.shares_sms(other) {
+                    mistake("kernels of two green contexts that share SMs run at a time");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Choices;
+
+    #[test]
+    fn streams_are_chosen_from_until_they_are_removed() {
+        let mut choices = Choices::default();
+        for stream in [10, 20, 30, 20] {
+            choices.insert(stream);
+        }
+        choices.remove(10);
+        choices.remove(10);
+        assert_eq!(choices.streams, [30, 20]);
+        choices.remove(30);
+        assert_eq!(choices.streams, [20]);
+        choices.insert(10);
+        choices.remove(20);
+        assert_eq!(choices.streams, [10]);
+    }
+}

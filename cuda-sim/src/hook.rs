@@ -1,0 +1,33 @@
+//! A function of the test that runs before each driver call.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+type Hook = Arc<dyn Fn(&'static str) + Send + Sync>;
+
+static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
+static IS_SET: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static IN_HOOK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets a function that runs before each driver call, on the calling thread and without a lock of the software
+/// driver. It is called with the symbol. It may call the driver, and it may wait for other threads: so it shows
+/// what they can do while this thread is inside the driver. Its own calls do not run it again.
+pub fn set_call_hook(hook: impl Fn(&'static str) + Send + Sync + 'static) {
+    *HOOK.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hook));
+    IS_SET.store(true, Ordering::Release);
+}
+
+pub(crate) fn before(function: &'static str) {
+    if !IS_SET.load(Ordering::Acquire) || IN_HOOK.replace(true) {
+        return;
+    }
+    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(hook) = hook {
+        hook(function);
+    }
+    IN_HOOK.set(false);
+}

@@ -1,0 +1,105 @@
+//! Which objects belong to which: a context's streams, events and modules, a green context's
+//! streams. No call has to scan the objects of other contexts.
+
+use crate::objects::{Event, Module, Stream};
+use crate::world::World;
+use std::collections::BTreeSet;
+
+/// Handles by the handle of what they belong to.
+#[derive(Debug, Default)]
+pub(crate) struct Members(BTreeSet<(usize, usize)>);
+
+impl Members {
+    pub(crate) fn insert(&mut self, owner: usize, member: usize) {
+        self.0.insert((owner, member));
+    }
+
+    pub(crate) fn remove(&mut self, owner: usize, member: usize) {
+        self.0.remove(&(owner, member));
+    }
+
+    /// Returns the members in the order of their handles.
+    pub(crate) fn of(&self, owner: usize) -> impl Iterator<Item = usize> {
+        let its = self.0.range((owner, 0)..=(owner, usize::MAX));
+        its.map(|(_, member)| *member)
+    }
+
+    pub(crate) fn has_any(&self, owner: usize) -> bool {
+        self.of(owner).next().is_some()
+    }
+}
+
+/// The members of contexts and green contexts.
+#[derive(Debug, Default)]
+pub(crate) struct Belongings {
+    /// Streams by their contexts and by their green contexts.
+    pub(crate) streams: Members,
+    pub(crate) green_streams: Members,
+    pub(crate) events: Members,
+    pub(crate) modules: Members,
+    /// Blocking streams that are part of a capture, by their contexts.
+    pub(crate) capturing: Members,
+    /// Number of streams that are not default streams.
+    pub(crate) named_streams: usize,
+}
+
+impl World {
+    pub(crate) fn add_stream(&mut self, stream: Stream) -> usize {
+        let (context, green) = (stream.context, stream.green);
+        self.members.named_streams += usize::from(!stream.is_default);
+        let handle = self.streams.insert(stream);
+        self.members.streams.insert(context, handle);
+        if let Some(green) = green {
+            self.members.green_streams.insert(green, handle);
+        }
+        handle
+    }
+
+    /// Removes a stream from all but the executor, which still has its work.
+    pub(crate) fn remove_stream(&mut self, handle: usize) {
+        self.leave_capture(handle);
+        let Some(stream) = self.streams.remove(handle) else {
+            return;
+        };
+        self.members.named_streams -= usize::from(!stream.is_default);
+        self.members.streams.remove(stream.context, handle);
+        if let Some(green) = stream.green {
+            self.members.green_streams.remove(green, handle);
+        }
+        if let Some(context) = self.contexts.get_mut(stream.context) {
+            context.given.remove(&handle);
+        }
+    }
+
+    pub(crate) fn add_event(&mut self, event: Event) -> usize {
+        let context = event.context;
+        let handle = self.events.insert(event);
+        self.members.events.insert(context, handle);
+        handle
+    }
+
+    pub(crate) fn remove_event(&mut self, handle: usize) {
+        if let Some(event) = self.events.remove(handle) {
+            self.members.events.remove(event.context, handle);
+        }
+    }
+
+    pub(crate) fn add_module(&mut self, module: Module) -> usize {
+        let context = module.context;
+        let handle = self.modules.insert(module);
+        if let Some(context) = context {
+            self.members.modules.insert(context, handle);
+        }
+        handle
+    }
+
+    pub(crate) fn remove_module(&mut self, handle: usize) {
+        let Some(module) = self.modules.remove(handle) else {
+            return;
+        };
+        if let Some(context) = module.context {
+            self.members.modules.remove(context, handle);
+        }
+        self.forget_functions(&module);
+    }
+}

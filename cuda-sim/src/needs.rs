@@ -1,0 +1,147 @@
+//! What a graph names and does not own. A real driver crashes when a graph is instantiated or
+//! launched after one of these was destroyed (measured), or runs on with what is there instead.
+
+use crate::account::mistake;
+use crate::capture::Node;
+use crate::exec::Work;
+use crate::memory::HostKind;
+use crate::objects::Executable;
+use crate::world::{Answer, World};
+use cuda_sys::CUresult;
+
+/// The codes are unverified: a real driver crashes.
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+const DESTROYED: CUresult = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+
+/// What a node names beside its work.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Needs {
+    /// Contexts by their handles and ids: a primary context has one handle for ever.
+    contexts: Vec<(usize, u64)>,
+    green: Option<usize>,
+    /// Pinned memory that copies read, where the driver allocated it: its address and id.
+    pinned: Vec<(usize, u64)>,
+}
+
+impl World {
+    /// What a node needs that is captured now.
+    pub(crate) fn needs_of(&self, stream: usize, work: &Work) -> Needs {
+        let its = self.streams.get(stream);
+        let mut contexts: Vec<usize> = its.map(|its| its.context).into_iter().collect();
+        if let Work::CopyPeer { contexts: its, .. } = work {
+            contexts.extend(its);
+        }
+        let id = |context: usize| Some((context, self.contexts.get(context)?.id));
+        Needs {
+            contexts: contexts.into_iter().filter_map(id).collect(),
+            green: its.and_then(|its| its.green),
+            pinned: self.pinned_sources(work),
+        }
+    }
+
+    /// Registered memory is none: if it is unregistered, the copy fails when it runs (measured).
+    fn pinned_sources(&self, work: &Work) -> Vec<(usize, u64)> {
+        match work {
+            Work::CopyInPinned { from, .. } => {
+                let host = self.memory.host_at(*from);
+                let host = host.filter(|(_, host)| matches!(host.kind, HostKind::Pinned(_)));
+                host.map(|(start, host)| (start, host.id))
+                    .into_iter()
+                    .collect()
+            }
+            // A plane or a volume: its rows.
+            Work::All(parts) => {
+                let mut all: Vec<_> = parts
+                    .iter()
+                    .flat_map(|its| self.pinned_sources(its))
+                    .collect();
+                all.dedup();
+                all
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Refuses a graph that names what was destroyed. `how` is what happens to the graph.
+    pub(crate) fn check_nodes(&self, nodes: &[Node], how: &str) -> Answer {
+        for node in nodes {
+            self.check_contexts(&node.needs, how)?;
+            self.check_green(&node.needs, how)?;
+            self.check_pinned(&node.needs, how)?;
+            self.check_work(&node.work, how)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses the destruction of an executable graph after a context of its nodes.
+    pub(crate) fn check_destruction(&self, executable: &Executable) -> Answer {
+        let mut nodes = executable.nodes.iter();
+        nodes.try_for_each(|node| self.check_contexts(&node.needs, "destroyed"))
+    }
+
+    fn check_contexts(&self, needs: &Needs, how: &str) -> Answer {
+        let is_alive = |(context, id): &(usize, u64)| {
+            let its = self.contexts.get(*context);
+            its.is_some_and(|its| its.id == *id)
+        };
+        if needs.contexts.iter().all(is_alive) {
+            return Ok(());
+        }
+        mistake(format!(
+            "a graph is {how} after the context of a node was destroyed"
+        ));
+        Err(DESTROYED)
+    }
+
+    fn check_green(&self, needs: &Needs, how: &str) -> Answer {
+        if needs.green.is_none_or(|its| self.greens.get(its).is_some()) {
+            return Ok(());
+        }
+        mistake(format!(
+            "a graph is {how} after the green context of a node was destroyed"
+        ));
+        Err(DESTROYED)
+    }
+
+    fn check_pinned(&self, needs: &Needs, how: &str) -> Answer {
+        let is_alive = |(start, id): &(usize, u64)| {
+            let host = self.memory.host_at(*start);
+            host.is_some_and(|(_, host)| host.id == *id)
+        };
+        if needs.pinned.iter().all(is_alive) {
+            return Ok(());
+        }
+        mistake(format!(
+            "a graph is {how} after the pinned source of a copy was freed"
+        ));
+        Err(INVALID)
+    }
+
+    fn check_work(&self, work: &Work, how: &str) -> Answer {
+        match work {
+            Work::Record { event } | Work::WaitFor { event } => {
+                if self.events.get(*event).is_some() {
+                    return Ok(());
+                }
+                mistake(format!(
+                    "a graph is {how} after the event of a node was destroyed"
+                ));
+                Err(INVALID)
+            }
+            Work::Kernel(call) => {
+                let module = call.kernel.module;
+                let library = self.libraries.get(module);
+                if self.modules.get(module).or(library).is_some() {
+                    return Ok(());
+                }
+                mistake(format!(
+                    "a graph is {how} after the module of a kernel was unloaded"
+                ));
+                Err(INVALID)
+            }
+            // A plane or a volume: its rows.
+            Work::All(parts) => parts.iter().try_for_each(|part| self.check_work(part, how)),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The capture word of `cuda-safe` under every interleaving of its atomic operations, by `loom`.
+//!
+//! The driver is a flag: whether it captures a stream, or has captured an event. A call that the word
+//! calls uncaptured must not meet a driver that captures. (A thread reads the flag once between two of its
+//! stores: loom orders a store against the last access to a variable only.)
+
+#[path = "../../cuda-safe/src/capture/word.rs"]
+#[allow(unreachable_pub, reason = "a module of another crate")]
+mod word;
+
+/// What `word` imports: loom's atomics in the place of those of the standard library.
+mod sync {
+    pub(crate) mod atomic {
+        pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+    }
+}
+
+use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+use std::sync::Arc;
+use word::{CaptureId, Word};
+
+/// A stream, or an event, and what the driver knows of it.
+struct Handle {
+    word: Word,
+    captured: AtomicBool,
+}
+
+impl Handle {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            word: Word::new(),
+            captured: AtomicBool::new(false),
+        })
+    }
+
+    fn set(&self, captured: bool) {
+        self.captured.store(captured, Ordering::Relaxed);
+    }
+
+    fn is_captured(&self) -> bool {
+        self.captured.load(Ordering::Relaxed)
+    }
+
+    /// A call that must not be captured; whether it was made.
+    fn call_uncaptured(&self) -> bool {
+        let seen = self.word.enter();
+        let made = seen.is_plain();
+        if made {
+            assert!(!self.is_captured(), "a call is captured");
+            assert!(
+                !self.is_captured(),
+                "a capture begins in the middle of a call"
+            );
+        }
+        self.word.leave();
+        made
+    }
+
+    /// Begins a capture and ends it; whether it was begun.
+    fn capture(&self, id: CaptureId) -> bool {
+        let begun = self.word.begin(id).is_ok();
+        if begun {
+            self.set(true);
+            self.set(false);
+            assert!(
+                self.word.replace(id, None),
+                "another capture took its place"
+            );
+        }
+        begun
+    }
+
+    fn is_idle(&self) -> bool {
+        let seen = self.word.look();
+        seen.calls() == 0 && seen.capture().is_none()
+    }
+}
+
+/// All interleavings with up to four preemptions: most faults need two.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(4);
+    builder.check(model);
+}
+
+fn id(number: u64) -> CaptureId {
+    CaptureId::new(number)
+}
+
+/// Runs two closures on threads of their own beside a third one here.
+fn beside(handle: &Arc<Handle>, others: [fn(&Handle); 2], here: impl FnOnce(&Handle)) {
+    let threads = others.map(|other| {
+        let handle = Arc::clone(handle);
+        thread::spawn(move || other(&handle))
+    });
+    here(handle);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn no_capture_begins_while_a_call_is_under_way() {
+    explore(|| {
+        let handle = Handle::new();
+        let call = |handle: &Handle| {
+            handle.call_uncaptured();
+        };
+        beside(&handle, [call, call], |handle| {
+            handle.capture(id(1));
+        });
+        assert!(handle.is_idle());
+        assert!(handle.capture(id(2)), "nothing is under way any more");
+        assert!(handle.call_uncaptured(), "no capture is open any more");
+    });
+}
+
+#[test]
+fn one_of_two_captures_begins_at_a_time() {
+    explore(|| {
+        let handle = Handle::new();
+        let call = |handle: &Handle| {
+            handle.call_uncaptured();
+        };
+        let capture = |handle: &Handle| {
+            handle.capture(id(1));
+        };
+        beside(&handle, [capture, call], |handle| {
+            handle.capture(id(2));
+        });
+        assert!(handle.is_idle());
+    });
+}
+
+#[test]
+fn a_stream_that_may_join_a_capture_admits_no_uncaptured_call() {
+    explore(|| {
+        let handle = Handle::new();
+        let call = |handle: &Handle| {
+            handle.call_uncaptured();
+        };
+        beside(&handle, [call, call], |handle| {
+            if handle.word.enter_unresolved().is_ok() {
+                // The wait makes the stream join.
+                handle.set(true);
+                assert!(handle.word.replace(CaptureId::UNRESOLVED, Some(id(1))));
+                handle.word.leave();
+                handle.set(false);
+                assert!(handle.word.replace(id(1), None));
+            }
+        });
+        assert!(handle.is_idle());
+    });
+}
+
+#[test]
+fn one_of_two_waits_resolves_a_stream_at_a_time() {
+    fn wait(handle: &Handle) {
+        if handle.word.enter_unresolved().is_ok() {
+            handle.set(true);
+            handle.set(false);
+            // The driver says that it has not joined.
+            assert!(handle.word.replace(CaptureId::UNRESOLVED, None));
+            handle.word.leave();
+        }
+    }
+    explore(|| {
+        let handle = Handle::new();
+        let call = |handle: &Handle| {
+            handle.call_uncaptured();
+        };
+        beside(&handle, [wait, call], wait);
+        assert!(handle.is_idle());
+    });
+}
+
+#[test]
+fn a_stream_that_joins_while_its_capture_is_closed_is_cleared() {
+    explore(|| {
+        let handle = Handle::new();
+        let closed = Arc::new(Mutex::new(false));
+        let closing = {
+            let (handle, closed) = (Arc::clone(&handle), Arc::clone(&closed));
+            thread::spawn(move || {
+                *closed.lock().unwrap() = true;
+                handle.word.replace(id(1), None);
+            })
+        };
+        if handle.word.enter_unresolved().is_ok() {
+            assert!(handle.word.replace(CaptureId::UNRESOLVED, Some(id(1))));
+            let is_closed = *closed.lock().unwrap();
+            if is_closed {
+                handle.word.replace(id(1), None);
+            }
+            handle.word.leave();
+        }
+        closing.join().unwrap();
+        assert!(handle.is_idle());
+    });
+}
+
+#[test]
+fn an_event_is_not_marked_while_a_wait_for_it_is_under_way() {
+    explore(|| {
+        let event = Handle::new();
+        let wait = |event: &Handle| {
+            event.call_uncaptured();
+        };
+        beside(&event, [wait, wait], |event| {
+            if event.word.mark(id(1)).is_ok() {
+                // The record in the captured stream.
+                event.set(true);
+                event.set(false);
+                assert!(event.word.replace(id(1), None));
+            }
+        });
+        assert!(event.is_idle());
+    });
+}
+
+#[test]
+fn an_event_has_the_mark_of_one_open_capture() {
+    fn record(event: &Handle, id: CaptureId) {
+        if event.word.mark(id).is_ok() {
+            assert!(
+                event.word.replace(id, None),
+                "another capture has cleared it"
+            );
+        }
+    }
+    explore(|| {
+        let event = Handle::new();
+        let first = |event: &Handle| record(event, id(1));
+        let wait = |event: &Handle| {
+            event.call_uncaptured();
+        };
+        beside(&event, [first, wait], |event| record(event, id(2)));
+        assert!(event.is_idle());
+    });
+}
+
+#[test]
+fn an_event_is_not_shared_in_the_middle_of_a_plain_wait() {
+    explore(|| {
+        let event = Handle::new();
+        let wait = |event: &Handle| {
+            event.call_uncaptured();
+        };
+        beside(&event, [wait, wait], |event| {
+            if event.word.share_if_idle().is_ok() {
+                // Other code's capture records it.
+                event.set(true);
+            }
+        });
+        assert_eq!(event.word.look().is_shared(), event.is_captured());
+        assert_eq!(event.word.look().calls(), 0);
+    });
+}
+
+#[test]
+fn the_flag_of_a_shared_handle_stays_through_captures_and_calls() {
+    explore(|| {
+        let handle = Handle::new();
+        let capture = |handle: &Handle| {
+            handle.capture(id(1));
+        };
+        let call = |handle: &Handle| {
+            handle.call_uncaptured();
+        };
+        beside(&handle, [capture, call], |handle| handle.word.share());
+        assert!(handle.word.look().is_shared());
+        assert!(!handle.call_uncaptured(), "it asks the driver from now on");
+        assert!(handle.is_idle());
+    });
+}
