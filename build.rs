@@ -1,6 +1,9 @@
-//! Collects the examples of the documentation for `tests/documentation`; and, with the feature
-//! `header-check`, binds the cuda.h of this machine for `tests/abi.rs`. The build never asks for a
-//! GPU or a driver: where it builds is not where it runs.
+//! Collects the examples of the documentation for `tests/documentation` and embeds the files that
+//! other tests read. With the feature `header-check` it also binds the cuda.h of this machine for
+//! `tests/abi.rs`. The build never asks for a GPU or a driver: where it builds is not where it runs.
+
+#[path = "tests/common/embed.rs"]
+mod embed;
 
 #[path = "tests/documentation/extract.rs"]
 mod examples;
@@ -16,11 +19,13 @@ mod clang;
 #[cfg(not(feature = "header-check"))]
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
+    embed::write()?;
     examples::write()
 }
 
 #[cfg(feature = "header-check")]
 fn main() -> anyhow::Result<()> {
+    embed::write()?;
     examples::write()?;
     header::write()
 }

@@ -12,6 +12,7 @@ pub(crate) use sim::register_kernels;
 
 use cuda_safe::{Context, CudaVersion, Device};
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// Says that the calling test is skipped, and why; with `CUDA_TESTS=require` a skip is a failure.
@@ -27,6 +28,13 @@ pub(crate) fn skip(reason: &str) {
     let _ = writeln!(std::io::stderr(), "skipped {test}: {reason}");
 }
 
+/// Returns the folder for files that tests create: the one that `CUDA_TESTS_SCRATCH` names, or Cargo's.
+/// A packed test binary may run where Cargo's folder does not exist and cannot be created.
+pub(crate) fn scratch() -> PathBuf {
+    let named = std::env::var_os("CUDA_TESTS_SCRATCH");
+    named.map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from)
+}
+
 /// The first device of the driver at hand: a GPU's, or where there is none the software driver's,
 /// which plays the profile that `CUDA_SIM` names (an H200 if it names none). With
 /// `CUDA_TESTS=require` only a GPU will do.
@@ -39,6 +47,17 @@ pub(crate) fn gpu() -> Option<Device> {
             None
         }
     }
+}
+
+/// The first device of a real driver; a skip where there is none.
+#[track_caller]
+pub(crate) fn real_gpu() -> Option<Device> {
+    let device = gpu()?;
+    if is_software() {
+        skip("needs a GPU");
+        return None;
+    }
+    Some(device)
 }
 
 /// Whether the driver at hand is the software driver.

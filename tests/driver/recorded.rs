@@ -1,8 +1,9 @@
 //! The driver at hand against what a real one answered: whole tables and single answers, in
 //! `cuda-sim/data/<device>-<version>/`.
 //!
-//! On a GPU, `CUDA_RECORD=1 cargo test --test driver recorded` writes them anew. Everywhere else
-//! they are what the driver at hand has to give, if it plays that device and version.
+//! On a GPU, `CUDA_RECORD=1 cargo test --test driver recorded` writes them anew; with a path in place
+//! of the 1 it writes them there, for a packed test binary. Everywhere else they are what the driver
+//! at hand has to give, if it plays that device and version.
 
 use crate::common;
 use crate::need;
@@ -11,34 +12,34 @@ use cuda_safe::{Device, attribute};
 use std::fs;
 use std::path::PathBuf;
 
-/// The folder for the driver at hand; none if nothing is recorded for it, and that is not now.
-fn folder(device: &Device) -> Option<PathBuf> {
+/// The files of `cuda-sim/data`.
+const RECORDED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/recorded.rs"));
+
+/// Returns the name of the folder for the driver at hand: `<device>-<version>`.
+fn folder(device: &Device) -> String {
     let name = device
         .name()
         .expect("a name")
         .to_lowercase()
         .replace(' ', "-");
     let version = cuda_safe::version().expect("a driver");
-    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda-sim/data");
-    let folder = data.join(format!("{name}-{version}"));
-    if folder.is_dir() || recording() {
-        return Some(folder);
-    }
-    common::skip(&format!(
-        "nothing is recorded of {name} with a driver for CUDA {version}"
-    ));
-    None
+    format!("{name}-{version}")
 }
 
-fn recording() -> bool {
-    std::env::var_os("CUDA_RECORD").is_some() && !common::is_software()
+/// Returns the folder that takes the answers; none if they are compared with the recorded ones.
+fn recording() -> Option<PathBuf> {
+    let data = std::env::var_os("CUDA_RECORD").filter(|_| !common::is_software())?;
+    if data != "1" {
+        return Some(data.into());
+    }
+    Some(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda-sim/data"))
 }
 
 /// Writes the answers, or compares them with those that were recorded, by what was asked.
 fn settle(device: &Device, file: &str, answers: &[(String, String)]) {
-    let folder = need!(folder(device));
-    let path = folder.join(file);
-    if recording() {
+    let folder = folder(device);
+    if let Some(data) = recording() {
+        let folder = data.join(folder);
         let (name, version) = (device.name(), cuda_safe::version());
         let (name, version) = (name.expect("a name"), version.expect("a driver"));
         let mut text = format!("# {name}, driver for CUDA {version}\n");
@@ -46,10 +47,17 @@ fn settle(device: &Device, file: &str, answers: &[(String, String)]) {
             text.push_str(&format!("{what}: {answer}\n"));
         }
         fs::create_dir_all(&folder).expect("a folder to record into");
-        fs::write(&path, text).expect("a file to record into");
+        fs::write(folder.join(file), text).expect("a file to record into");
         return;
     }
-    let recorded = fs::read_to_string(&path).expect("it was recorded");
+    let prefix = format!("{folder}/");
+    if !RECORDED.iter().any(|(path, _)| path.starts_with(&prefix)) {
+        return common::skip(&format!("nothing is recorded for {folder}"));
+    }
+    let path = prefix + file;
+    let recorded = RECORDED.iter().find(|(recorded, _)| *recorded == path);
+    let (_, recorded) = recorded.expect("it was recorded");
+    let recorded = std::str::from_utf8(recorded).expect("the tests wrote text");
     let mut differences = Vec::new();
     let mut compared = 0;
     for line in recorded.lines().filter(|line| !line.starts_with('#')) {

@@ -87,7 +87,7 @@ fn name(folder: &Path) -> &str {
 }
 
 fn report_of(folder: &Path) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("driver-{}", name(folder)))
+    common::scratch().join(format!("driver-{}", name(folder)))
 }
 
 fn text(path: &Path) -> &str {

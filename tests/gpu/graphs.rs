@@ -2,19 +2,14 @@
 
 use crate::common;
 use cuda_safe::{
-    CaptureMode, Context, Device, DeviceBuffer, Event, LaunchConfig, Module, Stream, TypedKernel,
+    CaptureMode, Context, DeviceBuffer, Event, LaunchConfig, Module, Stream, TypedKernel,
 };
 use std::time::Duration;
 
 /// A context on a real device, or a skip.
 fn context() -> Option<Context> {
-    match Device::get(0).and_then(|device| Context::primary(&device)) {
-        Ok(context) => Some(context),
-        Err(why) => {
-            common::skip(&why.to_string());
-            None
-        }
-    }
+    let context = Context::primary(&common::real_gpu()?);
+    Some(context.expect("a context"))
 }
 
 fn streams(context: &Context) -> (Stream, Stream) {

@@ -21,7 +21,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 
 /// A real device with green contexts, or a skip.
 fn device() -> Option<Device> {
-    match Device::get(0).and_then(|device| SmResource::of_device(&device)) {
+    match SmResource::of_device(&common::real_gpu()?) {
         Ok(resource) => Some(resource.device()),
         Err(why) => {
             common::skip(&why.to_string());

@@ -117,10 +117,7 @@ fn device() -> Option<Device> {
         common::skip(why);
         None
     };
-    if Device::count().unwrap_or(0) == 0 {
-        return skip("needs a GPU");
-    }
-    let device = common::gpu()?;
+    let device = common::real_gpu()?;
     let is_unified = device.attribute(attribute::UNIFIED_ADDRESSING);
     if !is_unified.unwrap_or(false) {
         return skip("needs unified addressing");

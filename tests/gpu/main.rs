@@ -13,11 +13,8 @@ use cuda_safe::{Context, Device};
 
 #[test]
 fn things_of_two_devices_mix_as_the_table_says() {
-    let count = match Device::count() {
-        Ok(count) => count,
-        Err(why) => return common::skip(&why.to_string()),
-    };
-    if count < 2 {
+    need!(common::real_gpu());
+    if Device::count().expect("there is a driver") < 2 {
         return common::skip("needs two GPUs; there is one");
     }
     let context = |ordinal| Device::get(ordinal).and_then(|device| Context::primary(&device));

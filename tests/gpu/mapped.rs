@@ -76,10 +76,7 @@ impl Drop for Reserved {
 
 #[test]
 fn an_array_over_several_mappings_is_taken_and_one_over_a_hole_is_not() {
-    let device = need!(common::gpu());
-    if common::is_software() {
-        return common::skip("the software driver maps no memory");
-    }
+    let device = need!(common::real_gpu());
     let context = Context::primary(&device).expect("a context");
     let stream = context.stream().expect("a stream");
     let reserved = Reserved::new(i32::try_from(device.ordinal()).expect("a number"));

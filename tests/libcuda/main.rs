@@ -124,7 +124,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// Where all of this lies.
 fn folder() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda");
+    let folder = common::scratch().join("libcuda");
     fs::create_dir_all(&folder).expect("making the tests' folder");
     folder
 }

@@ -221,6 +221,10 @@ impl ArrayInterface {
             if self.mask().is_some() && !masks {
                 return Err(refused("mask", "masked arrays are taken by import_masked").into());
             }
+            if handover == Handover::Synchronize {
+                // The stream may have to wait for this host function.
+                refuse_inside()?;
+            }
             let theirs = match handover {
                 Handover::OnProducersStream => self.producers_stream(stream)?,
                 _ => None,
@@ -315,8 +319,6 @@ impl ArrayInterface {
             return Ok(End::Nothing);
         }
         if handover == Handover::Synchronize {
-            // The stream may have to wait for this host function.
-            refuse_inside()?;
             let wait = || {
                 // SAFETY: the stream is alive, as the caller of `import` promised, or a default one
                 // of the current context.

@@ -10,6 +10,7 @@ use cuda_safe::{
     CaptureMode, CaptureStatus, Context, ContextFlags, Device, DeviceBuffer, MemoryPool, Result,
 };
 use cuda_sim::explore;
+use std::sync::{Arc, Mutex};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -215,12 +216,20 @@ fn release_blocks_a_capture() {
 }
 
 fn release_blocks_a_rebind() {
-    release_blocks(|stage| {
+    // Kept: its release would wait for the host function.
+    let kept = Arc::new(Mutex::new(None));
+    let its = Arc::clone(&kept);
+    release_blocks(move |stage| {
         let source = stage.context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u32>::zeroed(&source, LEN).expect("memory");
         let target = stage.stream.clone();
-        Box::new(move || drop(buffer.rebind(&target)))
+        Box::new(move || {
+            let rebound = buffer.rebind(&target).map_err(|rejected| rejected.error);
+            *its.lock().expect("no panic") = Some(rebound);
+        })
     });
+    let rebound = kept.lock().expect("no panic").take();
+    assert!(rebound.is_some_and(|rebound| rebound.is_ok()));
 }
 
 /// Streams that have nothing to do with the one that is waited for.

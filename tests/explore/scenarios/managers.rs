@@ -26,11 +26,11 @@ macro_rules! operations {
             },
             Operation {
                 manager: Some($choose),
-                ..Operation::blocking(concat!($manager, "-free-pinned"), free_pinned)
+                ..Operation::new(concat!($manager, "-free-pinned"), free_pinned)
             },
             Operation {
                 manager: Some($choose),
-                ..Operation::blocking(concat!($manager, "-trim"), trim)
+                ..Operation::new(concat!($manager, "-trim"), trim).stopping_others()
             },
             Operation {
                 manager: Some($choose),

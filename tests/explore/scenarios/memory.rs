@@ -10,34 +10,34 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("allocate-zeroed", allocate_zeroed),
     Operation::new("allocate-from-slice", allocate_from_slice),
     Operation::new("allocate-sync", allocate_sync),
-    Operation::blocking("allocate-pinned", allocate_pinned),
+    Operation::new("allocate-pinned", allocate_pinned).stopping_others(),
     Operation::new("allocate-managed", allocate_managed),
     Operation::new("allocate-from-pool", allocate_from_pool),
     Operation::new("free-ordered", free_ordered),
     Operation::new("free-pool-buffer", free_pool_buffer),
     Operation::new("free-sync", free_sync),
     Operation::new("free-pitched", free_pitched),
-    Operation::blocking("free-pinned", free_pinned),
+    Operation::new("free-pinned", free_pinned).stopping_others(),
     Operation::new("free-mapped", free_mapped),
     Operation::new("free-registered", free_registered),
     Operation::new("free-managed", free_managed),
     Operation {
         may_report: true,
-        ..Operation::blocking("free-pending", free_pending)
+        ..Operation::new("free-pending", free_pending)
     },
     Operation::new("copy-from-slice", copy_from_slice),
     Operation::new("copy-to-slice", copy_to_slice),
     Operation {
         may_report: true,
-        ..Operation::blocking("copy-from-pinned", copy_from_pinned)
+        ..Operation::new("copy-from-pinned", copy_from_pinned).stopping_others()
     },
     Operation {
         may_report: true,
-        ..Operation::blocking("copy-to-pinned", copy_to_pinned)
+        ..Operation::new("copy-to-pinned", copy_to_pinned).stopping_others()
     },
     Operation {
         may_report: true,
-        ..Operation::blocking("copy-scope", copy_scope)
+        ..Operation::new("copy-scope", copy_scope).stopping_others()
     },
     Operation::new("fill", fill),
     Operation::new("pool", pool),

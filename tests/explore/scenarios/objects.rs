@@ -13,7 +13,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("destroy-stream-with-memory", destroy_stream_with_memory),
     Operation::new("unload-module", unload_module),
     Operation::new("unload-library", unload_library),
-    Operation::blocking("load-module", load_module),
+    Operation::new("load-module", load_module).stopping_others(),
     Operation::new("destroy-graph", destroy_graph),
     Operation::new("destroy-executable-graph", destroy_executable_graph),
     Operation::new("destroy-green-context", destroy_green_context),

@@ -19,8 +19,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("reader", reader),
     Operation::new("context-record", context_record),
     Operation::new("context-wait", context_wait),
-    Operation::blocking("green-record", green_record),
-    Operation::blocking("green-wait", green_wait),
+    Operation {
+        with_host_function: false,
+        ..Operation::new("green-record", green_record)
+    },
+    Operation {
+        with_host_function: false,
+        ..Operation::new("green-wait", green_wait)
+    },
     Operation::new("host-function", host_function),
     Operation::new("host-function-with-memory", host_function_with_memory),
     Operation::new("done", done),

@@ -15,7 +15,10 @@ pub(super) struct Operation {
     pub(super) manager: Option<fn()>,
     /// Whether the operation may lose an object, if the loss is reported.
     pub(super) may_report: bool,
-    /// Whether the stream may have a host function that waits for the capturing thread.
+    /// Whether the stream may have a host function that waits for the capturing thread. Not if a
+    /// capture retains an object of the operation whose release blocks, and not if the operation frees
+    /// memory that no stream is known to use, or loads a module: then the driver itself stops the
+    /// capturing thread until the host function ends.
     pub(super) with_host_function: bool,
 }
 
@@ -31,13 +34,11 @@ impl Operation {
         }
     }
 
-    /// An operation with which a host function must not wait for the capturing thread: the driver
-    /// stops other threads during the operation until all work is done, or the capture retains an
-    /// object whose release blocks.
-    pub(super) const fn blocking(name: &'static str, prepare: fn(&Stage) -> Part) -> Self {
+    /// The operation stops other threads inside the driver while it waits for all work.
+    pub(super) const fn stopping_others(self) -> Self {
         Self {
             with_host_function: false,
-            ..Self::new(name, prepare)
+            ..self
         }
     }
 }
