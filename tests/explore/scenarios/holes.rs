@@ -28,6 +28,10 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario::new("hole/uninitialized-memory", uninitialized_memory),
         Scenario::new("hole/refused-capture-of-a-joined-stream", refused_capture),
         Scenario::new(
+            "hole/wait-while-a-capture-begins",
+            wait_while_a_capture_begins,
+        ),
+        Scenario::new(
             "hole/import-waits-in-a-host-function",
             import_in_a_host_function,
         ),
@@ -308,6 +312,28 @@ fn refused_capture() {
         recorded.expect("a record");
     });
     joins.join();
+    captures.join();
+}
+
+/// A stream waits for its own event while a capture of it begins. Memory that is dropped in the
+/// capture must not be freed there.
+fn wait_while_a_capture_begins() {
+    let stage = Stage::new();
+    let buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, LEN).expect("memory");
+    stage.stream.synchronize().expect("a wait");
+    let event = stage.context.event().expect("an event");
+    let stream = stage.stream.clone();
+    let waits = explore::spawn("the wait", move || {
+        let _ = event.record(&stream);
+        let _ = stream.wait(&event);
+    });
+    let stream = stage.stream.clone();
+    let captures = explore::spawn("the capture", move || {
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal);
+        drop(buffer);
+        drop(capture);
+    });
+    waits.join();
     captures.join();
 }
 
