@@ -4,7 +4,8 @@
 mod explored;
 
 #[cfg(feature = "explore")]
-pub(crate) use explored::{Condvar, Mutex, MutexGuard, RwLock, set_hooks, yield_now};
+pub(crate) use explored::{Condvar, Mutex, MutexGuard, RwLock, atomic, set_hooks, yield_now};
+#[cfg(not(feature = "explore"))]
 pub(crate) use std::sync::atomic;
 #[cfg(not(feature = "explore"))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};

@@ -3,9 +3,9 @@
 //!
 //! A scenario is a closure that [spawns](spawn) threads. They are real threads, of which exactly
 //! one runs at a time. A thread can lose its turn only at a *scheduling point*: before and after
-//! every call of the driver, and wherever [`point`] or [`wait_until`] is called. The locks of
-//! `cuda-safe` are scheduling points too if that crate is built with its feature `explore` and
-//! [`point_at`] and [`wait_at`] are its hooks.
+//! every call of the driver, and wherever [`point`], [`yield_now`] or [`wait_until`] is called. The
+//! locks of `cuda-safe` are scheduling points too if that crate is built with its feature `explore`
+//! and [`point_at`], [`wait_at`] and [`yield_at`] are its hooks.
 //!
 //! ```
 //! use cuda_sim::{Profile, explore};
@@ -61,7 +61,7 @@ mod baton;
 mod judge;
 mod pool;
 
-pub use baton::{is_explored, point, point_at, wait_at, wait_until, yield_now};
+pub use baton::{is_explored, point, point_at, wait_at, wait_until, yield_at, yield_now};
 pub use judge::{Explorer, Report, Violation};
 pub use pool::{JoinHandle, spawn};
 

@@ -204,7 +204,12 @@ pub(crate) fn explorer(devices: u32, options: &Options) -> Explorer {
     let profile = Profile::h200().with_devices(devices);
     cuda_sim::install(profile).expect("nothing was called before");
     scenarios::register_kernels();
-    cuda_safe::explore::set_hooks(explore::is_explored, explore::point_at, explore::wait_at);
+    cuda_safe::explore::set_hooks(
+        explore::is_explored,
+        explore::point_at,
+        explore::wait_at,
+        explore::yield_at,
+    );
     Explorer::new()
         .schedules(options.schedules)
         .seed(options.seed)

@@ -7,12 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{
-    LockResult, OnceLock, PoisonError, RwLockWriteGuard, TryLockError, TryLockResult,
-    WaitTimeoutResult,
+    LockResult, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    TryLockResult, WaitTimeoutResult,
 };
 use std::time::Duration;
-
-pub(crate) use std::sync::RwLockReadGuard;
 
 type Place = &'static Location<'static>;
 
@@ -20,6 +18,7 @@ struct Hooks {
     is_explored: fn() -> bool,
     point: fn(Place),
     wait: fn(Place, &mut (dyn FnMut() -> bool + Send)),
+    yield_now: fn(Place),
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
@@ -28,12 +27,14 @@ pub(crate) fn set_hooks(
     is_explored: fn() -> bool,
     point: fn(Place),
     wait: fn(Place, &mut (dyn FnMut() -> bool + Send)),
+    yield_now: fn(Place),
 ) {
     // A second time changes nothing.
     let _ = HOOKS.set(Hooks {
         is_explored,
         point,
         wait,
+        yield_now,
     });
 }
 
@@ -68,6 +69,64 @@ fn take<G>(
 fn point() {
     if let Some(hooks) = hooks() {
         (hooks.point)(Location::caller());
+    }
+}
+
+/// Lets other threads run, where this one repeats an attempt.
+#[track_caller]
+pub(crate) fn yield_now() {
+    match hooks() {
+        Some(hooks) => (hooks.yield_now)(Location::caller()),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// Atomics with a scheduling point before each operation.
+pub(crate) mod atomic {
+    pub(crate) use std::sync::atomic::Ordering;
+
+    #[derive(Debug)]
+    pub(crate) struct AtomicU64(std::sync::atomic::AtomicU64);
+
+    impl AtomicU64 {
+        pub(crate) const fn new(value: u64) -> Self {
+            Self(std::sync::atomic::AtomicU64::new(value))
+        }
+
+        #[track_caller]
+        pub(crate) fn load(&self, order: Ordering) -> u64 {
+            super::point();
+            self.0.load(order)
+        }
+
+        #[track_caller]
+        pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+            super::point();
+            self.0.fetch_add(value, order)
+        }
+
+        #[track_caller]
+        pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+            super::point();
+            self.0.fetch_sub(value, order)
+        }
+
+        #[track_caller]
+        pub(crate) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+            super::point();
+            self.0.fetch_or(value, order)
+        }
+
+        #[track_caller]
+        pub(crate) fn fetch_update(
+            &self,
+            set: Ordering,
+            fetch: Ordering,
+            change: impl FnMut(u64) -> Option<u64>,
+        ) -> Result<u64, u64> {
+            super::point();
+            self.0.fetch_update(set, fetch, change)
+        }
     }
 }
 
@@ -239,14 +298,5 @@ impl Condvar {
                 Err(PoisonError::new((mutex.guard(guard), result)))
             }
         }
-    }
-}
-
-/// Lets other threads go on.
-#[track_caller]
-pub(crate) fn yield_now() {
-    match hooks() {
-        Some(hooks) => (hooks.point)(Location::caller()),
-        None => std::thread::yield_now(),
     }
 }

@@ -249,9 +249,14 @@ pub fn point_at(place: &'static Location<'static>) {
 /// Lets every other thread that is ready run first.
 #[track_caller]
 pub fn yield_now() {
+    yield_at(Location::caller());
+}
+
+/// The same as [`yield_now`], with the source location to name in reports.
+pub fn yield_at(place: &'static Location<'static>) {
     let Some(me) = explored() else { return };
     run().drop_priority(me);
-    point_at(Location::caller());
+    point_at(place);
 }
 
 /// Blocks the calling thread until `condition` holds.

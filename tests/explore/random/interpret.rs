@@ -76,6 +76,9 @@ fn check(read: &[u32], values: &[u32]) {
     );
 }
 
+/// Memory that all streams may read, and its possible values.
+type Shared = (Arc<SharedBuffer<u32>>, Vec<u32>);
+
 /// All objects of a program.
 struct Table {
     first: Context,
@@ -86,7 +89,7 @@ struct Table {
     streams: [Slot<Stream>; 4],
     events: [Slot<Event>; 3],
     buffers: [Slot<Held>; 5],
-    shared: [Slot<(Arc<SharedBuffer<u32>>, Vec<u32>)>; 2],
+    shared: [Slot<Shared>; 2],
     graphs: [Slot<Graph>; 2],
     pool: Slot<MemoryPool>,
 }
