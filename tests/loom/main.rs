@@ -62,6 +62,7 @@ impl Handle {
     fn capture(&self, id: CaptureId) -> bool {
         let begun = self.word.begin(id).is_ok();
         if begun {
+            self.word.leave();
             self.set(true);
             self.set(false);
             assert!(
@@ -114,6 +115,34 @@ fn no_capture_begins_while_a_call_is_under_way() {
         assert!(handle.is_idle());
         assert!(handle.capture(id(2)), "nothing is under way any more");
         assert!(handle.call_uncaptured(), "no capture is open any more");
+    });
+}
+
+#[test]
+fn a_wait_does_not_resolve_a_stream_while_its_capture_begins() {
+    explore(|| {
+        let handle = Handle::new();
+        let waiting = {
+            let handle = Arc::clone(&handle);
+            thread::spawn(move || {
+                if let Ok(before) = handle.word.enter_unresolved() {
+                    // The driver says what is true: the stream is captured if the capture has begun.
+                    let captured = handle.is_captured();
+                    assert_eq!(captured, before.capture().is_some());
+                    let joined = captured.then(|| id(1));
+                    assert!(handle.word.replace(CaptureId::UNRESOLVED, joined));
+                    handle.word.leave();
+                }
+            })
+        };
+        let begun = handle.word.begin(id(1)).is_ok();
+        if begun {
+            handle.set(true);
+            handle.word.leave();
+        }
+        waiting.join().unwrap();
+        assert_eq!(handle.word.look().capture().is_some(), begun);
+        assert_eq!(handle.word.look().calls(), 0);
     });
 }
 

@@ -83,14 +83,15 @@ pub(crate) fn wait_captured(
 /// of this crate, or one of other code.
 fn settle(stream: &Member<'_>, known: [Option<Arc<Open>>; 2], status: DriverStatus) {
     let state = stream.state;
-    let known = known.into_iter().flatten();
-    let open = known
-        .filter(|open| open.may_be(status))
-        .find(|open| !open.is_closed())
-        .or_else(|| match status {
-            DriverStatus::Active(id) => Open::with_driver_id(id),
-            _ => None,
-        });
+    // Its number is known when a capture has begun, so the one that was marked may have none yet.
+    let listed = match status {
+        DriverStatus::Active(id) => Open::with_driver_id(id),
+        _ => None,
+    };
+    let open = listed.or_else(|| {
+        let mut known = known.into_iter().flatten();
+        known.find(|open| open.may_be(status) && !open.is_closed())
+    });
     let Some(open) = open else {
         if status != DriverStatus::None {
             state.share();

@@ -31,10 +31,11 @@ pub(crate) enum Operation {
     Launch,
     Attach,
     Fill,
+    Begin,
 }
 
 impl Operation {
-    const ALL: [(Self, &'static str); 10] = [
+    const ALL: [(Self, &'static str); 11] = [
         (Self::Allocate, "an allocation"),
         (Self::Release, "a release"),
         (Self::HostCopy, "a copy from or to host memory"),
@@ -45,6 +46,7 @@ impl Operation {
         (Self::Launch, "a launch"),
         (Self::Attach, "the attachment of managed memory"),
         (Self::Fill, "a fill of new memory"),
+        (Self::Begin, "the beginning of a capture"),
     ];
 
     fn name(number: u8) -> &'static str {
@@ -150,12 +152,15 @@ impl State {
         open.as_ref().filter(|its| its.id() == capture).cloned()
     }
 
-    /// Sets the capture if no call is under way and no capture is open.
+    /// Sets the capture if no call is under way and no capture is open. The beginning is counted as a call
+    /// until the guard is dropped: until then no wait asks the driver which capture the stream has joined.
     ///
     /// # Errors
     /// The word that forbids it, after a bounded number of attempts.
-    pub(crate) fn begin(&self, open: &Arc<Open>) -> Result<Seen, Seen> {
-        self.attempt(|| self.change(open, |word| word.begin(open.id())))
+    pub(crate) fn begin(&self, open: &Arc<Open>) -> Result<CallGuard<'_>, Seen> {
+        let seen = self.attempt(|| self.change(open, |word| word.begin(open.id())))?;
+        self.last.store(Operation::Begin as u8, Ordering::Relaxed);
+        Ok(CallGuard::new(self, seen))
     }
 
     /// Counts a call that may make the stream join a capture: other calls see an unresolved one until

@@ -90,14 +90,15 @@ impl Word {
         self.0.fetch_or(SHARED, Ordering::AcqRel);
     }
 
-    /// Sets the capture if no call is under way and no other capture is open.
+    /// Sets the capture and counts its beginning as a call, in one step, if no call is under way and no
+    /// other capture is open.
     ///
     /// # Errors
     /// The word that forbids it.
     pub(crate) fn begin(&self, capture: CaptureId) -> Result<Seen, Seen> {
         self.update(|seen| {
             let is_free = seen.calls() == 0 && seen.capture().is_none();
-            is_free.then_some(seen.0 | capture.bits())
+            is_free.then_some((seen.0 | capture.bits()) + 1)
         })
     }
 

@@ -174,8 +174,8 @@ impl Stream {
         }
         let open = Open::new();
         let state = self.state();
-        let begun = state.begin(&open);
-        begun.map_err(|seen| state.refused("begin a capture", seen))?;
+        let begins = state.begin(&open);
+        let begins = begins.map_err(|seen| state.refused("begin a capture", seen))?;
         open.add(&self.member());
         open.list();
         let begun = without_current(self.context(), || {
@@ -197,6 +197,7 @@ impl Stream {
         if let Some(id) = self.capture_id()? {
             capture.open.set_driver_id(id);
         }
+        drop(begins);
         Ok(capture)
     }
 
