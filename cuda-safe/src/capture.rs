@@ -38,6 +38,14 @@ pub(crate) fn may_be_open() -> bool {
     open::any() || state::any_shared()
 }
 
+/// Notes that other code has streams in the contexts of this crate, and may capture them.
+#[inline]
+pub(crate) fn handle_is_shared() {
+    if !state::any_shared() {
+        state::set_any_shared();
+    }
+}
+
 /// What the driver says of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriverStatus {

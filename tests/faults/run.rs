@@ -5,7 +5,7 @@ use crate::by_design;
 use crate::state::{Objects, Thread};
 use crate::trace::Trace;
 use cuda_safe::sys::{CUstreamCaptureMode, cuThreadExchangeStreamCaptureMode};
-use cuda_safe::{Context, Device, Error, Report};
+use cuda_safe::{Context, Device, DeviceBuffer, Error, Report};
 use cuda_sim::Call;
 use cuda_sim::fault::{Fault, Scope};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -138,7 +138,12 @@ fn drain() -> Result<(), Error> {
     let _ = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     let done = Device::get(0)
         .and_then(|device| Context::primary(&device))
-        .and_then(|context| context.synchronize());
+        .and_then(|context| {
+            let stream = context.stream()?;
+            // The free waits for all work. (A wait for the context would be refused beside that capture.)
+            drop(DeviceBuffer::<u8>::plain_zeroed(&stream, 1)?);
+            stream.synchronize()
+        });
     // SAFETY: as above.
     let _ = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     done

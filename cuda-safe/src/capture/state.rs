@@ -58,6 +58,10 @@ impl Operation {
 /// Whether other code has ever known a handle.
 static ANY_SHARED: AtomicBool = AtomicBool::new(false);
 
+pub(super) fn set_any_shared() {
+    ANY_SHARED.store(true, Ordering::Relaxed);
+}
+
 pub(super) fn any_shared() -> bool {
     ANY_SHARED.load(Ordering::Relaxed)
 }
@@ -142,7 +146,7 @@ impl State {
     }
 
     pub(super) fn share(&self) {
-        ANY_SHARED.store(true, Ordering::Relaxed);
+        set_any_shared();
         self.word.share();
     }
 

@@ -2,6 +2,7 @@
 
 use super::{MemoryManager, with_wrapped};
 use crate::call::without_current;
+use crate::capture;
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{Parent, Root};
@@ -45,6 +46,7 @@ impl<'a> Order<'a> {
     /// [told](StreamEnd::of_raw) of its end or has ended. It is not captured while a manager is called with it.
     /// (A manager makes no call with the handle but in a call that names it.)
     pub unsafe fn lasting(stream: CUstream) -> Self {
+        capture::handle_is_shared();
         Self(Kind::Lasting(stream))
     }
 
@@ -63,6 +65,7 @@ impl<'a> Order<'a> {
     /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
     /// captured.
     pub unsafe fn passing(stream: CUstream) -> Self {
+        capture::handle_is_shared();
         Self(Kind::Passing(stream))
     }
 
