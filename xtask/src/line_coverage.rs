@@ -18,7 +18,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::{debian, root};
+use crate::{debian, root, tools};
 
 /// The release of cargo-tarpaulin. It builds with Rust 1.95 and reads the counts of its LLVM (22).
 const TARPAULIN: &str = "0.37.5";
@@ -81,7 +81,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let has = |arg: &str| args.iter().any(|its| its == arg);
     let missing = has("--missing");
     let measured = if has("--corpus") { CORPUS } else { ALL };
-    let tarpaulin = provide_tarpaulin()?;
+    // The default features send results to a service, which takes OpenSSL.
+    let tarpaulin = tools::provide("tarpaulin", TARPAULIN, &["--no-default-features"])?;
     let mut lines = Lines::new();
     for (profile, binaries) in measured.runs {
         let report = measure(&tarpaulin, profile, binaries, measured.tests)?;
@@ -113,28 +114,6 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         "the tests reach less than {least} % of the lines"
     );
     Ok(())
-}
-
-/// The program, in `target/tools`; installed unless an earlier run did.
-fn provide_tarpaulin() -> Result<PathBuf> {
-    let tools = root().join("target/tools");
-    let program = tools.join("bin/cargo-tarpaulin");
-    let version = debian::stdout(Command::new(&program).args(["tarpaulin", "--version"]));
-    if version.is_ok_and(|version| version.trim().ends_with(&format!(" {TARPAULIN}"))) {
-        return Ok(program);
-    }
-    println!("line-coverage: installing cargo-tarpaulin {TARPAULIN} into target/tools");
-    let status = Command::new(env!("CARGO"))
-        .args(["install", "cargo-tarpaulin", "--locked", "--force"])
-        // The default features send results to a service, which takes OpenSSL.
-        .args(["--version", TARPAULIN, "--no-default-features", "--root"])
-        .arg(&tools)
-        // Warnings in it are not ours.
-        .env_remove("RUSTFLAGS")
-        .status()
-        .context("running cargo install")?;
-    ensure!(status.success(), "cargo-tarpaulin does not install");
-    Ok(program)
 }
 
 /// Runs the tests on that driver: the report. What they print goes into a file beside it.

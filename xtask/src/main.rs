@@ -12,6 +12,7 @@ mod generated;
 mod header_check;
 mod headers;
 mod line_coverage;
+mod mutants;
 mod pack;
 mod profiles;
 mod ptx;
@@ -19,6 +20,7 @@ mod python;
 mod regen;
 mod symbols;
 mod toolchain;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,6 +43,10 @@ usage: cargo xtask COMMAND
   line-coverage [--corpus] [--missing]     line coverage of cuda-safe by the tests that need no GPU; --corpus: of
                                            its parsers, by the corpus of the fuzz targets; --missing: also
                                            which lines they do not reach
+  mutants [--all] [--shard K/N] [--sample N [--seed S]] [--jobs J] [FILE ...]
+                                           mutation tests, on the software driver, of the files that it lists, of
+                                           FILEs, or of all of cuda-safe; --shard: every N-th mutant from the K-th
+                                           (from 0); --sample: N mutants, the same for the same seed
   cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);
                                            --check: fail if one has become dearer
   build-cost [ROUNDS]                      build time and size of the crates beside cudarc's
@@ -65,6 +71,7 @@ fn main() -> ExitCode {
         Some("profiles") => profiles::run(rest),
         Some("asan") => asan::run(rest),
         Some("line-coverage") => line_coverage::run(rest),
+        Some("mutants") => mutants::run(rest),
         Some("cost") => cost::run(rest),
         Some("build-cost") => build_cost::run(rest),
         Some("msrv") => toolchain::msrv(rest),

@@ -1,0 +1,546 @@
+//! `cargo xtask mutants [OPTION …] [FILE …]`: mutation tests of cuda-safe on the software driver.
+//!
+//! cargo-mutants changes one expression of the source at a time and runs the tests. A mutant that no
+//! test notices survives: it shows a line whose effect is not tested.
+//!
+//! Nearly all of the time goes to compiling and linking, so:
+//! - A mutant meets the tests in [`STAGES`]. A later stage sees only the survivors of the earlier ones,
+//!   and each stage builds only the test binaries that it runs.
+//! - Each job works in a copy of the sources with a target folder of its own, below
+//!   `target/mutants`. Both stay there, so every build is incremental, also the first one of a run.
+//! - The profile has no debug information. The software driver is not mutated, so it is optimized.
+//! - The linker is rustc's own LLD, the default on x86-64 Linux since Rust 1.90; elsewhere the
+//!   system's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::{debian, root, tools};
+
+const CARGO_MUTANTS: &str = "27.1.0";
+
+const SOURCES: &str = "cuda-safe/src";
+
+/// What is mutated unless the command line names files: captures, releases, guards, claims and the
+/// caching pool. Files and folders in [`SOURCES`].
+const FILES: &[&str] = &[
+    "capture",
+    "context/guard.rs",
+    "event.rs",
+    "fork.rs",
+    "green/claim.rs",
+    "manager/caching",
+    "manager/caching.rs",
+    "manager/defer.rs",
+    "manager/order.rs",
+    "manager/turn.rs",
+    "memory/pool/frees.rs",
+    "memory/shared.rs",
+    "release",
+    "release.rs",
+    "report.rs",
+    "stream/capture.rs",
+    "stream/done.rs",
+    "stream/end.rs",
+    "stream/gate.rs",
+    "stream/host.rs",
+    "stream/needs.rs",
+];
+
+/// Mutants that are left out, as regular expressions of their names. No program depends on the
+/// output of `Debug`.
+const EXCLUDED: &[&str] = &[r"<impl (\w+::)*Debug for "];
+
+/// Test binaries that run together, and what the software driver plays for them.
+struct Stage {
+    targets: &'static [&'static str],
+    profile: &'static str,
+}
+
+/// The first stage catches most mutants. The last one runs the code for old drivers.
+const STAGES: &[Stage] = &[
+    Stage {
+        targets: &["--test=driver", "--test=sim"],
+        profile: "h200",
+    },
+    Stage {
+        targets: &["--lib", "--test=host"],
+        profile: "h200",
+    },
+    Stage {
+        targets: &["--test=driver"],
+        profile: "p40@11.8",
+    },
+];
+
+/// Further arguments for Cargo: the package with the test binaries, beside the mutated one, and the
+/// build profile.
+const ARGUMENTS: &[&str] = &[
+    "--package=cuda-workbench",
+    "--config=profile.mutants.inherits='dev'",
+    "--config=profile.mutants.debug=false",
+    "--config=profile.mutants.package.cuda-sim.opt-level=3",
+    "--config=profile.mutants.package.cuda-sys.opt-level=3",
+];
+
+/// The shortest time limit for the tests of a mutant, in seconds.
+const LEAST_TIMEOUT: f64 = 15.0;
+
+/// The time limit as a multiple of the time that the tests take without a mutation.
+const PATIENCE: f64 = 4.0;
+
+/// What the command line asks for.
+struct Options {
+    files: Vec<String>,
+    all: bool,
+    /// `K/N`, with K from zero: every N-th mutant, beginning with the K-th.
+    shard: (usize, usize),
+    sample: Option<usize>,
+    seed: u64,
+    jobs: usize,
+}
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let options = parse(args)?;
+    let program = tools::provide("mutants", CARGO_MUTANTS, &[])?;
+    let folder = root().join("target/mutants");
+    let jobs: Vec<PathBuf> = (0..options.jobs)
+        .map(|job| folder.join(job.to_string()))
+        .collect();
+    for job in &jobs {
+        copy_sources(&job.join("tree"))?;
+    }
+    let examined = examined(&options)?;
+    let mut mutants = list(&program, &jobs[0], &examined)?;
+    mutants = choose(mutants, &options);
+    ensure!(!mutants.is_empty(), "no mutants");
+    println!("{} mutants; the logs are in target/mutants", mutants.len());
+
+    let begin = Instant::now();
+    let mut results: BTreeMap<String, Outcome> = BTreeMap::new();
+    let mut left = mutants.clone();
+    for (number, stage) in STAGES.iter().enumerate() {
+        if left.is_empty() {
+            break;
+        }
+        println!(
+            "stage {number}: {} as {}, {} mutants",
+            stage.targets.join(" "),
+            stage.profile,
+            left.len()
+        );
+        let outcomes = run_stage(&program, &jobs, number, stage, &examined, &left)?;
+        for (name, outcome) in outcomes {
+            results.entry(name).or_default().add(&outcome);
+        }
+        left.retain(|name| {
+            results
+                .get(name)
+                .is_some_and(|its| its.summary == "MissedMutant")
+        });
+    }
+    report(&mutants, &results, &left, begin.elapsed().as_secs_f64())
+}
+
+fn parse(args: &[String]) -> Result<Options> {
+    let mut options = Options {
+        files: Vec::new(),
+        all: false,
+        shard: (0, 1),
+        sample: None,
+        seed: 0,
+        jobs: std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
+    };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--all" => options.all = true,
+            "--shard" => {
+                let value = value()?;
+                let parts = value
+                    .split_once('/')
+                    .with_context(|| format!("--shard {value} is not K/N"))?;
+                options.shard = (parts.0.parse()?, parts.1.parse()?);
+                let (k, n) = options.shard;
+                ensure!(k < n, "--shard {k}/{n}: K counts from 0 to N - 1");
+            }
+            "--sample" => options.sample = Some(value()?.parse().context("--sample")?),
+            "--seed" => options.seed = value()?.parse().context("--seed")?,
+            "--jobs" => options.jobs = value()?.parse().context("--jobs")?,
+            _ if arg.starts_with('-') => bail!("mutants does not know {arg}"),
+            file => options.files.push(file.to_owned()),
+        }
+    }
+    ensure!(options.jobs > 0, "--jobs must be at least 1");
+    ensure!(
+        !options.all || options.files.is_empty(),
+        "--all already covers every file"
+    );
+    Ok(options)
+}
+
+/// Makes `tree` a copy of the sources: tracked files and new ones. An unchanged file keeps its time,
+/// so that Cargo builds nothing again.
+fn copy_sources(tree: &Path) -> Result<()> {
+    let files = debian::stdout(
+        Command::new("git")
+            .current_dir(root())
+            .args(["ls-files", "-z", "--cached", "--others"])
+            .arg("--exclude-standard"),
+    )?;
+    let mut copied = BTreeSet::new();
+    for file in files.split('\0').filter(|file| !file.is_empty()) {
+        let from = root().join(file);
+        // A tracked file may be deleted.
+        if !from.is_file() {
+            continue;
+        }
+        let to = tree.join(file);
+        let text = fs::read(&from).with_context(|| format!("reading {}", from.display()))?;
+        if !fs::read(&to).is_ok_and(|there| there == text) {
+            let parent = to.parent().context("a file without a folder")?;
+            fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
+            fs::copy(&from, &to).with_context(|| format!("writing {}", to.display()))?;
+            // The copy must be newer than what was built from its predecessor.
+            let copy = File::options().append(true).open(&to)?;
+            copy.set_modified(std::time::SystemTime::now())?;
+        }
+        copied.insert(to);
+    }
+    remove_others(tree, &copied)
+}
+
+/// Removes what is not a copy, apart from the target folder.
+fn remove_others(folder: &Path, copied: &BTreeSet<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            if !path.ends_with("tree/target") {
+                remove_others(&path, copied)?;
+            }
+        } else if !copied.contains(&path) {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The globs of what is mutated.
+fn examined(options: &Options) -> Result<Vec<String>> {
+    if options.all {
+        return Ok(vec![format!("{SOURCES}/**/*.rs")]);
+    }
+    let mut globs = Vec::new();
+    let named = !options.files.is_empty();
+    let listed = FILES.iter().map(|&file| file.to_owned());
+    let files = if named {
+        options.files.clone()
+    } else {
+        listed.collect()
+    };
+    for file in files {
+        let file = match root().join(&file).exists() {
+            true => file,
+            false => format!("{SOURCES}/{file}"),
+        };
+        let path = root().join(&file);
+        if path.is_dir() {
+            globs.push(format!("{}/**/*.rs", file.trim_end_matches('/')));
+        } else if path.is_file() {
+            globs.push(file);
+        } else {
+            ensure!(!named, "there is no {file}");
+            println!("note: {file} of the list in xtask/src/mutants.rs does not exist");
+        }
+    }
+    Ok(globs)
+}
+
+/// A configuration file of cargo-mutants.
+#[derive(Serialize)]
+struct Config<'a> {
+    examine_globs: &'a [String],
+    exclude_re: &'static [&'static str],
+    /// Empty: all.
+    examine_re: Vec<String>,
+    /// For the build, too: it would build every test binary and example otherwise.
+    additional_cargo_args: Vec<&'static str>,
+    profile: &'static str,
+    cap_lints: bool,
+    minimum_test_timeout: f64,
+    timeout_multiplier: f64,
+}
+
+impl<'a> Config<'a> {
+    fn new(stage: &Stage, examined: &'a [String], mutants: &[String]) -> Self {
+        let arguments = stage.targets.iter().chain(ARGUMENTS);
+        Self {
+            examine_globs: examined,
+            exclude_re: EXCLUDED,
+            examine_re: mutants.iter().map(|name| exactly(name)).collect(),
+            additional_cargo_args: arguments.copied().collect(),
+            profile: "mutants",
+            cap_lints: true,
+            minimum_test_timeout: LEAST_TIMEOUT,
+            timeout_multiplier: PATIENCE,
+        }
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let text = toml::to_string(self).context("a configuration")?;
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    }
+}
+
+/// A regular expression for that text alone.
+fn exactly(text: &str) -> String {
+    let mut expression = String::from("^");
+    for character in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(character) {
+            expression.push('\\');
+        }
+        expression.push(character);
+    }
+    expression + "$"
+}
+
+/// cargo-mutants for the copy of a job.
+fn command(program: &Path, job: &Path, config: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(job.join("tree"))
+        .args(["mutants", "--package=cuda-safe", "--colors=never"])
+        .arg("--config")
+        .arg(config)
+        .env("CARGO_INCREMENTAL", "1")
+        .env("CUDA_TESTS", "skip")
+        // Some tests panic on purpose, and a backtrace takes longer than the test.
+        .env("RUST_BACKTRACE", "0")
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTFLAGS");
+    command
+}
+
+/// A mutant, as cargo-mutants describes it.
+#[derive(Deserialize)]
+struct Mutant {
+    name: String,
+}
+
+/// The names of all mutants.
+fn list(program: &Path, job: &Path, examined: &[String]) -> Result<Vec<String>> {
+    let config = job.join("list.toml");
+    Config::new(&STAGES[0], examined, &[]).write(&config)?;
+    let mutants = debian::stdout(command(program, job, &config).args(["--list", "--json"]))?;
+    let mutants: Vec<Mutant> = serde_json::from_str(&mutants).context("the list of mutants")?;
+    let mut seen = BTreeSet::new();
+    let names = mutants.into_iter().map(|mutant| mutant.name);
+    Ok(names.filter(|name| seen.insert(name.clone())).collect())
+}
+
+/// The sample and the shard of it that are asked for, in the order of the list.
+fn choose(mut mutants: Vec<String>, options: &Options) -> Vec<String> {
+    if let Some(sample) = options.sample.filter(|&sample| sample < mutants.len()) {
+        let mut state = options.seed;
+        let mut indices: Vec<usize> = (0..mutants.len()).collect();
+        for place in 0..sample {
+            let left = indices.len() - place;
+            let other = place + (random(&mut state) % left as u64) as usize;
+            indices.swap(place, other);
+        }
+        indices.truncate(sample);
+        indices.sort_unstable();
+        mutants = indices
+            .iter()
+            .map(|&index| mutants[index].clone())
+            .collect();
+    }
+    let (k, n) = options.shard;
+    mutants.into_iter().skip(k).step_by(n).collect()
+}
+
+/// `SplitMix64`: the same sample everywhere.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// cargo-mutants' report, as far as it matters here.
+#[derive(Deserialize)]
+struct Outcomes {
+    outcomes: Vec<Tested>,
+}
+
+#[derive(Deserialize)]
+struct Tested {
+    scenario: Scenario,
+    summary: String,
+    phase_results: Vec<Phase>,
+}
+
+#[derive(Deserialize)]
+enum Scenario {
+    Baseline,
+    Mutant(Mutant),
+}
+
+#[derive(Deserialize)]
+struct Phase {
+    phase: String,
+    duration: f64,
+}
+
+/// The result of a mutant, with the seconds of all stages so far.
+#[derive(Default)]
+struct Outcome {
+    /// In cargo-mutants' words.
+    summary: String,
+    build: f64,
+    test: f64,
+}
+
+impl Outcome {
+    fn add(&mut self, other: &Self) {
+        self.summary.clone_from(&other.summary);
+        self.build += other.build;
+        self.test += other.test;
+    }
+}
+
+/// Runs a stage, divided among the jobs.
+fn run_stage(
+    program: &Path,
+    jobs: &[PathBuf],
+    number: usize,
+    stage: &Stage,
+    examined: &[String],
+    mutants: &[String],
+) -> Result<Vec<(String, Outcome)>> {
+    let mut running = Vec::new();
+    for (index, job) in jobs.iter().enumerate() {
+        let share: Vec<String> = mutants
+            .iter()
+            .skip(index)
+            .step_by(jobs.len())
+            .cloned()
+            .collect();
+        if share.is_empty() {
+            continue;
+        }
+        let output = job.join(format!("stage{number}"));
+        debian::replace_dir(&output)?;
+        let config = output.join("mutants.toml");
+        Config::new(stage, examined, &share).write(&config)?;
+        let log = output.join("log");
+        let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
+        let child = command(program, job, &config)
+            .args(["--in-place", "--no-shuffle", "--caught", "--unviable"])
+            .arg("--output")
+            .arg(&output)
+            .env("CUDA_SIM", stage.profile)
+            .stdout(file.try_clone().context("a second handle of the log")?)
+            .stderr(file)
+            .spawn()
+            .context("running cargo-mutants")?;
+        running.push((child, output, share));
+    }
+    let mut results = Vec::new();
+    let mut failure = None;
+    for (mut child, output, share) in running {
+        let status = child.wait().context("waiting for cargo-mutants")?;
+        // 2: mutants survived; 3: a mutant hung.
+        if !matches!(status.code(), Some(0 | 2 | 3)) {
+            let log = output.join("log");
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            let log = log.display();
+            failure = Some(anyhow!(
+                "{text}\ncargo-mutants failed ({status}), see {log}"
+            ));
+            continue;
+        }
+        // cargo-mutants also tests some mutants that the expressions do not match.
+        let mut outcomes = read(&output.join("mutants.out/outcomes.json"))?;
+        outcomes.retain(|(name, _)| share.contains(name));
+        ensure!(
+            outcomes.len() == share.len(),
+            "{} of {} mutants in {}",
+            outcomes.len(),
+            share.len(),
+            output.display()
+        );
+        results.extend(outcomes);
+    }
+    failure.map_or(Ok(results), Err)
+}
+
+fn read(path: &Path) -> Result<Vec<(String, Outcome)>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let outcomes: Outcomes = serde_json::from_str(&text).context("cargo-mutants' report")?;
+    let mut results = Vec::new();
+    for tested in outcomes.outcomes {
+        let Scenario::Mutant(mutant) = tested.scenario else {
+            continue;
+        };
+        let seconds = |phase: &str| {
+            let phases = tested.phase_results.iter().filter(|its| its.phase == phase);
+            phases.map(|its| its.duration).sum()
+        };
+        let (build, test) = (seconds("Build"), seconds("Test"));
+        let summary = tested.summary;
+        let outcome = Outcome {
+            summary,
+            build,
+            test,
+        };
+        results.push((mutant.name, outcome));
+    }
+    Ok(results)
+}
+
+/// Lists the survivors and prints the counts, in the last line.
+fn report(
+    mutants: &[String],
+    results: &BTreeMap<String, Outcome>,
+    survivors: &[String],
+    seconds: f64,
+) -> Result<()> {
+    let count = |summary: &str| {
+        results
+            .values()
+            .filter(|its| its.summary == summary)
+            .count()
+    };
+    let (hung, unviable) = (count("Timeout"), count("Unviable"));
+    let caught = count("CaughtMutant") + hung;
+    let all = mutants.len();
+    let viable = all - unviable;
+    ensure!(
+        caught + survivors.len() == viable,
+        "{caught} caught and {} survivors are not {viable}",
+        survivors.len()
+    );
+    for name in survivors {
+        println!("survived: {name}");
+    }
+    let mean = |part: fn(&Outcome) -> f64| results.values().map(part).sum::<f64>() / all as f64;
+    println!(
+        "{hung} of the caught mutants hung; {:.1} s a mutant ({:.1} s of building and {:.1} s of testing in a job)",
+        seconds / all as f64,
+        mean(|its| its.build),
+        mean(|its| its.test)
+    );
+    let percent = 100.0 * caught as f64 / viable.max(1) as f64;
+    println!("mutants {all}, viable {viable}, caught {caught} ({percent:.1} %)");
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! Programs that other commands run, installed by Cargo into `target/tools`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{debian, root};
+
+/// Returns the path of a Cargo subcommand `cargo-NAME` of exactly that version. Installs it first
+/// unless an earlier run did. `options` are passed to `cargo install`.
+pub(crate) fn provide(name: &str, version: &str, options: &[&str]) -> Result<PathBuf> {
+    let tools = root().join("target/tools");
+    let package = format!("cargo-{name}");
+    let program = tools.join("bin").join(&package);
+    let installed = debian::stdout(Command::new(&program).args([name, "--version"]));
+    if installed.is_ok_and(|installed| installed.trim().ends_with(&format!(" {version}"))) {
+        return Ok(program);
+    }
+    println!("installing {package} {version} into target/tools");
+    let status = Command::new(env!("CARGO"))
+        .args(["install", &package, "--locked", "--force"])
+        .args(["--version", version])
+        .args(options)
+        .arg("--root")
+        .arg(&tools)
+        // Its warnings must not be errors.
+        .env_remove("RUSTFLAGS")
+        .status()
+        .context("running cargo install")?;
+    ensure!(status.success(), "{package} does not install");
+    Ok(program)
+}
