@@ -76,6 +76,10 @@ ARRAY = "last = DeviceArray.zeros(1000, stream=green().stream()); last.synchroni
 RELEASES = {
     "the last reference to an imported tensor": (TENSOR, "del tensor"),
     "close of an imported tensor": (TENSOR, "tensor.close()"),
+}
+
+# A driver destroys green contexts without a wait (580).
+RELEASES_WITHOUT_A_WAIT = {
     "the last reference to a green context": ("last = green()", "del last"),
     "close of a green context": ("last = green()", "last.close()"),
     "the last reference to its resource": ("last = green().sm_resource()", "del last"),
@@ -127,9 +131,16 @@ def other_threads_run(run_python, before, call, blocked="stream.handle"):
 @pytest.mark.parametrize("what", [*CALLS, *RELEASES])
 def test_other_threads_run_during(device, run_python, what):
     before, call = {**CALLS, **RELEASES}[what]
-    if "green" in before:
-        since(12, 4)
     other_threads_run(run_python, OBJECTS + before, call)
+
+
+@pytest.mark.parametrize("what", RELEASES_WITHOUT_A_WAIT)
+def test_running_work_is_not_waited_for_by(device, run_python, what):
+    since(12, 4)
+    before, call = RELEASES_WITHOUT_A_WAIT[what]
+    program = MEANWHILE.replace("assert ran or {is_gpu}", "assert not ran or {is_gpu}; stream.synchronize()")
+    program = program.format(blocked="stream.handle", call=call, is_gpu=not SIMULATED)
+    run_python(START + OBJECTS + before + program)
 
 
 @pytest.mark.parametrize("what", MANAGERS)
