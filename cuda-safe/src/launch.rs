@@ -256,9 +256,10 @@ impl<P: Params> TypedKernel<P> {
     ///   CUDA 12.4, also as many of them and of these sizes,
     /// - leaves bits in the buffers that are allowed for their element types.
     ///
-    /// If the stream is being captured, the graph has the addresses: the same is then true of each of
-    /// its launches, and the buffers are alive until that is done. It has the kernel too: the module
-    /// stays loaded for as long as the graph, and what is made of it, is there.
+    /// A launch is not kept out of captures: one that another thread begins on the stream while this call is
+    /// under way may record it. If the stream is being captured, the graph has the addresses: the same is
+    /// then true of each of its launches, and the buffers are alive until that is done. It has the kernel
+    /// too: the module stays loaded for as long as the graph, and what is made of it, is there.
     ///
     /// Since CUDA 4.0. Raw: [`cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel).
     #[doc(alias = "cuLaunchKernel")]
