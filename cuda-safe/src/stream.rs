@@ -19,7 +19,7 @@ pub(crate) use borrow::has_green_context;
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use default::DefaultStream;
 pub use done::Done;
-pub(crate) use enqueue::{ForeignStream, OrderedOn};
+pub(crate) use enqueue::{ForeignStream, OrderedOn, is_default};
 pub(crate) use host::{Panicked, is_inside, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use needs::Need;
@@ -388,7 +388,7 @@ impl Stream {
 
 /// The default streams are another stream in each context or thread.
 fn refuse_default(raw: CUstream) -> Result<()> {
-    if raw.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
+    if is_default(raw) {
         return Err(Invalid::Handle {
             what: "stream of its own",
             value: raw.addr(),

@@ -19,6 +19,7 @@ mod ptx;
 mod python;
 mod regen;
 mod symbols;
+mod test_binary;
 mod toolchain;
 mod tools;
 

@@ -2,13 +2,12 @@
 //! devices and driver versions than the recorded one, and with other orders of work.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
 
-use crate::root;
+use crate::{root, test_binary};
 
 /// What `CUDA_SIM` names. `cargo test` plays h200@13.0 by itself, the recorded one.
 const PROFILES: &[&str] = &[
@@ -32,7 +31,7 @@ const PROFILES: &[&str] = &[
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(args.is_empty(), "profiles takes no arguments");
-    let suite = build()?;
+    let suite = test_binary::build("driver", &[])?;
     let mut failed = Vec::new();
     for profile in PROFILES {
         match play(&suite, profile)? {
@@ -52,30 +51,6 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         failed[0]
     );
     Ok(())
-}
-
-/// A line of cargo's JSON, as far as it matters here.
-#[derive(Deserialize)]
-struct Message {
-    executable: Option<PathBuf>,
-}
-
-/// The test binary. It is built as `cargo test` builds it, with the checks of arithmetic on.
-fn build() -> Result<PathBuf> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(root())
-        .args(["test", "--no-run", "--quiet", "--test", "driver"])
-        .args(["-p", "cuda-workbench"])
-        .arg("--message-format=json-render-diagnostics")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running cargo test")?;
-    ensure!(output.status.success(), "tests/driver does not build");
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let mut messages = messages.lines().map(serde_json::from_str::<Message>);
-    messages
-        .find_map(|message| message.ok()?.executable)
-        .context("cargo names no executable")
 }
 
 struct Counts {

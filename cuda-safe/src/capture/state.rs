@@ -67,7 +67,7 @@ pub(super) fn any_shared() -> bool {
 }
 
 /// What a state belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Stream,
     Event,

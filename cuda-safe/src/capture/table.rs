@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
-type Table = BTreeMap<(bool, usize), Weak<State>>;
+type Table = BTreeMap<(Kind, usize), Weak<State>>;
 
 static TABLE: Mutex<Table> = Mutex::new(BTreeMap::new());
 
@@ -17,17 +17,13 @@ fn table() -> Option<MutexGuard<'static, Table>> {
     (!fork::in_child()).then(lock)
 }
 
-fn key(kind: Kind, handle: usize) -> (bool, usize) {
-    (kind == Kind::Stream, handle)
-}
-
 /// Enters the state of a handle, in the place of what may be left of an earlier object.
 pub(super) fn insert(state: &Arc<State>, handle: usize) {
     let Some(mut table) = table() else {
         return;
     };
     state.published.store(handle, Ordering::Release);
-    table.insert(key(state.kind, handle), Arc::downgrade(state));
+    table.insert((state.kind, handle), Arc::downgrade(state));
 }
 
 /// Takes a state out.
@@ -36,7 +32,7 @@ pub(super) fn remove(state: &State) {
         return;
     };
     let handle = state.published.swap(0, Ordering::AcqRel);
-    let key = key(state.kind, handle);
+    let key = (state.kind, handle);
     let is_its = |its: &Weak<State>| std::ptr::eq(its.as_ptr(), state);
     if table.get(&key).is_some_and(is_its) {
         table.remove(&key);
@@ -50,7 +46,7 @@ pub(super) fn find_or_insert(kind: Kind, handle: usize) -> Arc<State> {
     let Some(mut table) = table() else {
         return new;
     };
-    let key = key(kind, handle);
+    let key = (kind, handle);
     match table.get(&key).and_then(Weak::upgrade) {
         Some(state) => {
             drop(table);

@@ -6,7 +6,7 @@ use crate::capture;
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{Parent, Root};
-use crate::stream::{OrderedOn, Stream};
+use crate::stream::{OrderedOn, Stream, is_default};
 use cuda_sys::CUstream;
 use std::fmt;
 use std::marker::PhantomData;
@@ -162,11 +162,6 @@ impl<'a> StreamEnd<'a> {
     pub fn as_raw(&self) -> CUstream {
         self.raw
     }
-}
-
-/// Whether a handle means another stream in each context or thread.
-pub(crate) fn is_default(stream: CUstream) -> bool {
-    stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr()
 }
 
 impl fmt::Debug for Order<'_> {

@@ -1,7 +1,7 @@
 //! The driver's own pools.
 
 use super::capture::enqueue;
-use super::order::{OrderParent, is_default};
+use super::order::OrderParent;
 use super::{Block, CleanupGuard, DeferOptions, DriverMemory, IpcHandle, MemoryManager, Order};
 use crate::attribute::MEMORY_POOLS_SUPPORTED;
 use crate::call::call;
@@ -14,6 +14,7 @@ use crate::memory::{MemoryPool, MemoryPoolOptions};
 use crate::release::{Parent, Resource, release};
 use crate::report::count_leak;
 use crate::stream::OrderedOn;
+use crate::stream::is_default;
 use cuda_sys::CUmemoryPool;
 
 /// A manager of stream-ordered memory: `cuMemAllocFromPoolAsync` of one of the driver's pools, and

@@ -86,7 +86,7 @@ impl ForeignStream {
 }
 
 /// Whether a handle means another stream in each context or thread.
-fn is_default(stream: CUstream) -> bool {
+pub(crate) fn is_default(stream: CUstream) -> bool {
     stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr()
 }
 
