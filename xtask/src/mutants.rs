@@ -61,21 +61,34 @@ const EXCLUDED: &[&str] = &[r"<impl (\w+::)*Debug for "];
 /// Test binaries that run together, and what the software driver plays for them.
 struct Stage {
     targets: &'static [&'static str],
+    /// Arguments of the test binaries.
+    tests: &'static [&'static str],
     profile: &'static str,
 }
+
+/// Tests that take half of the time of all tests.
+const SLOW: &str = "manager_locks";
 
 /// The first stage catches most mutants. The last one runs the code for old drivers.
 const STAGES: &[Stage] = &[
     Stage {
         targets: &["--test=driver", "--test=sim"],
+        tests: &["--skip", SLOW],
         profile: "h200",
     },
     Stage {
         targets: &["--lib", "--test=host"],
+        tests: &[],
+        profile: "h200",
+    },
+    Stage {
+        targets: &["--test=sim"],
+        tests: &[SLOW],
         profile: "h200",
     },
     Stage {
         targets: &["--test=driver"],
+        tests: &[],
         profile: "p40@11.8",
     },
 ];
@@ -131,8 +144,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             break;
         }
         println!(
-            "stage {number}: {} as {}, {} mutants",
+            "stage {number}: {} {} as {}, {} mutants",
             stage.targets.join(" "),
+            stage.tests.join(" "),
             stage.profile,
             left.len()
         );
@@ -273,6 +287,7 @@ struct Config<'a> {
     examine_re: Vec<String>,
     /// For the build, too: it would build every test binary and example otherwise.
     additional_cargo_args: Vec<&'static str>,
+    additional_cargo_test_args: Vec<&'static str>,
     profile: &'static str,
     cap_lints: bool,
     minimum_test_timeout: f64,
@@ -282,11 +297,13 @@ struct Config<'a> {
 impl<'a> Config<'a> {
     fn new(stage: &Stage, examined: &'a [String], mutants: &[String]) -> Self {
         let arguments = stage.targets.iter().chain(ARGUMENTS);
+        let separator = std::iter::once(&"--");
         Self {
             examine_globs: examined,
             exclude_re: EXCLUDED,
             examine_re: mutants.iter().map(|name| exactly(name)).collect(),
             additional_cargo_args: arguments.copied().collect(),
+            additional_cargo_test_args: separator.chain(stage.tests).copied().collect(),
             profile: "mutants",
             cap_lints: true,
             minimum_test_timeout: LEAST_TIMEOUT,
