@@ -32,6 +32,7 @@ pub mod dlpack;
 mod dtype;
 mod import;
 mod layout;
+mod peers;
 mod place;
 #[cfg(feature = "serde")]
 mod serial;
@@ -45,6 +46,7 @@ pub use array::{ArrayInterface, RawInterface, ReadOptions};
 pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};
 pub use import::{Element, Handover, Imported, ImportedArray};
 pub use layout::{ByteRange, Index, Layout};
+pub use peers::grant_peer_access;
 pub use stream::ExportedStream;
 pub use typestr::{ByteOrder, DatetimeUnit, Kind, TypeString};
 pub use view::{ArrayView, ArrayViewMut};

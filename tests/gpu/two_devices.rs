@@ -2,6 +2,7 @@
 //! documentation says.
 
 use cuda_safe::device::{AtomicOperation, PeerAttribute};
+use cuda_safe::interop::{ArrayView, Handover};
 use cuda_safe::{
     CUresult, Context, CudaVersion, DeviceBuffer, Error, Invalid, LaunchConfig, Library,
     ManagedBuffer, MappedBuffer, MemoryAccess, MemoryPool, MemoryPoolOptions, Module, PinnedBuffer,
@@ -94,6 +95,54 @@ pub(crate) fn table(first: &Context, second: &Context) {
 
     kinds(first, second);
     access(first, second);
+    exported(first, second);
+}
+
+/// An exported array is usable on every device that can reach its memory.
+fn exported(first: &Context, second: &Context) {
+    let (a, b) = (
+        first.stream().expect("a stream"),
+        second.stream().expect("a stream"),
+    );
+    let peer = second.device();
+    let supported = peer.can_access_peer(&first.device()).expect("an answer");
+    let expected = match supported {
+        true => MemoryAccess::ReadWrite,
+        false => MemoryAccess::None,
+    };
+    let pool = || MemoryPool::new(first, MemoryPoolOptions::default()).expect("a pool");
+    let of = |pool: &MemoryPool| {
+        let mut buffer = DeviceBuffer::<f32>::zeroed_from_pool(pool, &a, 4).expect("memory");
+        buffer.fill(5.0).expect("a fill");
+        a.synchronize().expect("a wait");
+        assert_eq!(pool.access(&peer).expect("known"), MemoryAccess::None);
+        buffer
+    };
+
+    // By each way out.
+    let (first_pool, second_pool, third_pool) = (pool(), pool(), pool());
+    let buffer = of(&first_pool);
+    let interface = buffer.array_interface().expect("an array");
+    assert_eq!(first_pool.access(&peer).expect("known"), expected);
+    let tensor = of(&second_pool).into_dlpack().expect("a tensor");
+    assert_eq!(second_pool.access(&peer).expect("known"), expected);
+    drop(tensor);
+    let viewed = of(&third_pool);
+    let view = ArrayView::new(&viewed, &[2, 2]).expect("a view");
+    view.array_interface().expect("an array");
+    assert_eq!(third_pool.access(&peer).expect("known"), expected);
+    if !supported {
+        return;
+    }
+
+    // SAFETY: the buffer outlives the import, no work is under way, and nothing else uses it.
+    let there = unsafe { interface.import::<f32, _>(&b, Handover::Ignore, ()) }.expect("an import");
+    let mut sum = DeviceBuffer::<f32>::zeroed(&b, 4).expect("memory");
+    let add = add(second);
+    let config = LaunchConfig::linear(1, 4);
+    // SAFETY: the kernel adds the 4 elements that the buffers have.
+    unsafe { add.launch(&b, config, (&there, &there, &mut sum, 4)) }.expect("a launch");
+    assert_eq!(sum.to_vec().expect("a copy"), [10.0; 4]);
 }
 
 /// Memory that host and device both touch, and memory pools.

@@ -2,10 +2,13 @@
 
 use crate::{common, on, start};
 use cuda_safe::green::SmResource;
+use cuda_safe::interop::grant_peer_access;
 use cuda_safe::{
-    AccessWindow, CaptureMode, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig,
+    AccessWindow, CUresult, CaptureMode, Context, Device, DeviceBuffer, Error, Invalid,
+    LaunchConfig,
 };
 use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
 
 #[path = "../gpu/two_devices.rs"]
 mod two_devices;
@@ -148,6 +151,57 @@ fn streams_and_events_of_two_devices_mix_as_the_table_says() {
         here.synchronize().expect("a wait");
         assert_eq!(a.to_vec().expect("a copy"), [3; 4]);
         assert_eq!(b.to_vec().expect("a copy"), [4; 4]);
+    });
+}
+
+/// How often an export calls each of these functions.
+fn calls_of_an_export(buffer: &DeviceBuffer<u8>, names: [&str; 2]) -> [usize; 2] {
+    cuda_sim::clear_calls();
+    buffer.array_interface().expect("an array");
+    let calls = cuda_sim::calls();
+    names.map(|name| calls.iter().filter(|call| call.function == name).count())
+}
+
+const QUERY_AND_GRANT: [&str; 2] = ["cuPointerGetAttributes", "cuMemPoolSetAccess"];
+
+#[test]
+fn an_export_grants_access_to_each_peer_once() {
+    on(Profile::h200().with_devices(3), |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+        assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [1, 2]);
+        assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [1, 0]);
+        // Memory of no pool.
+        let sync = DeviceBuffer::<u8>::plain_zeroed(&stream, 4).expect("memory");
+        assert_eq!(calls_of_an_export(&sync, QUERY_AND_GRANT), [1, 0]);
+    });
+}
+
+#[test]
+fn an_export_on_a_machine_with_one_device_queries_no_pool() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+        assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [0, 0]);
+    });
+}
+
+#[test]
+fn an_array_is_exported_even_if_its_peers_cannot_be_granted_access() {
+    on(Profile::h200().with_devices(2), |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+        let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+        let fault = Fault::of_function("cuMemPoolSetAccess")
+            .from_then_on()
+            .with(code);
+        let injected = fault.inject(Scope::Process);
+        let array = buffer.array_interface().expect("an array");
+        assert_eq!(array.address(), buffer.as_raw());
+        assert_eq!(injected.hits(), 1);
+        // SAFETY: the buffer is alive.
+        let answer = unsafe { grant_peer_access(&context, buffer.as_raw()) };
+        assert_eq!(answer.expect_err("the fault").code(), Some(code));
     });
 }
 

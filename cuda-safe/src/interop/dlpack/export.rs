@@ -10,7 +10,7 @@ use super::{ConsumerStream, Described, MAJOR, MINOR, refused};
 use crate::context::Context;
 use crate::error::{Rejected, Result};
 use crate::event::Event;
-use crate::interop::{Element, ExportedStream, Layout};
+use crate::interop::{Element, ExportedStream, Layout, grant_peer_access};
 use crate::invalid::Invalid;
 use crate::memory::DeviceBuffer;
 use crate::release::{Parent, Resource, release};
@@ -355,6 +355,8 @@ impl<T: Element + Send> DeviceBuffer<T> {
     /// Whoever asked for it on a stream gets that put behind the work on the buffer:
     /// [`ConsumerStream::wait_for`].
     ///
+    /// Memory of a pool becomes accessible to the other devices: [`grant_peer_access`].
+    ///
     /// # Errors
     /// The length is more than can be addressed; the buffer is given back.
     #[doc(alias = "__dlpack__")]
@@ -363,7 +365,10 @@ impl<T: Element + Send> DeviceBuffer<T> {
             Ok(layout) => layout,
             Err(invalid) => return Err(Rejected::new(invalid, self)),
         };
-        let (address, device) = (self.as_raw(), self.stream().context().device().ordinal());
+        let (address, context) = (self.as_raw(), self.stream().context());
+        // SAFETY: the buffer is owned. A failure leaves a tensor for its own device.
+        let _ = unsafe { grant_peer_access(context, address) };
+        let device = context.device().ordinal();
         let dtype = DataType::of::<T>();
         Export::new(dtype, layout, address, MemoryKind::Device, device, self)
     }

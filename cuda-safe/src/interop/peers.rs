@@ -1,0 +1,62 @@
+//! Access of other devices to exported memory.
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::Result;
+use crate::memory::{MemoryAccess, MemoryPool, MemoryType};
+use cuda_sys::CUdeviceptr;
+
+/// Lets every device that can reach the memory at `address` read and write it: calls
+/// `cuMemPoolSetAccess` for the pool that the memory was allocated from.
+///
+/// A device has no access to stream-ordered memory of another device until the pool grants it. The
+/// consumer of an exported array expects to have it, and cannot grant it itself, since neither the CUDA
+/// Array Interface nor DLPack names the pool: its first use of the array on another device fails.
+///
+/// The access is granted to the whole pool, and to each device once. Nothing changes on a machine with
+/// one device, for memory of no pool, and for devices without peer access to the device of `context`.
+///
+/// Every export of this crate does this and ignores a failure, since the array remains usable on its own
+/// device: [`DeviceBuffer::array_interface`], [`DeviceBuffer::into_dlpack`] and
+/// [`ArrayView::array_interface`]. Code that describes memory by its address, for
+/// [`ArrayInterface::new`] or [`Export::new`], calls it itself.
+///
+/// # Errors
+/// Those of the driver.
+///
+/// # Safety
+/// The memory at `address` is not freed during the call.
+///
+/// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
+///
+/// [`DeviceBuffer::array_interface`]: crate::DeviceBuffer::array_interface
+/// [`DeviceBuffer::into_dlpack`]: crate::DeviceBuffer::into_dlpack
+/// [`ArrayView::array_interface`]: super::ArrayView::array_interface
+/// [`ArrayInterface::new`]: super::ArrayInterface::new
+/// [`Export::new`]: super::dlpack::Export::new
+#[doc(alias = "cuMemPoolSetAccess")]
+pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Result<()> {
+    let count = Device::count()?;
+    if count <= 1 || address == 0 {
+        return Ok(());
+    }
+    let Some(info) = context.pointer_info(address)? else {
+        return Ok(());
+    };
+    if info.pool.is_null() || info.memory_type != MemoryType::Device {
+        return Ok(());
+    }
+    // SAFETY: memory that is allocated from the pool keeps it alive, and the caller promised that the
+    // memory is not freed meanwhile. Nothing is allocated from this object.
+    let pool = unsafe { MemoryPool::borrow_raw(info.pool, context) };
+    for ordinal in 0..count {
+        let peer = Device::get(ordinal)?;
+        if peer != context.device()
+            && pool.access(&peer)? != MemoryAccess::ReadWrite
+            && peer.can_access_peer(&context.device())?
+        {
+            pool.grant_access(&peer)?;
+        }
+    }
+    Ok(())
+}
