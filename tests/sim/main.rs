@@ -31,6 +31,7 @@ mod manager_shared;
 mod memory;
 mod modules;
 mod planted;
+mod release_errors;
 mod releases;
 mod stale_graphs;
 mod streams;

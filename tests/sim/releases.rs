@@ -14,7 +14,7 @@ fn fail(function: &'static str, nth: u64, code: CUresult) -> Injected {
     fault.inject(Scope::Thread)
 }
 
-fn fail_from(function: &'static str, nth: u64, code: CUresult) -> Injected {
+pub(crate) fn fail_from(function: &'static str, nth: u64, code: CUresult) -> Injected {
     let fault = Fault::of_function(function).nth(nth).from_then_on();
     fault.with(code).inject(Scope::Thread)
 }
@@ -25,7 +25,7 @@ fn pinned(context: &Context) -> PinnedBuffer<u8> {
 
 /// Runs `body` where something may leak.
 #[track_caller]
-fn leaking(body: impl FnOnce(Context)) {
+pub(crate) fn leaking(body: impl FnOnce(Context)) {
     common::child::in_child(&[], || {
         start(Profile::h200());
         body(context());
