@@ -2,8 +2,13 @@
 //! dropped, and nothing uses them afterwards.
 
 use crate::{common, context, start};
-use cuda_safe::sys::{CUcontext, CUstream, cuCtxDestroy_v2, cuStreamDestroy_v2};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Module, PinnedBuffer, Stream};
+use cuda_safe::sys::{
+    CUcontext, CUevent, CUstream, cuCtxDestroy_v2, cuEventDestroy_v2, cuStreamDestroy_v2,
+};
+use cuda_safe::{
+    CaptureMode, Context, ContextFlags, DeviceBuffer, Event, Graph, MemoryPool, Module,
+    PinnedBuffer, Stream,
+};
 use cuda_sim::Profile;
 use std::sync::mpsc;
 
@@ -132,5 +137,148 @@ fn what_is_made_with_a_foreign_stream_waits_with_its_owner() {
         assert_eq!(cuda_sim::alive().device_allocations, 1);
         drop(context.event().expect("an event"));
         assert_eq!(cuda_sim::alive().device_allocations, 0);
+    });
+}
+
+fn lent_event(context: &Context) -> (CUevent, Event) {
+    let raw = context.event().expect("an event").leak();
+    // SAFETY: the event stays until it is destroyed below, after everything that uses it.
+    (raw, unsafe { Event::borrow_raw(raw, context) })
+}
+
+fn destroy_event(raw: CUevent) {
+    // SAFETY: all that used it is dropped.
+    let code = unsafe { cuEventDestroy_v2(raw) };
+    assert!(code.is_success(), "{code}");
+}
+
+/// A graph that records an event at each launch.
+fn recording_graph(stream: &Stream, event: &Event) -> Graph {
+    let captured = stream.capture(CaptureMode::ThreadLocal, |stream| {
+        event.record_external(stream)
+    });
+    captured.expect("a graph")
+}
+
+#[test]
+fn a_graph_that_retains_a_borrowed_event_does_not_wait_for_its_release() {
+    leaking(1, |context| {
+        let stream = context.stream().expect("a stream");
+        let (raw, event) = lent_event(context);
+        let graph = recording_graph(&stream, &event);
+        drop(event);
+        drop_in_host_function(context, graph);
+        destroy_event(raw);
+    });
+}
+
+#[test]
+fn a_graph_that_retains_an_event_of_a_borrowed_context_does_not_wait_for_its_release() {
+    // The event, which is dropped with the graph, cannot wait either.
+    leaking(2, |context| {
+        let stream = context.stream().expect("a stream");
+        let (_raw, lent) = lent_context(context);
+        let event = lent.event().expect("an event");
+        // An event of another context can be waited for, not recorded.
+        event
+            .record(&lent.stream().expect("a stream"))
+            .expect("a record");
+        let captured = stream.capture(CaptureMode::ThreadLocal, |stream| {
+            stream.wait_external(&event)
+        });
+        let graph = captured.expect("a graph");
+        drop((event, lent));
+        drop_in_host_function(context, graph);
+    });
+}
+
+#[test]
+fn a_graph_that_retains_owned_objects_waits_for_its_release() {
+    leaking(0, |context| {
+        let stream = context.stream().expect("a stream");
+        let event = context.event().expect("an event");
+        let graph = recording_graph(&stream, &event);
+        let executable = graph.instantiate().expect("an executable graph");
+        drop((event, stream));
+        let kept = context.event().expect("an event");
+        // SAFETY: the handle is compared, not used.
+        let foreign = unsafe { Event::from_foreign(kept.as_raw(), context, kept) };
+        let stream = context.stream().expect("a stream");
+        let other = recording_graph(&stream, &foreign);
+        drop((stream, foreign));
+        drop_in_host_function(context, (graph, executable, other));
+        assert_eq!(cuda_safe::deferred_releases(), 3);
+        drop(context.event().expect("an event"));
+        let alive = cuda_sim::alive();
+        assert_eq!(
+            (alive.graphs, alive.executable_graphs, alive.events),
+            (0, 0, 0)
+        );
+    });
+}
+
+#[test]
+fn a_graph_of_a_borrowed_stream_does_not_wait_for_its_release() {
+    leaking(2, |context| {
+        let (raw, stream) = lent_stream(context);
+        let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = graph.expect("a graph");
+        let executable = graph.instantiate().expect("an executable graph");
+        drop(stream);
+        drop_in_host_function(context, (graph, executable));
+        destroy_stream(raw);
+    });
+}
+
+#[test]
+fn a_graph_of_a_stream_of_a_borrowed_context_does_not_wait_for_its_release() {
+    leaking(1, |context| {
+        let (raw, lent) = lent_context(context);
+        let stream = lent.stream().expect("a stream");
+        let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = graph.expect("a graph");
+        drop((stream, lent));
+        drop_in_host_function(context, graph);
+        destroy_context(raw);
+    });
+}
+
+#[test]
+fn a_pool_s_memory_on_a_borrowed_stream_does_not_wait_for_its_release() {
+    // The pool stays as well: memory of it was not freed.
+    leaking(1, |context| {
+        let (raw, stream) = lent_stream(context);
+        let pool = MemoryPool::default_of(context).expect("a pool");
+        let buffer = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64).expect("memory");
+        drop((stream, pool));
+        drop_in_host_function(context, buffer);
+        destroy_stream(raw);
+    });
+}
+
+#[test]
+fn memory_of_a_borrowed_pool_does_not_wait_for_its_release() {
+    leaking(1, |context| {
+        let stream = context.stream().expect("a stream");
+        let raw = MemoryPool::default_of(context).expect("a pool").as_raw();
+        // SAFETY: the pool is the device's.
+        let pool = unsafe { MemoryPool::borrow_raw(raw, context) };
+        let buffer = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64).expect("memory");
+        drop((stream, pool));
+        drop_in_host_function(context, buffer);
+    });
+}
+
+#[test]
+fn a_reader_of_memory_on_a_borrowed_stream_does_not_wait_for_its_end() {
+    leaking(1, |context| {
+        let (_raw, home) = lent_stream(context);
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
+        let shared = buffer.share().expect("is written");
+        let reader = shared.on(&stream).expect("a reader");
+        drop((stream, shared, home));
+        // The memory, on the borrowed stream, is kept with the reader.
+        drop_in_host_function(context, reader);
     });
 }
