@@ -81,6 +81,17 @@ const STAGES: &[Stage] = &[
         tests: &[],
         profile: "h200",
     },
+    // The order of operations of several threads.
+    Stage {
+        targets: &["--test=loom"],
+        tests: &[],
+        profile: "h200",
+    },
+    Stage {
+        targets: &["--test=explore", "--features=explore"],
+        tests: &["--schedules", "200"],
+        profile: "h200",
+    },
     Stage {
         targets: &["--test=sim"],
         tests: &[SLOW],
@@ -103,6 +114,9 @@ const ARGUMENTS: &[&str] = &[
     "--config=profile.mutants.package.cuda-sys.opt-level=3",
 ];
 
+/// How a report begins the line of a survivor.
+const SURVIVED: &str = "survived: ";
+
 /// The shortest time limit for the tests of a mutant, in seconds.
 const LEAST_TIMEOUT: f64 = 15.0;
 
@@ -118,6 +132,8 @@ struct Options {
     sample: Option<usize>,
     seed: u64,
     jobs: usize,
+    /// A file that names the mutants, one a line.
+    names: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -132,6 +148,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let examined = examined(&options)?;
     let mut mutants = list(&program, &jobs[0], &examined)?;
+    if let Some(path) = &options.names {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let names: BTreeSet<&str> = text.lines().map(named).collect();
+        mutants.retain(|name| names.contains(name.as_str()));
+    }
     mutants = choose(mutants, &options);
     ensure!(!mutants.is_empty(), "no mutants");
     println!("{} mutants; the logs are in target/mutants", mutants.len());
@@ -170,6 +191,7 @@ fn parse(args: &[String]) -> Result<Options> {
         shard: (0, 1),
         sample: None,
         seed: 0,
+        names: None,
         jobs: std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
     };
     let mut args = args.iter();
@@ -188,6 +210,7 @@ fn parse(args: &[String]) -> Result<Options> {
             }
             "--sample" => options.sample = Some(value()?.parse().context("--sample")?),
             "--seed" => options.seed = value()?.parse().context("--seed")?,
+            "--names" => options.names = Some(value()?.into()),
             "--jobs" => options.jobs = value()?.parse().context("--jobs")?,
             _ if arg.starts_with('-') => bail!("mutants does not know {arg}"),
             file => options.files.push(file.to_owned()),
@@ -362,6 +385,11 @@ fn list(program: &Path, job: &Path, examined: &[String]) -> Result<Vec<String>> 
     let mut seen = BTreeSet::new();
     let names = mutants.into_iter().map(|mutant| mutant.name);
     Ok(names.filter(|name| seen.insert(name.clone())).collect())
+}
+
+/// The mutant that a line of a report names.
+fn named(line: &str) -> &str {
+    line.strip_prefix(SURVIVED).unwrap_or(line)
 }
 
 /// The sample and the shard of it that are asked for, in the order of the list.
@@ -549,7 +577,7 @@ fn report(
         survivors.len()
     );
     for name in survivors {
-        println!("survived: {name}");
+        println!("{SURVIVED}{name}");
     }
     let mean = |part: fn(&Outcome) -> f64| results.values().map(part).sum::<f64>() / all as f64;
     println!(
