@@ -66,6 +66,8 @@ pub enum Invalid {
     WorkqueuesOfOtherDevice { its: u32, expected: u32 },
     /// A green context that is current on another thread.
     CurrentElsewhere,
+    /// A call on a green context while a call of another thread on it does not return.
+    GreenContextInUse,
     /// An event of a whole green context of which a stream is recorded into a graph.
     GreenContextIsCaptured,
     /// Partitions of a pool that are handed out.

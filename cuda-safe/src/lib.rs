@@ -137,6 +137,7 @@
 //! No kernel compiler: kernels come from nvcc, NVRTC or `nvptx64` Rust, as PTX, cubin or fatbin. No
 //! array library, no runtime API.
 
+mod attempts;
 mod call;
 mod capture;
 mod context;

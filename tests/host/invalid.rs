@@ -83,6 +83,7 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             &["device 1", "device 0"],
         ),
         (Invalid::CurrentElsewhere, &["another thread"]),
+        (Invalid::GreenContextInUse, &["another thread", "one call"]),
         (Invalid::GreenContextIsCaptured, &["recorded", "broken"]),
         (
             Invalid::PoolInUse {

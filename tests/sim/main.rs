@@ -15,6 +15,7 @@ mod fault;
 mod forks;
 mod graphs;
 mod green;
+mod green_calls;
 mod green_pool;
 mod green_rules;
 mod guards;

@@ -68,12 +68,13 @@ struct Stage {
 
 /// Tests that take half of the time of all tests.
 const SLOW: &str = "manager_locks";
+const SLOW_TOO: &str = "10_seconds";
 
 /// The first stage catches most mutants. The last one runs the code for old drivers.
 const STAGES: &[Stage] = &[
     Stage {
         targets: &["--test=driver", "--test=sim"],
-        tests: &["--skip", SLOW],
+        tests: &["--skip", SLOW, "--skip", SLOW_TOO],
         profile: "h200",
     },
     Stage {
@@ -94,7 +95,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         targets: &["--test=sim"],
-        tests: &[SLOW],
+        tests: &[SLOW, SLOW_TOO],
         profile: "h200",
     },
     Stage {

@@ -1,4 +1,7 @@
 //! The lock of a green context: one for each handle, however many objects have it.
+//!
+//! It is held across driver calls, some of which may block. So a thread waits for it for a limited time
+//! only, and gets [`Invalid::GreenContextInUse`](crate::Invalid::GreenContextInUse) then.
 
 use crate::fork;
 use crate::sync::Mutex;

@@ -4,6 +4,7 @@ use super::calls::{Calls, Lock, lock_of};
 use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Part, SmGroup};
+use crate::attempts::repeat;
 use crate::call::{answer, call, newest_or, without_current};
 use crate::context::Context;
 use crate::device::Device;
@@ -19,7 +20,7 @@ use crate::sync::MutexGuard;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, TryLockError};
 
 /// `CUgreenCtx`: a partition of a device's SMs. Work on its [streams](Self::stream) runs there.
 ///
@@ -225,7 +226,7 @@ impl GreenContext {
     /// or will have.
     ///
     /// # Errors
-    /// The driver is older.
+    /// The driver is older; [`Invalid::GreenContextInUse`].
     ///
     /// Since CUDA 12.9. Raw: [`cuGreenCtxGetId`](fn@cuda_sys::cuGreenCtxGetId).
     #[doc(alias = "cuGreenCtxGetId")]
@@ -250,7 +251,7 @@ impl GreenContext {
     ///
     /// # Errors
     /// [`Invalid::BlockingGreenStream`] if the options ask for a blocking one;
-    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// [`Invalid::GreenContextInUse`]; `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
     /// Since CUDA 12.5 (on 12.4 through the context's view, made current for the call). Raw:
     /// [`cuGreenCtxStreamCreate`](fn@cuda_sys::cuGreenCtxStreamCreate).
@@ -327,7 +328,12 @@ impl Inner {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        Ok(self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+        let entered = repeat(|| match self.calls.try_lock() {
+            Ok(calls) => Some(calls),
+            Err(TryLockError::Poisoned(calls)) => Some(calls.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        });
+        entered.ok_or_else(|| Invalid::GreenContextInUse.into())
     }
 
     fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {

@@ -28,7 +28,7 @@ impl GreenContext {
     /// time, alive as long as this is; not to be destroyed. It may be current on one thread at a time.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// [`Invalid::GreenContextInUse`]; those of the driver.
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
@@ -50,8 +50,8 @@ impl GreenContext {
     /// works on its SMs. Streams need none of this.
     ///
     /// # Errors
-    /// [`Invalid::CurrentElsewhere`]: it is current on another thread; as for
-    /// [`Context::make_current`].
+    /// [`Invalid::CurrentElsewhere`]: it is current on another thread;
+    /// [`Invalid::GreenContextInUse`]; as for [`Context::make_current`].
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
@@ -111,7 +111,7 @@ impl GreenContext {
     ///
     /// # Errors
     /// The event is of another context than the device's primary one;
-    /// [`Invalid::GreenContextIsCaptured`], which breaks the capture.
+    /// [`Invalid::GreenContextInUse`]; [`Invalid::GreenContextIsCaptured`], which breaks the capture.
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxRecordEvent`](fn@cuda_sys::cuGreenCtxRecordEvent).
     #[doc(alias = "cuGreenCtxRecordEvent")]
@@ -130,7 +130,8 @@ impl GreenContext {
     /// The event may be of another context or device.
     ///
     /// # Errors
-    /// [`Invalid::GreenContextIsCaptured`], which breaks the capture, also for an event of a capture.
+    /// [`Invalid::GreenContextInUse`]; [`Invalid::GreenContextIsCaptured`], which breaks the capture,
+    /// also for an event of a capture.
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxWaitEvent`](fn@cuda_sys::cuGreenCtxWaitEvent).
     #[doc(alias = "cuGreenCtxWaitEvent")]

@@ -108,6 +108,10 @@ impl fmt::Display for Invalid {
             Self::CurrentElsewhere => f.write_str(
                 "the green context is current on another thread: it may be on one at a time",
             ),
+            Self::GreenContextInUse => f.write_str(
+                "another thread is inside a driver call on the green context, which takes one call at a \
+                 time: try again when that call has returned",
+            ),
             Self::GreenContextIsCaptured => f.write_str(
                 "a stream of the green context, or the event, is being recorded into a graph: an event \
                  of the whole context has broken that",

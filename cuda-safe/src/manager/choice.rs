@@ -1,7 +1,7 @@
 //! Which manager a context has.
 
-use super::lock::repeat;
 use super::{INTERFACE_VERSION, MemoryManager};
+use crate::attempts::repeat;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::fork;

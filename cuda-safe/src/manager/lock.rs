@@ -9,22 +9,12 @@
 //! inside the driver, which may wait for a host function, which may wait for this thread.
 
 use super::is_out_of_memory;
+use crate::attempts::repeat;
 use crate::error::Result;
 use crate::fork;
-use crate::release;
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, TryLockError};
-use std::time::{Duration, Instant};
-
-/// How long a thread repeats an attempt while another thread is at work. In an explored schedule no time
-/// passes, so it is made once there.
-pub(super) const PATIENCE: Duration = match cfg!(feature = "explore") {
-    true => Duration::ZERO,
-    false => Duration::from_secs(10),
-};
-/// The time between two attempts.
-pub(super) const MOMENT: Duration = Duration::from_millis(1);
 
 /// Locks data that is never locked while something else is called. In a forked child the lock may belong to a
 /// thread that does not exist there: none then.
@@ -46,19 +36,6 @@ pub(super) fn this_thread() -> usize {
     }
     // It needs no `Drop`, so it is there to the end of the thread.
     PLACE.with(|place| std::ptr::from_ref(place).addr())
-}
-
-/// Calls `attempt` until it returns something; every millisecond, for at most [`PATIENCE`]. Does not repeat it
-/// where a thread must not wait: in a host function, in another callback of the driver, in the report hook.
-pub(super) fn repeat<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
-    let begin = Instant::now();
-    loop {
-        let done = attempt();
-        if done.is_some() || begin.elapsed() >= PATIENCE || !release::may_wait() {
-            return done;
-        }
-        std::thread::sleep(MOMENT);
-    }
 }
 
 /// Counts the threads that free memory now, for allocations that find none meanwhile.

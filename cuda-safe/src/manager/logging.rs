@@ -1,9 +1,10 @@
 //! Managers around another that write down what is asked for, and what was not given back.
 
 use super::forward::forward;
-use super::lock::{MOMENT, leaf, repeat, this_thread};
+use super::lock::{leaf, this_thread};
 use super::trace::{Event, Trace};
 use super::{Block, MemoryManager, Order};
+use crate::attempts::{MOMENT, repeat};
 use crate::error::Result;
 use crate::fork;
 use crate::release;

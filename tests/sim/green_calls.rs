@@ -1,0 +1,68 @@
+//! Calls on one green context by several threads.
+
+use crate::on;
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::{Context, Error, Invalid};
+use cuda_sim::{Profile, set_call_hook};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+fn green(context: &Context) -> GreenContext {
+    let resource = SmResource::of_device(&context.device()).expect("SMs");
+    let split = resource.split_by_count(SplitByCount::default());
+    GreenContext::new(split.expect("groups").groups).expect("a green context")
+}
+
+/// Keeps the next call of `function` inside the driver until something is sent.
+fn block(function: &'static str) -> (Receiver<()>, Sender<()>) {
+    let ((tell, told), (finish, finished)) = (channel(), channel());
+    let call = Mutex::new(Some((tell, finished)));
+    set_call_hook(move |called| {
+        if called != function {
+            return;
+        }
+        if let Some((tell, finished)) = call.lock().expect("no panic").take() {
+            tell.send(()).expect("the test listens");
+            finished.recv().expect("the test goes on");
+        }
+    });
+    (told, finish)
+}
+
+#[test]
+fn a_call_on_a_green_context_waits_for_that_of_another_thread() {
+    on(Profile::h200(), |context| {
+        let green = green(&context);
+        let (inside, finish) = block("cuGreenCtxStreamCreate");
+        std::thread::scope(|scope| {
+            scope.spawn(|| green.stream().expect("a stream"));
+            inside.recv().expect("the call is made");
+            let other = scope.spawn(|| green.id());
+            // Long enough for some attempts.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!other.is_finished());
+            finish.send(()).expect("it waits");
+            other.join().expect("no panic").expect("a number");
+        });
+        set_call_hook(|_| {});
+    });
+}
+
+/// What the other thread is blocked by in the driver may wait for this thread.
+#[test]
+fn a_call_on_a_green_context_gives_up_after_10_seconds() {
+    on(Profile::h200(), |context| {
+        let green = green(&context);
+        let (inside, finish) = block("cuGreenCtxStreamCreate");
+        std::thread::scope(|scope| {
+            scope.spawn(|| green.stream().expect("a stream"));
+            inside.recv().expect("the call is made");
+            let refused = green.id().expect_err("the other call does not return");
+            let expected = |error: &Error| matches!(error, Error::Invalid(why) if **why == Invalid::GreenContextInUse);
+            assert!(expected(&refused), "{refused}");
+            finish.send(()).expect("it waits");
+        });
+        green.id().expect("nobody uses it");
+        set_call_hook(|_| {});
+    });
+}
