@@ -2,8 +2,11 @@
 
 use crate::common;
 use crate::{context, on, start};
+use cuda_safe::interop::dlpack::ConsumerStream;
+use cuda_safe::interop::{ExportedStream, Handover};
+use cuda_safe::manager::OrderedManager;
 use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, DeviceBuffer, Error, Library, PinnedBuffer, Stream};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Library, PinnedBuffer, Stream};
 use cuda_sim::fault::{Fault, Injected, Scope};
 use cuda_sim::{Profile, alive};
 
@@ -266,5 +269,121 @@ fn a_forked_child_does_not_use_a_library_of_code_that_started_the_driver_itself(
         assert!(common::fork::in_fork(|| {
             matches!(library.kernel_names(), Err(Error::Forked))
         }));
+    });
+}
+
+/// The legacy default stream is that of the current context.
+#[test]
+fn a_release_that_involves_a_legacy_stream_has_its_own_context_current() {
+    on(Profile::h200(), |context| {
+        let other = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        let stream = context.stream().expect("a stream");
+        let drop_elsewhere = |object: Box<dyn std::any::Any>| {
+            cuda_sim::clear_calls();
+            other.with_current(|_| drop(object)).expect("current");
+            let calls = cuda_sim::calls();
+            for name in ["cuEventRecord", "cuStreamWaitEvent"] {
+                let mut its = calls.iter().filter(|call| call.function == name);
+                let call = its.next().expect("the end of the reads is recorded");
+                assert!(call.result.is_success(), "{name}: {}", call.result);
+                assert!(its.next().is_none(), "{name} is called once");
+            }
+        };
+
+        // The consumer reads on the legacy stream.
+        let tensor = DeviceBuffer::<u8>::zeroed(&stream, 64)
+            .expect("memory")
+            .into_dlpack();
+        let tensor = tensor.map_err(|rejected| rejected.error).expect("a tensor");
+        let consumer = ConsumerStream::from_number(Some(1)).expect("the legacy stream");
+        // SAFETY: a default stream lives as long as its context.
+        let tensor = unsafe { tensor.behind(consumer, &stream) };
+        let tensor = tensor.map_err(|rejected| rejected.error).expect("an event");
+        drop_elsewhere(Box::new(tensor));
+
+        // The producer goes on with it on the legacy stream.
+        let buffer = DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory");
+        let array = buffer.array_interface().expect("an array");
+        let array = array.with_stream(Some(ExportedStream::Legacy));
+        // SAFETY: the buffer outlives the import, and nothing else uses it.
+        let imported = unsafe { array.import::<u8, _>(&stream, Handover::WaitByEvent, ()) };
+        let imported = imported.map_err(|rejected| rejected.error).expect("memory");
+        drop_elsewhere(Box::new(imported));
+        drop(buffer);
+        context.synchronize().expect("a wait");
+        assert_eq!((alive().device_allocations, cuda_safe::leaked()), (0, 0));
+    });
+}
+
+#[test]
+fn a_pool_whose_context_is_destroyed_is_leaked_at_once() {
+    leaking(|context| {
+        let manager = OrderedManager::with(&context, Default::default()).expect("a manager");
+        let code = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        let refused = fail_from("cuCtxGetCurrent", 1, code);
+        drop(manager);
+        assert_ne!(refused.hits(), 0);
+        assert_eq!(
+            (cuda_safe::leaked(), cuda_safe::deferred_releases()),
+            (1, 0)
+        );
+    });
+}
+
+#[test]
+fn a_release_whose_context_cannot_be_entered_is_reported_at_once() {
+    leaking(|context| {
+        let event = context.event().expect("an event");
+        let _event = fail("cuEventDestroy_v2", 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        let _enter = fail_from("cuCtxGetCurrent", 1, CUresult::CUDA_ERROR_UNKNOWN);
+        drop(event);
+        assert_eq!(
+            (cuda_safe::leaked(), cuda_safe::deferred_releases()),
+            (1, 0)
+        );
+    });
+}
+
+/// These two are permitted in a callback of the driver.
+#[test]
+fn streams_and_events_are_destroyed_in_a_callback() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let objects = (
+            context.stream().expect("a stream"),
+            context.event().expect("an event"),
+        );
+        let (sender, told) = std::sync::mpsc::channel();
+        crate::callbacks::launch(&stream, move || {
+            drop(objects);
+            let left = (
+                alive().streams,
+                alive().events,
+                cuda_safe::deferred_releases(),
+            );
+            sender.send(left).expect("the test listens");
+        });
+        stream.synchronize().expect("a wait");
+        assert_eq!(told.recv().expect("it ran"), (1, 0, 0));
+    });
+}
+
+/// The driver would refuse the call.
+#[test]
+fn pinned_memory_in_a_callback_is_deferred_without_a_call_that_waits() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let pinned = pinned(&context);
+        cuda_sim::clear_calls();
+        crate::callbacks::launch(&stream, move || drop(pinned));
+        stream.synchronize().expect("a wait");
+        let freed = |call: &cuda_sim::Call| call.function == "cuMemFreeHost";
+        assert!(!cuda_sim::calls().iter().any(freed), "it is not attempted");
+        assert_eq!(
+            (alive().pinned_allocations, cuda_safe::deferred_releases()),
+            (1, 1)
+        );
+        context.synchronize().expect("a wait");
+        assert_eq!(alive().pinned_allocations, 0);
     });
 }
