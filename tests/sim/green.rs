@@ -243,3 +243,23 @@ fn work_outlives_its_green_context_and_its_executable_graph() {
         std::mem::forget((green, its, graph));
     });
 }
+
+/// Each split holds the device for itself.
+#[test]
+fn the_end_of_one_split_leaves_the_claim_of_another() {
+    on(Profile::h200(), |context| {
+        let split = |overlap| {
+            let resource = SmResource::of_device(&context.device()).expect("SMs");
+            resource.split_by_count(SplitByCount {
+                overlap,
+                ..Default::default()
+            })
+        };
+        let first = split(Overlap::Allow).expect("groups");
+        let second = split(Overlap::Allow).expect("groups");
+        drop(first);
+        split(Overlap::Refuse).expect_err("the second has the SMs");
+        drop(second);
+        split(Overlap::Refuse).expect("nobody has the SMs");
+    });
+}

@@ -1,9 +1,10 @@
 //! Guards of the current context that are ended in the wrong order, or find another context.
 
 use crate::{common, context, start};
-use cuda_safe::sys::{cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxSetCurrent};
+use cuda_safe::sys::{CUresult, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxSetCurrent};
 use cuda_safe::{Context, ContextFlags, Error, Invalid};
 use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
 
 fn invalid(result: cuda_safe::Result<()>) -> Invalid {
     match result {
@@ -135,5 +136,26 @@ fn the_hook_hears_of_what_drop_cannot_return() {
         drop(inner);
         let report = heard.try_recv().expect("a report");
         assert!(report.contains("guard"), "{report}");
+    });
+}
+
+/// A call that needs a current context pushes it for its length.
+#[test]
+fn a_call_that_cannot_pop_its_context_reports_that_and_keeps_the_context() {
+    with_two(|_, own| {
+        let (sender, heard) = std::sync::mpsc::channel();
+        let sender = std::sync::Mutex::new(sender);
+        cuda_safe::set_report_hook(move |report| {
+            let sender = sender.lock().expect("no panic under it");
+            sender.send(report.to_string()).expect("the test listens");
+        });
+        let fault = Fault::of_function("cuCtxPopCurrent_v2").with(CUresult::CUDA_ERROR_UNKNOWN);
+        let failed = fault.inject(Scope::Thread);
+        let event = own.event().expect("an event");
+        assert_eq!((failed.hits(), cuda_safe::leaked()), (1, 1));
+        let report = heard.try_recv().expect("a report");
+        assert!(report.contains("cuCtxPopCurrent"), "{report}");
+        drop((event, own));
+        assert_eq!(cuda_sim::alive().contexts, 1);
     });
 }

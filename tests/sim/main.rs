@@ -26,6 +26,7 @@ mod kernels;
 mod kinds;
 mod launch;
 mod manager;
+mod manager_caching;
 mod manager_inside;
 mod manager_locks;
 mod manager_shared;

@@ -1,0 +1,387 @@
+//! The decisions of a caching pool, asked through its interface.
+
+use crate::on;
+use cuda_safe::manager::{
+    Block, CacheFigures, CachingManager, CachingOptions, MemoryManager, Order, OrderedManager,
+};
+use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
+use cuda_safe::{CUresult, Context};
+use cuda_sim::{Profile, alive};
+
+const SLAB: usize = 4 << 20;
+
+fn options() -> CachingOptions {
+    CachingOptions {
+        slab_bytes: SLAB,
+        ..Default::default()
+    }
+}
+
+/// A pool that is not its context's manager: it knows of streams what orders say.
+fn with_pool(options: CachingOptions, body: impl FnOnce(&Context, CachingManager)) {
+    on(Profile::h200(), |context| {
+        let pool = CachingManager::with(&context, options).expect("a pool");
+        body(&context, pool);
+        context.synchronize().expect("a wait");
+        assert_eq!(alive().device_allocations, 0);
+    });
+}
+
+/// A stream that outlives the pool.
+fn lasting<'a>(stream: CUstream) -> Order<'a> {
+    // SAFETY: the tests keep the stream, and default streams stay.
+    unsafe { Order::lasting(stream) }
+}
+
+fn passing<'a>(stream: CUstream) -> Order<'a> {
+    // SAFETY: the tests keep the stream for the call.
+    unsafe { Order::passing(stream) }
+}
+
+fn free(pool: &CachingManager, block: Block, order: Order<'_>) {
+    // SAFETY: the block is of the pool, and nothing uses it but work in that order.
+    unsafe { pool.free(block, order) };
+}
+
+/// How often a function was called meanwhile.
+fn count(function: &str, f: impl FnOnce()) -> usize {
+    cuda_sim::clear_calls();
+    f();
+    let calls = cuda_sim::calls();
+    calls
+        .iter()
+        .filter(|call| call.function == function)
+        .count()
+}
+
+/// The bytes of a pool are somewhere, once.
+#[track_caller]
+fn sums_up(figures: &CacheFigures) {
+    let parts = figures.in_use + figures.in_lanes + figures.in_heap;
+    assert_eq!(figures.reserved, parts, "{figures:?}");
+    assert!(figures.largest_free <= figures.in_heap, "{figures:?}");
+    assert_eq!(figures.kept(), figures.in_lanes + figures.in_heap);
+}
+
+#[test]
+fn a_reset_gives_all_idle_memory_back() {
+    with_pool(options(), |context, pool| {
+        let stream = context.stream().expect("a stream");
+        let order = lasting(stream.as_raw());
+        let kept = pool.allocate(1000, order).expect("memory");
+        let block = pool.allocate(2 * SLAB, order).expect("memory");
+        free(&pool, block, order);
+        assert_eq!(pool.figures().slabs, 2);
+        pool.reset();
+        // The other slab has a block that is in use.
+        assert_eq!(pool.figures().slabs, 1);
+        free(&pool, kept, order);
+        pool.reset();
+        assert_eq!((pool.figures().slabs, pool.figures().reserved), (0, 0));
+    });
+}
+
+#[test]
+fn a_dropped_pool_gives_its_slabs_back() {
+    with_pool(options(), |_, pool| {
+        let block = pool.allocate(1000, Order::NONE).expect("memory");
+        free(&pool, block, Order::NONE);
+        assert_eq!(alive().device_allocations, 1);
+    });
+}
+
+#[test]
+fn a_pool_names_the_manager_that_it_allocates_from() {
+    on(Profile::h200(), |context| {
+        let upstream = OrderedManager::new(&context).expect("a manager");
+        let pool = CachingManager::over(&context, upstream, options()).expect("a pool");
+        let wrapped = pool.wrapped().expect("a manager");
+        assert!(wrapped.as_any().is::<OrderedManager>());
+    });
+}
+
+#[test]
+fn no_bytes_are_no_allocation() {
+    with_pool(options(), |context, pool| {
+        let stream = context.stream().expect("a stream");
+        let order = lasting(stream.as_raw());
+        let block = pool.allocate(1, order).expect("memory");
+        free(&pool, block, order);
+        let error = pool.allocate(0, order).expect_err("no bytes");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(pool.figures().in_use, 0);
+    });
+}
+
+/// The counts of hits and misses, with memory in each place.
+#[test]
+fn figures_tell_where_memory_is_and_how_it_was_found() {
+    with_pool(options(), |context, pool| {
+        assert_eq!(pool.figures(), CacheFigures::default());
+        let stream = context.stream().expect("a stream");
+        let order = lasting(stream.as_raw());
+        let block = pool.allocate(1000, order).expect("memory");
+        let first = pool.figures();
+        sums_up(&first);
+        assert_eq!((first.reserved, first.in_use, first.slabs), (SLAB, 1024, 1));
+        assert_eq!((first.in_lanes, first.in_heap), (0, SLAB - 1024));
+        assert_eq!(first.largest_free, SLAB - 1024);
+        assert_eq!((first.hits, first.misses, first.grown), (0, 1, 1));
+        free(&pool, block, order);
+        let idle = pool.figures();
+        sums_up(&idle);
+        assert_eq!((idle.in_use, idle.in_lanes), (0, 1024));
+        for _ in 0..10 {
+            let block = pool.allocate(900, order).expect("memory");
+            free(&pool, block, order);
+        }
+        let used = pool.figures();
+        assert_eq!((used.hits, used.misses, used.grown), (10, 1, 1));
+        let large = pool.allocate(2 * SLAB, order).expect("memory");
+        let figures = pool.figures();
+        assert_eq!((figures.slabs, figures.grown), (2, 2));
+        assert_eq!(
+            (figures.reserved, figures.reserved_high),
+            (3 * SLAB, 3 * SLAB)
+        );
+        free(&pool, large, order);
+        assert_eq!(pool.trim(0).expect("a trim"), 3 * SLAB);
+        let trimmed = pool.figures();
+        assert_eq!((trimmed.reserved, trimmed.reserved_high), (0, 3 * SLAB));
+    });
+}
+
+#[test]
+fn memory_info_counts_what_is_cached_as_free() {
+    with_pool(options(), |context, pool| {
+        let free_bytes = || pool.memory_info().expect("known").free;
+        let stream = context.stream().expect("a stream");
+        let order = lasting(stream.as_raw());
+        let before = free_bytes();
+        let block = pool.allocate(1 << 20, order).expect("memory");
+        assert_eq!(before - free_bytes(), 1 << 20);
+        free(&pool, block, order);
+        assert_eq!(free_bytes(), before);
+    });
+}
+
+/// The pool does not hear of the end of such a stream, and a thread's default stream is another one on each
+/// thread.
+#[test]
+fn memory_is_kept_for_a_stream_only_if_it_lasts() {
+    with_pool(options(), |context, pool| {
+        let _current = context.make_current().expect("current");
+        let stream = context.stream().expect("a stream");
+        let records = |order: Order<'_>| {
+            let block = pool.allocate(1000, order).expect("memory");
+            count("cuEventRecord", || free(&pool, block, order))
+        };
+        // The first use of a stream makes what later ones find.
+        for order in [lasting(stream.as_raw()), lasting(CU_STREAM_LEGACY)] {
+            records(order);
+            assert_eq!(records(order), 0, "{order:?}");
+        }
+        let null = lasting(std::ptr::null_mut());
+        assert_eq!(
+            records(null),
+            0,
+            "the legacy default stream by its other handle"
+        );
+        for order in [
+            passing(stream.as_raw()),
+            lasting(CU_STREAM_PER_THREAD),
+            passing(CU_STREAM_PER_THREAD),
+        ] {
+            records(order);
+            assert_eq!(records(order), 1, "{order:?}");
+        }
+    });
+}
+
+/// Without a stream, memory is used again after a wait for all work of the context: for so many frees, or so
+/// many bytes.
+#[test]
+fn memory_of_no_stream_is_waited_for_at_the_limits_of_the_options() {
+    let mut options = options();
+    options.unordered.count = 3;
+    with_pool(options, |_, pool| {
+        let waits = || pool.figures().host_waits;
+        let blocks: Vec<_> = (0..4)
+            .map(|_| pool.allocate(SLAB, Order::NONE).expect("memory"))
+            .collect();
+        let mut blocks = blocks.into_iter();
+        for block in blocks.by_ref().take(3) {
+            free(&pool, block, Order::NONE);
+        }
+        let block = pool.allocate(SLAB, Order::NONE).expect("memory");
+        assert_eq!(
+            (waits(), pool.figures().slabs),
+            (0, 5),
+            "3 frees are not over 3"
+        );
+        free(&pool, block, Order::NONE);
+        let block = pool.allocate(SLAB, Order::NONE).expect("memory");
+        assert_eq!((waits(), pool.figures().slabs), (1, 5), "4 are");
+        for block in blocks.chain([block]) {
+            free(&pool, block, Order::NONE);
+        }
+    });
+}
+
+#[test]
+fn a_limit_is_reached_by_its_last_byte_and_not_exceeded() {
+    let options = CachingOptions {
+        max_bytes: 2 * SLAB,
+        ..options()
+    };
+    with_pool(options, |_, pool| {
+        let first = pool.allocate(SLAB, Order::NONE).expect("memory");
+        let second = pool.allocate(SLAB, Order::NONE).expect("all of the limit");
+        let error = pool.allocate(1, Order::NONE).expect_err("over the limit");
+        let text = error.to_string();
+        assert!(text.contains(&(2 * SLAB).to_string()), "{text}");
+        free(&pool, first, Order::NONE);
+        let again = pool.allocate(SLAB, Order::NONE).expect("within the limit");
+        assert_eq!(pool.figures().slabs, 2);
+        free(&pool, second, Order::NONE);
+        free(&pool, again, Order::NONE);
+    });
+}
+
+#[test]
+fn a_request_of_more_than_half_a_slab_has_a_slab_of_its_own() {
+    with_pool(options(), |_, pool| {
+        let half = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
+        assert_eq!(pool.figures().reserved, SLAB);
+        let large = pool.allocate(SLAB / 2 + 1, Order::NONE).expect("memory");
+        assert_eq!(pool.figures().reserved, 2 * SLAB);
+        let other = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
+        assert_eq!(
+            pool.figures().reserved,
+            2 * SLAB,
+            "the rest of the first slab"
+        );
+        for block in [half, large, other] {
+            free(&pool, block, Order::NONE);
+        }
+    });
+}
+
+#[test]
+fn a_trim_keeps_as_much_as_it_is_told() {
+    with_pool(options(), |context, pool| {
+        let stream = context.stream().expect("a stream");
+        let order = lasting(stream.as_raw());
+        let sizes = [SLAB, 2 * SLAB, 3 * SLAB];
+        let blocks = sizes.map(|size| pool.allocate(size, order).expect("memory"));
+        blocks.map(|block| free(&pool, block, order));
+        // The largest first.
+        assert_eq!(pool.trim(6 * SLAB).expect("a trim"), 0);
+        assert_eq!(pool.trim(6 * SLAB - 1).expect("a trim"), 3 * SLAB);
+        assert_eq!(pool.trim(3 * SLAB - 1).expect("a trim"), 2 * SLAB);
+        assert_eq!(pool.figures().reserved, SLAB);
+        let guard = pool.defer_cleanup();
+        assert_eq!(pool.trim(0).expect("held back"), 0);
+        drop(guard);
+        assert_eq!(pool.trim(0).expect("a trim"), SLAB);
+    });
+}
+
+/// Freed blocks beside each other become one again, in each order of the frees.
+#[test]
+fn blocks_are_merged_with_their_neighbours() {
+    with_pool(options(), |context, pool| {
+        let stream = context.stream().expect("a stream");
+        let order = lasting(stream.as_raw());
+        // Larger than what lies in lanes.
+        let size = SLAB / 2;
+        for places in [[0, 1], [1, 0]] {
+            let blocks = [(); 2].map(|()| pool.allocate(size, order).expect("memory"));
+            assert_eq!(pool.figures().largest_free, 0);
+            for place in places {
+                free(&pool, blocks[place], order);
+            }
+            let figures = pool.figures();
+            sums_up(&figures);
+            assert_eq!((figures.slabs, figures.largest_free), (1, SLAB));
+            assert!(figures.fragmentation() == 0.0);
+        }
+        // Three, the middle one last.
+        let third = (1 << 20) + 1;
+        let blocks = [(); 3].map(|()| pool.allocate(third, order).expect("memory"));
+        free(&pool, blocks[0], order);
+        free(&pool, blocks[2], order);
+        let apart = pool.figures();
+        sums_up(&apart);
+        assert!(apart.largest_free < apart.in_heap && apart.fragmentation() > 0.0);
+        free(&pool, blocks[1], order);
+        assert_eq!(pool.figures().largest_free, SLAB);
+    });
+}
+
+/// Half of the blocks make room for more.
+#[test]
+fn a_lane_holds_64_blocks_of_a_size() {
+    with_pool(options(), |context, pool| {
+        let stream = context.stream().expect("a stream");
+        let order = lasting(stream.as_raw());
+        let blocks: Vec<_> = (0..65)
+            .map(|_| pool.allocate(512, order).expect("memory"))
+            .collect();
+        for (place, block) in blocks.into_iter().enumerate() {
+            free(&pool, block, order);
+            let expected = match place {
+                64 => 33,
+                place => place + 1,
+            };
+            assert_eq!(pool.figures().in_lanes, expected * 512, "after {place}");
+        }
+        sums_up(&pool.figures());
+    });
+}
+
+#[test]
+fn a_lane_holds_no_more_bytes_than_the_options_say() {
+    let options = CachingOptions {
+        lane_bytes: 3000,
+        ..options()
+    };
+    with_pool(options, |context, pool| {
+        let stream = context.stream().expect("a stream");
+        let order = lasting(stream.as_raw());
+        let blocks = [(); 4].map(|()| pool.allocate(1000, order).expect("memory"));
+        let lanes = blocks.map(|block| {
+            free(&pool, block, order);
+            pool.figures().in_lanes
+        });
+        assert_eq!(lanes, [1024, 2048, 2048, 2048]);
+        sums_up(&pool.figures());
+    });
+}
+
+/// What several threads have freed on a stream is found by each of them.
+#[test]
+fn a_thread_finds_what_another_has_freed_on_the_stream() {
+    with_pool(options(), |context, pool| {
+        let stream = context.stream().expect("a stream");
+        let raw = stream.as_raw().addr();
+        let order = || lasting(std::ptr::without_provenance_mut(raw));
+        let block = pool.allocate(1000, order()).expect("memory");
+        let address = block.address;
+        free(&pool, block, order());
+        let calls = count("cuMemAlloc_v2", || {
+            std::thread::scope(|scope| {
+                let other = || {
+                    let block = pool.allocate(1000, order()).expect("memory");
+                    assert_eq!(block.address, address);
+                    free(&pool, block, order());
+                };
+                scope.spawn(other).join().expect("no panic");
+            });
+            let again = pool.allocate(1000, order()).expect("memory");
+            assert_eq!(again.address, address);
+            free(&pool, again, order());
+        });
+        assert_eq!(calls, 0);
+    });
+}
