@@ -151,8 +151,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut mutants = list(&program, &jobs[0], &examined)?;
     if let Some(path) = &options.names {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let names: BTreeSet<&str> = text.lines().map(named).collect();
-        mutants.retain(|name| names.contains(name.as_str()));
+        let names: BTreeSet<_> = text.lines().map(without_place).collect();
+        mutants.retain(|name| names.contains(&without_place(name)));
     }
     mutants = choose(mutants, &options);
     ensure!(!mutants.is_empty(), "no mutants");
@@ -388,9 +388,14 @@ fn list(program: &Path, job: &Path, examined: &[String]) -> Result<Vec<String>> 
     Ok(names.filter(|name| seen.insert(name.clone())).collect())
 }
 
-/// The mutant that a line of a report names.
-fn named(line: &str) -> &str {
-    line.strip_prefix(SURVIVED).unwrap_or(line)
+/// The file and the change of a mutant, without line and column: these differ after an edit of the file.
+fn without_place(line: &str) -> (&str, &str) {
+    let name = line.strip_prefix(SURVIVED).unwrap_or(line);
+    let mut parts = name.splitn(4, ':');
+    match (parts.next(), parts.nth(2)) {
+        (Some(file), Some(change)) => (file, change),
+        _ => (name, ""),
+    }
 }
 
 /// The sample and the shard of it that are asked for, in the order of the list.
