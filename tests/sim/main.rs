@@ -29,6 +29,7 @@ mod manager;
 mod manager_caching;
 mod manager_inside;
 mod manager_locks;
+mod manager_orders;
 mod manager_shared;
 mod memory;
 mod modules;

@@ -12,7 +12,7 @@ use cuda_sim::{Profile, alive};
 
 const EXCHANGE: &str = "cuThreadExchangeStreamCaptureMode";
 
-fn fail(function: &'static str, nth: u64, code: CUresult) -> Injected {
+pub(crate) fn fail(function: &'static str, nth: u64, code: CUresult) -> Injected {
     let fault = Fault::of_function(function).nth(nth).with(code);
     fault.inject(Scope::Thread)
 }
