@@ -4,7 +4,7 @@ use crate::common;
 use crate::{context, on, start};
 use cuda_safe::interop::dlpack::ConsumerStream;
 use cuda_safe::interop::{ExportedStream, Handover};
-use cuda_safe::manager::OrderedManager;
+use cuda_safe::manager::{DriverManager, MemoryManager, Order, OrderedManager};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Library, PinnedBuffer, Stream};
 use cuda_sim::fault::{Fault, Injected, Scope};
@@ -385,5 +385,170 @@ fn pinned_memory_in_a_callback_is_deferred_without_a_call_that_waits() {
         );
         context.synchronize().expect("a wait");
         assert_eq!(alive().pinned_allocations, 0);
+    });
+}
+
+/// What the exchange of the capture mode answers, and what becomes of the release.
+#[test]
+fn a_capture_mode_that_cannot_be_set_decides_what_becomes_of_a_release() {
+    leaking(|context| {
+        let release = |code, attempts| {
+            let leaked = cuda_safe::leaked();
+            let refused = fail_from(EXCHANGE, 1, code);
+            drop(pinned(&context));
+            for _ in 0..attempts {
+                context.event().map(drop).expect("an event");
+            }
+            let became = (cuda_safe::deferred_releases(), cuda_safe::leaked() - leaked);
+            drop(refused);
+            context.event().map(drop).expect("an event");
+            became
+        };
+        // The process ends.
+        assert_eq!(release(CUresult::CUDA_ERROR_DEINITIALIZED, 0), (0, 0));
+        // Nothing works any more.
+        assert_eq!(release(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, 0), (0, 1));
+        // The thread runs a callback.
+        assert_eq!(release(CUresult::CUDA_ERROR_NOT_PERMITTED, 100), (1, 0));
+        assert_eq!(cuda_safe::deferred_releases(), 0);
+        // An older driver has no modes.
+        let alive_before = alive().pinned_allocations;
+        assert_eq!(
+            release(CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, 0),
+            (0, 0)
+        );
+        assert_eq!(alive().pinned_allocations, alive_before);
+    });
+}
+
+#[test]
+fn a_capture_mode_that_a_fatal_error_leaves_is_not_reported() {
+    leaking(|context| {
+        let reports = crate::capture_errors::reports();
+        for code in [
+            CUresult::CUDA_ERROR_DEINITIALIZED,
+            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        ] {
+            let _refused = fail_from(EXCHANGE, 2, code);
+            drop(pinned(&context));
+        }
+        assert!(reports.lock().expect("no panic").is_empty());
+        assert_eq!(alive().pinned_allocations, 0);
+    });
+}
+
+/// Memory of a pool that was freed in the order of no stream is freed after all work of the context.
+#[test]
+fn a_wait_for_all_work_that_fails_decides_what_becomes_of_a_release() {
+    leaking(|context| {
+        const WAIT: &str = "cuCtxSynchronize_v2";
+        let manager = OrderedManager::new(&context).expect("a manager");
+        let stream = context.stream().expect("a stream");
+        let release = |code: Option<CUresult>| {
+            let block = manager.allocate(64, Order::of(&stream)).expect("memory");
+            let leaked = cuda_safe::leaked();
+            cuda_sim::clear_calls();
+            let refused = code.map(|code| fail(WAIT, 1, code));
+            // SAFETY: the block is of the manager, and nothing uses it.
+            unsafe { manager.free(block, Order::NONE) };
+            manager.reset();
+            drop(refused);
+            let calls = cuda_sim::calls();
+            let place = |name| calls.iter().position(|call| call.function == name);
+            let (waited, freed) = (place(WAIT), place("cuMemFreeAsync"));
+            (
+                waited.is_some() && freed.is_none_or(|freed| waited < Some(freed)),
+                freed.is_some(),
+                cuda_safe::deferred_releases(),
+                cuda_safe::leaked() - leaked,
+            )
+        };
+        assert_eq!(release(None), (true, true, 0, 0));
+        // There may be memory later.
+        assert_eq!(
+            release(Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY)),
+            (true, false, 1, 0)
+        );
+        context.event().map(drop).expect("an event");
+        assert_eq!(cuda_safe::deferred_releases(), 0);
+        assert_eq!(
+            release(Some(CUresult::CUDA_ERROR_UNKNOWN)),
+            (true, false, 0, 1)
+        );
+        assert_eq!(
+            release(Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)),
+            (true, false, 0, 1)
+        );
+    });
+}
+
+#[test]
+fn a_context_that_is_dropped_in_a_host_function_is_destroyed_later() {
+    on(Profile::h200(), |context| {
+        let own = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        let stream = context.stream().expect("a stream");
+        stream
+            .launch_host_function(move || drop(own))
+            .expect("given");
+        stream.synchronize().expect("a wait");
+        assert_eq!((cuda_safe::leaked(), alive().contexts), (0, 1));
+        context.event().map(drop).expect("an event");
+        assert_eq!((cuda_safe::deferred_releases(), alive().contexts), (0, 0));
+    });
+}
+
+/// What a manager has deferred hangs on a context that its owner may destroy.
+#[test]
+fn a_deferred_free_in_a_borrowed_context_does_not_wait_in_the_queue() {
+    leaking(|context| {
+        let own = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        // SAFETY: the context outlives what borrows it.
+        let borrowed = unsafe { Context::borrow_raw(own.as_raw()) }.expect("it is alive");
+        let manager = DriverManager::new(&borrowed).expect("a manager");
+        let block = manager.allocate(64, Order::NONE).expect("memory");
+        let _refused = fail("cuMemFree_v2", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+        // SAFETY: the block is of the manager, and nothing uses it.
+        unsafe { manager.free(block, Order::NONE) };
+        manager.reset();
+        assert_eq!(
+            (cuda_safe::leaked(), cuda_safe::deferred_releases()),
+            (1, 0)
+        );
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_child_destroys_nothing_and_leaves_the_queue_alone() {
+    leaking(|context| {
+        let deferred = {
+            let _refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+            drop(pinned(&context));
+            cuda_safe::deferred_releases()
+        };
+        assert_eq!(deferred, 1);
+        let mut objects = Some((context.event().expect("an event"), context.stream()));
+        assert!(
+            cuda_safe::deferred_releases() == 0,
+            "an event drains the queue"
+        );
+        {
+            let _refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+            drop(pinned(&context));
+        }
+        assert!(common::fork::in_fork(|| {
+            cuda_sim::clear_calls();
+            drop(objects.take());
+            let refused = matches!(context.event(), Err(Error::Forked));
+            let is_release = |call: &cuda_sim::Call| {
+                let names = ["cuEventDestroy_v2", "cuStreamDestroy_v2", "cuMemFreeHost"];
+                names.contains(&call.function)
+            };
+            let called = cuda_sim::calls().iter().any(is_release);
+            refused && !called && cuda_safe::leaked() == 2 && cuda_safe::deferred_releases() == 1
+        }));
+        drop(objects);
+        context.synchronize().expect("a wait");
+        assert_eq!((alive().events, alive().pinned_allocations), (0, 0));
     });
 }

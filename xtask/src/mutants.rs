@@ -59,10 +59,11 @@ const FILES: &[&str] = &[
 const EXCLUDED: &[&str] = &[r"<impl (\w+::)*Debug for "];
 
 /// Test binaries that run together, and what the software driver plays for them.
-struct Stage {
+#[derive(Clone, Copy)]
+struct Stage<'a> {
     targets: &'static [&'static str],
     /// Arguments of the test binaries.
-    tests: &'static [&'static str],
+    tests: &'a [&'a str],
     profile: &'static str,
 }
 
@@ -71,7 +72,7 @@ const SLOW: &str = "manager_locks";
 const SLOW_TOO: &str = "10_seconds";
 
 /// The first stage catches most mutants. The last one runs the code for old drivers.
-const STAGES: &[Stage] = &[
+const STAGES: &[Stage<'static>] = &[
     Stage {
         targets: &["--test=driver", "--test=sim"],
         tests: &["--skip", SLOW, "--skip", SLOW_TOO],
@@ -135,6 +136,8 @@ struct Options {
     jobs: usize,
     /// A file that names the mutants, one a line.
     names: Option<PathBuf>,
+    /// A part of the names of the tests that run first, alone.
+    first: Option<String>,
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -161,7 +164,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let begin = Instant::now();
     let mut results: BTreeMap<String, Outcome> = BTreeMap::new();
     let mut left = mutants.clone();
-    for (number, stage) in STAGES.iter().enumerate() {
+    let tests: Vec<&str> = options.first.iter().map(String::as_str).collect();
+    let first = options.first.as_ref().map(|_| Stage {
+        targets: &["--test=sim"],
+        tests: &tests,
+        profile: "h200",
+    });
+    for (number, stage) in first.iter().chain(STAGES).enumerate() {
         if left.is_empty() {
             break;
         }
@@ -193,6 +202,7 @@ fn parse(args: &[String]) -> Result<Options> {
         sample: None,
         seed: 0,
         names: None,
+        first: None,
         jobs: std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
     };
     let mut args = args.iter();
@@ -211,6 +221,7 @@ fn parse(args: &[String]) -> Result<Options> {
             }
             "--sample" => options.sample = Some(value()?.parse().context("--sample")?),
             "--seed" => options.seed = value()?.parse().context("--seed")?,
+            "--first" => options.first = Some(value()?.clone()),
             "--names" => options.names = Some(value()?.into()),
             "--jobs" => options.jobs = value()?.parse().context("--jobs")?,
             _ if arg.starts_with('-') => bail!("mutants does not know {arg}"),
@@ -311,7 +322,7 @@ struct Config<'a> {
     examine_re: Vec<String>,
     /// For the build, too: it would build every test binary and example otherwise.
     additional_cargo_args: Vec<&'static str>,
-    additional_cargo_test_args: Vec<&'static str>,
+    additional_cargo_test_args: Vec<&'a str>,
     profile: &'static str,
     cap_lints: bool,
     minimum_test_timeout: f64,
@@ -319,7 +330,7 @@ struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    fn new(stage: &Stage, examined: &'a [String], mutants: &[String]) -> Self {
+    fn new(stage: &Stage<'a>, examined: &'a [String], mutants: &[String]) -> Self {
         let arguments = stage.targets.iter().chain(ARGUMENTS);
         let separator = std::iter::once(&"--");
         Self {
@@ -475,7 +486,7 @@ fn run_stage(
     program: &Path,
     jobs: &[PathBuf],
     number: usize,
-    stage: &Stage,
+    stage: &Stage<'_>,
     examined: &[String],
     mutants: &[String],
 ) -> Result<Vec<(String, Outcome)>> {

@@ -27,7 +27,6 @@ pub(super) fn wait_for_everything(parent: &(impl Parent + ?Sized)) -> Option<Ans
     let waited = parent.context().map(wait_for_context);
     match waited {
         Some(Ok(())) => None,
-        Some(Err(Error::InHostFunction)) => Some(Answer::Later),
         // There may be more later.
         Some(Err(Error::Driver(error))) if error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
             Some(Answer::Unknown(error.code, error.call))

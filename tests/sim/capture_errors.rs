@@ -1,0 +1,187 @@
+//! Captures whose beginning or end fails in the driver.
+
+use crate::releases::{fail, fail_from, leaking};
+use cuda_safe::sys::CUresult;
+use cuda_safe::{CaptureMode, Context, DeviceBuffer, Error, Invalid, Stream};
+use std::sync::{Arc, Mutex};
+
+const BEGIN: &str = "cuStreamBeginCapture_v2";
+const END: &str = "cuStreamEndCapture";
+
+/// The reports from now on.
+pub(crate) fn reports() -> Arc<Mutex<Vec<String>>> {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&reports);
+    cuda_safe::set_report_hook(move |report| {
+        kept.lock().expect("no panic").push(report.to_string());
+    });
+    reports
+}
+
+/// Whether this crate takes the stream for a captured one.
+fn is_captured(stream: &Stream) -> bool {
+    match DeviceBuffer::<u8>::uninit(stream, 1) {
+        Ok(_) => false,
+        Err(Error::Invalid(why)) if *why == Invalid::StreamIsCaptured => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Ends a capture whose first end fails with one code, and a second with the other.
+fn ended(context: &Context, first: CUresult, second: CUresult) -> (Stream, Vec<String>) {
+    let reports = reports();
+    let stream = context.stream().expect("a stream");
+    let capture = stream
+        .begin_capture(CaptureMode::ThreadLocal)
+        .expect("begins");
+    {
+        let _first = fail(END, 1, first);
+        // Each of the two counts the calls that reach it: the first is answered before.
+        let _second = fail(END, 2, second);
+        let error = capture.finish().expect_err("the end fails");
+        assert_eq!(error.code(), Some(first), "the first error is the answer");
+    }
+    let reports = reports.lock().expect("no panic").clone();
+    (stream, reports)
+}
+
+#[test]
+fn an_end_that_fails_for_no_known_reason_is_repeated() {
+    leaking(|context| {
+        let stream = context.stream().expect("a stream");
+        let reports = reports();
+        let capture = stream
+            .begin_capture(CaptureMode::ThreadLocal)
+            .expect("begins");
+        let failed = fail(END, 1, CUresult::CUDA_ERROR_UNKNOWN);
+        let error = capture.finish().expect_err("the first end fails");
+        assert_eq!(
+            (error.code(), failed.hits()),
+            (Some(CUresult::CUDA_ERROR_UNKNOWN), 1)
+        );
+        assert!(!is_captured(&stream));
+        assert!(reports.lock().expect("no panic").is_empty());
+        assert_eq!(cuda_sim::alive().graphs, 0);
+    });
+}
+
+#[test]
+fn a_capture_that_does_not_end_is_reported_and_its_stream_counts_as_captured() {
+    leaking(|context| {
+        let code = CUresult::CUDA_ERROR_UNKNOWN;
+        let (stream, reports) = ended(&context, code, code);
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert!(reports[0].contains("still captured"), "{reports:?}");
+        assert!(is_captured(&stream));
+        std::mem::forget(stream);
+    });
+}
+
+/// The second answer says that nothing is captured any more.
+#[test]
+fn an_end_that_is_answered_by_the_end_of_everything_is_not_reported() {
+    leaking(|context| {
+        for code in [
+            CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+            CUresult::CUDA_ERROR_ILLEGAL_STATE,
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+            CUresult::CUDA_ERROR_DEINITIALIZED,
+            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        ] {
+            let (stream, reports) = ended(&context, CUresult::CUDA_ERROR_UNKNOWN, code);
+            assert!(reports.is_empty(), "{code}: {reports:?}");
+            // The word of the crate is cleared; the driver still captures it, as the answers were made up.
+            let begun = stream.begin_capture(CaptureMode::ThreadLocal);
+            let error = begun.expect_err("the driver captures it");
+            assert_eq!(
+                error.code(),
+                Some(CUresult::CUDA_ERROR_ILLEGAL_STATE),
+                "{code}"
+            );
+            std::mem::forget(stream);
+        }
+    });
+}
+
+/// After these the stream is not captured, so nothing is ended.
+#[test]
+fn a_beginning_that_the_driver_refuses_ends_no_capture() {
+    leaking(|context| {
+        for code in [
+            CUresult::CUDA_ERROR_ILLEGAL_STATE,
+            CUresult::CUDA_ERROR_INVALID_VALUE,
+            CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        ] {
+            let stream = context.stream().expect("a stream");
+            let _failed = fail(BEGIN, 1, code);
+            cuda_sim::clear_calls();
+            let error = stream.begin_capture(CaptureMode::ThreadLocal);
+            assert_eq!(error.expect_err("refused").code(), Some(code));
+            let calls = cuda_sim::calls();
+            assert!(!calls.iter().any(|call| call.function == END), "{code}");
+            assert!(!is_captured(&stream), "{code}");
+        }
+    });
+}
+
+/// An error of earlier work says nothing of the capture.
+#[test]
+fn a_beginning_with_an_error_of_earlier_work_is_ended() {
+    leaking(|context| {
+        let stream = context.stream().expect("a stream");
+        let _failed = fail(BEGIN, 1, CUresult::CUDA_ERROR_UNKNOWN);
+        cuda_sim::clear_calls();
+        let error = stream.begin_capture(CaptureMode::ThreadLocal);
+        assert_eq!(
+            error.expect_err("fails").code(),
+            Some(CUresult::CUDA_ERROR_UNKNOWN)
+        );
+        assert!(cuda_sim::calls().iter().any(|call| call.function == END));
+        assert!(!is_captured(&stream));
+    });
+}
+
+#[test]
+fn a_capture_whose_number_is_not_known_is_ended() {
+    leaking(|context| {
+        let stream = context.stream().expect("a stream");
+        let failed = fail_from("cuStreamGetCaptureInfo_v3", 1, CUresult::CUDA_ERROR_UNKNOWN);
+        let begun = stream.begin_capture(CaptureMode::ThreadLocal);
+        begun.expect_err("the number is not known");
+        assert_ne!(failed.hits(), 0);
+        drop(failed);
+        assert!(!is_captured(&stream));
+    });
+}
+
+/// A reader's end would become a part of the graph.
+#[test]
+fn a_reader_that_ends_while_its_home_is_captured_is_deferred() {
+    leaking(|context| {
+        let home = context.stream().expect("a stream");
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
+        let shared = buffer.share().expect("an event");
+        for captured in [&home, &stream] {
+            let reader = shared.on(&stream).expect("a reader");
+            let capture = captured
+                .begin_capture(CaptureMode::ThreadLocal)
+                .expect("begins");
+            cuda_sim::clear_calls();
+            drop(reader);
+            let calls = cuda_sim::calls();
+            assert!(
+                !calls
+                    .iter()
+                    .any(|call| call.function == "cuStreamWaitEvent")
+            );
+            assert_eq!(cuda_safe::deferred_releases(), 1);
+            drop(capture.finish().expect("a graph"));
+            context.synchronize().expect("a wait");
+            assert_eq!(cuda_safe::deferred_releases(), 0);
+        }
+        assert!(!shared.is_empty());
+        drop(shared);
+    });
+}
