@@ -1,8 +1,9 @@
 //! Captures whose beginning or end fails in the driver.
 
 use crate::releases::{fail, fail_from, leaking};
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{CaptureMode, Context, DeviceBuffer, Error, Invalid, Stream};
+use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
 use std::sync::{Arc, Mutex};
 
 const BEGIN: &str = "cuStreamBeginCapture_v2";
@@ -183,5 +184,67 @@ fn a_reader_that_ends_while_its_home_is_captured_is_deferred() {
         }
         assert!(!shared.is_empty());
         drop(shared);
+    });
+}
+
+/// Two of each kind of object that a graph retains; the simulator refuses a graph that names a destroyed one.
+#[test]
+fn a_graph_retains_every_object_of_a_kind() {
+    crate::on(cuda_sim::Profile::h200(), |context| {
+        let origin = context.stream().expect("a stream");
+        let resource = SmResource::of_device(&context.device()).expect("SMs");
+        let split = resource.split_by_count(SplitByCount {
+            min: 16,
+            max_groups: Some(2),
+            ..Default::default()
+        });
+        let groups = split.expect("groups").groups;
+        let greens = groups.into_iter().map(|group| GreenContext::new([group]));
+        let greens: Vec<_> = greens
+            .map(|green| green.expect("a green context"))
+            .collect();
+        let streams = greens.iter().map(|green| green.stream().expect("a stream"));
+        let streams: Vec<_> = streams.collect();
+        let others = [(); 2].map(|()| {
+            let flags = ContextFlags::empty();
+            Context::create(&context.device(), flags).expect("a context")
+        });
+        let streams_of_others = others.each_ref().map(|its| its.stream().expect("a stream"));
+        let external = [(); 2].map(|()| context.event().expect("an event"));
+        let memory = streams.iter().chain(&streams_of_others).map(|stream| {
+            let buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
+            stream.synchronize().expect("a wait");
+            buffer
+        });
+        let mut memory: Vec<_> = memory.collect();
+        let graph = origin.capture(CaptureMode::ThreadLocal, |origin| {
+            let forks = context.event()?;
+            forks.record(origin)?;
+            for (place, stream) in streams.iter().chain(&streams_of_others).enumerate() {
+                stream.wait(&forks)?;
+                memory[place].fill(1)?;
+                let joins = stream.context().event()?;
+                joins.record(stream)?;
+                origin.wait(&joins)?;
+            }
+            for event in &external {
+                event.record_external(origin)?;
+            }
+            Ok(())
+        });
+        let graph = graph.expect("a graph");
+        let alive = || {
+            let alive = cuda_sim::alive();
+            (alive.contexts, alive.green_contexts, alive.events)
+        };
+        // The graph is not launched.
+        drop(memory);
+        drop((streams, streams_of_others, greens, others, external));
+        assert_eq!(alive(), (2, 2, 2));
+        let executable = graph.instantiate().expect("every object is alive");
+        drop(graph);
+        assert_eq!(alive(), (2, 2, 2));
+        drop(executable);
+        assert_eq!(alive(), (0, 0, 0));
     });
 }

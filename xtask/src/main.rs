@@ -47,9 +47,10 @@ usage: cargo xtask COMMAND
   mutants [--all] [--names LIST] [--first TESTS] [--shard K/N] [--sample N [--seed S]] [--jobs J] [FILE ...]
                                            mutation tests, on the software driver, of the files that it lists, of
                                            FILEs, or of all of cuda-safe; --names: of the mutants that LIST names, as
-                                           the survivors in an earlier report; --first: run the tests of tests/sim
-                                           with TESTS in their names first; --shard: every N-th mutant from the K-th
-                                           (from 0); --sample: N mutants, the same for the same seed
+                                           the survivors in an earlier report; --first: run tests/sim with the
+                                           arguments TESTS before all else, such as a part of the tests' names;
+                                           --shard: every N-th mutant from the K-th (from 0); --sample: N mutants,
+                                           the same for the same seed
   cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);
                                            --check: fail if one has become dearer
   build-cost [ROUNDS]                      build time and size of the crates beside cudarc's

@@ -136,7 +136,7 @@ struct Options {
     jobs: usize,
     /// A file that names the mutants, one a line.
     names: Option<PathBuf>,
-    /// A part of the names of the tests that run first, alone.
+    /// Arguments of the tests of tests/sim that run first, alone.
     first: Option<String>,
 }
 
@@ -164,7 +164,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let begin = Instant::now();
     let mut results: BTreeMap<String, Outcome> = BTreeMap::new();
     let mut left = mutants.clone();
-    let tests: Vec<&str> = options.first.iter().map(String::as_str).collect();
+    let tests: Vec<&str> = options
+        .first
+        .iter()
+        .flat_map(|its| its.split(' '))
+        .collect();
     let first = options.first.as_ref().map(|_| Stage {
         targets: &["--test=sim"],
         tests: &tests,
