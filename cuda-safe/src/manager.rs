@@ -51,6 +51,7 @@ mod block;
 mod caching;
 mod capture;
 mod choice;
+mod current;
 mod defer;
 mod driver;
 mod forward;
@@ -105,8 +106,8 @@ pub const INTERFACE_VERSION: u32 = 1;
 /// [rest](Self::base); whoever overrides [`reset`](Self::reset) or
 /// [`defer_cleanup`](Self::defer_cleanup) includes the base's.
 ///
-/// Every method may be called by several threads at once, and with any context current or none. (A
-/// manager that needs its own makes it current: [`Context::with_current`](crate::Context::with_current).)
+/// Every method may be called by several threads at once. Any context may be current then, or none, unless the
+/// manager [needs its own](Self::needs_current_context).
 /// What frees may be called in a host function or on another thread of the driver's callbacks, where the
 /// driver refuses nearly everything, in a capture, and in a forked child, where nobody may call the
 /// driver; [`DriverMemory`] copes with all of these.
@@ -119,13 +120,32 @@ pub const INTERFACE_VERSION: u32 = 1;
 /// not change, and memory stays until it is given back, whatever else happens.
 /// [`wrapped`](Self::wrapped) returns the same manager each time, and following it comes to an end.
 pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
-    /// The version of this interface that it is written for; another than [`INTERFACE_VERSION`] is
-    /// refused by [`set_memory_manager`].
+    /// Returns the version of this interface that the manager is written for. [`set_memory_manager`] refuses a
+    /// manager of any other version than [`INTERFACE_VERSION`].
+    ///
+    /// A manager outside of this crate returns the number itself. The constant would claim the version of
+    /// whichever crate it is compiled with.
     fn interface_version() -> u32
     where
-        Self: Sized,
-    {
-        INTERFACE_VERSION
+        Self: Sized;
+
+    /// Returns whether the manager's context must be current while a method of the manager runs. The default is
+    /// `false`.
+    ///
+    /// A manager around C code returns `true` if that code uses the current context, as everything on the
+    /// runtime API does. The context is then current during every call, from [`initialize`](Self::initialize) to
+    /// the drop of the manager, and the thread has its former current context back afterwards. Each call asks for
+    /// the current context (`cuCtxGetCurrent`), and pushes and pops if another one is current.
+    ///
+    /// The driver refuses to make a context current in host functions and on the threads of its other callbacks.
+    /// Methods that return a `Result` fail there. The other methods, those that free above all, are called
+    /// without a current context.
+    ///
+    /// The answer must not change. A wrapper returns that of the manager it wraps, unless it makes the context
+    /// current itself, as [`CachingManager`] does for its upstream manager. [`interface_version`](Self::interface_version),
+    /// [`base`](Self::base) and [`wrapped`](Self::wrapped) are called without.
+    fn needs_current_context(&self) -> bool {
+        false
     }
 
     /// What allocates everything but device memory, and device memory for nobody else.

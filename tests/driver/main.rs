@@ -43,6 +43,7 @@ mod launch_with;
 mod linker;
 mod managed;
 mod manager;
+mod manager_current;
 mod managers;
 mod managers_kernels;
 mod memory;

@@ -55,6 +55,10 @@ impl Drop for Counting {
 
 // SAFETY: all is the inner one's.
 unsafe impl MemoryManager for Counting {
+    fn interface_version() -> u32 {
+        1
+    }
+
     fn base(&self) -> &DriverMemory {
         self.inner.base()
     }

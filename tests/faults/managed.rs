@@ -115,6 +115,10 @@ impl Drop for Noted {
 
 // SAFETY: all is the inner one's.
 unsafe impl MemoryManager for Noted {
+    fn interface_version() -> u32 {
+        1
+    }
+
     fn base(&self) -> &DriverMemory {
         self.inner().base()
     }

@@ -1,5 +1,6 @@
 //! Which manager a context has.
 
+use super::current;
 use super::lock::repeat;
 use super::{INTERFACE_VERSION, MemoryManager};
 use crate::context::Context;
@@ -153,7 +154,7 @@ impl Choice {
         };
         let manager = {
             let _making = Making::new();
-            let manager = make(&context.without_manager())?;
+            let manager = current::with_current(make(&context.without_manager())?);
             // One of another context would wait for that one's work.
             same_context("the manager", manager.base().context(), context)?;
             manager.initialize()?;
@@ -198,7 +199,7 @@ impl Context {
     /// # Errors
     /// As for [`memory_manager`](Self::memory_manager).
     pub fn memory_manager_as<M: MemoryManager>(&self) -> Result<Option<&M>> {
-        let manager = self.memory_manager()?;
+        let manager = self.memory_manager()?.map(current::without_current);
         Ok(manager.and_then(|manager| manager.as_any().downcast_ref()))
     }
 

@@ -1,6 +1,6 @@
 //! The driver's own memory, freed in batches.
 
-use super::{Block, DeferOptions, DriverMemory, MemoryManager, Order};
+use super::{Block, DeferOptions, DriverMemory, INTERFACE_VERSION, MemoryManager, Order};
 use crate::context::{Context, MemoryInfo};
 use crate::error::Result;
 
@@ -38,6 +38,10 @@ impl DriverManager {
 // SAFETY: the memory is the driver's, as large as was asked for, aligned to 512 bytes, and freed behind
 // the order's events and all running work.
 unsafe impl MemoryManager for DriverManager {
+    fn interface_version() -> u32 {
+        INTERFACE_VERSION
+    }
+
     fn base(&self) -> &DriverMemory {
         &self.base
     }
