@@ -62,6 +62,7 @@ mod lock;
 mod logging;
 mod order;
 mod ordered;
+mod owned;
 mod part;
 mod pointer;
 mod serial;
@@ -231,7 +232,9 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
         unsafe { self.base().unpin(block) }
     }
 
-    /// Lets go of pinned memory, perhaps later, and then drops its owner; if it cannot, never.
+    /// Unregisters pinned memory, perhaps later, and then drops its owner. The owner is never dropped before the
+    /// memory is unregistered: if that fails, it is leaked. While a [guard](Self::defer_cleanup) lives this is
+    /// held back. An owner that holds the context then keeps the context alive, and so the manager.
     ///
     /// # Safety
     /// As for [`unpin`](Self::unpin), and nobody uses it but work that was given to the order's stream
@@ -277,7 +280,8 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
         IpcHandle::of(self.base().context(), block)
     }
 
-    /// While the guard lives, clean-up that waits for work is held back. Guards nest.
+    /// Returns a guard. While it lives, clean-up that waits for work is held back: frees of device memory and of
+    /// host memory, and the unregistration of pinned memory, whose owner stays alive for as long. Guards nest.
     fn defer_cleanup(&self) -> CleanupGuard {
         self.base().defer_cleanup()
     }

@@ -44,6 +44,7 @@ mod linker;
 mod managed;
 mod manager;
 mod manager_current;
+mod manager_host;
 mod managers;
 mod managers_kernels;
 mod memory;

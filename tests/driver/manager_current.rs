@@ -189,8 +189,8 @@ fn choose<M: MemoryManager>(
     log
 }
 
-/// Calls every method, on this thread.
-fn call_all(device: &Device) {
+/// Calls every method, on this thread; the handle of the context.
+fn call_all(device: &Device) -> usize {
     let context = Context::primary(device).expect("a context");
     let stream = context.stream().expect("a stream");
     drop(DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
@@ -213,27 +213,33 @@ fn call_all(device: &Device) {
     drop(manager.defer_cleanup());
     manager.trim(0).expect("nothing fails");
     manager.reset();
+    context.as_raw().addr()
 }
 
-/// Calls every method on a new thread, with a context current or none; which context was current in each call.
-fn calls_with(device: &Device, log: &Log, other: Option<&Context>) -> Vec<(&'static str, usize)> {
+/// Calls every method on a new thread, with a context current or none. Returns the handle of the manager's context,
+/// and each call with the context that was current.
+fn calls_with(
+    device: &Device,
+    log: &Log,
+    other: Option<&Context>,
+) -> (usize, Vec<(&'static str, usize)>) {
     let before = other.map_or(0, |other| other.as_raw().addr());
-    std::thread::scope(|scope| {
+    let raw = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let guard = other.map(|other| other.make_current().expect("current"));
-            call_all(device);
+            let raw = call_all(device);
             assert_eq!(current(), Some(before), "the thread has its own back");
             drop(guard);
+            raw
         });
-        thread.join().expect("no panic");
+        thread.join().expect("no panic")
     });
     let calls = std::mem::take(&mut *log.lock().expect("no panic"));
     let methods: BTreeSet<_> = calls.iter().map(|(method, _)| *method).collect();
     assert_eq!(methods, BTreeSet::from(METHODS));
     let known = calls.into_iter();
-    known
-        .map(|(method, its)| (method, its.expect("told")))
-        .collect()
+    let calls = known.map(|(method, its)| (method, its.expect("told")));
+    (raw, calls.collect())
 }
 
 #[test]
@@ -242,20 +248,13 @@ fn a_manager_that_needs_its_context_has_it_current() {
         let device = need!(common::gpu());
         let log = choose(true, |_, manager| Ok(manager));
         let other = Context::create(&device, ContextFlags::empty()).expect("a context");
-        // Retained all the time, so that its handle stays the same, but without a manager of ours.
-        let raw = device_handle(&device);
         for other in [None, Some(&other)] {
-            for (method, its) in calls_with(&device, &log, other) {
+            let (raw, calls) = calls_with(&device, &log, other);
+            for (method, its) in calls {
                 assert_eq!(its, raw, "{method} with {other:?} current before");
             }
         }
     });
-}
-
-/// The handle of the device's primary context.
-fn device_handle(device: &Device) -> usize {
-    let context = Context::primary(device).expect("a context");
-    context.as_raw().addr()
 }
 
 #[test]
@@ -266,7 +265,7 @@ fn a_manager_that_does_not_need_its_context_has_what_is_current() {
         let other = Context::create(&device, ContextFlags::empty()).expect("a context");
         for other in [None, Some(&other)] {
             let before = other.map_or(0, |other| other.as_raw().addr());
-            for (method, its) in calls_with(&device, &log, other) {
+            for (method, its) in calls_with(&device, &log, other).1 {
                 assert_eq!(its, before, "{method}");
             }
         }

@@ -25,6 +25,7 @@ mod kernels;
 mod kinds;
 mod launch;
 mod manager;
+mod manager_host;
 mod manager_inside;
 mod manager_locks;
 mod manager_shared;

@@ -9,7 +9,8 @@ use crate::error::Result;
 ///
 /// Each free waits for all running work; so they are done together, when more than
 /// [so many](DeferOptions) are pending, and when there is too little memory. While a
-/// [guard](MemoryManager::defer_cleanup) lives none is done, and memory that was freed stays taken.
+/// [guard](MemoryManager::defer_cleanup) lives none is done, and memory that was freed stays taken. Pinned
+/// memory of an owner is unregistered at once, but with the other frees while a guard lives.
 #[derive(Debug)]
 pub struct DriverManager {
     base: DriverMemory,
