@@ -71,7 +71,7 @@ pub mod trace;
 
 pub use block::{Block, HostBlock};
 pub use caching::{CacheFigures, CachingManager, CachingOptions};
-pub(crate) use choice::Choice;
+pub(crate) use choice::{Choice, reset_primary_manager};
 pub use choice::{clear_memory_manager, set_memory_manager};
 pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::DriverManager;
@@ -167,8 +167,21 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Gives back what is kept and in nobody's hands; it may come before
-    /// [`initialize`](Self::initialize). It frees nothing that somebody has: a block goes with its pointer.
+    /// Frees the memory that the manager has cached or whose free it has deferred. May be called before
+    /// [`initialize`](Self::initialize), and more than once.
+    ///
+    /// A reset never frees a block that was handed out and not given back: memory in use stays valid, and is freed
+    /// when its pointer is dropped. (Managers of Numba free all memory of the context instead.)
+    ///
+    /// The crate calls it when a context ends or is reset:
+    /// - When the last clone of the context and of everything made in it has been dropped, whether the context is
+    ///   then destroyed, released, or left to its owner. No memory is in use then, as memory keeps its context
+    ///   alive. The manager is dropped next.
+    /// - In [`Device::reset_primary`](crate::Device::reset_primary), before the driver destroys all memory of the
+    ///   context, including memory in use, which must not be touched afterwards. A context that is made later has
+    ///   a new manager.
+    ///
+    /// It is not called in a forked child.
     fn reset(&self) {
         self.base().reset();
     }

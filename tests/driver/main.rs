@@ -45,6 +45,7 @@ mod managed;
 mod manager;
 mod manager_current;
 mod manager_host;
+mod manager_reset;
 mod managers;
 mod managers_kernels;
 mod memory;

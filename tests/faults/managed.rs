@@ -123,6 +123,11 @@ unsafe impl MemoryManager for Noted {
         self.inner().base()
     }
 
+    fn reset(&self) {
+        let _inside = Inside::new();
+        self.inner().reset();
+    }
+
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let _inside = Inside::new();
         self.inner().allocate(size, order)

@@ -28,6 +28,7 @@ mod manager;
 mod manager_host;
 mod manager_inside;
 mod manager_locks;
+mod manager_reset;
 mod manager_shared;
 mod memory;
 mod modules;
