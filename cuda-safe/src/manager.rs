@@ -34,9 +34,13 @@
 //! # Whose is what
 //! A context holds its manager. The manager has the same context *without a manager*: what it makes in
 //! that one (memory, streams, events) is the driver's own, and does not hold the manager. So there is no
-//! cycle, and a manager goes with the last clone of its context and everything made in it; then it
-//! gives back what it has kept. What a manager must not keep is what it is called with: a clone of such a
+//! cycle, and a manager goes with the last clone of its context and everything made in it; before that it is
+//! [reset](MemoryManager::reset), which says what that means for memory in use. What a manager must not keep is what it is called with: a clone of such a
 //! stream would hold the context that holds the manager.
+//!
+//! # C code
+//! Methods of a manager are called with any context current, or none. A manager around C code that allocates in the
+//! current context [says so](MemoryManager::needs_current_context), and is then called with its context current.
 //!
 //! # Other processes
 //! [`AutoFreePointer::export`] makes a [handle](IpcHandle) of plain memory, which another process

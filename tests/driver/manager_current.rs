@@ -2,6 +2,7 @@
 
 use crate::common::{self, child};
 use crate::need;
+use cuda_safe::manager::trace::Trace;
 use cuda_safe::manager::{
     Block, CachingManager, CachingOptions, CleanupGuard, DriverManager, DriverMemory, Fallback,
     FallbackManager, HostBlock, IpcHandle, LeakManager, LimitManager, LoggingManager, MappedMemory,
@@ -356,5 +357,27 @@ fn in_a_host_function_memory_is_freed_without_the_context() {
         let (method, its) = calls[calls.len() - 1];
         assert_eq!(method, "free");
         assert_ne!(its, Some(context.as_raw().addr()));
+    });
+}
+
+#[test]
+fn a_replayed_trace_has_the_context_current() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let log = choose(true, |_, manager| Ok(manager));
+        let context = Context::primary(&device).expect("a context");
+        let manager = context.memory_manager_as::<Asking>().expect("made");
+        let none = Trace::NO_STREAM;
+        let text = format!("a 0 0 100 {none}\na 1 1 100 {none}\nf 2 0 {none}\n");
+        let trace: Trace = text.parse().expect("a trace");
+        // SAFETY: there is no stream.
+        let replayed = unsafe { trace.replay(manager.expect("it is"), &[]) };
+        assert_eq!(replayed.expect("memory").allocated, 2);
+        let calls = log.lock().expect("no panic");
+        // The last free is of what the trace has left.
+        let methods: Vec<_> = calls[1..].iter().map(|(method, _)| *method).collect();
+        assert_eq!(methods, ["allocate", "allocate", "free", "free"]);
+        let raw = Some(context.as_raw().addr());
+        assert!(calls.iter().all(|(_, its)| *its == raw), "{calls:?}");
     });
 }
