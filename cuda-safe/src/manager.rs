@@ -34,9 +34,13 @@
 //! # Whose is what
 //! A context holds its manager. The manager has the same context *without a manager*: what it makes in
 //! that one (memory, streams, events) is the driver's own, and does not hold the manager. So there is no
-//! cycle, and a manager goes with the last clone of its context and everything made in it; then it
-//! gives back what it has kept. What a manager must not keep is what it is called with: a clone of such a
+//! cycle, and a manager goes with the last clone of its context and everything made in it; before that it is
+//! [reset](MemoryManager::reset), which says what that means for memory in use. What a manager must not keep is what it is called with: a clone of such a
 //! stream would hold the context that holds the manager.
+//!
+//! # C code
+//! Methods of a manager are called with any context current, or none. A manager around C code that allocates in the
+//! current context [says so](MemoryManager::needs_current_context), and is then called with its context current.
 //!
 //! # Other processes
 //! [`AutoFreePointer::export`] makes a [handle](IpcHandle) of plain memory, which another process
@@ -51,6 +55,7 @@ mod block;
 mod caching;
 mod capture;
 mod choice;
+mod current;
 mod defer;
 mod driver;
 mod forward;
@@ -61,6 +66,7 @@ mod lock;
 mod logging;
 mod order;
 mod ordered;
+mod owned;
 mod part;
 mod pointer;
 mod serial;
@@ -69,7 +75,7 @@ pub mod trace;
 
 pub use block::{Block, HostBlock};
 pub use caching::{CacheFigures, CachingManager, CachingOptions};
-pub(crate) use choice::Choice;
+pub(crate) use choice::{Choice, reset_primary_manager};
 pub use choice::{clear_memory_manager, set_memory_manager};
 pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::DriverManager;
@@ -105,8 +111,8 @@ pub const INTERFACE_VERSION: u32 = 1;
 /// [rest](Self::base); whoever overrides [`reset`](Self::reset) or
 /// [`defer_cleanup`](Self::defer_cleanup) includes the base's.
 ///
-/// Every method may be called by several threads at once, and with any context current or none. (A
-/// manager that needs its own makes it current: [`Context::with_current`](crate::Context::with_current).)
+/// Every method may be called by several threads at once. Any context may be current then, or none, unless the
+/// manager [needs its own](Self::needs_current_context).
 /// What frees may be called in a host function or on another thread of the driver's callbacks, where the
 /// driver refuses nearly everything, in a capture, and in a forked child, where nobody may call the
 /// driver; [`DriverMemory`] copes with all of these.
@@ -119,13 +125,32 @@ pub const INTERFACE_VERSION: u32 = 1;
 /// not change, and memory stays until it is given back, whatever else happens.
 /// [`wrapped`](Self::wrapped) returns the same manager each time, and following it comes to an end.
 pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
-    /// The version of this interface that it is written for; another than [`INTERFACE_VERSION`] is
-    /// refused by [`set_memory_manager`].
+    /// Returns the version of this interface that the manager is written for. [`set_memory_manager`] refuses a
+    /// manager of any other version than [`INTERFACE_VERSION`].
+    ///
+    /// A manager outside of this crate returns the number itself. The constant would claim the version of
+    /// whichever crate it is compiled with.
     fn interface_version() -> u32
     where
-        Self: Sized,
-    {
-        INTERFACE_VERSION
+        Self: Sized;
+
+    /// Returns whether the manager's context must be current while a method of the manager runs. The default is
+    /// `false`.
+    ///
+    /// A manager around C code returns `true` if that code uses the current context, as everything on the
+    /// runtime API does. The context is then current during every call, from [`initialize`](Self::initialize) to
+    /// the drop of the manager, and the thread has its former current context back afterwards. Each call asks for
+    /// the current context (`cuCtxGetCurrent`), and pushes and pops if another one is current.
+    ///
+    /// The driver refuses to make a context current in host functions and on the threads of its other callbacks.
+    /// Methods that return a `Result` fail there. The other methods, those that free above all, are called
+    /// without a current context.
+    ///
+    /// The answer must not change. A wrapper returns that of the manager it wraps, unless it makes the context
+    /// current itself, as [`CachingManager`] does for its upstream manager. [`interface_version`](Self::interface_version),
+    /// [`base`](Self::base) and [`wrapped`](Self::wrapped) are called without.
+    fn needs_current_context(&self) -> bool {
+        false
     }
 
     /// What allocates everything but device memory, and device memory for nobody else.
@@ -146,8 +171,21 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Gives back what is kept and in nobody's hands; it may come before
-    /// [`initialize`](Self::initialize). It frees nothing that somebody has: a block goes with its pointer.
+    /// Frees the memory that the manager has cached or whose free it has deferred. May be called before
+    /// [`initialize`](Self::initialize), and more than once.
+    ///
+    /// A reset never frees a block that was handed out and not given back: memory in use stays valid, and is freed
+    /// when its pointer is dropped. (Managers of Numba free all memory of the context instead.)
+    ///
+    /// The crate calls it when a context ends or is reset:
+    /// - When the last clone of the context and of everything made in it has been dropped, whether the context is
+    ///   then destroyed, released, or left to its owner. No memory is in use then, as memory keeps its context
+    ///   alive. The manager is dropped next.
+    /// - In [`Device::reset_primary`](crate::Device::reset_primary), before the driver destroys all memory of the
+    ///   context, including memory in use, which must not be touched afterwards. A context that is made later has
+    ///   a new manager.
+    ///
+    /// It is not called in a forked child.
     fn reset(&self) {
         self.base().reset();
     }
@@ -211,7 +249,9 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
         unsafe { self.base().unpin(block) }
     }
 
-    /// Lets go of pinned memory, perhaps later, and then drops its owner; if it cannot, never.
+    /// Unregisters pinned memory, perhaps later, and then drops its owner. The owner is never dropped before the
+    /// memory is unregistered: if that fails, it is leaked. While a [guard](Self::defer_cleanup) lives this is
+    /// held back. An owner that holds the context then keeps the context alive, and so the manager.
     ///
     /// # Safety
     /// As for [`unpin`](Self::unpin), and nobody uses it but work that was given to the order's stream
@@ -257,7 +297,8 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
         IpcHandle::of(self.base().context(), block)
     }
 
-    /// While the guard lives, clean-up that waits for work is held back. Guards nest.
+    /// Returns a guard. While it lives, clean-up that waits for work is held back: frees of device memory and of
+    /// host memory, and the unregistration of pinned memory, whose owner stays alive for as long. Guards nest.
     fn defer_cleanup(&self) -> CleanupGuard {
         self.base().defer_cleanup()
     }

@@ -7,9 +7,10 @@ use crate::kernels::Busy;
 use crate::need;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::manager::{
-    AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, HostBlock,
-    INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd,
-    clear_memory_manager, set_memory_manager,
+    AutoFreePointer, Block, CachingManager, CachingOptions, DeferOptions, DriverManager,
+    DriverMemory, Fallback, FallbackManager, HostBlock, INTERFACE_VERSION, LeakManager,
+    LimitManager, LoggingManager, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
+    SerialManager, StatisticsManager, StreamEnd, clear_memory_manager, set_memory_manager,
 };
 use cuda_safe::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer,
@@ -17,8 +18,8 @@ use cuda_safe::{
 };
 use std::any::Any;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The driver's memory, with everything counted.
 #[derive(Debug)]
@@ -55,6 +56,10 @@ impl Drop for Counting {
 
 // SAFETY: all is the inner one's.
 unsafe impl MemoryManager for Counting {
+    fn interface_version() -> u32 {
+        1
+    }
+
     fn base(&self) -> &DriverMemory {
         self.inner.base()
     }
@@ -330,6 +335,187 @@ fn a_manager_of_another_version_is_refused() {
     assert!(error.contains("version 2"), "{error}");
 }
 
+/// The least that a manager has to be: for device memory alone.
+#[derive(Debug)]
+struct Minimal {
+    base: DriverMemory,
+    /// What happened, in order.
+    log: Arc<Mutex<Vec<&'static str>>>,
+    /// How often it still fails to be initialized.
+    failures: Arc<AtomicUsize>,
+}
+
+// SAFETY: the memory is the driver's.
+unsafe impl MemoryManager for Minimal {
+    fn interface_version() -> u32 {
+        1
+    }
+
+    fn base(&self) -> &DriverMemory {
+        &self.base
+    }
+
+    fn initialize(&self) -> cuda_safe::Result<()> {
+        self.log.lock().expect("no panic").push("initialize");
+        let fewer = |left: usize| left.checked_sub(1);
+        match self
+            .failures
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer)
+        {
+            Ok(_) => Err(Invalid::ManagerCannot { what: "start" }.into()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn allocate(&self, size: usize, _: Order<'_>) -> cuda_safe::Result<Block> {
+        self.log.lock().expect("no panic").push("allocate");
+        self.base.allocate(size)
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.base.free(block, order) }
+    }
+}
+
+/// Chooses such a manager, in what `wrap` makes of it.
+fn choose_minimal<M: MemoryManager>(
+    failures: usize,
+    wrap: impl Fn(&Context, Minimal) -> cuda_safe::Result<M> + Send + Sync + 'static,
+) -> Arc<Mutex<Vec<&'static str>>> {
+    let log = Arc::new(Mutex::default());
+    let (its, failures) = (Arc::clone(&log), Arc::new(AtomicUsize::new(failures)));
+    set_memory_manager(move |context| {
+        let minimal = Minimal {
+            base: DriverMemory::new(context, DeferOptions::default())?,
+            log: Arc::clone(&its),
+            failures: Arc::clone(&failures),
+        };
+        wrap(context, minimal)
+    })
+    .expect("the version fits");
+    log
+}
+
+#[test]
+fn a_manager_is_initialized_once_before_its_first_use() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let log = choose_minimal(0, |_, manager| Ok(manager));
+        let happened = || log.lock().expect("no panic").clone();
+        let context = Context::primary(&device).expect("a context");
+        assert_eq!(happened(), [""; 0], "not before it is used");
+        let first = MemoryPointer::allocate(&context, 100).expect("memory");
+        assert_eq!(happened(), ["initialize", "allocate"]);
+        let second = MemoryPointer::allocate(&context, 100).expect("memory");
+        let stream = context.stream().expect("a stream");
+        drop(DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
+        assert_eq!(
+            happened(),
+            ["initialize", "allocate", "allocate", "allocate"]
+        );
+        drop((first, second));
+    });
+}
+
+#[test]
+fn managers_initialize_the_one_that_they_are_around() {
+    #[track_caller]
+    fn initializes<M: MemoryManager>(
+        device: &Device,
+        wrap: impl Fn(&Context, Minimal) -> cuda_safe::Result<M> + Send + Sync + 'static,
+    ) {
+        let log = choose_minimal(0, wrap);
+        let context = Context::primary(device).expect("a context");
+        drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+        assert_eq!(*log.lock().expect("no panic"), ["initialize", "allocate"]);
+    }
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        initializes(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
+        initializes(&device, |_, inner| {
+            Ok(FallbackManager::new(inner, Fallback::Host))
+        });
+        initializes(&device, |_, inner| Ok(SerialManager::new(inner)));
+        initializes(&device, |_, inner| Ok(StatisticsManager::new(inner)));
+        initializes(&device, |_, inner| {
+            Ok(LoggingManager::new(inner, std::io::sink()))
+        });
+        initializes(&device, |_, inner| Ok(LeakManager::new(inner)));
+        initializes(&device, |context, inner| {
+            CachingManager::over(context, inner, CachingOptions::default())
+        });
+    });
+}
+
+#[test]
+fn a_manager_that_cannot_be_initialized_is_an_error_of_the_allocation() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let log = choose_minimal(1, |_, manager| Ok(manager));
+        let context = Context::primary(&device).expect("a context");
+        let error = MemoryPointer::allocate(&context, 100).expect_err("not the first time");
+        assert!(error.to_string().contains("start"), "{error}");
+        drop(MemoryPointer::allocate(&context, 100).expect("the second try"));
+        let log = log.lock().expect("no panic");
+        assert_eq!(*log, ["initialize", "initialize", "allocate"]);
+    });
+}
+
+#[test]
+fn a_manager_without_memory_info_says_so() {
+    #[track_caller]
+    fn has_none<M: MemoryManager>(
+        device: &Device,
+        wrap: impl Fn(&Context, Minimal) -> cuda_safe::Result<M> + Send + Sync + 'static,
+    ) {
+        choose_minimal(0, wrap);
+        let context = Context::primary(device).expect("a context");
+        let manager = context.memory_manager().expect("made").expect("it is");
+        let error = manager.memory_info().expect_err("it does not know");
+        assert!(
+            matches!(error, Error::Invalid(ref what) if matches!(**what, Invalid::ManagerCannot { .. })),
+            "{error}"
+        );
+        assert!(error.to_string().contains("memory is free"), "{error}");
+        // The context knows what the driver says all the same.
+        assert!(context.memory_info().expect("known").total > 0);
+    }
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        has_none(&device, |_, manager| Ok(manager));
+        has_none(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
+        has_none(&device, |_, inner| Ok(StatisticsManager::new(inner)));
+        has_none(&device, |context, inner| {
+            CachingManager::over(context, inner, CachingOptions::default())
+        });
+    });
+}
+
+#[test]
+fn a_second_choice_is_for_contexts_that_are_made_afterwards() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let first = choose_counting();
+        let made = Context::primary(&device).expect("a context");
+        drop(MemoryPointer::allocate(&made, 100).expect("memory"));
+        // It has none yet, but keeps the choice that it was made with.
+        let unused = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let second = choose_counting();
+        let later = Context::create(&device, ContextFlags::empty()).expect("a context");
+        drop(MemoryPointer::allocate(&later, 100).expect("memory"));
+        assert_eq!((first.of(), second.of()), ((1, 1), (1, 1)));
+        drop(MemoryPointer::allocate(&made, 100).expect("memory"));
+        drop(MemoryPointer::allocate(&unused, 100).expect("memory"));
+        assert_eq!((first.of(), second.of()), ((3, 3), (1, 1)));
+        // The primary context takes the new choice when it is made anew.
+        drop(made);
+        let again = Context::primary(&device).expect("a context");
+        drop(MemoryPointer::allocate(&again, 100).expect("memory"));
+        assert_eq!((first.of(), second.of()), ((3, 3), (2, 2)));
+    });
+}
+
 #[test]
 fn a_manager_that_cannot_be_made_is_an_error_of_the_allocation() {
     child::in_child(&[], || {
@@ -408,6 +594,30 @@ fn frees_are_put_off_up_to_a_share_of_memory() {
         free();
         free();
         assert_eq!(pending(&context).0, 0, "more than the share");
+    });
+}
+
+#[test]
+fn the_default_of_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
+    let DeferOptions { count, share, .. } = DeferOptions::default();
+    assert_eq!((count, share), (10, 0.2));
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let total = device.total_memory().expect("known");
+        set_memory_manager(DriverManager::new).expect("the version fits");
+        let context = Context::primary(&device).expect("a context");
+        let manager = context.memory_manager_as::<DriverManager>().expect("made");
+        let base = manager.expect("it is").base();
+        let free = |size| {
+            let block = base.allocate(100).expect("memory");
+            // SAFETY: nobody has used it, and its size is what is counted, no more.
+            unsafe { base.free(Block { size, ..block }, Order::NONE) };
+        };
+        let (most, more) = (total / 100 * 19, total / 100 * 2);
+        free(most);
+        assert_eq!(pending(&context), (1, most));
+        free(more);
+        assert_eq!(pending(&context), (0, 0), "more than a fifth");
     });
 }
 
@@ -521,7 +731,7 @@ fn host_memory_is_mapped_pinned_and_owned() {
         assert!(pinned.owner().is_some());
         assert_eq!(Arc::strong_count(&owner), 2);
         drop(pinned);
-        assert_eq!(Arc::strong_count(&owner), 1, "unpinned at once");
+        assert_eq!(Arc::strong_count(&owner), 1, "no guard lives");
     });
 }
 

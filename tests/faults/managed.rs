@@ -115,8 +115,17 @@ impl Drop for Noted {
 
 // SAFETY: all is the inner one's.
 unsafe impl MemoryManager for Noted {
+    fn interface_version() -> u32 {
+        1
+    }
+
     fn base(&self) -> &DriverMemory {
         self.inner().base()
+    }
+
+    fn reset(&self) {
+        let _inside = Inside::new();
+        self.inner().reset();
     }
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {

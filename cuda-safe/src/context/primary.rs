@@ -4,6 +4,8 @@ use super::ContextFlags;
 use crate::call::call;
 use crate::device::Device;
 use crate::error::Result;
+use crate::manager::reset_primary_manager;
+use crate::release;
 
 /// What a device's primary context is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,9 @@ impl Device {
     /// `cuDevicePrimaryCtxReset(device)`: destroys what everybody in this process made in the
     /// primary context. It cannot mend a fatal error.
     ///
+    /// The context's [memory manager](crate::manager) is [reset](crate::manager::MemoryManager::reset) before.
+    /// Releases that are [deferred](crate::deferred_releases) are attempted before as well.
+    ///
     /// # Errors
     /// Only those that any call may have: see [`Error`](crate::Error). After a fatal error it succeeds
     /// (driver 580), and the calls after it still fail.
@@ -63,6 +68,9 @@ impl Device {
     /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxReset_v2`](fn@cuda_sys::cuDevicePrimaryCtxReset_v2).
     #[doc(alias = "cuDevicePrimaryCtxReset")]
     pub unsafe fn reset_primary(&self) -> Result<()> {
+        // Before the handles are dead.
+        release::drain();
+        reset_primary_manager(*self);
         // SAFETY: the caller's promise.
         unsafe { call!(cuDevicePrimaryCtxReset_v2(self.as_raw())) }
     }

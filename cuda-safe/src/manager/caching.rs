@@ -14,9 +14,10 @@ pub use figures::CacheFigures;
 use self::lanes::{Idle, Lanes};
 use self::slow::Pool;
 use super::choice::check_version;
+use super::current;
 use super::{
-    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, IpcHandle,
-    MemoryManager, Order, StreamEnd,
+    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, INTERFACE_VERSION,
+    IpcHandle, MemoryManager, Order, StreamEnd,
 };
 use crate::context::{Context, MemoryInfo};
 use crate::error::Result;
@@ -139,7 +140,7 @@ impl CachingManager {
         Ok(Self {
             lanes: Lanes::new(),
             lane_bytes: options.lane_bytes as u64,
-            pool: Pool::new(context, Box::new(below), options)?,
+            pool: Pool::new(context, current::with_current(Box::new(below)), options)?,
         })
     }
 
@@ -187,6 +188,10 @@ fn token(id: u32, class: u8) -> u64 {
 // an event of it. What was freed in nobody's order is handed out when a wait for the whole
 // context that began later is over. A slab goes when all of it is free, as nobody's.
 unsafe impl MemoryManager for CachingManager {
+    fn interface_version() -> u32 {
+        INTERFACE_VERSION
+    }
+
     fn base(&self) -> &DriverMemory {
         self.pool.below().base()
     }

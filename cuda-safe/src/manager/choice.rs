@@ -1,11 +1,14 @@
 //! Which manager a context has.
 
+use super::current;
 use super::{INTERFACE_VERSION, MemoryManager};
 use crate::attempts::repeat;
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::invalid::Invalid;
+use crate::release;
 use crate::stream::{refuse_inside, same_context};
 use crate::sync::{Mutex, RwLock};
 use cuda_sys::CUcontext;
@@ -153,7 +156,7 @@ impl Choice {
         };
         let manager = {
             let _making = Making::new();
-            let manager = make(&context.without_manager())?;
+            let manager = current::with_current(make(&context.without_manager())?);
             // One of another context would wait for that one's work.
             same_context("the manager", manager.base().context(), context)?;
             manager.initialize()?;
@@ -161,6 +164,59 @@ impl Choice {
         };
         Ok(Some(&**self.made.get_or_init(|| manager)))
     }
+}
+
+impl Drop for Choice {
+    /// Nobody has the context any more.
+    fn drop(&mut self) {
+        if let Some(manager) = self.made().filter(|_| !fork::in_child()) {
+            manager.reset();
+        }
+    }
+}
+
+/// Resets the manager of a device's primary context, before that is reset.
+pub(crate) fn reset_primary_manager(device: Device) {
+    // A lock may be another thread's, for ever, in a forked child.
+    if fork::in_child() {
+        return;
+    }
+    // Where there is no manager, the context is not retained: after a fatal error that fails.
+    let is_its = |choice: &Arc<Choice>| {
+        let manager = choice.made();
+        manager.is_some_and(|manager| manager.base().context().device() == device)
+    };
+    if !choices().iter().any(is_its) || !release::may_wait() {
+        return;
+    }
+    let state = device.primary_state();
+    if !state.is_ok_and(|state| state.active) {
+        return;
+    }
+    if let Ok(context) = Context::primary(&device) {
+        if let Some(manager) = context.made_manager() {
+            manager.reset();
+        }
+        forget(&context);
+    }
+}
+
+/// All choices of contexts that there are.
+fn choices() -> Vec<Arc<Choice>> {
+    let contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let choices = contexts.iter().filter_map(|(_, choice)| choice.upgrade());
+    choices.collect()
+}
+
+/// Has a context of the same handle, which is made later, take what is chosen then. (Before CUDA 12.0 its number
+/// does not tell it apart.)
+fn forget(context: &Context) {
+    let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_its = |choice: &Weak<Choice>| {
+        let its = context.choice().map(std::ptr::from_ref);
+        its == Some(choice.as_ptr())
+    };
+    contexts.retain(|(_, choice)| !is_its(choice));
 }
 
 /// While it lives, this thread makes a manager.
@@ -198,7 +254,7 @@ impl Context {
     /// # Errors
     /// As for [`memory_manager`](Self::memory_manager).
     pub fn memory_manager_as<M: MemoryManager>(&self) -> Result<Option<&M>> {
-        let manager = self.memory_manager()?;
+        let manager = self.memory_manager()?.map(current::without_current);
         Ok(manager.and_then(|manager| manager.as_any().downcast_ref()))
     }
 

@@ -3,6 +3,7 @@
 use super::is_out_of_memory;
 use super::lock::{Frees, leaf};
 use super::ordered::OfPool;
+use super::owned::{PinnedOwner, unregister};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
@@ -54,9 +55,9 @@ impl DeferOptions {
     }
 }
 
-/// While it lives, a manager holds back clean-up that waits for work; of
-/// [`defer_cleanup`](super::MemoryManager::defer_cleanup). Its end does nothing by itself: the next
-/// free over the limit does.
+/// While it lives, a manager holds back clean-up that waits for work, that of host memory included: see
+/// [`defer_cleanup`](super::MemoryManager::defer_cleanup). Dropping it cleans nothing up: the next free over the
+/// [limit](DeferOptions) does.
 #[must_use = "clean-up is held back for as long as it lives"]
 pub struct CleanupGuard(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send>);
 
@@ -109,6 +110,8 @@ pub(super) enum What {
     Device(CUdeviceptr),
     /// Of `cuMemHostAlloc`.
     Host(*mut c_void),
+    /// Of `cuMemHostRegister`, with the owner of the memory.
+    Registered(*mut c_void, PinnedOwner),
     /// Of a memory pool, of which a free waits for nothing; used by whatever work. The pool, if it is to stay
     /// as long.
     OfPool(CUdeviceptr, Option<MemoryPool>),
@@ -157,6 +160,10 @@ impl Deferral {
 
     pub(super) fn guard(&self) -> CleanupGuard {
         self.held.guard()
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_held()
     }
 
     /// What is pending: how many, and how much device memory.
@@ -212,22 +219,42 @@ impl Deferral {
         }
     }
 
+    /// Unregisters the pinned memory that is pending, also while the rest is held back. Returns whether there was
+    /// any.
+    pub(super) fn unregister_all(&self) -> bool {
+        if is_inside() || fork::in_child() {
+            return false;
+        }
+        let is_registered = |item: &Item| matches!(item.what, What::Registered(..));
+        let taken = leaf(&self.pending).map(|mut pending| {
+            let all = std::mem::take(&mut pending.items).into_iter();
+            let (registered, others) = all.partition::<Vec<_>, _>(is_registered);
+            pending.items = others;
+            registered
+        });
+        let items = taken.unwrap_or_default();
+        let is_some = !items.is_empty();
+        self.free(Pending { items, bytes: 0 });
+        is_some
+    }
+
     fn free(&self, pending: Pending) {
-        for item in pending.items {
-            let resource = match item.what {
-                What::Device(address) => Resource::Memory(address),
-                What::Host(start) => Resource::Pinned(start),
-                What::OfPool(address, pool) => {
-                    self.free_of_pool(address, pool);
-                    continue;
-                }
-            };
+        let mut rest = Rest {
+            deferral: self,
+            items: pending.items.into_iter(),
+        };
+        while let Some(item) = rest.items.next() {
             let behind = Behind {
                 ends: item.end.into_iter().collect(),
                 owner: None,
                 context: self.context.clone(),
             };
-            release(resource, &behind);
+            match item.what {
+                What::Device(address) => release(Resource::Memory(address), &behind),
+                What::Host(start) => release(Resource::Pinned(start), &behind),
+                What::Registered(start, owner) => unregister(start, owner, behind),
+                What::OfPool(address, pool) => self.free_of_pool(address, pool),
+            }
         }
     }
 
@@ -237,6 +264,26 @@ impl Deferral {
         match pool {
             None => release(memory, &parent),
             Some(pool) => release(memory, &OfPool { parent, pool }),
+        }
+    }
+}
+
+/// Items that are being freed. Those that are left, if the drop of an owner panics, are pending again.
+struct Rest<'a> {
+    deferral: &'a Deferral,
+    items: std::vec::IntoIter<Item>,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        if self.items.as_slice().is_empty() {
+            return;
+        }
+        if let Some(mut pending) = leaf(&self.deferral.pending) {
+            for item in self.items.by_ref() {
+                pending.bytes = pending.bytes.saturating_add(item.size);
+                pending.items.push(item);
+            }
         }
     }
 }

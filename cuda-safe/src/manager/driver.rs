@@ -1,6 +1,6 @@
 //! The driver's own memory, freed in batches.
 
-use super::{Block, DeferOptions, DriverMemory, MemoryManager, Order};
+use super::{Block, DeferOptions, DriverMemory, INTERFACE_VERSION, MemoryManager, Order};
 use crate::context::{Context, MemoryInfo};
 use crate::error::Result;
 
@@ -9,7 +9,8 @@ use crate::error::Result;
 ///
 /// Each free waits for all running work; so they are done together, when more than
 /// [so many](DeferOptions) are pending, and when there is too little memory. While a
-/// [guard](MemoryManager::defer_cleanup) lives none is done, and memory that was freed stays taken.
+/// [guard](MemoryManager::defer_cleanup) lives none is done, and memory that was freed stays taken. Pinned
+/// memory of an owner is unregistered at once, but with the other frees while a guard lives.
 #[derive(Debug)]
 pub struct DriverManager {
     base: DriverMemory,
@@ -38,6 +39,10 @@ impl DriverManager {
 // SAFETY: the memory is the driver's, as large as was asked for, aligned to 512 bytes, and freed behind
 // the order's events and all running work.
 unsafe impl MemoryManager for DriverManager {
+    fn interface_version() -> u32 {
+        INTERFACE_VERSION
+    }
+
     fn base(&self) -> &DriverMemory {
         &self.base
     }

@@ -11,6 +11,11 @@ macro_rules! forward {
             M::interface_version()
         }
     };
+    (@ current) => {
+        fn needs_current_context(&self) -> bool {
+            self.inner.needs_current_context()
+        }
+    };
     (@ base) => {
         fn base(&self) -> &$crate::manager::DriverMemory {
             self.inner.base()

@@ -1,6 +1,6 @@
 //! Pinned host memory without a type, for other libraries.
 
-use super::pointer::new_id;
+use super::pointer::{Finalizer, Owner, new_id};
 use super::{HostBlock, Order};
 use crate::context::Context;
 use crate::error::Result;
@@ -14,37 +14,66 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Page-locked host memory of a context's manager, or of its owner, until it is dropped: what
-/// [`PinnedMemory`] and [`MappedMemory`] are.
+/// Page-locked host memory: what [`PinnedMemory`] and [`MappedMemory`] share. The memory is freed, or
+/// unregistered, when this is dropped.
 ///
-/// Whether its free waits for running work is the manager's matter.
+/// Whether that waits for running work depends on the manager, or on the [finalizer](PinnedMemory::new).
 pub struct HostPointer {
     block: HostBlock,
     id: u64,
-    /// Of memory that was pinned; none, if the manager allocated it.
-    owner: Option<Box<dyn Any + Send + Sync>>,
+    end: End,
+    owner: Option<Owner>,
     is_mapped: bool,
     context: Context,
+}
+
+/// How host memory ends.
+enum End {
+    /// With its owner.
+    Nothing,
+    /// By the context's manager: it unregisters memory of an owner, and frees memory without one.
+    Manager,
+    Function(Finalizer),
 }
 
 impl HostPointer {
     fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Self> {
         let manager = context.expect_manager()?;
         let block = manager.allocate_host(size, flags)?;
-        Ok(Self::of(context, block, None, flags))
+        let is_mapped = flags.contains(PinnedFlags::MAPPED);
+        Ok(Self::of(context, block, is_mapped, None, End::Manager))
+    }
+
+    /// # Safety
+    /// As for [`PinnedMemory::pin`].
+    unsafe fn pin(
+        context: &Context,
+        owner: impl Any + Send + Sync,
+        start: NonNull<u8>,
+        size: usize,
+        flags: PinnedFlags,
+    ) -> Result<Self> {
+        let manager = context.expect_manager()?;
+        // SAFETY: the caller's promise; the owner is kept until the memory is unregistered.
+        let block = unsafe { manager.pin(start, size, flags) }?;
+        let is_mapped = flags.contains(PinnedFlags::MAPPED);
+        let owner: Option<Owner> = Some(Box::new(owner));
+        Ok(Self::of(context, block, is_mapped, owner, End::Manager))
     }
 
     fn of(
         context: &Context,
         block: HostBlock,
-        owner: Option<Box<dyn Any + Send + Sync>>,
-        flags: PinnedFlags,
+        is_mapped: bool,
+        owner: Option<Owner>,
+        end: End,
     ) -> Self {
         Self {
             block,
             id: new_id(),
+            end,
             owner,
-            is_mapped: flags.contains(PinnedFlags::MAPPED),
+            is_mapped,
             context: context.clone(),
         }
     }
@@ -69,24 +98,38 @@ impl HostPointer {
         &self.context
     }
 
-    /// Whose memory it is, if it was pinned and not allocated.
+    /// Returns the owner that is kept alive, if there is one: that of memory that was registered, or that was
+    /// [given](PinnedMemory::new).
     pub fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.owner.as_deref()
     }
 }
 
-impl Drop for HostPointer {
-    fn drop(&mut self) {
-        let owner = self.owner.take();
-        let manager = self.context.made_manager().filter(|_| !fork::in_child());
-        let Some(manager) = manager else {
-            // The driver may know its pages still.
+impl HostPointer {
+    /// Ends the memory. What is returned is to be dropped afterwards: the owner, unless somebody else has it.
+    fn finish(&mut self) -> Option<Owner> {
+        let (end, owner) = (
+            std::mem::replace(&mut self.end, End::Nothing),
+            self.owner.take(),
+        );
+        match end {
+            End::Nothing => return owner,
+            End::Function(finalizer) => {
+                // The owner is dropped also if this panics.
+                finalizer();
+                return owner;
+            }
+            End::Manager => {}
+        }
+        // The manager allocated or pinned it, so there is one.
+        let Some(manager) = self.context.made_manager() else {
             std::mem::forget(owner);
-            return count_leak();
+            count_leak();
+            return None;
         };
         match owner {
-            // SAFETY: the block is of this manager, and given back here, once; whoever used its address
-            // has given that work before.
+            // SAFETY: the block is of this manager, and given back here, once; work that uses its address
+            // was given before.
             None => unsafe { manager.free_host(self.block, Order::NONE) },
             Some(owner) => {
                 let owner: Box<dyn Any + Send> = owner;
@@ -94,6 +137,19 @@ impl Drop for HostPointer {
                 unsafe { manager.release_pin(self.block, owner, Order::NONE) }
             }
         }
+        None
+    }
+}
+
+impl Drop for HostPointer {
+    fn drop(&mut self) {
+        if fork::in_child() {
+            // The driver may know its pages still, and nobody may tell it otherwise here.
+            std::mem::forget(std::mem::replace(&mut self.end, End::Nothing));
+            std::mem::forget(self.owner.take());
+            return count_leak();
+        }
+        drop(self.finish());
     }
 }
 
@@ -117,6 +173,26 @@ pub struct PinnedMemory(Arc<HostPointer>);
 pub struct MappedMemory(Arc<HostPointer>);
 
 impl PinnedMemory {
+    /// Takes ownership of page-locked memory of other code. When the last clone is dropped, `finalizer` runs,
+    /// once, and then `owner` is dropped. Without a finalizer the memory ends with its owner; without both it is
+    /// borrowed.
+    ///
+    /// No manager is asked. A panic in the finalizer unwinds into the dropping thread. In a forked child neither
+    /// the finalizer runs nor is the owner dropped.
+    ///
+    /// # Safety
+    /// There are `size` bytes at `start`, page-locked, until the finalizer runs or the owner is dropped; for ever
+    /// if there is neither. The finalizer may run on any thread, also where the driver refuses calls.
+    pub unsafe fn new(
+        context: &Context,
+        start: NonNull<u8>,
+        size: usize,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+        finalizer: Option<Finalizer>,
+    ) -> Self {
+        Self(Arc::new(foreign(context, start, size, 0, owner, finalizer)))
+    }
+
     /// Host memory of the context's manager. [`PinnedFlags::MAPPED`] has no meaning here.
     ///
     /// # Errors
@@ -144,11 +220,30 @@ impl PinnedMemory {
     ) -> Result<Self> {
         let flags = flags.difference(PinnedFlags::MAPPED);
         // SAFETY: the caller's promise.
-        Ok(Self(unsafe { pin(context, owner, start, size, flags) }?))
+        let memory = unsafe { HostPointer::pin(context, owner, start, size, flags) };
+        Ok(Self(Arc::new(memory?)))
     }
 }
 
 impl MappedMemory {
+    /// Takes ownership of page-locked memory that other code has mapped for the device, at `address` there. When
+    /// the last clone is dropped, `finalizer` runs, once, and then `owner` is dropped. See
+    /// [`PinnedMemory::new`].
+    ///
+    /// # Safety
+    /// As for [`PinnedMemory::new`]; and the memory is accessible to the context at `address` for as long.
+    pub unsafe fn new(
+        context: &Context,
+        start: NonNull<u8>,
+        size: usize,
+        address: CUdeviceptr,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+        finalizer: Option<Finalizer>,
+    ) -> Self {
+        let memory = foreign(context, start, size, address, owner, finalizer);
+        Self(Arc::new(memory))
+    }
+
     /// Host memory of the context's manager, mapped.
     ///
     /// # Errors
@@ -174,7 +269,8 @@ impl MappedMemory {
     ) -> Result<Self> {
         let flags = flags | PinnedFlags::MAPPED;
         // SAFETY: the caller's promise.
-        Ok(Self(unsafe { pin(context, owner, start, size, flags) }?))
+        let memory = unsafe { HostPointer::pin(context, owner, start, size, flags) };
+        Ok(Self(Arc::new(memory?)))
     }
 
     /// The address on the device.
@@ -183,24 +279,23 @@ impl MappedMemory {
     }
 }
 
-/// # Safety
-/// As for [`PinnedMemory::pin`].
-unsafe fn pin(
+/// Memory that no manager of this crate has; mapped, if it has an address on the device.
+fn foreign(
     context: &Context,
-    owner: impl Any + Send + Sync,
     start: NonNull<u8>,
     size: usize,
-    flags: PinnedFlags,
-) -> Result<Arc<HostPointer>> {
-    let manager = context.expect_manager()?;
-    // SAFETY: the caller's promise; the owner is kept until the manager has let go.
-    let block = unsafe { manager.pin(start, size, flags) }?;
-    Ok(Arc::new(HostPointer::of(
-        context,
-        block,
-        Some(Box::new(owner)),
-        flags,
-    )))
+    address: CUdeviceptr,
+    owner: Option<Owner>,
+    finalizer: Option<Finalizer>,
+) -> HostPointer {
+    let block = HostBlock {
+        start,
+        size,
+        address,
+        token: 0,
+    };
+    let end = finalizer.map_or(End::Nothing, End::Function);
+    HostPointer::of(context, block, address != 0, owner, end)
 }
 
 impl Deref for PinnedMemory {

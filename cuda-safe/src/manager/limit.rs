@@ -66,7 +66,7 @@ impl Drop for Used<'_> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
-    forward!(version base wrapped initialize reset host pin managed ipc_handle defer_cleanup trim);
+    forward!(version current base wrapped initialize reset host pin managed ipc_handle defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let asked = size as u64;
@@ -199,7 +199,7 @@ impl<M> FallbackManager<M> {
 // SAFETY: all memory is that of the inner manager, which managed and mapped memory is as well: both are
 // accessible to its context, and aligned to pages.
 unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
-    forward!(version base wrapped initialize reset host pin managed memory_info defer_cleanup trim);
+    forward!(version current base wrapped initialize reset host pin managed memory_info defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         match self.inner.allocate(size, order) {

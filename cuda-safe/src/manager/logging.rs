@@ -210,7 +210,7 @@ fn number_of(order: Order<'_>) -> u64 {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
-    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
+    forward!(version current base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order)?;
@@ -324,7 +324,7 @@ impl<M> LeakManager<M> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for LeakManager<M> {
-    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
+    forward!(version current base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order)?;

@@ -1,6 +1,6 @@
 //! In which stream's order memory is handed out and taken back.
 
-use super::{MemoryManager, with_wrapped};
+use super::{MemoryManager, current, with_wrapped};
 use crate::call::without_current;
 use crate::capture;
 use crate::context::Context;
@@ -154,6 +154,7 @@ impl<'a> StreamEnd<'a> {
     /// Tells a manager, and every manager that it is [around](MemoryManager::wrapped).
     pub fn tell(&self, manager: &dyn MemoryManager) {
         for its in with_wrapped(manager) {
+            let _current = current::try_enter(its);
             its.stream_ends(self);
         }
     }

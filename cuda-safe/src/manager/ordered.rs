@@ -2,7 +2,10 @@
 
 use super::capture::enqueue;
 use super::order::OrderParent;
-use super::{Block, CleanupGuard, DeferOptions, DriverMemory, IpcHandle, MemoryManager, Order};
+use super::{
+    Block, CleanupGuard, DeferOptions, DriverMemory, INTERFACE_VERSION, IpcHandle, MemoryManager,
+    Order,
+};
 use crate::attribute::MEMORY_POOLS_SUPPORTED;
 use crate::call::call;
 use crate::capture::Operation;
@@ -125,6 +128,10 @@ impl OrderedManager {
 // SAFETY: the memory is the driver's, as large as was asked for and aligned to 512 bytes. That of the pool
 // is freed in the order of a stream, or as plain memory is, by a wait for all work.
 unsafe impl MemoryManager for OrderedManager {
+    fn interface_version() -> u32 {
+        INTERFACE_VERSION
+    }
+
     fn base(&self) -> &DriverMemory {
         &self.base
     }

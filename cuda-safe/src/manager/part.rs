@@ -3,6 +3,7 @@
 use super::capture::{enqueue_now, may_be_capturing, sparing_captures};
 use super::defer::{Deferral, Item, What};
 use super::order::OrderParent;
+use super::owned::{PinnedOwner, unregister};
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order, is_out_of_memory};
 use crate::call::{answer, call, without_current};
 use crate::capture::Operation;
@@ -11,18 +12,17 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::fork;
 use crate::memory::{MemoryPool, PinnedFlags};
-use crate::release::{self, Parent, Resource, relaxed, release};
+use crate::release::{self, Resource, relaxed, release};
 use crate::report::count_leak;
-use crate::stream::{OrderedOn, refuse_inside};
-use crate::sync::Mutex;
+use crate::stream::refuse_inside;
 use core::ffi::c_void;
 use cuda_sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
+    CUresult,
 };
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 /// Plain, pinned and managed memory of the driver's, for a [manager](super::MemoryManager) to be made
 /// with. Its frees are [put off](DeferOptions) and done together, as each waits for all running work.
@@ -70,7 +70,8 @@ impl DriverMemory {
         self.deferral.flush();
     }
 
-    /// See [`MemoryManager::defer_cleanup`](super::MemoryManager::defer_cleanup).
+    /// See [`MemoryManager::defer_cleanup`](super::MemoryManager::defer_cleanup). While the guard lives, no
+    /// memory is freed or [unregistered](Self::release_pin), and the owners of pinned memory stay alive.
     pub fn defer_cleanup(&self) -> CleanupGuard {
         self.deferral.guard()
     }
@@ -167,6 +168,9 @@ impl DriverMemory {
 
     /// `cuMemHostRegister(start, size, flags)`: pins memory of the caller's.
     ///
+    /// If a part of the memory is still registered only because a [guard](Self::defer_cleanup) holds that back,
+    /// all unregistrations that are held back are done first.
+    ///
     /// # Errors
     /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`; `CUDA_ERROR_NOT_SUPPORTED`.
     ///
@@ -189,10 +193,17 @@ impl DriverMemory {
             bits |= CU_MEMHOSTREGISTER_DEVICEMAP;
         }
         let start = start.as_ptr().cast::<c_void>();
-        self.attempt(|| {
-            // SAFETY: the caller promises so many bytes, which stay; the context is current.
-            unsafe { call!(cuMemHostRegister_v2(start, size, bits)) }
-        })?;
+        let register = || {
+            self.attempt(|| {
+                // SAFETY: the caller promises so many bytes, which stay; the context is current.
+                unsafe { call!(cuMemHostRegister_v2(start, size, bits)) }
+            })
+        };
+        match register() {
+            // By somebody whose memory waits for the end of a guard, perhaps.
+            Err(error) if is_registered(&error) && self.deferral.unregister_all() => register()?,
+            done => done?,
+        }
         let address = self.address_of(start, flags).inspect_err(|_| {
             release(Resource::RegisteredOf(start), &self.context);
         })?;
@@ -218,7 +229,8 @@ impl DriverMemory {
         })
     }
 
-    /// `cuMemHostUnregister(start)`, as soon as that can be.
+    /// Unregisters pinned memory, and then drops its owner. Calls `cuMemHostUnregister`: at once, or, while a
+    /// [guard](Self::defer_cleanup) lives, together with the frees that are deferred.
     ///
     /// # Safety
     /// As for [`MemoryManager::release_pin`](super::MemoryManager::release_pin), of [`pin`](Self::pin).
@@ -228,15 +240,11 @@ impl DriverMemory {
         owner: Box<dyn Any + Send>,
         order: Order<'_>,
     ) {
-        let owned = Owned {
-            parent: self.parent(order),
-            owner: Arc::new(Mutex::new(owner)),
-        };
-        if fork::in_child() {
-            std::mem::forget(owned);
-            return count_leak();
+        let (start, owner) = (block.start.as_ptr().cast(), PinnedOwner::new(owner));
+        match self.deferral.is_held() {
+            true => self.put_off(What::Registered(start, owner), 0, order),
+            false => unregister(start, owner, self.parent(order)),
         }
-        release(Resource::RegisteredOf(block.start.as_ptr().cast()), &owned);
     }
 
     /// Frees memory of a pool behind all work, later.
@@ -260,6 +268,9 @@ impl DriverMemory {
                     let resource = match what {
                         What::Device(address) => Resource::Memory(address),
                         What::Host(start) => Resource::Pinned(start),
+                        What::Registered(start, owner) => {
+                            return unregister(start, owner, self.parent(order));
+                        }
                         What::OfPool(..) => return,
                     };
                     return release(resource, &self.parent(order));
@@ -299,6 +310,11 @@ impl DriverMemory {
         }
         Ok(address)
     }
+}
+
+/// Whether a driver refused to register memory a part of which is registered.
+fn is_registered(error: &Error) -> bool {
+    error.code() == Some(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
 }
 
 /// An event behind what a stream was given.
@@ -370,60 +386,6 @@ fn host_block(start: *mut c_void, size: usize, address: CUdeviceptr) -> HostBloc
         size,
         address,
         token: start.addr() as u64,
-    }
-}
-
-/// What pinned memory needs until the driver has let go of it.
-struct Owned<P> {
-    parent: P,
-    owner: Arc<Mutex<Box<dyn Any + Send>>>,
-}
-
-impl<P: Parent> Parent for Owned<P> {
-    fn context(&self) -> Option<&Context> {
-        self.parent.context()
-    }
-
-    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
-        self.parent.ordered_on()
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(Owned {
-            parent: self.parent.keep(),
-            owner: Arc::clone(&self.owner),
-        })
-    }
-
-    /// The driver may know its pages still.
-    fn has_leaked(&self) {
-        std::mem::forget(Arc::clone(&self.owner));
-    }
-
-    fn is_borrowed(&self) -> bool {
-        self.parent.is_borrowed()
-    }
-}
-
-impl Parent for Box<dyn Parent + Send> {
-    fn context(&self) -> Option<&Context> {
-        (**self).context()
-    }
-
-    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
-        (**self).ordered_on()
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        (**self).keep()
-    }
-
-    fn is_borrowed(&self) -> bool {
-        (**self).is_borrowed()
-    }
-
-    fn has_leaked(&self) {
-        (**self).has_leaked();
     }
 }
 

@@ -78,7 +78,7 @@ impl<M: MemoryManager> SerialManager<M> {
 
 // SAFETY: all memory is that of the inner manager, which may be called by several threads, as any may.
 unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
-    forward!(version base wrapped initialize host pin managed memory_info ipc_handle defer_cleanup);
+    forward!(version current base wrapped initialize host pin managed memory_info ipc_handle defer_cleanup);
 
     fn reset(&self) {
         let _ = self.alone(M::reset);

@@ -142,7 +142,7 @@ impl<M> StatisticsManager<M> {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for StatisticsManager<M> {
-    forward!(version base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
+    forward!(version current base wrapped initialize reset host pin managed memory_info ipc_handle defer_cleanup trim);
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let block = self.inner.allocate(size, order).inspect_err(|_| {

@@ -6,7 +6,7 @@
 //! stream ([`Trace::NO_STREAM`] for none). Empty lines and those that begin with `#` say nothing. So
 //! traces of other allocators are written by a few lines of any language.
 
-use super::{Block, MemoryManager, Order};
+use super::{Block, MemoryManager, Order, current};
 use crate::error::Result;
 use crate::stream::{Stream, same_context};
 use std::collections::HashMap;
@@ -198,6 +198,8 @@ impl Trace {
         for stream in streams {
             same_context("the stream", stream.context(), manager.base().context())?;
         }
+        // Before what has the memory, so that it is current while that is freed.
+        let _current = current::enter(manager)?;
         let mut places = HashMap::new();
         let mut live = Live {
             blocks: HashMap::new(),

@@ -191,6 +191,9 @@ impl Store {
         for _ in 0..2 {
             context.synchronize().expect("the host functions have run");
         }
+        // What guards have held back.
+        let manager = context.memory_manager().expect("made");
+        manager.expect("it is").reset();
         assert!(!self.ended.is_empty());
         let wrong: Vec<usize> = self
             .ended

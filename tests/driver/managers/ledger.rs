@@ -94,6 +94,14 @@ impl<M> Ledger<M> {
 
 // SAFETY: all is the inner one's.
 unsafe impl<M: MemoryManager> MemoryManager for Ledger<M> {
+    fn interface_version() -> u32 {
+        M::interface_version()
+    }
+
+    fn needs_current_context(&self) -> bool {
+        self.inner.needs_current_context()
+    }
+
     fn base(&self) -> &DriverMemory {
         self.inner.base()
     }

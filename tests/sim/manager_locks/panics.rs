@@ -22,6 +22,10 @@ struct Panicking(DriverManager);
 
 // SAFETY: all is the inner one's.
 unsafe impl MemoryManager for Panicking {
+    fn interface_version() -> u32 {
+        1
+    }
+
     fn base(&self) -> &DriverMemory {
         self.0.base()
     }

@@ -1,0 +1,98 @@
+//! Pinned memory that belongs to an owner, which must stay alive until the memory is unregistered.
+
+use crate::context::Context;
+use crate::event::Event;
+use crate::fork;
+use crate::release::{Parent, Resource, release};
+use crate::report::count_leak;
+use crate::stream::OrderedOn;
+use crate::sync::Mutex;
+use core::ffi::c_void;
+use std::any::Any;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+/// The owner of pinned memory. If this is dropped, the owner is leaked, as the driver still knows its pages.
+#[derive(Debug)]
+pub(super) struct PinnedOwner(ManuallyDrop<Box<dyn Any + Send>>);
+
+impl PinnedOwner {
+    pub(super) fn new(owner: Box<dyn Any + Send>) -> Self {
+        Self(ManuallyDrop::new(owner))
+    }
+}
+
+/// Unregisters the memory at `start`, and then drops its owner. In a forked child the owner is leaked.
+pub(super) fn unregister(start: *mut c_void, owner: PinnedOwner, parent: impl Parent) {
+    if fork::in_child() {
+        return count_leak();
+    }
+    let owner = Arc::new(Mutex::new(ManuallyDrop::into_inner(owner.0)));
+    release(Resource::RegisteredOf(start), &Owned { parent, owner });
+}
+
+/// What pinned memory needs until it is unregistered.
+struct Owned<P> {
+    parent: P,
+    owner: Arc<Mutex<Box<dyn Any + Send>>>,
+}
+
+impl<P: Parent> Parent for Owned<P> {
+    fn context(&self) -> Option<&Context> {
+        self.parent.context()
+    }
+
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        self.parent.ordered_on()
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(Owned {
+            parent: self.parent.keep(),
+            owner: Arc::clone(&self.owner),
+        })
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.parent.is_borrowed()
+    }
+
+    fn waited_for(&self) -> &[Event] {
+        self.parent.waited_for()
+    }
+
+    /// The driver may know its pages still.
+    fn has_leaked(&self) {
+        std::mem::forget(Arc::clone(&self.owner));
+    }
+}
+
+impl Parent for Box<dyn Parent + Send> {
+    fn context(&self) -> Option<&Context> {
+        (**self).context()
+    }
+
+    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+        (**self).ordered_on()
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        (**self).keep()
+    }
+
+    fn is_borrowed(&self) -> bool {
+        (**self).is_borrowed()
+    }
+
+    fn waited_for(&self) -> &[Event] {
+        (**self).waited_for()
+    }
+
+    fn has_been_freed(&self) {
+        (**self).has_been_freed();
+    }
+
+    fn has_leaked(&self) {
+        (**self).has_leaked();
+    }
+}

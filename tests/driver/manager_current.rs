@@ -1,0 +1,383 @@
+//! Which context is current while a manager is called.
+
+use crate::common::{self, child};
+use crate::need;
+use cuda_safe::manager::trace::Trace;
+use cuda_safe::manager::{
+    Block, CachingManager, CachingOptions, CleanupGuard, DriverManager, DriverMemory, Fallback,
+    FallbackManager, HostBlock, IpcHandle, LeakManager, LimitManager, LoggingManager, MappedMemory,
+    MemoryManager, MemoryPointer, Order, PinnedMemory, SerialManager, StatisticsManager, StreamEnd,
+    set_memory_manager,
+};
+use cuda_safe::sys::cuCtxGetCurrent;
+use cuda_safe::{
+    Context, ContextFlags, Device, DeviceBuffer, Error, ManagedBuffer, MemoryInfo, PinnedBuffer,
+    PinnedFlags, Result,
+};
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+/// Each call of a manager, with the context that was current; none if the driver did not tell.
+type Log = Arc<Mutex<Vec<(&'static str, Option<usize>)>>>;
+
+/// The current context of this thread; 0 if there is none.
+fn current() -> Option<usize> {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local.
+    let code = unsafe { cuCtxGetCurrent(&raw mut context) };
+    code.is_success().then(|| context.addr())
+}
+
+/// The driver's memory, by a manager that notes which context is current when it is called.
+#[derive(Debug)]
+struct Asking {
+    inner: DriverManager,
+    needs_current: bool,
+    log: Log,
+}
+
+impl Asking {
+    fn note(&self, method: &'static str) {
+        self.log.lock().expect("no panic").push((method, current()));
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.note("drop");
+    }
+}
+
+// SAFETY: all is the inner one's.
+unsafe impl MemoryManager for Asking {
+    fn interface_version() -> u32 {
+        1
+    }
+
+    fn needs_current_context(&self) -> bool {
+        self.needs_current
+    }
+
+    fn base(&self) -> &DriverMemory {
+        self.inner.base()
+    }
+
+    fn initialize(&self) -> Result<()> {
+        self.note("initialize");
+        self.inner.initialize()
+    }
+
+    fn reset(&self) {
+        self.note("reset");
+        self.inner.reset();
+    }
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        self.note("allocate");
+        self.inner.allocate(size, order)
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        self.note("free");
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free(block, order) }
+    }
+
+    fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
+        self.note("allocate_host");
+        self.inner.allocate_host(size, flags)
+    }
+
+    unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
+        self.note("free_host");
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free_host(block, order) }
+    }
+
+    unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
+        self.note("pin");
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.pin(start, size, flags) }
+    }
+
+    unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
+        self.note("unpin");
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.unpin(block) }
+    }
+
+    unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
+        self.note("release_pin");
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.release_pin(block, owner, order) }
+    }
+
+    fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
+        self.note("allocate_managed");
+        self.inner.allocate_managed(size, global)
+    }
+
+    unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
+        self.note("free_managed");
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.free_managed(block, order) }
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        self.note("memory_info");
+        self.inner.memory_info()
+    }
+
+    fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
+        self.note("ipc_handle");
+        self.inner.ipc_handle(block)
+    }
+
+    fn defer_cleanup(&self) -> CleanupGuard {
+        self.note("defer_cleanup");
+        self.inner.defer_cleanup()
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        self.note("trim");
+        self.inner.trim(keep)
+    }
+
+    fn stream_ends(&self, _: &StreamEnd<'_>) {
+        self.note("stream_ends");
+    }
+}
+
+/// All methods that are called with a manager's context current.
+const METHODS: [&str; 17] = [
+    "allocate",
+    "allocate_host",
+    "allocate_managed",
+    "defer_cleanup",
+    "drop",
+    "free",
+    "free_host",
+    "free_managed",
+    "initialize",
+    "ipc_handle",
+    "memory_info",
+    "pin",
+    "release_pin",
+    "reset",
+    "stream_ends",
+    "trim",
+    "unpin",
+];
+
+/// Chooses such a manager, in what `wrap` makes of it.
+fn choose<M: MemoryManager>(
+    needs_current: bool,
+    wrap: impl Fn(&Context, Asking) -> Result<M> + Send + Sync + 'static,
+) -> Log {
+    let log = Log::default();
+    let its = Arc::clone(&log);
+    set_memory_manager(move |context| {
+        let manager = Asking {
+            inner: DriverManager::new(context)?,
+            needs_current,
+            log: Arc::clone(&its),
+        };
+        wrap(context, manager)
+    })
+    .expect("the version fits");
+    log
+}
+
+/// Calls every method, on this thread; the handle of the context.
+fn call_all(device: &Device) -> usize {
+    let context = Context::primary(device).expect("a context");
+    let stream = context.stream().expect("a stream");
+    drop(DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
+    drop(ManagedBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
+    let memory = MemoryPointer::allocate(&context, 100).expect("memory");
+    let manager = context.memory_manager().expect("made").expect("it is");
+    // Not every device shares memory with other processes.
+    let _ = manager.ipc_handle(&memory.block().expect("a manager's"));
+    drop(memory);
+    drop(PinnedBuffer::<u8>::zeroed(&context, 100).expect("memory"));
+    drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory"));
+    let vector = PinnedBuffer::register(&context, vec![0u8; 100]).expect("pinned");
+    drop(vector.unregister().expect("unpinned"));
+    let mut bytes = vec![0u8; 8192];
+    let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
+    // SAFETY: the vector is kept, and its bytes stay where they are.
+    let mapped = unsafe { MappedMemory::pin(&context, bytes, start, 8192, PinnedFlags::empty()) };
+    drop(mapped.expect("pinned"));
+    manager.memory_info().expect("known");
+    drop(manager.defer_cleanup());
+    manager.trim(0).expect("nothing fails");
+    manager.reset();
+    context.as_raw().addr()
+}
+
+/// Calls every method on a new thread, with a context current or none. Returns the handle of the manager's context,
+/// and each call with the context that was current.
+fn calls_with(
+    device: &Device,
+    log: &Log,
+    other: Option<&Context>,
+) -> (usize, Vec<(&'static str, usize)>) {
+    let before = other.map_or(0, |other| other.as_raw().addr());
+    let raw = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let guard = other.map(|other| other.make_current().expect("current"));
+            let raw = call_all(device);
+            assert_eq!(current(), Some(before), "the thread has its own back");
+            drop(guard);
+            raw
+        });
+        thread.join().expect("no panic")
+    });
+    let calls = std::mem::take(&mut *log.lock().expect("no panic"));
+    let methods: BTreeSet<_> = calls.iter().map(|(method, _)| *method).collect();
+    assert_eq!(methods, BTreeSet::from(METHODS));
+    let known = calls.into_iter();
+    let calls = known.map(|(method, its)| (method, its.expect("told")));
+    (raw, calls.collect())
+}
+
+#[test]
+fn a_manager_that_needs_its_context_has_it_current() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let log = choose(true, |_, manager| Ok(manager));
+        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        for other in [None, Some(&other)] {
+            let (raw, calls) = calls_with(&device, &log, other);
+            for (method, its) in calls {
+                assert_eq!(its, raw, "{method} with {other:?} current before");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_manager_that_does_not_need_its_context_has_what_is_current() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let log = choose(false, |_, manager| Ok(manager));
+        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        for other in [None, Some(&other)] {
+            let before = other.map_or(0, |other| other.as_raw().addr());
+            for (method, its) in calls_with(&device, &log, other).1 {
+                assert_eq!(its, before, "{method}");
+            }
+        }
+    });
+}
+
+/// Allocates and frees, on a thread without a current context; the context that is current in the calls.
+fn is_forwarded<M: MemoryManager>(
+    device: &Device,
+    wrap: impl Fn(&Context, Asking) -> Result<M> + Send + Sync + 'static,
+) {
+    let log = choose(true, wrap);
+    let context = Context::primary(device).expect("a context");
+    drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+    drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory"));
+    let manager = context.memory_manager_as::<M>().expect("made");
+    assert!(manager.is_some(), "found by its type");
+    drop(context.stream().expect("a stream"));
+    let raw = context.as_raw().addr();
+    context
+        .memory_manager()
+        .expect("made")
+        .expect("it is")
+        .reset();
+    drop(context);
+    let calls = std::mem::take(&mut *log.lock().expect("no panic"));
+    for method in [
+        "initialize",
+        "allocate",
+        "allocate_host",
+        "free",
+        "stream_ends",
+        "drop",
+    ] {
+        assert!(
+            calls.iter().any(|(its, _)| *its == method),
+            "{method}: {calls:?}"
+        );
+    }
+    for (method, its) in calls {
+        assert_eq!(its, Some(raw), "{method} in {}", std::any::type_name::<M>());
+    }
+    assert_eq!(current(), Some(0));
+}
+
+#[test]
+fn managers_around_one_that_needs_its_context_pass_that_on() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        is_forwarded(&device, |_, inner| Ok(inner));
+        is_forwarded(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
+        is_forwarded(&device, |_, inner| {
+            Ok(FallbackManager::new(inner, Fallback::Host))
+        });
+        is_forwarded(&device, |_, inner| Ok(SerialManager::new(inner)));
+        is_forwarded(&device, |_, inner| Ok(StatisticsManager::new(inner)));
+        is_forwarded(&device, |_, inner| {
+            Ok(LoggingManager::new(inner, std::io::sink()))
+        });
+        is_forwarded(&device, |_, inner| Ok(LeakManager::new(inner)));
+        // A pool makes it current itself, where it calls the manager below.
+        is_forwarded(&device, |context, inner| {
+            let pool = CachingManager::over(context, inner, CachingOptions::default())?;
+            assert!(!pool.needs_current_context());
+            Ok(StatisticsManager::new(pool))
+        });
+    });
+}
+
+#[test]
+fn in_a_host_function_memory_is_freed_without_the_context() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let log = choose(true, |_, manager| Ok(manager));
+        let context = Context::primary(&device).expect("a context");
+        let stream = context.stream().expect("a stream");
+        let memory = MemoryPointer::allocate(&context, 100).expect("memory");
+        let its = context.clone();
+        stream
+            .launch_host_function(move || {
+                drop(memory);
+                let error = MemoryPointer::allocate(&its, 100).expect_err("not here");
+                assert!(matches!(error, Error::InHostFunction), "{error}");
+            })
+            .expect("given");
+        stream.synchronize().expect("no panic");
+        let calls = log.lock().expect("no panic");
+        let (method, its) = calls[calls.len() - 1];
+        assert_eq!(method, "free");
+        assert_ne!(its, Some(context.as_raw().addr()));
+    });
+}
+
+#[test]
+fn a_replayed_trace_has_the_context_current() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let log = choose(true, |_, manager| Ok(manager));
+        let context = Context::primary(&device).expect("a context");
+        let manager = context.memory_manager_as::<Asking>().expect("made");
+        let none = Trace::NO_STREAM;
+        let text = format!("a 0 0 100 {none}\na 1 1 100 {none}\nf 2 0 {none}\n");
+        let trace: Trace = text.parse().expect("a trace");
+        // SAFETY: there is no stream.
+        let replayed = unsafe { trace.replay(manager.expect("it is"), &[]) };
+        assert_eq!(replayed.expect("memory").allocated, 2);
+        let calls = log.lock().expect("no panic");
+        // The last free is of what the trace has left.
+        let methods: Vec<_> = calls[1..].iter().map(|(method, _)| *method).collect();
+        assert_eq!(methods, ["allocate", "allocate", "free", "free"]);
+        let raw = Some(context.as_raw().addr());
+        assert!(calls.iter().all(|(_, its)| *its == raw), "{calls:?}");
+    });
+}

@@ -1,0 +1,263 @@
+//! Host memory of managers: how it is made, how it ends, and how guards hold that back.
+
+use crate::common::{self, child};
+use crate::need;
+use cuda_safe::manager::{
+    CachingManager, DriverManager, Fallback, FallbackManager, LeakManager, LimitManager,
+    LoggingManager, MappedMemory, MemoryManager, MemoryPointer, OrderedManager, PinnedMemory,
+    SerialManager, StatisticsManager, set_memory_manager,
+};
+use cuda_safe::sys::cuMemHostGetFlags;
+use cuda_safe::{Context, Device, PinnedBuffer, PinnedFlags, PinnedOptions};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+fn with_manager(device: &Device) -> Context {
+    set_memory_manager(DriverManager::new).expect("the version fits");
+    Context::primary(device).expect("a context")
+}
+
+/// A vector that a test keeps as well, with its address.
+fn shared_bytes() -> (Arc<Vec<u8>>, NonNull<u8>) {
+    let mut bytes = vec![0u8; 8192];
+    let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
+    (Arc::new(bytes), start)
+}
+
+fn pin(context: &Context, owner: &Arc<Vec<u8>>, start: NonNull<u8>) -> PinnedMemory {
+    let (owner, size) = (Arc::clone(owner), owner.len());
+    // SAFETY: the vector is kept, and its bytes stay where they are.
+    let pinned = unsafe { PinnedMemory::pin(context, owner, start, size, PinnedFlags::empty()) };
+    pinned.expect("pinned")
+}
+
+#[test]
+fn guards_hold_the_clean_up_of_host_memory_back() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let context = with_manager(&device);
+        let manager = context.memory_manager_as::<DriverManager>().expect("made");
+        let manager = manager.expect("it is");
+        let pending = || manager.base().pending().0;
+        let (owner, start) = shared_bytes();
+        let (other, mapped) = shared_bytes();
+        let outer = manager.defer_cleanup();
+        let inner = manager.defer_cleanup();
+        drop(pin(&context, &owner, start));
+        let (kept, size) = (Arc::clone(&other), other.len());
+        // SAFETY: the vector is kept, and its bytes stay where they are.
+        let mapped =
+            unsafe { MappedMemory::pin(&context, kept, mapped, size, PinnedFlags::empty()) };
+        drop(mapped.expect("pinned"));
+        drop(PinnedBuffer::register(&context, vec![1u8; 8192]).expect("pinned"));
+        drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory"));
+        let owners = || (Arc::strong_count(&owner), Arc::strong_count(&other));
+        assert_eq!((pending(), owners()), (4, (2, 2)));
+        drop(inner);
+        manager.reset();
+        assert!(!manager.base().flush());
+        assert_eq!((pending(), owners()), (4, (2, 2)), "the outer guard lives");
+        drop(outer);
+        assert_eq!(
+            (pending(), owners()),
+            (4, (2, 2)),
+            "the end of a guard does nothing"
+        );
+        for _ in 4..10 {
+            drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+        }
+        assert_eq!((pending(), owners()), (10, (2, 2)));
+        drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+        assert_eq!((pending(), owners()), (0, (1, 1)), "one more than ten");
+        // Without a guard it is unregistered at once, so it can be registered again.
+        drop(pin(&context, &owner, start));
+        assert_eq!((pending(), owners()), (0, (1, 1)));
+    });
+}
+
+#[test]
+fn memory_whose_clean_up_is_held_back_can_be_pinned_again() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let context = with_manager(&device);
+        let manager = context.memory_manager_as::<DriverManager>().expect("made");
+        let manager = manager.expect("it is");
+        let (owner, start) = shared_bytes();
+        let _guard = manager.defer_cleanup();
+        drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory"));
+        for _ in 0..3 {
+            drop(pin(&context, &owner, start));
+            assert_eq!(Arc::strong_count(&owner), 2, "the last one is held back");
+            assert_eq!(manager.base().pending().0, 2);
+        }
+        let held = pin(&context, &owner, start);
+        // Somebody has it still, so nothing helps.
+        let (kept, size) = (Arc::clone(&owner), owner.len());
+        // SAFETY: the vector is kept, and its bytes stay where they are.
+        let twice = unsafe { PinnedMemory::pin(&context, kept, start, size, PinnedFlags::empty()) };
+        twice.expect_err("it is pinned");
+        assert_eq!(
+            manager.base().pending().0,
+            1,
+            "what was allocated is held back"
+        );
+        drop(held);
+    });
+}
+
+#[test]
+fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
+    /// Says when it is dropped.
+    struct Owner(Arc<Mutex<Vec<&'static str>>>);
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.0.lock().expect("no panic").push("owner");
+        }
+    }
+
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let owner =
+            || -> Option<Box<dyn Any + Send + Sync>> { Some(Box::new(Owner(Arc::clone(&log)))) };
+        let take = || std::mem::take(&mut *log.lock().expect("no panic"));
+        let finalizer = || {
+            let log = Arc::clone(&log);
+            Box::new(move || log.lock().expect("no panic").push("finalizer"))
+        };
+        let (bytes, start) = shared_bytes();
+        let size = bytes.len();
+
+        // SAFETY: nobody but the host uses the memory, which stays.
+        let pinned =
+            unsafe { PinnedMemory::new(&context, start, size, owner(), Some(finalizer())) };
+        assert_eq!((pinned.as_ptr(), pinned.size()), (start.as_ptr(), size));
+        assert!(pinned.owner().is_some_and(|owner| owner.is::<Owner>()));
+        assert!(format!("{pinned:?}").contains("is_mapped: false"));
+        let again = pinned.clone();
+        drop(pinned);
+        assert_eq!(take(), [""; 0], "a clone has it");
+        std::thread::spawn(move || drop(again))
+            .join()
+            .expect("no panic");
+        assert_eq!(take(), ["finalizer", "owner"]);
+
+        // SAFETY: as above.
+        let mapped =
+            unsafe { MappedMemory::new(&context, start, size, 4096, owner(), Some(finalizer())) };
+        assert_eq!((mapped.as_raw(), mapped.size()), (4096, size));
+        assert!(format!("{mapped:?}").contains("is_mapped: true"));
+        drop(mapped);
+        assert_eq!(take(), ["finalizer", "owner"]);
+
+        // SAFETY: as above.
+        drop(unsafe { PinnedMemory::new(&context, start, size, owner(), None) });
+        assert_eq!(take(), ["owner"]);
+        // SAFETY: as above.
+        drop(unsafe { MappedMemory::new(&context, start, size, 4096, None, Some(finalizer())) });
+        assert_eq!(take(), ["finalizer"]);
+        // SAFETY: as above.
+        drop(unsafe { PinnedMemory::new(&context, start, size, None, None) });
+        assert_eq!(take(), [""; 0], "it is borrowed");
+
+        let runs = Arc::new(AtomicUsize::new(0));
+        let its = Arc::clone(&runs);
+        let panics = Box::new(move || {
+            its.fetch_add(1, Ordering::SeqCst);
+            panic!("on purpose");
+        });
+        // SAFETY: as above.
+        let pinned = unsafe { PinnedMemory::new(&context, start, size, owner(), Some(panics)) };
+        catch_unwind(AssertUnwindSafe(|| drop(pinned))).expect_err("the finalizer's");
+        assert_eq!((runs.load(Ordering::SeqCst), take()), (1, vec!["owner"]));
+    });
+}
+
+/// What the driver was given for host memory.
+fn flags_of(start: *mut u8) -> PinnedFlags {
+    let mut flags = 0;
+    // SAFETY: the memory is the driver's, and the other pointer is to a local.
+    let code = unsafe { cuMemHostGetFlags(&raw mut flags, start.cast()) };
+    assert!(code.is_success(), "{code}");
+    PinnedFlags::from_bits_retain(flags)
+}
+
+/// Whether the driver knows the flags that were asked for. A real driver adds those that are always on where
+/// addressing is unified.
+#[track_caller]
+fn expect_flags(found: PinnedFlags, asked: PinnedFlags) {
+    match common::is_software() {
+        true => assert_eq!(found, asked),
+        false => {
+            assert!(found.contains(asked), "{found:?}, not {asked:?}");
+            let write_combined = |flags: PinnedFlags| flags.contains(PinnedFlags::WRITE_COMBINED);
+            assert_eq!(write_combined(found), write_combined(asked));
+        }
+    }
+}
+
+#[track_caller]
+fn passes_flags_on<M: MemoryManager>(
+    device: &Device,
+    make: impl Fn(&Context) -> cuda_safe::Result<M> + Send + Sync + 'static,
+) {
+    set_memory_manager(make).expect("the version fits");
+    let context = Context::primary(device).expect("a context");
+    assert!(context.memory_manager_as::<M>().expect("made").is_some());
+    for bits in 0..8 {
+        let [portable, mapped, write_combined] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
+        let options = PinnedOptions {
+            portable,
+            mapped,
+            write_combined,
+            ..Default::default()
+        };
+        let mut asked = PinnedFlags::empty();
+        asked.set(PinnedFlags::PORTABLE, portable);
+        asked.set(PinnedFlags::WRITE_COMBINED, write_combined);
+        let pinned = PinnedMemory::allocate(&context, 100, asked).expect("memory");
+        expect_flags(flags_of(pinned.as_ptr()), asked);
+        asked.set(PinnedFlags::MAPPED, mapped);
+        let buffer = PinnedBuffer::<u8>::zeroed_with(&context, 100, options).expect("memory");
+        expect_flags(buffer.flags().expect("known"), asked);
+        asked.set(PinnedFlags::MAPPED, true);
+        let mapped = MappedMemory::allocate(&context, 100, asked).expect("memory");
+        expect_flags(flags_of(mapped.as_ptr()), asked);
+    }
+    let buffer = PinnedBuffer::<u8>::zeroed(&context, 100).expect("memory");
+    expect_flags(buffer.flags().expect("known"), PinnedFlags::PORTABLE);
+}
+
+#[test]
+fn flags_of_pinned_memory_reach_the_driver_through_every_manager() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        passes_flags_on(&device, DriverManager::new);
+        passes_flags_on(&device, OrderedManager::new);
+        passes_flags_on(&device, CachingManager::new);
+        passes_flags_on(&device, |context| {
+            Ok(LimitManager::new(DriverManager::new(context)?, 1 << 20))
+        });
+        passes_flags_on(&device, |context| {
+            let inner = DriverManager::new(context)?;
+            Ok(FallbackManager::new(inner, Fallback::Host))
+        });
+        passes_flags_on(&device, |context| {
+            Ok(SerialManager::new(DriverManager::new(context)?))
+        });
+        passes_flags_on(&device, |context| {
+            Ok(StatisticsManager::new(DriverManager::new(context)?))
+        });
+        passes_flags_on(&device, |context| {
+            let inner = DriverManager::new(context)?;
+            Ok(LoggingManager::new(inner, std::io::sink()))
+        });
+        passes_flags_on(&device, |context| {
+            Ok(LeakManager::new(DriverManager::new(context)?))
+        });
+    });
+}

@@ -1,0 +1,196 @@
+//! Pinned memory whose unregistration a manager holds back, where calls can fail and are counted.
+
+use crate::common::child;
+use crate::{check, context, start};
+use cuda_safe::manager::{
+    DriverManager, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
+};
+use cuda_safe::{CUresult, Context, MappedBuffer, PinnedBuffer, PinnedFlags};
+use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope, limit_memory};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// As [`on`](crate::on), with the driver's own manager.
+fn managed(body: impl FnOnce(Context)) {
+    child::in_child(&[], || {
+        set_memory_manager(DriverManager::new).expect("the version fits");
+        start(Profile::h200());
+        body(context());
+        check();
+    });
+}
+
+fn manager(context: &Context) -> &DriverManager {
+    let manager = context.memory_manager_as::<DriverManager>();
+    manager.expect("made").expect("it is")
+}
+
+/// The owner of some bytes, which may panic when it is dropped.
+struct Owner {
+    bytes: Vec<u8>,
+    /// Shared with the test.
+    _alive: Arc<()>,
+    panics: bool,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        assert_eq!(self.bytes.len(), 4096);
+        if self.panics {
+            panic!("on purpose");
+        }
+    }
+}
+
+/// Pins bytes of an owner; who else has it, and the memory.
+fn pin(context: &Context, panics: bool) -> (Arc<()>, PinnedMemory) {
+    let alive = Arc::new(());
+    let mut bytes = vec![0u8; 4096];
+    let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
+    let owner = Owner {
+        bytes,
+        _alive: Arc::clone(&alive),
+        panics,
+    };
+    // SAFETY: the owner has the vector, whose bytes stay where they are.
+    let pinned = unsafe { PinnedMemory::pin(context, owner, start, 4096, PinnedFlags::empty()) };
+    (alive, pinned.expect("pinned"))
+}
+
+fn registered() -> usize {
+    cuda_sim::alive().registered
+}
+
+#[test]
+fn owners_live_until_their_memory_is_unregistered() {
+    managed(|context| {
+        let manager = manager(&context);
+        let guard = manager.defer_cleanup();
+        let (alive, memory) = pin(&context, false);
+        drop(memory);
+        assert_eq!((Arc::strong_count(&alive), registered()), (2, 1));
+        drop(guard);
+        manager.base().flush();
+        assert_eq!((Arc::strong_count(&alive), registered()), (1, 0));
+    });
+}
+
+#[test]
+fn too_little_memory_does_not_unregister_what_is_held_back() {
+    managed(|context| {
+        let manager = manager(&context);
+        let guard = manager.defer_cleanup();
+        let (alive, memory) = pin(&context, false);
+        drop(memory);
+        let limit = limit_memory(1 << 20);
+        let allocate = || MemoryPointer::allocate(&context, 2 << 20);
+        allocate().expect_err("there is too little");
+        assert_eq!((Arc::strong_count(&alive), registered()), (2, 1));
+        drop(guard);
+        // It is unregistered for the allocation, which then fails again.
+        allocate().expect_err("there is too little");
+        assert_eq!((Arc::strong_count(&alive), registered()), (1, 0));
+        drop(limit);
+    });
+}
+
+#[test]
+fn the_end_of_a_manager_unregisters_what_is_held_back() {
+    managed(|context| {
+        let guard = manager(&context).defer_cleanup();
+        let (alive, memory) = pin(&context, false);
+        drop(memory);
+        drop(context);
+        assert_eq!((Arc::strong_count(&alive), registered()), (1, 0));
+        drop(guard);
+    });
+}
+
+#[test]
+fn an_owner_whose_memory_stays_registered_is_never_dropped() {
+    child::in_child(&[], || {
+        set_memory_manager(DriverManager::new).expect("the version fits");
+        start(Profile::h200());
+        let context = context();
+        let manager = manager(&context);
+        let guard = manager.defer_cleanup();
+        let (alive, memory) = pin(&context, false);
+        drop(memory);
+        let fails = Fault::of_function("cuMemHostUnregister")
+            .with(CUresult::CUDA_ERROR_UNKNOWN)
+            .inject(Scope::Process);
+        drop(guard);
+        manager.base().flush();
+        assert_eq!((fails.hits(), cuda_safe::leaked()), (1, 1));
+        assert_eq!((Arc::strong_count(&alive), registered()), (2, 1));
+        drop((fails, context));
+        assert_eq!(Arc::strong_count(&alive), 2);
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
+fn an_owner_that_panics_leaves_the_others_registered_and_alive() {
+    managed(|context| {
+        let manager = manager(&context);
+        let guard = manager.defer_cleanup();
+        let (first, one) = pin(&context, true);
+        let (second, two) = pin(&context, false);
+        drop((one, two));
+        drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+        drop(guard);
+        let flushed = catch_unwind(AssertUnwindSafe(|| manager.base().flush()));
+        flushed.expect_err("the owner's panic");
+        assert_eq!(manager.base().pending(), (2, 100));
+        let counts = (Arc::strong_count(&first), Arc::strong_count(&second));
+        assert_eq!((counts, registered()), ((1, 2), 1));
+        assert!(manager.base().flush());
+        assert_eq!((Arc::strong_count(&second), registered()), (1, 0));
+        assert_eq!(cuda_sim::alive().device_allocations, 0);
+    });
+}
+
+#[test]
+fn memory_that_a_stream_uses_is_unregistered_after_that() {
+    managed(|context| {
+        let stream = context.stream().expect("a stream");
+        let manager = manager(&context);
+        let guard = manager.defer_cleanup();
+        let host = PinnedBuffer::register(&context, vec![1u8; 4096]).expect("pinned");
+        let mut mapped = MappedBuffer::new(host, &stream).expect("mapped");
+        mapped.as_mut_slice().fill(7).expect("a fill");
+        drop(mapped);
+        drop(stream);
+        assert_eq!(registered(), 1);
+        drop(guard);
+        cuda_sim::clear_calls();
+        manager.base().flush();
+        let calls: Vec<_> = cuda_sim::calls().iter().map(|call| call.function).collect();
+        let at = |name: &str| calls.iter().position(|its| *its == name);
+        let (waited, unregistered) = (at("cuEventSynchronize"), at("cuMemHostUnregister"));
+        assert!(waited.is_some() && waited < unregistered, "{calls:?}");
+        assert_eq!(registered(), 0);
+    });
+}
+
+#[test]
+fn what_is_held_back_waits_for_the_end_of_a_capture() {
+    managed(|context| {
+        let stream = context.stream().expect("a stream");
+        let manager = manager(&context);
+        let guard = manager.defer_cleanup();
+        let host = PinnedBuffer::register(&context, vec![1u8; 4096]).expect("pinned");
+        let mut mapped = MappedBuffer::new(host, &stream).expect("mapped");
+        mapped.as_mut_slice().fill(7).expect("a fill");
+        let capture = stream.begin_capture(Default::default()).expect("a capture");
+        drop(mapped);
+        drop(guard);
+        manager.base().flush();
+        assert_eq!(registered(), 1);
+        drop(capture.finish().expect("nothing broke it"));
+        context.synchronize().expect("a wait");
+        assert_eq!(registered(), 0);
+    });
+}

@@ -1,0 +1,112 @@
+//! The reset of a primary context, and of its manager: which calls that makes, and in which order.
+
+use crate::common::{self, child};
+use crate::{context, start};
+use cuda_safe::manager::{DriverManager, MemoryPointer, set_memory_manager};
+use cuda_safe::{Device, DeviceBuffer, Error, deferred_releases};
+use cuda_sim::{Alive, Profile};
+
+fn reset(device: &Device) -> Vec<&'static str> {
+    cuda_sim::clear_calls();
+    // SAFETY: what was made in the context is not used any more.
+    unsafe { device.reset_primary() }.expect("a reset");
+    cuda_sim::calls().iter().map(|call| call.function).collect()
+}
+
+#[test]
+fn what_a_manager_has_put_off_is_freed_before_its_context_is_reset() {
+    child::in_child(&[], || {
+        set_memory_manager(DriverManager::new).expect("the version fits");
+        start(Profile::h200());
+        let context = context();
+        let device = context.device();
+        drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+        assert_eq!(cuda_sim::alive().device_allocations, 1);
+        context.leak();
+        let calls = reset(&device);
+        let at = |name: &str| calls.iter().position(|its| *its == name);
+        let (freed, ended) = (at("cuMemFree_v2"), at("cuDevicePrimaryCtxReset_v2"));
+        assert!(freed.is_some() && freed < ended, "{calls:?}");
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_reset_without_a_manager_is_one_call() {
+    child::in_child(&[], || {
+        start(Profile::h200());
+        let device = context().device();
+        context().leak();
+        assert_eq!(reset(&device), ["cuDevicePrimaryCtxReset_v2"]);
+        // One that is chosen, but was not made.
+        set_memory_manager(DriverManager::new).expect("the version fits");
+        context().leak();
+        assert_eq!(reset(&device), ["cuDevicePrimaryCtxReset_v2"]);
+    });
+}
+
+/// Drivers before CUDA 12.0 have no numbers of contexts, and the handle is the same again.
+#[test]
+fn a_context_after_a_reset_has_its_own_manager_on_an_old_driver_too() {
+    child::in_child(&[], || {
+        set_memory_manager(DriverManager::new).expect("the version fits");
+        let old = Profile::h200().with_driver(cuda_safe::CudaVersion::new(11, 8));
+        start(old.expect("there is such a driver"));
+        let before = context();
+        assert_eq!(before.id(), None);
+        drop(MemoryPointer::allocate(&before, 100).expect("memory"));
+        let manager = before.memory_manager().expect("made").expect("it is");
+        let manager = std::ptr::from_ref(manager).addr();
+        let (device, raw) = (before.device(), before.as_raw());
+        before.leak();
+        reset(&device);
+        let after = context();
+        assert_eq!(after.as_raw(), raw);
+        let its = after.memory_manager().expect("made").expect("it is");
+        assert_ne!(std::ptr::from_ref(its).addr(), manager);
+    });
+}
+
+#[test]
+fn a_release_that_waits_is_done_before_the_context_is_reset() {
+    child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let device = context.device();
+        let stream = context.stream().expect("a stream");
+        let memory = DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory");
+        stream
+            .launch_host_function(move || drop(memory))
+            .expect("given");
+        stream.synchronize().expect("a wait");
+        assert_eq!(deferred_releases(), 1);
+        drop((stream, context));
+        reset(&device);
+        assert_eq!(deferred_releases(), 0);
+        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::alive(), Alive::default());
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_child_resets_no_manager() {
+    child::in_child(&[], || {
+        set_memory_manager(DriverManager::new).expect("the version fits");
+        start(Profile::h200());
+        let context = context();
+        let device = context.device();
+        drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+        let mut kept = Some(context);
+        assert!(common::fork::in_fork(|| {
+            // SAFETY: nothing is called.
+            let error = unsafe { device.reset_primary() };
+            drop(kept.take());
+            matches!(error, Err(Error::Forked)) && cuda_sim::alive().device_allocations == 1
+        }));
+        assert_eq!(cuda_sim::alive().device_allocations, 1);
+        drop(kept.take());
+        assert_eq!(cuda_sim::alive().device_allocations, 0);
+    });
+}
