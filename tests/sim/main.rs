@@ -10,6 +10,7 @@ mod borrowed;
 mod callbacks;
 mod calls;
 mod devices;
+mod disjoint;
 mod explore;
 mod fault;
 mod forks;
