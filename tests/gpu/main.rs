@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod dynamic;
 mod graphs;
 mod green;
 mod ipc;
