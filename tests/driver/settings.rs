@@ -282,7 +282,7 @@ fn flags_of_the_primary_context_are_set_before_and_while_it_is_retained() {
     common::child::in_child(&[], || {
         let first = ContextFlags::SCHED_BLOCKING_SYNC | ContextFlags::LMEM_RESIZE_TO_MAX;
         let second = ContextFlags::SCHED_YIELD;
-        device.set_primary_flags(first).expect("nobody retains it");
+        device.set_primary_flags(first).expect("it is not retained");
         let state = device.primary_state().expect("known");
         assert!(!state.active && state.flags.contains(first), "{state:?}");
         assert_eq!(raw_state(&device), (false, state.flags.bits()));
@@ -299,7 +299,7 @@ fn flags_of_the_primary_context_are_set_before_and_while_it_is_retained() {
         assert_eq!(raw_state(&device), (true, state.flags.bits()));
         assert!(context.flags().expect("known").contains(second));
         drop(context);
-        assert!(!raw_state(&device).0, "nobody retains it any more");
+        assert!(!raw_state(&device).0, "it is not retained any more");
     });
 }
 

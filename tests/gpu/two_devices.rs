@@ -137,14 +137,13 @@ pub(crate) fn green(first: &Device, second: &Device) {
     assert_eq!(code, refused, "a green context of another device's SMs");
     let code = create(&raw mut green, first);
     assert!(code.is_success(), "{code}");
-    // SAFETY: it was just made, and nobody uses it.
+    // SAFETY: it was just created, and has no other user.
     let code = unsafe { cuGreenCtxDestroy(green) };
     assert!(code.is_success(), "{code}");
 
     // The crate refuses such groups before the driver sees them.
     let groups = [first, second].map(|device| {
         let split = SmResource::of_device(device)
-            .map_err(Error::from)
             .and_then(|all| Ok(all.split_by_count(SplitByCount::default())?));
         split.expect("a split").groups.remove(0)
     });

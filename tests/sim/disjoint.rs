@@ -134,7 +134,7 @@ fn mapped_memory_of_a_manager_tells_its_device_address() {
     });
 }
 
-/// Works on an imported array, and gives what its host memory has afterwards.
+/// Enqueues a kernel on an imported array, and drops it.
 fn work(stream: &Stream, mut array: ImportedArray<i32>) {
     let slice = array.as_mut_slice().expect("it may be written");
     scale(stream, slice).expect("a launch");
@@ -155,7 +155,7 @@ fn arrays_of_others_in_host_memory_are_imported_by_their_device_address() {
                 host,
             );
             let array = array.expect("it is right");
-            // SAFETY: the memory outlives this, and nobody works on it meanwhile.
+            // SAFETY: the memory outlives this, and has no other user meanwhile.
             let imported = unsafe { array.import::<i32, _>(&stream, Handover::Ignore, ()) };
             let imported = imported.map_err(Error::from).expect("an import");
             assert_eq!(Some(imported.as_slice().as_raw()), device);
@@ -164,7 +164,7 @@ fn arrays_of_others_in_host_memory_are_imported_by_their_device_address() {
             let ty = DataType::of::<i32>();
             let export = Export::new(ty, layout(), host, MemoryKind::Pinned, 0, ());
             let raw = export.expect("it is right").into_raw_versioned();
-            // SAFETY: nobody else has it.
+            // SAFETY: the tensor has no other owner.
             let tensor = unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) };
             let tensor = tensor.expect("it is right");
             // SAFETY: as above.

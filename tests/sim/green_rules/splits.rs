@@ -91,7 +91,7 @@ fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
             ..Partitioning::default()
         });
         assert_eq!(code(plan), invalid);
-        // The other flag and none are no matter of clusters.
+        // The other flag does not need clusters.
         resource(&context)
             .count_groups(0, SplitFlags::IGNORE_SM_COSCHEDULING)
             .expect("a count");
