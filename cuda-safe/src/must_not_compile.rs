@@ -57,6 +57,15 @@
 /// }
 /// ```
 ///
+/// ```compile_fail,E0505
+/// // The same for a green context.
+/// fn outlive(current: cuda_safe::green::CurrentGreenContext) {
+///     let stream = current.legacy_stream();
+///     drop(current);
+///     let _ = stream.synchronize();
+/// }
+/// ```
+///
 /// ```compile_fail,E0515
 /// // So it does not come out of the closure form either.
 /// use cuda_safe::{Context, DefaultStream};

@@ -47,8 +47,8 @@ use cuda_sys::{
     CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
     CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule,
-    CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUstream,
-    CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
+    CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
+    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
     CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
 };
 
@@ -147,6 +147,8 @@ functions! { find_newest newest
     Usual cuDevicePrimaryCtxRelease_v2(device: val CUdevice) => context::release;
     Usual cuCtxCreate_v4(context: out CUcontext, params: val *mut CUctxCreateParams, flags: val c_uint, device: val CUdevice) => context::create_v4;
     Robust cuCtxDestroy_v2(context: val CUcontext) => context::destroy;
+    Usual cuCtxAttach(context: out CUcontext, flags: val c_uint) => context::attach;
+    Robust cuCtxDetach(context: val CUcontext) => context::detach;
     Robust cuCtxGetCurrent(context: out CUcontext) => context::get_current;
     Robust cuCtxSetCurrent(context: val CUcontext) => context::set_current;
     Robust cuCtxPushCurrent_v2(context: val CUcontext) => context::push;
@@ -160,6 +162,8 @@ functions! { find_newest newest
     Usual cuCtxSetLimit(limit: val CUlimit, value: val usize) => settings::set_limit;
     Usual cuCtxGetCacheConfig(preference: out CUfunc_cache) => settings::cache;
     Usual cuCtxSetCacheConfig(preference: val CUfunc_cache) => settings::set_cache;
+    Usual cuCtxGetSharedMemConfig(config: out CUsharedconfig) => settings::bank_size;
+    Usual cuCtxSetSharedMemConfig(config: val CUsharedconfig) => settings::set_bank_size;
     Usual cuCtxGetFlags(flags: out c_uint) => settings::flags;
     Usual cuCtxSetFlags(flags: val c_uint) => settings::set_flags;
     Usual cuCtxGetApiVersion(context: val CUcontext, version: out c_uint) => settings::api_version;
@@ -309,6 +313,7 @@ functions! { find_newest newest
     Usual cuFuncGetAttribute(value: out c_int, attribute: val CUfunction_attribute, function: val CUfunction) => function::attribute;
     Usual cuFuncSetAttribute(function: val CUfunction, attribute: val CUfunction_attribute, value: val c_int) => function::set_attribute;
     Usual cuFuncSetCacheConfig(function: val CUfunction, preference: val CUfunc_cache) => function::set_cache;
+    Usual cuFuncSetSharedMemConfig(function: val CUfunction, config: val CUsharedconfig) => function::set_bank_size;
     Usual cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: out c_int, function: val CUfunction, threads: val c_int, shared: val usize, flags: val c_uint) => occupancy::active_blocks;
     Usual cuOccupancyMaxPotentialBlockSizeWithFlags(grid: out c_int, block: out c_int, function: val CUfunction, shared_of: val CUoccupancyB2DSize, shared: val usize, limit: val c_int, flags: val c_uint) => occupancy::potential_block;
     Usual cuOccupancyAvailableDynamicSMemPerBlock(bytes: out usize, function: val CUfunction, blocks: val c_int, threads: val c_int) => occupancy::available_shared;

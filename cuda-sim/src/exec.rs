@@ -398,11 +398,10 @@ fn holds(condition: u32, word: u64, value: u64, size: usize) -> bool {
 }
 
 fn write_value(memory: &mut Memory, at: u64, bytes: &[u8]) -> Result<(), String> {
-    let host = usize::try_from(at).unwrap_or(0);
-    if !memory.is_pinned(host, bytes.len()) {
+    let Some(host) = memory.host_reached(at, bytes.len()) else {
         memory.bytes(at, bytes.len())?.copy_from_slice(bytes);
         return Ok(());
-    }
+    };
     for (offset, byte) in bytes.iter().enumerate() {
         // SAFETY: it is pinned memory, as was just checked; the lock is held.
         let target = unsafe { pinned_byte(host + offset) };

@@ -32,8 +32,9 @@
 //!
 //! # What it is not
 //! Not an emulator: PTX is read for its variables and its kernels' names, parameters and limits, and
-//! not run. A kernel is a [function on the host](kernel) that is registered under its name. No timing. A function that
-//! `cuda-safe` does not call answers `CUDA_ERROR_NOT_SUPPORTED`.
+//! not run. A kernel is a [function on the host](kernel) that is registered under its name. No timing. It
+//! plays the functions that `cuda-safe` calls, and a few that C programs call in their place; every
+//! other function answers `CUDA_ERROR_NOT_SUPPORTED`.
 
 mod account;
 mod api;

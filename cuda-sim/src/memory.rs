@@ -79,6 +79,8 @@ pub(crate) struct Memory {
     totals: totals::Totals,
     host_totals: host::Totals,
     last_id: u64,
+    /// Whether devices reach registered and write-combined memory at an address of its own.
+    pub(crate) disjoint: bool,
     /// The stream whose operation runs.
     pub(crate) running: usize,
 }
@@ -164,7 +166,7 @@ impl Memory {
     /// The bytes at an address, if all of them are of one allocation that may be used now.
     pub(crate) fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8], String> {
         if address < BASE {
-            return self.host_bytes(usize::try_from(address).unwrap_or(0), len);
+            return self.host_bytes(address, len);
         }
         let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
         let Some((start, allocation)) = self.device.range_mut(..=address).next_back() else {
@@ -216,8 +218,7 @@ impl Memory {
     /// A word of 4 or 8 bytes, of the device's or pinned memory, if it may be used now.
     pub(crate) fn word(&self, address: u64, size: usize) -> Option<u64> {
         let mut word = [0; 8];
-        let host = usize::try_from(address).unwrap_or(0);
-        if self.is_pinned(host, size) {
+        if let Some(host) = self.host_reached(address, size) {
             for (offset, byte) in word[..size].iter_mut().enumerate() {
                 // SAFETY: it is pinned memory, as was just checked; the lock is held.
                 let source = unsafe { pinned_byte(host + offset) };

@@ -14,6 +14,8 @@ pub(crate) struct Context {
     /// The default stream that the context's blocking streams wait for.
     pub(crate) legacy: usize,
     pub(crate) settings: Settings,
+    /// Number of `cuCtxAttach` calls without a `cuCtxDetach`.
+    pub(crate) attached: usize,
     /// What work given to it from now on comes after.
     pub(crate) after: Option<u64>,
     /// The last operation of each blocking stream that was given one since the legacy default

@@ -150,6 +150,7 @@ impl World {
             fatal: None,
             profile,
         };
+        world.memory.disjoint = world.profile.disjoint_host_addresses;
         for device in 0..world.profile.devices {
             let handle = world.contexts.reserve();
             world.primaries.push((handle, 0));

@@ -1,8 +1,15 @@
+use crate::common::{self, child};
 use crate::green::{alone, refusal, resource, smallest};
 use crate::need;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
-use cuda_safe::sys::{CUstream_flags, cuStreamCreate};
-use cuda_safe::{Context, CudaVersion, Invalid, Stream};
+use cuda_safe::sys::{
+    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUgreenCtx, CUresult, CUstream, CUstream_flags,
+    cuStreamCreate, cuStreamGetGreenCtx,
+};
+use cuda_safe::{
+    Context, CudaVersion, DeviceBuffer, Invalid, MemoryOperation, Stream, WaitCondition,
+};
+use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
 /// Two partitions of a group each, of one split.
@@ -82,6 +89,101 @@ fn a_stream_tells_its_partition_or_that_it_has_none() {
     let its = one.stream().expect("a stream");
     let found = GreenContext::of_stream(&its).expect("an answer");
     assert_eq!(found, Some(one));
+}
+
+/// Returns what the driver says of a stream: its green context, or a code.
+fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
+    let mut green = null_mut();
+    // SAFETY: a default stream, and the pointer is to a local.
+    let code = unsafe { cuStreamGetGreenCtx(stream, &raw mut green) };
+    if code.is_success() {
+        Ok(green)
+    } else {
+        Err(code)
+    }
+}
+
+#[test]
+fn the_default_streams_of_a_partition_tell_it() {
+    let _alone = alone();
+    let [one, other] = need!(two());
+    let context = one.context();
+    let (ours, theirs) = (context.event(), context.event());
+    let (ours, theirs) = (ours.expect("an event"), theirs.expect("an event"));
+    let stream = context.stream().expect("a stream");
+    let used = one.with_current(|current| {
+        for default in [current.legacy_stream(), current.per_thread_stream()] {
+            assert_eq!(default.green_context(), Some(&one));
+            assert_eq!(default.context(), context);
+            ours.record(&stream).expect("a record");
+            default.wait(&ours).expect("a wait");
+            default.record(&theirs).expect("a record");
+            stream.wait(&theirs).expect("a wait");
+            stream.synchronize().expect("a wait");
+            default.synchronize().expect("a wait");
+            assert!(default.is_idle().expect("a query"));
+        }
+        for stream in [null_mut(), CU_STREAM_LEGACY] {
+            assert_eq!(green_of(stream), Ok(one.as_raw()));
+        }
+        match green_of(CU_STREAM_PER_THREAD) {
+            Ok(green) => assert!(!common::is_software() && green == one.as_raw()),
+            // As NVIDIA documents.
+            Err(code) => assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
+        // Their guard's partition, with another one current.
+        let within = other.with_current(|_| {
+            let outer = current.legacy_stream();
+            outer.record(&theirs).expect("a record");
+            assert_eq!(outer.green_context(), Some(&one));
+            assert_eq!(green_of(CU_STREAM_LEGACY), Ok(other.as_raw()));
+        });
+        within.expect("a guard");
+    });
+    used.expect("a guard");
+    let used = context.with_current(|current| {
+        for default in [current.legacy_stream(), current.per_thread_stream()] {
+            assert_eq!(default.green_context(), None);
+            assert_eq!(green_of(default.as_raw()), Ok(null_mut()));
+        }
+    });
+    used.expect("a guard");
+}
+
+/// The later work waits for a word that is written at the end, so that an event that it delayed would
+/// never be done.
+#[test]
+fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
+    need!(resource());
+    child::in_child(&[], || {
+        let [one, _] = need!(two());
+        let context = one.context();
+        let events = [context.event(), context.event()];
+        let [earlier, later] = events.map(|event| event.expect("an event"));
+        let streams = [one.stream(), one.stream(), context.stream()];
+        let [first, second, writer] = streams.map(|stream| stream.expect("a stream"));
+        let mut word = DeviceBuffer::<u32>::plain_zeroed(&writer, 1).expect("memory");
+        writer.synchronize().expect("a wait");
+        let mut data = DeviceBuffer::<u32>::zeroed(&first, 4).expect("memory");
+        one.record(&earlier).expect("a record");
+        let wait = MemoryOperation::Wait32 {
+            address: word.as_raw(),
+            value: 1,
+            condition: WaitCondition::Equal,
+            flush: false,
+        };
+        // SAFETY: the word outlives the wait, and is written below.
+        unsafe { second.memory_operations(&[wait]) }.expect("given");
+        data.fill(7).expect("a fill");
+        one.record(&later).expect("a record");
+        earlier.synchronize().expect("it marks the work before");
+        assert!(earlier.is_done().expect("a query"));
+        assert!(!later.is_done().expect("a query"), "the word is to come");
+        word.as_mut_slice().write_value(0, 1).expect("given");
+        later.synchronize().expect("the word came");
+        assert!(earlier.is_done().expect("a query"));
+        assert_eq!(data.to_vec().expect("a copy"), [7; 4]);
+    });
 }
 
 #[test]
@@ -203,12 +305,96 @@ fn a_partition_without_a_default_stream_needs_13_3() {
 }
 
 mod provoked {
-    //! An event of a whole partition breaks captures.
+    //! An event of a whole partition breaks captures; and handles of no green context.
 
     use super::two;
-    use crate::green::{alone, refusal};
+    use crate::common::{self, child};
+    use crate::green::{alone, refusal, resource};
     use crate::need;
+    use cuda_safe::sys::{
+        CUdevResource, CUdevResourceType, CUevent, CUgreenCtx, CUresult, CUstream_flags,
+        cuCtxFromGreenCtx, cuGreenCtxDestroy, cuGreenCtxGetDevResource, cuGreenCtxGetId,
+        cuGreenCtxRecordEvent, cuGreenCtxStreamCreate, cuGreenCtxWaitEvent,
+    };
     use cuda_safe::{CaptureMode, Invalid};
+    use std::ptr::null_mut;
+
+    /// Calls each function that takes a green context with that handle.
+    fn codes(green: CUgreenCtx, event: CUevent) -> [(&'static str, CUresult); 6] {
+        let mut resource = CUdevResource::default();
+        let (mut view, mut stream, mut id) = (null_mut(), null_mut(), 0);
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
+        // SAFETY: the pointer is to a local, and the driver refuses the handle.
+        let of_resource = unsafe { cuGreenCtxGetDevResource(green, &raw mut resource, kind) };
+        // SAFETY: as above.
+        let of_view = unsafe { cuCtxFromGreenCtx(&raw mut view, green) };
+        // SAFETY: as above.
+        let of_stream = unsafe { cuGreenCtxStreamCreate(&raw mut stream, green, flags, 0) };
+        // SAFETY: the event is alive, and the driver refuses the handle.
+        let of_record = unsafe { cuGreenCtxRecordEvent(green, event) };
+        // SAFETY: as above.
+        let of_wait = unsafe { cuGreenCtxWaitEvent(green, event) };
+        // SAFETY: the pointer is to a local, and the driver refuses the handle.
+        let of_id = unsafe { cuGreenCtxGetId(green, &raw mut id) };
+        [
+            ("cuGreenCtxGetDevResource", of_resource),
+            ("cuCtxFromGreenCtx", of_view),
+            ("cuGreenCtxStreamCreate", of_stream),
+            ("cuGreenCtxRecordEvent", of_record),
+            ("cuGreenCtxWaitEvent", of_wait),
+            ("cuGreenCtxGetId", of_id),
+        ]
+    }
+
+    /// A driver that crashes on one of these ends the child process, and fails the test.
+    #[test]
+    fn a_null_green_context_is_refused_by_every_function() {
+        need!(resource());
+        need!(common::since(12, 9));
+        child::in_child(&[], || {
+            let event = need!(common::context()).event().expect("an event");
+            // SAFETY: the driver refuses null.
+            let destroyed = unsafe { cuGreenCtxDestroy(null_mut()) };
+            let others = codes(null_mut(), event.as_raw());
+            for (name, code) in others.into_iter().chain([("cuGreenCtxDestroy", destroyed)]) {
+                let refused = match common::is_software() {
+                    true => code == CUresult::CUDA_ERROR_INVALID_CONTEXT,
+                    false => {
+                        eprintln!("note: {name} of a null green context: {code:?}");
+                        !code.is_success()
+                    }
+                };
+                assert!(refused, "{name}: {code:?}");
+            }
+        });
+    }
+
+    /// The driver knows the handles of green contexts that it has destroyed. A driver that does not
+    /// crashes here, in the child process.
+    #[test]
+    fn a_second_destroy_is_refused() {
+        need!(resource());
+        child::in_child(&[], || {
+            let [one, other] = need!(two());
+            let raw = one.as_raw();
+            std::mem::forget(one);
+            // SAFETY: nothing else destroys it, and it has no stream.
+            assert!(unsafe { cuGreenCtxDestroy(raw) }.is_success());
+            // SAFETY: none for a driver that does not know the handle any more: that is the question.
+            let again = unsafe { cuGreenCtxDestroy(raw) };
+            eprintln!("note: a second cuGreenCtxDestroy: {again:?}");
+            let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+            let invalid = CUresult::CUDA_ERROR_INVALID_CONTEXT;
+            let refused = match common::is_software() {
+                true => again == destroyed,
+                false => [destroyed, invalid].contains(&again),
+            };
+            assert!(refused, "{again:?}");
+            let stream = other.stream().expect("the other partition is alive");
+            stream.synchronize().expect("a wait");
+        });
+    }
 
     #[test]
     fn an_event_of_a_partition_that_is_captured_is_an_error_of_its_own() {

@@ -22,6 +22,7 @@ mod capture_modes;
 mod context;
 mod context_needed;
 mod default_stream;
+mod deprecated;
 mod device;
 mod dlpack;
 mod done;

@@ -1,8 +1,12 @@
 use crate::common;
 use crate::kernels::{Busy, Scale};
 use crate::need;
+use cuda_safe::sys::{
+    CUctx_flags, CUfunc_cache, CUlimit, cuCtxGetApiVersion, cuCtxGetCacheConfig, cuCtxGetFlags,
+    cuCtxGetLimit, cuDevicePrimaryCtxGetState, cuMemAlloc_v2,
+};
 use cuda_safe::{
-    CUresult, CachePreference, Context, ContextFlags, DeviceBuffer, Error, Invalid, Limit,
+    CUresult, CachePreference, Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, Limit,
 };
 
 /// A context of its own, whose settings are nobody else's.
@@ -29,20 +33,192 @@ fn limits_are_asked_for_and_set() {
     assert!(context.limit(Limit::PrintfFifoSize).expect("known") > 0);
 }
 
+/// Each limit, its name in C, and a value that is not the driver's.
+const LIMITS: [(Limit, CUlimit, usize); 11] = [
+    (Limit::StackSize, CUlimit::CU_LIMIT_STACK_SIZE, 4096),
+    (
+        Limit::PrintfFifoSize,
+        CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE,
+        3 << 20,
+    ),
+    (
+        Limit::MallocHeapSize,
+        CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE,
+        20 << 20,
+    ),
+    (
+        Limit::DeviceRuntimeSyncDepth,
+        CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
+        4,
+    ),
+    (
+        Limit::DeviceRuntimePendingLaunches,
+        CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+        4096,
+    ),
+    (
+        Limit::MaxL2FetchGranularity,
+        CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
+        32,
+    ),
+    (
+        Limit::PersistingL2CacheSize,
+        CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE,
+        1 << 20,
+    ),
+    (Limit::SharedMemorySize, CUlimit::CU_LIMIT_SHMEM_SIZE, 1024),
+    (Limit::CigEnabled, CUlimit::CU_LIMIT_CIG_ENABLED, 1),
+    (
+        Limit::CigSharedMemoryFallback,
+        CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED,
+        1,
+    ),
+    (
+        Limit::PerBlockMemorySize,
+        CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE,
+        1 << 16,
+    ),
+];
+
+/// The values of all limits, as C reads them; none for those that the driver does not tell.
+fn limits(context: &Context) -> [Option<usize>; 11] {
+    let read = context.with_current(|_| {
+        LIMITS.map(|(_, limit, _)| {
+            let mut value = 0;
+            // SAFETY: the pointer is to a local.
+            let code = unsafe { cuCtxGetLimit(&raw mut value, limit) };
+            code.is_success().then_some(value)
+        })
+    });
+    read.expect("a guard")
+}
+
+/// Stack, printf buffer, heap and pending launches: those that every driver and device has.
+const EVERYWHERE: [usize; 4] = [0, 1, 2, 4];
+
 #[test]
-fn the_cache_preference_is_asked_for_and_set() {
+fn each_cache_preference_is_asked_for_and_set() {
+    const EACH: [(CachePreference, CUfunc_cache); 4] = [
+        (
+            CachePreference::Shared,
+            CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED,
+        ),
+        (CachePreference::L1, CUfunc_cache::CU_FUNC_CACHE_PREFER_L1),
+        (
+            CachePreference::Equal,
+            CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL,
+        ),
+        (
+            CachePreference::None,
+            CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
+        ),
+    ];
     let context = need!(own());
-    assert_eq!(
-        context.cache_preference().expect("known"),
-        CachePreference::None
-    );
-    context
-        .set_cache_preference(CachePreference::Shared)
-        .expect("set");
-    assert_eq!(
-        context.cache_preference().expect("known"),
-        CachePreference::Shared
-    );
+    let before = context.cache_preference().expect("known");
+    assert_eq!(before, CachePreference::None);
+    for (preference, expected) in EACH {
+        context.set_cache_preference(preference).expect("set");
+        assert_eq!(context.cache_preference().expect("known"), preference);
+        let mut raw = CUfunc_cache(77);
+        let asked = context.with_current(|_| {
+            // SAFETY: the pointer is to a local.
+            unsafe { cuCtxGetCacheConfig(&raw mut raw) }
+        });
+        assert!(asked.expect("a guard").is_success());
+        assert_eq!(raw, expected);
+    }
+}
+
+/// Each flag, its name in C, and since when.
+const FLAGS: [(ContextFlags, CUctx_flags, (u16, u16)); 8] = [
+    (
+        ContextFlags::SCHED_SPIN,
+        CUctx_flags::CU_CTX_SCHED_SPIN,
+        (2, 0),
+    ),
+    (
+        ContextFlags::SCHED_YIELD,
+        CUctx_flags::CU_CTX_SCHED_YIELD,
+        (2, 0),
+    ),
+    (
+        ContextFlags::SCHED_BLOCKING_SYNC,
+        CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC,
+        (2, 0),
+    ),
+    (ContextFlags::MAP_HOST, CUctx_flags::CU_CTX_MAP_HOST, (2, 0)),
+    (
+        ContextFlags::LMEM_RESIZE_TO_MAX,
+        CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX,
+        (2, 0),
+    ),
+    (
+        ContextFlags::COREDUMP_ENABLE,
+        CUctx_flags::CU_CTX_COREDUMP_ENABLE,
+        (12, 1),
+    ),
+    (
+        ContextFlags::USER_COREDUMP_ENABLE,
+        CUctx_flags::CU_CTX_USER_COREDUMP_ENABLE,
+        (12, 1),
+    ),
+    (
+        ContextFlags::SYNC_MEMOPS,
+        CUctx_flags::CU_CTX_SYNC_MEMOPS,
+        (12, 1),
+    ),
+];
+
+/// The flags of a context, as C reads them.
+fn raw_flags(context: &Context) -> u32 {
+    let mut flags = 0;
+    let asked = context.with_current(|_| {
+        // SAFETY: the pointer is to a local.
+        unsafe { cuCtxGetFlags(&raw mut flags) }
+    });
+    assert!(asked.expect("a guard").is_success());
+    flags
+}
+
+/// In a process of its own: flags for core dumps make files, here among those of the tests.
+#[test]
+fn each_flag_is_the_one_that_it_is_called() {
+    let device = need!(common::gpu());
+    let scratch = common::scratch();
+    let [file, pipe] = ["settings.core", "settings.pipe"].map(|name| {
+        let path = scratch.join(name).into_os_string();
+        path.into_string().expect("a path of text")
+    });
+    let environment = [
+        ("CUDA_COREDUMP_FILE", file.as_str()),
+        ("CUDA_COREDUMP_PIPE", pipe.as_str()),
+    ];
+    common::child::in_child(&environment, || {
+        let ways = CUctx_flags::CU_CTX_SCHED_MASK.0;
+        for (flag, raw, (major, minor)) in FLAGS {
+            assert_eq!(flag.bits(), raw.0);
+            if !common::offers(major, minor) {
+                continue;
+            }
+            let context = Context::create(&device, flag).expect("a context");
+            let its = raw_flags(&context);
+            assert_eq!(context.flags().expect("known").bits(), its, "{flag:?}");
+            assert_eq!(its & raw.0, raw.0, "{flag:?} of {its:#x}");
+            if raw.0 & ways != 0 {
+                assert_eq!(its & ways, raw.0, "{flag:?} of {its:#x}");
+            }
+        }
+        need!(common::since(12, 1));
+        let context = Context::create(&device, ContextFlags::empty()).expect("a context");
+        for (flag, raw, _) in FLAGS {
+            context.set_flags(flag).expect("set");
+            let its = raw_flags(&context);
+            assert_eq!(its & raw.0, raw.0, "{flag:?} of {its:#x}");
+            if raw.0 & ways != 0 {
+                assert_eq!(its & ways, raw.0, "{flag:?} of {its:#x}");
+            }
+        }
+    });
 }
 
 #[test]
@@ -65,7 +241,13 @@ fn a_context_has_the_flags_that_it_was_made_with() {
 #[test]
 fn a_context_tells_its_api_version_and_priorities() {
     let context = need!(own());
-    assert!(context.api_version().expect("known") >= 3010);
+    let mut version = 0;
+    // SAFETY: the context is alive, and the pointer is to a local.
+    let asked = unsafe { cuCtxGetApiVersion(context.as_raw(), &raw mut version) };
+    assert!(asked.is_success(), "{asked}");
+    assert_eq!(context.api_version().expect("known"), version);
+    assert!(version >= 3010, "{version}");
+    assert!(!common::is_software() || version == 3020, "{version}");
     let priorities = context.stream_priorities().expect("known");
     assert!(
         priorities.contains(&0) && *priorities.start() < 0,
@@ -82,6 +264,84 @@ fn the_primary_context_is_active_while_it_is_retained() {
     let flags = device.primary_state().expect("known").flags;
     device.set_primary_flags(flags).expect("as it was");
     drop(context);
+}
+
+/// Whether the primary context is active, and its flags, as C reads them.
+fn raw_state(device: &Device) -> (bool, u32) {
+    let (mut flags, mut active) = (0, 0);
+    let (its, place) = (device.as_raw(), &raw mut flags);
+    // SAFETY: the pointers are to locals.
+    let asked = unsafe { cuDevicePrimaryCtxGetState(its, place, &raw mut active) };
+    assert!(asked.is_success(), "{asked}");
+    (active != 0, flags)
+}
+
+#[test]
+fn flags_of_the_primary_context_are_set_before_and_while_it_is_retained() {
+    let device = need!(common::gpu());
+    common::child::in_child(&[], || {
+        let first = ContextFlags::SCHED_BLOCKING_SYNC | ContextFlags::LMEM_RESIZE_TO_MAX;
+        let second = ContextFlags::SCHED_YIELD;
+        device.set_primary_flags(first).expect("it is not retained");
+        let state = device.primary_state().expect("known");
+        assert!(!state.active && state.flags.contains(first), "{state:?}");
+        assert_eq!(raw_state(&device), (false, state.flags.bits()));
+        let context = Context::primary(&device).expect("a primary context");
+        let flags = context.flags().expect("known");
+        assert!(flags.contains(first), "{flags:?}");
+        device
+            .set_primary_flags(second)
+            .expect("while it is retained");
+        let state = device.primary_state().expect("known");
+        assert!(state.active && state.flags.contains(second), "{state:?}");
+        let waits = ContextFlags::SCHED_BLOCKING_SYNC;
+        assert!(!state.flags.contains(waits), "{state:?}");
+        assert_eq!(raw_state(&device), (true, state.flags.bits()));
+        assert!(context.flags().expect("known").contains(second));
+        drop(context);
+        assert!(!raw_state(&device).0, "it is not retained any more");
+    });
+}
+
+/// The context is there again, empty, for those who retain it.
+#[test]
+fn a_primary_context_that_is_retained_is_reset() {
+    let device = need!(common::gpu());
+    common::child::in_child(&[], || {
+        let held = Context::primary(&device).expect("a primary context");
+        let handle = held.as_raw();
+        let free = held.memory_info().expect("known").free;
+        let size: usize = if common::is_software() {
+            16 << 20
+        } else {
+            1 << 30
+        };
+        let mut memory = 0;
+        let made = held.with_current(|_| {
+            // SAFETY: the pointer is to a local.
+            unsafe { cuMemAlloc_v2(&raw mut memory, size) }
+        });
+        assert!(made.expect("a guard").is_success());
+        // SAFETY: nothing that was made in the context is used afterwards, and no thread has it current.
+        unsafe { device.reset_primary() }.expect("a reset");
+        let active = device.primary_state().expect("known").active;
+        eprintln!("note: after a reset the primary context is active: {active}");
+        let again = Context::primary(&device).expect("a primary context");
+        assert_eq!(again.as_raw(), handle, "a device has one");
+        let now = again.memory_info().expect("known").free;
+        assert!(
+            now + size / 2 > free,
+            "the memory was freed: {now} of {free}"
+        );
+        let stream = again.stream().expect("a stream");
+        let mut data = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+        data.fill(7).expect("a fill");
+        assert_eq!(data.to_vec().expect("a copy"), [7; 4]);
+        drop((data, stream, again));
+        // The retain of before has to be given back still.
+        drop(held);
+        assert!(!device.primary_state().expect("known").active);
+    });
 }
 
 #[test]
@@ -136,6 +396,44 @@ fn an_event_of_another_context_is_not_recorded() {
 mod provoked {
     use super::*;
 
+    /// What the device or the driver does not have is refused.
+    #[test]
+    fn each_limit_is_the_one_that_it_is_called() {
+        need!(common::gpu());
+        let context = need!(own());
+        for (index, (limit, raw, value)) in LIMITS.into_iter().enumerate() {
+            let before = limits(&context);
+            assert_eq!(context.limit(limit).ok(), before[index], "{raw:?}");
+            let set = context.set_limit(limit, value);
+            let after = limits(&context);
+            for (other, (its, was)) in after.into_iter().zip(before).enumerate() {
+                assert!(
+                    other == index || its == was,
+                    "{raw:?} changes limit {other}"
+                );
+            }
+            match set {
+                // Some are rounded, and the granularity is a hint.
+                Ok(()) => {
+                    let its = after[index].expect("it was set");
+                    assert_eq!(context.limit(limit).expect("known"), its);
+                    let is_hint = limit == Limit::MaxL2FetchGranularity;
+                    assert!(its >= value || is_hint, "{raw:?}: {its}");
+                    assert!(!common::is_software() || its == value, "{raw:?}: {its}");
+                }
+                Err(error) => {
+                    assert!(!EVERYWHERE.contains(&index), "{raw:?}: {error}");
+                    assert_eq!(after[index], before[index], "{raw:?}");
+                    let unsupported = CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT;
+                    let expected = [unsupported, CUresult::CUDA_ERROR_INVALID_VALUE];
+                    let code = error.code().expect("a code of the driver's");
+                    assert!(expected.contains(&code), "{raw:?}: {error}");
+                    eprintln!("note: {raw:?} is not set: {code:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_limit_that_the_driver_does_not_know_is_its_error() {
         let context = need!(own());
@@ -157,9 +455,47 @@ mod provoked {
     #[test]
     fn flags_that_exclude_each_other_are_refused() {
         let context = need!(own());
-        need!(common::since(12, 1));
-        let both = ContextFlags::SCHED_SPIN | ContextFlags::SCHED_YIELD;
-        let error = context.set_flags(both).expect_err("two ways to wait");
-        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+        let device = context.device();
+        let ways = [
+            ContextFlags::SCHED_SPIN,
+            ContextFlags::SCHED_YIELD,
+            ContextFlags::SCHED_BLOCKING_SYNC,
+        ];
+        let wrong = [
+            ways[0] | ways[1],
+            ways[0] | ways[2],
+            ways[1] | ways[2],
+            ContextFlags::all(),
+        ];
+        let invalid = |done: Result<(), Error>, what: &str| {
+            let error = done.expect_err(what);
+            assert_eq!(
+                error.code(),
+                Some(CUresult::CUDA_ERROR_INVALID_VALUE),
+                "{what}"
+            );
+        };
+        let before = device.primary_state().expect("known").flags;
+        for flags in wrong {
+            invalid(Context::create(&device, flags).map(drop), "cuCtxCreate");
+            invalid(
+                device.set_primary_flags(flags),
+                "cuDevicePrimaryCtxSetFlags",
+            );
+            if common::offers(12, 1) {
+                invalid(context.set_flags(flags), "cuCtxSetFlags");
+            }
+        }
+        assert_eq!(device.primary_state().expect("known").flags, before);
+    }
+
+    #[test]
+    fn a_cache_preference_that_there_is_not_is_refused() {
+        let context = need!(own());
+        let error = context.set_cache_preference(CachePreference::Other(77));
+        let code = error.expect_err("there are four").code();
+        assert_eq!(code, Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+        let unchanged = context.cache_preference().expect("known");
+        assert_eq!(unchanged, CachePreference::None);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A real device with green contexts, or a skip.
-fn device() -> Option<Device> {
+pub(crate) fn device() -> Option<Device> {
     match SmResource::of_device(&common::real_gpu()?) {
         Ok(resource) => Some(resource.device()),
         Err(why) => {

@@ -2,9 +2,14 @@
 //! documentation says.
 
 use cuda_safe::device::{AtomicOperation, PeerAttribute};
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::interop::{ArrayView, Handover};
+use cuda_safe::sys::{
+    CUdevResource, CUdevResourceType, CUgreenCtxCreate_flags, cuDevResourceGenerateDesc,
+    cuDevSmResourceSplitByCount, cuDeviceGetDevResource, cuGreenCtxCreate, cuGreenCtxDestroy,
+};
 use cuda_safe::{
-    CUresult, Context, CudaVersion, DeviceBuffer, Error, Invalid, LaunchConfig, Library,
+    CUresult, Context, CudaVersion, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Library,
     ManagedBuffer, MappedBuffer, MemoryAccess, MemoryPool, MemoryPoolOptions, Module, PinnedBuffer,
     Result, TypedKernel, attribute,
 };
@@ -143,6 +148,59 @@ fn exported(first: &Context, second: &Context) {
     // SAFETY: the kernel adds the 4 elements that the buffers have.
     unsafe { add.launch(&b, config, (&there, &there, &mut sum, 4)) }.expect("a launch");
     assert_eq!(sum.to_vec().expect("a copy"), [10.0; 4]);
+}
+
+/// One group of a device's SMs, by raw calls: no guard of this crate is asked.
+fn group(device: &Device) -> CUdevResource {
+    let (mut all, mut group) = (CUdevResource::default(), CUdevResource::default());
+    let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+    // SAFETY: the pointer is to a local.
+    let code = unsafe { cuDeviceGetDevResource(device.as_raw(), &raw mut all, kind) };
+    assert!(code.is_success(), "{code}");
+    let (mut count, rest) = (1, std::ptr::null_mut());
+    let (first, number) = (&raw mut group, &raw mut count);
+    // SAFETY: there is room for one group, and none is asked for the rest.
+    let code = unsafe { cuDevSmResourceSplitByCount(first, number, &raw const all, rest, 0, 0) };
+    assert!(code.is_success(), "{code}");
+    group
+}
+
+/// A green context is made of SMs of one device, and on that device. Needs CUDA 12.5.
+pub(crate) fn green(first: &Device, second: &Device) {
+    let mut both = [group(first), group(second)];
+    let refused = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+    let mut descriptor = std::ptr::null_mut();
+    // SAFETY: there are two resources, and the other pointer is to a local.
+    let code = unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, both.as_mut_ptr(), 2) };
+    assert_eq!(code, refused, "a descriptor of groups of two devices");
+    // SAFETY: there is one resource, and the other pointer is to a local.
+    let code = unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, both.as_mut_ptr(), 1) };
+    assert!(code.is_success(), "{code}");
+    let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
+    let mut green = std::ptr::null_mut();
+    let create = |green, device: &Device| {
+        // SAFETY: the descriptor was just made, and the other pointer is to a local.
+        unsafe { cuGreenCtxCreate(green, descriptor, device.as_raw(), flags) }
+    };
+    let code = create(&raw mut green, second);
+    assert_eq!(code, refused, "a green context of another device's SMs");
+    let code = create(&raw mut green, first);
+    assert!(code.is_success(), "{code}");
+    // SAFETY: it was just created, and has no other user.
+    let code = unsafe { cuGreenCtxDestroy(green) };
+    assert!(code.is_success(), "{code}");
+
+    // The crate refuses such groups before the driver sees them.
+    let groups = [first, second].map(|device| {
+        let split = SmResource::of_device(device)
+            .and_then(|all| Ok(all.split_by_count(SplitByCount::default())?));
+        split.expect("a split").groups.remove(0)
+    });
+    let rejected = GreenContext::new(groups).expect_err("two devices");
+    let Error::Invalid(invalid) = rejected.error else {
+        panic!("{}", rejected.error);
+    };
+    assert_eq!(*invalid, Invalid::GroupsOfDifferentSplits);
 }
 
 /// Memory that host and device both touch, and memory pools.

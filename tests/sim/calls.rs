@@ -110,6 +110,24 @@ fn what_creates_gets_a_context_and_gives_it_back() {
 }
 
 #[test]
+fn a_reset_of_the_persisting_l2_cache_reaches_the_driver() {
+    on(Profile::h200(), |context| {
+        let reset = || context.reset_persisting_l2().expect("nothing persists");
+        let once = "cuCtxResetPersistingL2Cache";
+        let around = [
+            "cuCtxGetCurrent",
+            "cuCtxPushCurrent_v2",
+            once,
+            "cuCtxGetCurrent",
+            "cuCtxPopCurrent_v2",
+        ];
+        assert_eq!(calls(reset), around);
+        let log = context.with_current(|_| calls(reset));
+        assert_eq!(log.expect("current"), ["cuCtxGetCurrent", once]);
+    });
+}
+
+#[test]
 fn a_switch_between_known_partitionings_creates_nothing() {
     on(Profile::h200(), |context| {
         let options = GreenPoolOptions::default();

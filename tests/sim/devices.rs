@@ -73,6 +73,22 @@ fn things_of_two_devices_mix_as_the_table_says() {
     });
 }
 
+/// Unverified (from documentation): the driver's half of it.
+#[test]
+fn a_green_context_is_of_one_device() {
+    common::child::in_child(&[], || {
+        start(Profile::h200().with_devices(2));
+        let device = |ordinal| Device::get(ordinal).expect("there are two");
+        two_devices::green(&device(0), &device(1));
+        let found = [
+            "a descriptor of resources of different devices",
+            "a green context of a descriptor of another device",
+        ];
+        assert_eq!(cuda_sim::mistakes(), found);
+        assert_eq!(cuda_sim::alive(), cuda_sim::Alive::default());
+    });
+}
+
 /// The table of `Stream`.
 #[test]
 fn streams_and_events_of_two_devices_mix_as_the_table_says() {

@@ -11,6 +11,7 @@ mod callbacks;
 mod calls;
 mod capture_errors;
 mod devices;
+mod disjoint;
 mod explore;
 mod fault;
 mod forks;

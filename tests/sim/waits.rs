@@ -1,9 +1,10 @@
 //! Waits and releases happen, whatever happened before; errors are those of the call that gives
 //! them; and what is made for a stream is of its context.
 
+use crate::planted::{found, planted};
 use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::sys::CUresult;
+use cuda_safe::sys::{CUresult, cuEventQuery, cuStreamQuery};
 use cuda_safe::{Context, Device, DeviceBuffer, ManagedBuffer, MappedBuffer, MemoryPool};
 use cuda_safe::{Error, Library, Module, PinnedBuffer, PitchedBuffer, Stream};
 use cuda_sim::Profile;
@@ -313,5 +314,33 @@ fn a_primary_context_that_is_reset_is_as_new() {
         let again = Context::primary(&device).expect("a context");
         let stream = again.stream().expect("a stream");
         stream.synchronize().expect("a wait");
+    });
+}
+
+#[test]
+fn what_was_made_before_a_reset_is_dead_for_those_who_retain_the_primary_context() {
+    planted(|context, stream| {
+        let event = context.event().expect("an event");
+        let memory = DeviceBuffer::<u8>::plain_zeroed(stream, 64).expect("memory");
+        let (raw_stream, raw_event) = (stream.as_raw(), event.as_raw());
+        let before = cuda_sim::alive();
+        assert_eq!((before.streams, before.events), (1, 1));
+        assert_eq!((before.device_allocations, before.retains), (1, 1));
+        // SAFETY: what was made is used by raw calls only, whose codes are looked at.
+        unsafe { context.device().reset_primary() }.expect("a reset");
+        std::mem::forget((memory, event, stream.clone()));
+        let after = cuda_sim::alive();
+        assert_eq!((after.streams, after.events), (0, 0));
+        assert_eq!((after.device_allocations, after.retains), (0, 1));
+        let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        // SAFETY: the software driver knows that the stream is gone.
+        assert_eq!(unsafe { cuStreamQuery(raw_stream) }, destroyed);
+        let invalid = CUresult::CUDA_ERROR_INVALID_HANDLE;
+        // SAFETY: as above, of the event.
+        assert_eq!(unsafe { cuEventQuery(raw_event) }, invalid);
+        found("a stream is used after it was destroyed");
+        found("an event is used after it was destroyed");
+        let again = context.stream().expect("the context is there again");
+        again.synchronize().expect("a wait");
     });
 }

@@ -127,6 +127,11 @@ impl CurrentContext {
     /// could not pop. Nothing was popped, and the context, which is somewhere on the stack, is never
     /// released.
     pub fn finish(mut self) -> Result<()> {
+        self.end_now()
+    }
+
+    /// [`finish`](Self::finish) by reference. The drop after it does nothing.
+    pub(crate) fn end_now(&mut self) -> Result<()> {
         match self.pushed {
             Some(_) => self.leave(),
             None => expect_current(self.context.as_raw()),

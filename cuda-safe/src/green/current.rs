@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::invalid::Invalid;
 use crate::report::{Report, report};
-use crate::stream::same_context;
+use crate::stream::{DefaultStream, same_context};
 use cuda_sys::{CUcontext, CUresult};
 use std::thread::ThreadId;
 
@@ -19,8 +19,8 @@ use std::thread::ThreadId;
 #[derive(Debug)]
 pub struct CurrentGreenContext {
     green: GreenContext,
-    /// None at its end.
-    guard: Option<CurrentContext>,
+    guard: CurrentContext,
+    has_ended: bool,
 }
 
 impl GreenContext {
@@ -69,7 +69,8 @@ impl GreenContext {
         lock.current = Some((here, open + 1));
         Ok(CurrentGreenContext {
             green: self.clone(),
-            guard: Some(guard),
+            guard,
+            has_ended: false,
         })
     }
 
@@ -168,6 +169,23 @@ impl CurrentGreenContext {
         &self.green
     }
 
+    /// Returns the legacy default stream of the green context (`CU_STREAM_LEGACY`), which the driver also
+    /// takes for stream 0 while the green context is current. Its work runs on the green context's SMs.
+    ///
+    /// Since CUDA 12.4.
+    #[doc(alias = "CU_STREAM_LEGACY")]
+    pub fn legacy_stream(&self) -> DefaultStream<'_> {
+        self.guard.legacy_stream().of_green(&self.green)
+    }
+
+    /// Returns this thread's own default stream of the green context (`CU_STREAM_PER_THREAD`).
+    ///
+    /// Since CUDA 12.4.
+    #[doc(alias = "CU_STREAM_PER_THREAD")]
+    pub fn per_thread_stream(&self) -> DefaultStream<'_> {
+        self.guard.per_thread_stream().of_green(&self.green)
+    }
+
     /// Ends the guard and says whether the stack was as it should be: [`CurrentContext::finish`].
     ///
     /// # Errors
@@ -177,11 +195,11 @@ impl CurrentGreenContext {
     }
 
     fn leave(&mut self) -> Result<()> {
-        let Some(guard) = self.guard.take() else {
+        if std::mem::replace(&mut self.has_ended, true) {
             return Ok(());
-        };
+        }
         // What could not be popped is on this thread's stack for good, and stays noted.
-        guard.finish()?;
+        self.guard.end_now()?;
         let mut lock = self.green.lock()?;
         lock.current = match lock.current {
             Some((thread, open)) if open > 1 => Some((thread, open - 1)),

@@ -8,13 +8,15 @@ use crate::capture::{Member, Operation, State, driver_status, is_capturing, wait
 use crate::context::{Context, CurrentContext};
 use crate::error::Result;
 use crate::event::Event;
+use crate::green::GreenContext;
 use crate::release;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-/// One of the default streams of a context that is current: where code works that names no stream.
+/// One of the default streams of a context, or of a green context, that is current: where code works
+/// that names no stream.
 ///
 /// Their handles, 1 and 2, mean another stream in each context, or on each thread; so they are no
 /// [`Stream`](crate::Stream), no buffer is bound to them, and this is got from a guard, which it borrows, and stays
@@ -41,6 +43,8 @@ use std::sync::Arc;
 pub struct DefaultStream<'guard> {
     raw: CUstream,
     guard: &'guard CurrentContext,
+    /// The green context whose view the guard makes current.
+    green: Option<&'guard GreenContext>,
 }
 
 impl CurrentContext {
@@ -54,6 +58,7 @@ impl CurrentContext {
         DefaultStream {
             raw: CU_STREAM_LEGACY,
             guard: self,
+            green: None,
         }
     }
 
@@ -65,19 +70,38 @@ impl CurrentContext {
         DefaultStream {
             raw: CU_STREAM_PER_THREAD,
             guard: self,
+            green: None,
         }
     }
 }
 
-impl DefaultStream<'_> {
+impl<'guard> DefaultStream<'guard> {
+    /// The same stream, of the green context whose view is the guard's context.
+    pub(crate) fn of_green(mut self, green: &'guard GreenContext) -> Self {
+        self.green = Some(green);
+        self
+    }
+
     /// The handle, 1 or 2: of this stream while its context is current, on this thread.
     pub fn as_raw(&self) -> CUstream {
         self.raw
     }
 
-    /// The context.
+    /// The context that events and memory for this stream belong to: the primary context for the default
+    /// streams of a green context.
     pub fn context(&self) -> &Context {
-        self.guard.context()
+        match self.green {
+            Some(green) => green.context(),
+            None => self.guard.context(),
+        }
+    }
+
+    /// Returns the green context whose default stream this is; none for a stream of an ordinary context.
+    ///
+    /// No driver call: `cuStreamGetGreenCtx` answers for the legacy stream by what is current, and is
+    /// documented to refuse a thread's own stream while a green context is current.
+    pub fn green_context(&self) -> Option<&'guard GreenContext> {
+        self.green
     }
 
     /// `cuStreamSynchronize(stream)`: waits until all work given to the stream is done.
@@ -92,7 +116,7 @@ impl DefaultStream<'_> {
         refuse_inside()?;
         release::drain();
         {
-            let _current = self.context().enter()?;
+            let _current = self.guard.context().enter()?;
             // SAFETY: the stream of the current context or this thread, which is always there.
             unsafe { call!(cuStreamSynchronize(self.raw)) }?;
         }
@@ -107,7 +131,7 @@ impl DefaultStream<'_> {
     /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
     #[doc(alias = "cuStreamQuery")]
     pub fn is_idle(&self) -> Result<bool> {
-        let _current = self.context().enter()?;
+        let _current = self.guard.context().enter()?;
         // SAFETY: as in `synchronize`.
         ready(unsafe { call!(cuStreamQuery(self.raw)) })
     }
@@ -124,7 +148,7 @@ impl DefaultStream<'_> {
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
-        let _current = self.context().enter()?;
+        let _current = self.guard.context().enter()?;
         let on_event = event.state().enter(Operation::Wait);
         // SAFETY: as in `synchronize`; the event is alive, and the driver keeps what it needs of it.
         let wait = || unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) };
@@ -135,7 +159,10 @@ impl DefaultStream<'_> {
         let member = Member {
             state: &state,
             stream: None,
-            need: Need::Home(Home::Context(self.context().clone())),
+            need: Need::Home(match self.green {
+                Some(green) => Home::Green(green.clone()),
+                None => Home::Context(self.context().clone()),
+            }),
         };
         // SAFETY: as in `synchronize`.
         let ask = || unsafe { driver_status(self.raw) };
@@ -151,7 +178,7 @@ impl DefaultStream<'_> {
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
-        let _current = self.context().enter()?;
+        let _current = self.guard.context().enter()?;
         if self.raw == CU_STREAM_LEGACY {
             return self.enqueue_record(event);
         }
@@ -174,7 +201,7 @@ impl DefaultStream<'_> {
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         release::drain();
-        let _current = self.context().enter()?;
+        let _current = self.guard.context().enter()?;
         let state = self.state();
         let call = state.enter(Operation::HostFunction);
         // SAFETY: as in `synchronize`. (Of the legacy one the driver tells that a blocking stream is
@@ -199,7 +226,8 @@ impl DefaultStream<'_> {
         thread_local! {
             static STATES: RefCell<States> = const { RefCell::new(Vec::new()) };
         }
-        let (raw, id) = (self.context().as_raw().addr(), self.context().id());
+        let current = self.guard.context();
+        let (raw, id) = (current.as_raw().addr(), current.id());
         if self.raw == CU_STREAM_LEGACY {
             return State::of_default();
         }
@@ -229,6 +257,7 @@ impl fmt::Debug for DefaultStream<'_> {
         f.debug_struct("DefaultStream")
             .field("raw", &self.raw)
             .field("context", self.context())
+            .field("green", &self.green.is_some())
             .finish()
     }
 }

@@ -56,6 +56,7 @@ impl World {
                     flags,
                     ..Settings::default()
                 },
+                attached: 0,
                 after: None,
                 given: BTreeMap::new(),
             },
@@ -158,6 +159,7 @@ pub(super) fn create(
 ) -> Answer {
     let number = world.device(device)?;
     context.required()?;
+    super::settings::check_flags(world, flags)?;
     let handle = world.contexts.reserve();
     world.make_context(handle, number, flags, ContextKind::Created);
     thread::push(handle);
@@ -217,6 +219,38 @@ pub(super) fn destroy(world: &mut World, context: CUcontext) -> Answer {
         world.note_current();
     }
     Ok(())
+}
+
+/// Counts a use of the current context. Unverified (from documentation).
+pub(super) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_uint) -> Answer {
+    context.required()?;
+    if flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let current = world.current()?;
+    if let Some(its) = world.contexts.get_mut(current) {
+        its.attached += 1;
+    }
+    context.set(pointer(current));
+    Ok(())
+}
+
+/// Ends a use of the current context. A created context is destroyed with its last use; the use count of
+/// a primary context or of a view is not a reason to keep or to destroy it. Unverified (from
+/// documentation): books say that neither call has an effect since CUDA 4.0.
+pub(super) fn detach(world: &mut World, context: CUcontext) -> Answer {
+    let handle = context.addr();
+    world.context(handle)?;
+    if thread::current() != Some(handle) {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    match world.contexts.get_mut(handle) {
+        Some(its) if its.attached > 0 => {
+            its.attached -= 1;
+            Ok(())
+        }
+        _ => destroy(world, context),
+    }
 }
 
 pub(super) fn get_current(_: &mut World, context: &mut Out<CUcontext>) -> Answer {

@@ -136,6 +136,9 @@ pub(super) fn attribute(
         Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => {
             u32::from(world.profile.concurrent_managed_access)
         }
+        Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM => {
+            u32::from(!world.profile.disjoint_host_addresses)
+        }
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
         | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => u32::try_from(number).unwrap_or(0),

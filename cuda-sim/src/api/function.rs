@@ -9,7 +9,7 @@ use crate::world::{Answer, World};
 use core::ffi::c_int;
 use cuda_sys::{
     CUfunc_cache, CUfunction, CUfunction_attribute as Attribute, CUfunctionLoadingState,
-    CUmoduleLoadingMode, CUresult, CudaVersion,
+    CUmoduleLoadingMode, CUresult, CUsharedconfig, CudaVersion,
 };
 
 /// Dynamic and static shared memory of a block, unless the kernel is set to more.
@@ -148,6 +148,16 @@ pub(super) fn set_cache(
     }
     function_mut(world, function)?.settings.cache = preference.0;
     Ok(())
+}
+
+/// Has no effect where the size of banks is fixed. Unverified (from documentation).
+pub(super) fn set_bank_size(
+    world: &mut World,
+    function: CUfunction,
+    config: CUsharedconfig,
+) -> Answer {
+    world.function(function.addr())?;
+    super::settings::check_bank_size(config)
 }
 
 /// Lazy by default since 12.2 (from documentation).

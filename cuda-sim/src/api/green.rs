@@ -4,6 +4,7 @@ use super::Out;
 use super::context::pointer;
 use super::workqueue::{self, Queues};
 use crate::account::mistake;
+use crate::handles::State;
 use crate::objects::{ContextKind, Green};
 use crate::sms::{granularity, split_by_count as counts};
 use crate::world::{Answer, World};
@@ -163,6 +164,18 @@ pub(super) fn bits(sms: impl IntoIterator<Item = u32>) -> [u32; WORDS] {
     bits
 }
 
+/// A green context that is not destroyed. The code for one that is: unverified (from documentation).
+fn alive(world: &World, green: CUgreenCtx) -> Answer<&Green> {
+    let known = world.greens.get(green.addr());
+    known.ok_or_else(|| {
+        if world.greens.state(green.addr()) != State::Dead {
+            return CUresult::CUDA_ERROR_INVALID_CONTEXT;
+        }
+        mistake("a green context is used, or destroyed, after it was destroyed");
+        CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+    })
+}
+
 fn is_sm(kind: Type) -> bool {
     kind == Type::CU_DEV_RESOURCE_TYPE_SM
 }
@@ -197,10 +210,7 @@ pub(super) fn resource(
     resource: &mut Out<CUdevResource>,
     kind: Type,
 ) -> Answer {
-    let green = world
-        .greens
-        .get(green.addr())
-        .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let green = alive(world, green)?;
     resource.required()?;
     if !is_sm(kind) {
         let its = workqueue::resource(world, green.device, green.queues, Some(green.id), kind)?;
@@ -270,6 +280,11 @@ pub(super) fn split_by_count(
     let input = unsafe { input.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let input = Group::of(input)?;
     if flags & both == both {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // Unverified (from documentation).
+    let clusters = Flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
+    if flags & clusters != 0 && world.profile.gpu.capability.0 < 9 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if flags & !both != 0 {
@@ -342,10 +357,12 @@ pub(super) fn descriptor(
             continue;
         }
         let group = Group::of(resource)?;
-        if groups
-            .iter()
-            .any(|other| other.split != group.split || other.device != group.device)
-        {
+        // Unverified (from documentation).
+        if groups.iter().any(|other| other.device != group.device) {
+            mistake("a descriptor of resources of different devices");
+            return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+        }
+        if groups.iter().any(|other| other.split != group.split) {
             mistake("a descriptor of resources of different splits, which driver 580 accepts");
         }
         if groups.contains(&group) {
@@ -390,6 +407,11 @@ pub(super) fn create(
         .get(descriptor.addr())
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
         .clone();
+    // Unverified (from documentation).
+    if groups.iter().any(|group| group.device as usize != number) {
+        mistake("a green context of a descriptor of another device");
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    }
     let sms: BTreeSet<u32> = groups.iter().flat_map(|group| group.sms()).collect();
     let sm_count = groups.iter().map(|group| group.count).sum();
     // What it is a part of, and what that is a part of.
@@ -428,10 +450,7 @@ pub(super) fn create(
 /// Waits for nothing: work that runs or is queued in it completes (measured).
 pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
     let handle = green.addr();
-    let its = world
-        .greens
-        .get(handle)
-        .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let its = alive(world, green)?;
     let (device, view, id) = (its.device, its.view, its.id);
     if world.primaries[device].1 == 1 {
         // The primary context goes with it, and its end waits for all work. Before anything else:
@@ -474,10 +493,7 @@ pub(super) fn stream(
     priority: c_int,
 ) -> Answer {
     stream.required()?;
-    let its = world
-        .greens
-        .get(green.addr())
-        .ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let its = alive(world, green)?;
     if flags != CUstream_flags::CU_STREAM_NON_BLOCKING.0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -489,26 +505,27 @@ pub(super) fn stream(
 
 pub(super) fn id(world: &mut World, green: CUgreenCtx, id: &mut Out<c_ulonglong>) -> Answer {
     id.required()?;
-    let its = world.greens.get(green.addr());
-    id.set(its.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.id);
+    let current = world.current().and_then(|current| world.context(current));
+    // Unverified (from documentation): null names the one that is current.
+    let green = match current.map(|its| its.kind) {
+        Ok(ContextKind::View(current)) if green.is_null() => pointer(current),
+        _ => green,
+    };
+    let its = alive(world, green)?.id;
+    id.set(its);
     Ok(())
 }
 
 pub(super) fn view(world: &mut World, context: &mut Out<CUcontext>, green: CUgreenCtx) -> Answer {
     context.required()?;
-    let its = world.greens.get(green.addr());
-    context.set(pointer(
-        its.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.view,
-    ));
+    let view = view_of(world, green)?;
+    context.set(view);
     Ok(())
 }
 
 /// The context that stands for a green context, which has the same streams.
 fn view_of(world: &World, green: CUgreenCtx) -> Answer<CUcontext> {
-    let its = world.greens.get(green.addr());
-    Ok(pointer(
-        its.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.view,
-    ))
+    Ok(pointer(alive(world, green)?.view))
 }
 
 pub(super) fn record(world: &mut World, green: CUgreenCtx, event: CUevent) -> Answer {

@@ -70,10 +70,9 @@ pub(super) fn device_pointer(
     address.required()?;
     world.current()?;
     let known = world.memory.host_at(start.addr());
-    if flags != 0 || known.is_none_or(|(_, host)| host.is_managed()) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    address.set(start.addr() as CUdeviceptr);
+    let known = known.filter(|(_, host)| flags == 0 && !host.is_managed());
+    let (_, host) = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    address.set(start.addr() as CUdeviceptr + host.distance);
     Ok(())
 }
 

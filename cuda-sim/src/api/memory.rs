@@ -221,8 +221,8 @@ pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
 
 /// The device has to have the memory when the copy is given already, and nobody its free.
 pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize) -> Answer {
-    // Host memory by the address that devices have for it, which is the same.
-    if usize::try_from(address).is_ok_and(|address| world.memory.is_pinned(address, size)) {
+    // Host memory by the address that devices have for it.
+    if world.memory.host_reached(address, size).is_some() {
         return Ok(());
     }
     let holder = world.memory.containing(address);
@@ -333,12 +333,23 @@ pub(super) fn copy_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
-    let host = |address: CUdeviceptr| std::ptr::with_exposed_provenance_mut(address as usize);
+    // Host memory may be named by either of its addresses.
+    let host = |address: CUdeviceptr| {
+        let around = world.memory.host_around(address);
+        let host = around.map_or(address as usize, |(_, host, _)| host);
+        std::ptr::with_exposed_provenance_mut(host)
+    };
     let on_device = |address| world.memory.containing(address).is_some();
     match (on_device(to), on_device(from)) {
         (true, true) => copy_on_device_async(world, to, from, size, stream),
-        (true, false) => copy_in_async(world, to, host(from), size, stream),
-        (false, true) => copy_out_async(world, host(to), from, size, stream),
+        (true, false) => {
+            let from = host(from);
+            copy_in_async(world, to, from, size, stream)
+        }
+        (false, true) => {
+            let to = host(to);
+            copy_out_async(world, to, from, size, stream)
+        }
         (false, false) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
     }
 }

@@ -18,17 +18,11 @@ fn check(world: &World, address: u64, size: usize) -> Answer {
     if address % size as u64 != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let host = usize::try_from(address).unwrap_or(0);
-    let managed = world
-        .memory
-        .host_at(host)
-        .is_some_and(|(_, its)| its.is_managed());
+    let around = world.memory.host_around(address);
+    let managed = around.is_some_and(|(.., its)| its.is_managed());
     let holder = world.memory.containing(address).map(|(_, its)| its.kind);
     if managed || matches!(holder, Some(Kind::Ordered { .. })) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    if world.memory.is_pinned(host, size) {
-        return Ok(());
     }
     super::memory::check_given(world, address, size)
 }

@@ -15,8 +15,11 @@ struct Known {
     context: usize,
     device: usize,
     memory_type: CUmemorytype,
-    host: bool,
+    /// The addresses that devices and the host have for the one that was asked about.
+    device_address: u64,
+    host_address: Option<u64>,
     managed: bool,
+    /// As far below the address that was asked about as the memory begins.
     start: u64,
     size: u64,
     id: u64,
@@ -30,7 +33,8 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
             context: its.context,
             device: its.device,
             memory_type: CUmemorytype::CU_MEMORYTYPE_DEVICE,
-            host: false,
+            device_address: address,
+            host_address: None,
             managed: false,
             start,
             size: its.bytes.len() as u64,
@@ -38,14 +42,15 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
             pool: its.pool,
         });
     }
-    let (start, its) = world.memory.host_at(usize::try_from(address).ok()?)?;
+    let (start, host, its) = world.memory.host_around(address)?;
     Some(Known {
         context: its.context,
         device: its.device,
         memory_type: its.memory_type(),
-        host: true,
+        device_address: host as u64 + its.distance,
+        host_address: Some(host as u64),
         managed: its.is_managed(),
-        start: start as u64,
+        start: address - (host - start) as u64,
         size: its.len as u64,
         id: its.id,
         pool: None,
@@ -60,12 +65,7 @@ enum Value {
     Flag(bool),
 }
 
-fn value(
-    its: Option<&Known>,
-    attribute: Attribute,
-    address: u64,
-    driver: CudaVersion,
-) -> Answer<Value> {
+fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answer<Value> {
     let of = |value: fn(&Known) -> u64| its.map_or(0, value);
     let is = |value: fn(&Known) -> bool| its.is_some_and(value);
     Ok(match attribute {
@@ -80,10 +80,10 @@ fn value(
             Value::Int(its.map_or(0, |its| its.memory_type.0))
         }
         Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => {
-            Value::Address(its.map_or(0, |_| address))
+            Value::Address(of(|its| its.device_address))
         }
         Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER => {
-            Value::Address(its.map_or(0, |its| if its.host { address } else { 0 }))
+            Value::Address(of(|its| its.host_address.unwrap_or(0)))
         }
         Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         | Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Flag(false),
@@ -96,7 +96,7 @@ fn value(
             Value::Int(ordinal as u32)
         }
         Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
-            Value::Flag(is(|its| !its.host && its.pool.is_none()))
+            Value::Flag(is(|its| its.host_address.is_none() && its.pool.is_none()))
         }
         Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Address(of(|its| its.start)),
         Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(of(|its| its.size)),
@@ -140,7 +140,7 @@ pub(super) fn attributes(
         if place.is_null() {
             return Err(INVALID);
         }
-        match value(known.as_ref(), attribute, address, driver)? {
+        match value(known.as_ref(), attribute, driver)? {
             Value::Address(value) | Value::Long(value) => {
                 // SAFETY: the place is for a value of the attribute's type.
                 unsafe { place.cast::<c_ulonglong>().write(value) };

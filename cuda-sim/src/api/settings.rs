@@ -6,22 +6,37 @@ use crate::objects::{Context, ContextKind, Stream};
 use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{
-    CUcontext, CUctx_flags, CUdevice, CUevent, CUfunc_cache, CUlimit, CUresult, CudaVersion,
+    CUcontext, CUctx_flags, CUdevice, CUevent, CUfunc_cache, CUlimit, CUresult, CUsharedconfig,
+    CudaVersion,
 };
 
-/// Limits as a context starts with them: unverified (from documentation).
-const LIMITS: [(CUlimit, usize); 10] = [
-    (CUlimit::CU_LIMIT_STACK_SIZE, 1024),
-    (CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20),
-    (CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20),
-    (CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 2),
-    (CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048),
-    (CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64),
-    (CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0),
-    (CUlimit::CU_LIMIT_SHMEM_SIZE, 0),
-    (CUlimit::CU_LIMIT_CIG_ENABLED, 0),
-    (CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED, 0),
+/// Limits as a context starts with them, and the versions that they are there since: unverified (from
+/// documentation).
+const LIMITS: [(CUlimit, usize, CudaVersion); 11] = [
+    (CUlimit::CU_LIMIT_STACK_SIZE, 1024, ALWAYS),
+    (CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20, ALWAYS),
+    (CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20, ALWAYS),
+    (CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 2, ALWAYS),
+    (
+        CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+        2048,
+        ALWAYS,
+    ),
+    (CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64, ALWAYS),
+    (CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0, ALWAYS),
+    (CUlimit::CU_LIMIT_SHMEM_SIZE, 0, GRAPHICS),
+    (CUlimit::CU_LIMIT_CIG_ENABLED, 0, GRAPHICS),
+    (CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED, 0, GRAPHICS),
+    (
+        CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE,
+        0,
+        CudaVersion::new(13, 4),
+    ),
 ];
+
+const ALWAYS: CudaVersion = CudaVersion::new(3, 1);
+/// The version that has contexts for graphics clients.
+const GRAPHICS: CudaVersion = CudaVersion::new(12, 5);
 
 impl World {
     /// The context whose settings the current one has: a green context's view has the primary's.
@@ -33,14 +48,10 @@ impl World {
     }
 
     fn check_limit(&self, limit: CUlimit) -> Answer<usize> {
-        let newer = limit.0 >= CUlimit::CU_LIMIT_SHMEM_SIZE.0;
-        let known = LIMITS.iter().find(|(known, _)| *known == limit);
-        match known {
-            Some((_, value)) if !newer || self.profile.driver >= CudaVersion::new(12, 5) => {
-                Ok(*value)
-            }
-            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        }
+        let its = LIMITS.iter().find(|(known, ..)| *known == limit);
+        let its = its.filter(|(.., since)| self.profile.driver >= *since);
+        its.map(|(_, default, _)| *default)
+            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 }
 
@@ -54,11 +65,14 @@ pub(super) fn limit(world: &mut World, value: &mut Out<usize>, limit: CUlimit) -
 
 pub(super) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answer {
     world.check_limit(limit)?;
+    let has_sync_depth = world.profile.gpu.capability.0 < 9;
     let context = world.settings_of_current()?;
-    if matches!(
-        limit,
-        CUlimit::CU_LIMIT_SHMEM_SIZE | CUlimit::CU_LIMIT_CIG_ENABLED
-    ) {
+    let can_be_set = match limit {
+        CUlimit::CU_LIMIT_SHMEM_SIZE | CUlimit::CU_LIMIT_CIG_ENABLED => false,
+        CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH => has_sync_depth,
+        _ => true,
+    };
+    if !can_be_set {
         return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT);
     }
     context.settings.limits.insert(limit.0, value);
@@ -80,12 +94,39 @@ pub(super) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
 }
 
 /// Several ways to wait at once exclude each other.
-fn check_flags(flags: c_uint) -> Answer {
+pub(super) fn check_flags(world: &World, flags: c_uint) -> Answer {
     let ways = flags & CUctx_flags::CU_CTX_SCHED_MASK.0;
-    if flags & !CUctx_flags::CU_CTX_FLAGS_MASK.0 != 0 || ways.count_ones() > 1 {
+    let known = if world.profile.driver >= CudaVersion::new(12, 1) {
+        CUctx_flags::CU_CTX_FLAGS_MASK
+    } else {
+        let last = CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX;
+        CUctx_flags((last.0 << 1) - 1)
+    };
+    if flags & !known.0 != 0 || ways.count_ones() > 1 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     Ok(())
+}
+
+/// Kernels of all GPUs that are played have banks of 4 bytes. Unverified (from documentation).
+pub(super) fn bank_size(world: &mut World, config: &mut Out<CUsharedconfig>) -> Answer {
+    config.required()?;
+    world.current()?;
+    config.set(CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE);
+    Ok(())
+}
+
+/// Has no effect where the size of banks is fixed. Unverified (from documentation).
+pub(super) fn set_bank_size(world: &mut World, config: CUsharedconfig) -> Answer {
+    world.current()?;
+    check_bank_size(config)
+}
+
+pub(super) fn check_bank_size(config: CUsharedconfig) -> Answer {
+    match config.name() {
+        Some(_) => Ok(()),
+        None => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
 }
 
 pub(super) fn flags(world: &mut World, flags: &mut Out<c_uint>) -> Answer {
@@ -95,7 +136,7 @@ pub(super) fn flags(world: &mut World, flags: &mut Out<c_uint>) -> Answer {
 }
 
 pub(super) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
-    check_flags(flags)?;
+    check_flags(world, flags)?;
     let context = world.settings_of_current()?;
     context.settings.flags = flags;
     if context.kind == ContextKind::Primary {
@@ -147,7 +188,7 @@ pub(super) fn primary_state(
 
 pub(super) fn set_primary_flags(world: &mut World, device: CUdevice, flags: c_uint) -> Answer {
     let number = world.device(device)?;
-    check_flags(flags)?;
+    check_flags(world, flags)?;
     world.primary_flags[number] = flags;
     let handle = world.primaries[number].0;
     if let Some(context) = world.contexts.get_mut(handle) {

@@ -1,12 +1,16 @@
 //! Host memory that devices reach: pinned, registered, managed.
 
 use super::Memory;
-use cuda_sys::{CUmemorytype, CUresult};
+use cuda_sys::{CU_MEMHOSTALLOC_WRITECOMBINED, CUmemorytype, CUresult};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
 pub(crate) const PAGE: usize = 4096;
+
+/// How far the device address of memory with an address of its own is above its host address: beyond
+/// what processes get mapped, and with the host address below the addresses of device memory.
+const DISJOINT: u64 = 0x0020_0000_0000_0000;
 
 /// Whose host memory is, and what it may be used for.
 #[derive(Debug)]
@@ -65,6 +69,8 @@ pub(crate) struct Host {
     pub(crate) len: usize,
     /// Of this memory and no other, ever.
     pub(crate) id: u64,
+    /// How far its device address is above its host address.
+    pub(crate) distance: u64,
 }
 
 impl Host {
@@ -86,6 +92,12 @@ impl Host {
             CUmemorytype::CU_MEMORYTYPE_HOST
         }
     }
+}
+
+/// What an address that a device uses is above the host's, and that.
+fn host_address(address: u64) -> Option<(u64, usize)> {
+    let distance = if address < DISJOINT { 0 } else { DISJOINT };
+    Some((distance, usize::try_from(address - distance).ok()?))
 }
 
 impl Own {
@@ -167,6 +179,7 @@ impl Memory {
         let own = Own::new(size)?;
         let address = own.address();
         let id = self.new_id();
+        let distance = self.distance(flags & CU_MEMHOSTALLOC_WRITECOMBINED != 0);
         let host = Host {
             kind: HostKind::Pinned(own),
             context,
@@ -174,6 +187,7 @@ impl Memory {
             flags,
             len: size,
             id,
+            distance,
         };
         self.add_host(address, host);
         Ok(address)
@@ -201,9 +215,19 @@ impl Memory {
             flags,
             len: size,
             id,
+            distance: 0,
         };
         self.add_host(address, host);
         Ok(address)
+    }
+
+    /// The distance of device addresses for memory that may have some of its own.
+    fn distance(&self, may_be_disjoint: bool) -> u64 {
+        if self.disjoint && may_be_disjoint {
+            DISJOINT
+        } else {
+            0
+        }
     }
 
     /// Takes somebody's memory for pinned, unless a part of it is known already.
@@ -219,6 +243,7 @@ impl Memory {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
         let id = self.new_id();
+        let distance = self.distance(true);
         let host = Host {
             kind: HostKind::Registered,
             context,
@@ -226,6 +251,7 @@ impl Memory {
             flags,
             len,
             id,
+            distance,
         };
         self.add_host(address, host);
         Ok(())
@@ -259,6 +285,21 @@ impl Memory {
         (address - start < host.len).then_some((*start, host))
     }
 
+    /// The host address behind an address that a device uses, if host memory is there for so long.
+    pub(crate) fn host_reached(&self, address: u64, len: usize) -> Option<usize> {
+        let (distance, address) = host_address(address)?;
+        let (start, host) = self.host.range(..=address).next_back()?;
+        let fits = (address - start).saturating_add(len) <= host.len;
+        (fits && host.distance == distance).then_some(address)
+    }
+
+    /// The host memory around an address that either the host or a device uses, and its host address.
+    pub(crate) fn host_around(&self, address: u64) -> Option<(usize, usize, &Host)> {
+        let (distance, address) = host_address(address)?;
+        let (start, host) = self.host_at(address)?;
+        (distance == 0 || host.distance == distance).then_some((start, address, host))
+    }
+
     /// Whether host memory is the driver's to reach from there on for so long.
     pub(crate) fn is_pinned(&self, address: usize, len: usize) -> bool {
         let below = self.host.range(..=address).next_back();
@@ -266,12 +307,16 @@ impl Memory {
     }
 
     /// The bytes of host memory at an address that a device uses, for the stream that runs now.
-    pub(super) fn host_bytes(&mut self, address: usize, len: usize) -> Result<&mut [u8], String> {
+    pub(super) fn host_bytes(&mut self, device: u64, len: usize) -> Result<&mut [u8], String> {
         let stream = self.running;
-        let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
+        let wrong = |what: &str| Err(format!("{len} bytes at {device:#x} {what}"));
+        let (distance, address) = host_address(device).unwrap_or_default();
         let Some((start, host)) = self.host_at_mut(address) else {
             return wrong("are nobody's, or were freed");
         };
+        if host.distance != distance {
+            return wrong("are host memory that devices reach at another address");
+        }
         if (address - start).saturating_add(len) > host.len {
             return wrong("go past the end of the host memory there");
         }

@@ -181,6 +181,17 @@ fn streams(answers: &mut Answers, d: CUdevice, green: CUgreenCtx) {
         "the null stream, its view current",
         null_mut(),
     );
+    // Not recorded yet.
+    let defaults = [
+        ("the legacy stream, its view current", CU_STREAM_LEGACY),
+        (
+            "a thread's own stream, its view current",
+            CU_STREAM_PER_THREAD,
+        ),
+    ];
+    for (what, stream) in defaults {
+        whose(answers, green, what, stream);
+    }
     ask!(
         answers,
         "its view current: create a plain stream",

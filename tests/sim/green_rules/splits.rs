@@ -49,6 +49,55 @@ fn split_flags_and_several_groups_need_12_5() {
     });
 }
 
+/// Unverified (from documentation): that the driver refuses it, and by which code.
+#[test]
+fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
+    let profiles = [
+        "v100",
+        "a100",
+        "l40s@12.6",
+        "h100@12.6",
+        "h200",
+        "b200@13.5",
+    ];
+    on_each(&profiles, |profile, context| {
+        let flags = SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE;
+        let with_clusters = SplitByCount {
+            flags,
+            ..SplitByCount::default()
+        };
+        let counted = resource(&context).count_groups(0, flags);
+        let split = resource(&context).split_by_count(with_clusters);
+        if ["h100@12.6", "h200", "b200@13.5"].contains(&profile) {
+            let count = counted.expect("a count") as usize;
+            assert_eq!(split.expect("a split").groups.len(), count);
+            return;
+        }
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        assert_eq!(code(counted), invalid);
+        let rejected = split.expect_err("no clusters");
+        let whole = context
+            .device()
+            .attribute(cuda_safe::attribute::MULTIPROCESSOR_COUNT);
+        assert_eq!(
+            rejected.value.sm_count(),
+            whole.expect("known"),
+            "given back"
+        );
+        assert_eq!(code::<()>(Err(rejected.error)), invalid);
+        let plan = resource(&context).plan(&Partitioning {
+            wishes: vec![Wish::Sms(16), Wish::Rest],
+            flags,
+            ..Partitioning::default()
+        });
+        assert_eq!(code(plan), invalid);
+        // The other flag does not need clusters.
+        resource(&context)
+            .count_groups(0, SplitFlags::IGNORE_SM_COSCHEDULING)
+            .expect("a count");
+    });
+}
+
 #[test]
 fn work_queues_are_those_of_the_same_device() {
     common::child::in_child(&[], || {
