@@ -9,6 +9,7 @@ mod blocking;
 mod borrowed;
 mod callbacks;
 mod calls;
+mod contexts;
 mod devices;
 mod explore;
 mod fault;
