@@ -10,6 +10,7 @@ mod borrowed;
 mod callbacks;
 mod calls;
 mod capture_errors;
+mod contexts;
 mod devices;
 mod disjoint;
 mod explore;

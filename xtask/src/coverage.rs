@@ -2,8 +2,10 @@
 //!
 //! The functions come from the rows of cuda-sys, their safe items from the `doc(alias)`es of
 //! cuda-safe, and the reasons for what is missing from `xtask/coverage.toml`; so do the items of the
-//! fields and values of some types. An item with such an alias has to link to the raw function.
+//! fields and values of some types. An item with such an alias has to link to the raw function. The
+//! statements of the documents that this project began from are in `xtask/seeds/`.
 
+mod seeds;
 mod sources;
 mod values;
 
@@ -46,7 +48,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     for (group, notes) in &notes.types {
         types.insert(group.as_str(), values::render(notes, &sources)?);
     }
-    let text = render(&notes.groups, &rows(&sources, &notes.reasons)?, &types)?;
+    let mut text = render(&notes.groups, &rows(&sources, &notes.reasons)?, &types)?;
+    text.push_str(&seeds::render()?);
 
     let path = root().join("COVERAGE.md");
     settle(&[Generated { path, text }], check, "coverage")
@@ -245,7 +248,8 @@ out: they are other forms of the same functions.
 - Anything else is the reason why there is no safe item.
 
 The reasons, the order of the groups and the items of fields and values are in
-`xtask/coverage.toml`, all else is read from the sources.
+`xtask/coverage.toml`, all else is read from the sources. The last section, [The seeds](#the-seeds), has
+the statements of the documents that this project began from, each with its tests.
 
 | Group | Functions | Wrapped | Used inside | Not wrapped |
 |---|--:|--:|--:|--:|

@@ -1,0 +1,92 @@
+//! A manager for device memory alone: the built-in one has its host memory.
+
+use crate::common::{self, child};
+use crate::need;
+use cuda_safe::manager::{
+    Block, DriverManager, DriverMemory, MappedMemory, MemoryManager, MemoryPointer, Order,
+    PinnedMemory, set_memory_manager,
+};
+use cuda_safe::{Context, PinnedFlags};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How often [`DeviceOnly`] has allocated.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+/// Implements what every manager must.
+#[derive(Debug)]
+struct DeviceOnly(DriverManager);
+
+// SAFETY: the inner manager has the memory.
+unsafe impl MemoryManager for DeviceOnly {
+    fn base(&self) -> &DriverMemory {
+        self.0.base()
+    }
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> cuda_safe::Result<Block> {
+        ALLOCATED.fetch_add(1, Ordering::SeqCst);
+        self.0.allocate(size, order)
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.free(block, order) }
+    }
+}
+
+/// A context with such a manager.
+fn context() -> Option<Context> {
+    let device = common::gpu()?;
+    set_memory_manager(|context| Ok(DeviceOnly(DriverManager::new(context)?))).expect("it fits");
+    Some(Context::primary(&device).expect("a context"))
+}
+
+/// How many frees the built-in manager has deferred.
+fn deferred(context: &Context) -> usize {
+    let manager = context.memory_manager_as::<DeviceOnly>();
+    manager.expect("made").expect("it is").base().pending().0
+}
+
+#[test]
+fn a_manager_for_device_memory_has_host_memory_from_the_built_in_one() {
+    child::in_child(&[], || {
+        let context = need!(context());
+        let pinned = PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory");
+        assert!(pinned.owner().is_none(), "nobody had it before");
+        let mapped = MappedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory");
+        assert_ne!(mapped.as_raw(), 0);
+        let mut bytes = vec![7u8; 8192];
+        let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
+        let empty = PinnedFlags::empty();
+        // SAFETY: the vector is kept as the owner, and its bytes stay where they are.
+        let registered = unsafe { PinnedMemory::pin(&context, bytes, start, 8192, empty) };
+        assert_eq!(registered.expect("pinned").size(), 8192);
+        assert_eq!(
+            ALLOCATED.load(Ordering::SeqCst),
+            0,
+            "all of it is the host's"
+        );
+        drop(MemoryPointer::allocate(&context, 100).expect("memory"));
+        assert_eq!(ALLOCATED.load(Ordering::SeqCst), 1);
+        drop((pinned, mapped));
+    });
+}
+
+#[test]
+fn the_built_in_manager_defers_and_cleans_up_host_memory_for_others() {
+    child::in_child(&[], || {
+        let context = need!(context());
+        let manager = context.memory_manager().expect("made").expect("it is");
+        let free = || drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()));
+        let guard = manager.defer_cleanup();
+        (0..20).for_each(|_| free());
+        assert_eq!(deferred(&context), 20, "the guard holds them back");
+        drop(guard);
+        free();
+        assert_eq!(deferred(&context), 0);
+        free();
+        assert_eq!(deferred(&context), 1);
+        manager.reset();
+        assert_eq!(deferred(&context), 0);
+    });
+}

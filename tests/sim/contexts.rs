@@ -1,0 +1,103 @@
+//! What becomes of the objects of a context that is destroyed, and what retains a primary context.
+
+use crate::planted::{planted, well};
+use crate::{common, start};
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::sys::{
+    CUcontext, CUmemAttach_flags, CUresult, cuCtxDestroy_v2, cuCtxPopCurrent_v2,
+    cuCtxPushCurrent_v2, cuEventCreate, cuEventQuery, cuMemAlloc_v2, cuMemAllocManaged,
+    cuMemFree_v2, cuMemHostAlloc, cuModuleGetFunction, cuModuleLoadData, cuStreamCreate,
+    cuStreamQuery,
+};
+use cuda_safe::{Context, ContextFlags, Device};
+use cuda_sim::Profile;
+use std::ptr::null_mut;
+
+const VECTOR: &str = concat!(include_str!("../kernels/vector.ptx"), "\0");
+
+fn pop() {
+    let mut popped: CUcontext = null_mut();
+    // SAFETY: the pointer is to a local.
+    well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+}
+
+#[test]
+fn destroying_a_context_destroys_everything_created_in_it() {
+    planted(|context, _| {
+        let own = Context::create(&context.device(), ContextFlags::empty());
+        let own = own.expect("a context").leak();
+        let before = cuda_sim::alive();
+        // SAFETY: the context is alive.
+        well(unsafe { cuCtxPushCurrent_v2(own) });
+        let (mut stream, mut event, mut module) = (null_mut(), null_mut(), null_mut());
+        let (mut memory, mut managed, mut host) = (0, 0, null_mut());
+        // SAFETY: the pointer is to a local.
+        well(unsafe { cuStreamCreate(&raw mut stream, 1) });
+        // SAFETY: as above.
+        well(unsafe { cuEventCreate(&raw mut event, 0) });
+        // SAFETY: as above.
+        well(unsafe { cuMemAlloc_v2(&raw mut memory, 64) });
+        let global = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL.0;
+        // SAFETY: as above.
+        well(unsafe { cuMemAllocManaged(&raw mut managed, 64, global) });
+        // SAFETY: as above.
+        well(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
+        // SAFETY: the text ends with a NUL, and the pointer is to a local.
+        well(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
+        pop();
+        let during = cuda_sim::alive();
+        assert_eq!(
+            [
+                during.streams - before.streams,
+                during.events - before.events,
+                during.modules - before.modules,
+                during.device_allocations - before.device_allocations,
+                during.managed_allocations - before.managed_allocations,
+                during.pinned_allocations - before.pinned_allocations,
+            ],
+            [1; 6]
+        );
+        // SAFETY: nobody uses the context any more, nor what was created in it.
+        well(unsafe { cuCtxDestroy_v2(own) });
+        let after = cuda_sim::alive();
+        assert_eq!(after.contexts, before.contexts - 1);
+        let without_context = |its| cuda_sim::Alive { contexts: 0, ..its };
+        assert_eq!(without_context(after), without_context(before));
+
+        let mut function = null_mut();
+        // SAFETY: the driver knows that it is gone.
+        let of_stream = unsafe { cuStreamQuery(stream) };
+        assert_eq!(of_stream, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        // SAFETY: as above.
+        let of_event = unsafe { cuEventQuery(event) };
+        // SAFETY: as above.
+        let of_memory = unsafe { cuMemFree_v2(memory) };
+        // SAFETY: as above; the pointer is to a local.
+        let of_module = unsafe { cuModuleGetFunction(&raw mut function, module, c"add".as_ptr()) };
+        let refused = [of_event, of_memory, of_module];
+        assert!(refused.iter().all(|code| !code.is_success()), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_primary_context_is_retained_before_its_green_contexts_are_created() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let device = Device::get(0).expect("a device");
+        let split = SmResource::of_device(&device).and_then(|resource| {
+            let split = resource.split_by_count(SplitByCount::default());
+            Ok(split?)
+        });
+        let group = split.expect("a split").groups.pop().expect("a group");
+        cuda_sim::clear_calls();
+        let green = GreenContext::new([group]).expect("a green context");
+        let calls = cuda_sim::calls();
+        let at = |function| {
+            let place = calls.iter().position(|call| call.function == function);
+            place.unwrap_or_else(|| panic!("no {function} in {calls:?}"))
+        };
+        assert!(at("cuDevicePrimaryCtxRetain") < at("cuGreenCtxCreate"));
+        drop(green);
+        crate::check();
+    });
+}

@@ -1,0 +1,382 @@
+//! The section "The seeds" of COVERAGE.md: the statements of the documents that this project began from,
+//! each with the tests that assert it.
+//!
+//! The statements are in `xtask/seeds/`, one file a document. Each names tests, which have to exist, or a
+//! reason.
+
+use crate::root;
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta};
+
+/// The files of `xtask/seeds/`, in the order of the report.
+const DOCUMENTS: [&str; 4] = [
+    "green-contexts",
+    "context-stack",
+    "memory-manager",
+    "array-interface",
+];
+
+/// One file of `xtask/seeds/`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    /// The heading of its part of the section.
+    title: String,
+    /// Where the document comes from, as Markdown.
+    source: String,
+    chapters: Vec<Chapter>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Chapter {
+    title: String,
+    statements: Vec<Statement>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Statement {
+    /// What the document says, restated.
+    says: String,
+    /// The tests that assert it: `tests/driver/green.rs::name`, with inline modules before the name.
+    #[serde(default)]
+    tests: Vec<String>,
+    /// Why there is no test, or how this library differs on purpose.
+    reason: Option<String>,
+    /// The piece of work that adds the test.
+    pending: Option<String>,
+}
+
+/// The tests of the files that were read so far.
+struct Tests<'a> {
+    /// Returns the text of a file.
+    read: &'a dyn Fn(&str) -> Result<String>,
+    known: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Reads the statements, checks that their tests exist, and returns the section.
+pub(super) fn render() -> Result<String> {
+    let read = |path: &str| {
+        fs::read_to_string(root().join(path)).with_context(|| format!("reading {path}"))
+    };
+    let mut documents = Vec::new();
+    for name in DOCUMENTS {
+        let path = format!("xtask/seeds/{name}.toml");
+        let document: Document =
+            toml::from_str(&read(&path)?).with_context(|| format!("reading {path}"))?;
+        documents.push((path, document));
+    }
+    check(&documents, &read)?;
+    section(&documents)
+}
+
+/// Checks that each statement has a test or a reason, and that all tests exist.
+fn check(documents: &[(String, Document)], read: &dyn Fn(&str) -> Result<String>) -> Result<()> {
+    let mut tests = Tests {
+        read,
+        known: BTreeMap::new(),
+    };
+    let mut problems = Vec::new();
+    for (path, document) in documents {
+        for statement in document.chapters.iter().flat_map(|its| &its.statements) {
+            let says = &statement.says;
+            let has_none = statement.tests.is_empty() && statement.reason.is_none();
+            if has_none && statement.pending.is_none() {
+                problems.push(format!("{path}: neither a test nor a reason for {says:?}"));
+            }
+            for test in &statement.tests {
+                if let Err(error) = tests.find(test) {
+                    problems.push(format!("{path}: {error:#}, named for {says:?}"));
+                }
+            }
+        }
+    }
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(())
+}
+
+impl Tests<'_> {
+    /// Checks that a test exists.
+    fn find(&mut self, test: &str) -> Result<()> {
+        let (path, name) = split(test)?;
+        if !self.known.contains_key(path) {
+            let text = (self.read)(path)?;
+            let all = if path.ends_with(".py") {
+                of_python(&text)
+            } else {
+                let file = syn::parse_file(&text).with_context(|| format!("parsing {path}"))?;
+                let mut all = BTreeSet::new();
+                of_rust(&file.items, "", &mut all);
+                all
+            };
+            self.known.insert(path.to_owned(), all);
+        }
+        let exists = self.known.get(path).is_some_and(|all| all.contains(name));
+        ensure!(exists, "there is no test {test}");
+        Ok(())
+    }
+}
+
+/// Splits the name of a test into the path of its file and its name there.
+fn split(test: &str) -> Result<(&str, &str)> {
+    test.split_once("::")
+        .with_context(|| format!("{test} has no form of FILE::TEST"))
+}
+
+/// Collects functions with `#[test]`, and items whose documentation must not compile, with their inline
+/// modules.
+fn of_rust(items: &[Item], module: &str, all: &mut BTreeSet<String>) {
+    for item in items {
+        let name = match item {
+            Item::Fn(item) if item.attrs.iter().any(is_test) => &item.sig.ident,
+            Item::Struct(item) if has_compile_fail(&item.attrs) => &item.ident,
+            Item::Mod(item) => {
+                if let Some((_, items)) = &item.content {
+                    of_rust(items, &format!("{module}{}::", item.ident), all);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        all.insert(format!("{module}{name}"));
+    }
+}
+
+fn is_test(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("test")
+}
+
+fn has_compile_fail(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let Meta::NameValue(meta) = &attribute.meta else {
+            return false;
+        };
+        let Expr::Lit(ExprLit {
+            lit: Lit::Str(line),
+            ..
+        }) = &meta.value
+        else {
+            return false;
+        };
+        meta.path.is_ident("doc") && line.value().trim().starts_with("```compile_fail")
+    })
+}
+
+/// Returns the functions at the top level that pytest collects.
+fn of_python(text: &str) -> BTreeSet<String> {
+    let named = text.lines().filter_map(|line| line.strip_prefix("def "));
+    named
+        .filter_map(|rest| rest.split_once('(').map(|(name, _)| name))
+        .filter(|name| name.starts_with("test_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A line of the totals: statements, with tests, with a reason only, without either yet.
+fn totals<'a>(documents: impl IntoIterator<Item = &'a Document>) -> [usize; 4] {
+    let mut totals = [0; 4];
+    let chapters = documents.into_iter().flat_map(|its| &its.chapters);
+    for statement in chapters.flat_map(|its| &its.statements) {
+        totals[0] += 1;
+        let place = match (&statement.pending, statement.tests.is_empty()) {
+            (Some(_), _) => 3,
+            (None, true) => 2,
+            (None, false) => 1,
+        };
+        totals[place] += 1;
+    }
+    totals
+}
+
+fn section(documents: &[(String, Document)]) -> Result<String> {
+    let documents: Vec<&Document> = documents.iter().map(|(_, document)| document).collect();
+    let [all, tested, explained, pending] = totals(documents.iter().copied());
+    let mut out = format!(
+        "
+## The seeds
+
+The documents that this project began from describe green contexts, contexts and their stack, external
+memory managers and the CUDA Array Interface. They were read sentence by sentence. This section restates
+each of their {all} statements and names the tests that assert it: {tested} have tests, {explained} have a
+reason instead.
+
+- A reason alone says why no test applies: the statement describes another library, or nothing that a
+  test could observe.
+- A reason beside tests says how this library differs from the document on purpose. The tests then
+  assert what this library does.
+- Tests in `tests/driver` run on a GPU and on the software driver, those in `tests/gpu` on a GPU only, and
+  those in `tests/sim` and `tests/host` without one. `must_not_compile.rs` has code that the compiler must
+  refuse.
+
+The statements are in `xtask/seeds/`. `cargo xtask coverage --check` fails if one of these tests does not
+exist.
+
+| Document | Statements | With tests | With a reason only |
+|---|--:|--:|--:|
+"
+    );
+    for document in &documents {
+        let [all, tested, explained, _] = totals([*document]);
+        let title = &document.title;
+        writeln!(out, "| {title} | {all} | {tested} | {explained} |")?;
+    }
+    writeln!(out, "| **All** | {all} | {tested} | {explained} |")?;
+    if pending > 0 {
+        writeln!(out, "\nThe tests of {pending} more are being written.")?;
+    }
+    for document in documents {
+        writeln!(out, "\n### {}\n\n{}", document.title, document.source)?;
+        for Chapter { title, statements } in &document.chapters {
+            writeln!(out, "\n**{title}**\n\n| Statement | Test |\n|---|---|")?;
+            for statement in statements {
+                writeln!(out, "| {} | {} |", statement.says, shown_by(statement)?)?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The right cell of a statement: links to the files of its tests, and the reason.
+fn shown_by(statement: &Statement) -> Result<String> {
+    let mut parts = Vec::new();
+    for test in &statement.tests {
+        let (path, name) = split(test)?;
+        parts.push(format!("[`{name}`]({path})"));
+    }
+    let mut cell = parts.join(", ");
+    let notes = [
+        statement.reason.clone(),
+        statement.pending.as_ref().map(|its| format!("*{its}*")),
+    ];
+    for note in notes.into_iter().flatten() {
+        if !cell.is_empty() {
+            cell.push_str(". ");
+        }
+        cell.push_str(&note);
+    }
+    Ok(cell)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Document, check, section, totals};
+    use anyhow::{Context, Result};
+
+    const RUST: &str = "
+        #[test]
+        fn a_test() {}
+
+        fn helper() {}
+
+        /// ```compile_fail,E0382
+        /// nonsense
+        /// ```
+        struct Refused;
+
+        /// ```
+        /// sense
+        /// ```
+        struct Accepted;
+
+        mod provoked {
+            #[test]
+            fn inside() {}
+        }
+    ";
+    const PYTHON: &str = "
+def test_a_list(device):
+    def test_inside():
+        pass
+
+def helper():
+    pass
+";
+
+    fn document(statement: &str) -> (String, Document) {
+        let text = format!(
+            "title = 'A document'\nsource = 'Somebody wrote it.'\n[[chapters]]\ntitle = 'One'\n\
+             statements = [{{ says = 'It holds.', {statement} }}]"
+        );
+        let document = toml::from_str(&text).expect("a document");
+        ("its.toml".to_owned(), document)
+    }
+
+    fn checked(statement: &str) -> Result<()> {
+        let read = |path: &str| {
+            let text = match path {
+                "a.rs" => Some(RUST),
+                "a.py" => Some(PYTHON),
+                _ => None,
+            };
+            text.map(str::to_owned).context("no such file")
+        };
+        check(&[document(statement)], &read)
+    }
+
+    #[test]
+    fn tests_that_exist_are_found() {
+        for test in [
+            "a.rs::a_test",
+            "a.rs::provoked::inside",
+            "a.rs::Refused",
+            "a.py::test_a_list",
+        ] {
+            checked(&format!("tests = ['{test}']")).expect(test);
+        }
+        checked("tests = ['a.rs::a_test', 'a.py::test_a_list'], reason = 'both'").expect("both");
+    }
+
+    #[test]
+    fn a_test_that_does_not_exist_is_an_error_with_its_name_and_statement() {
+        for test in [
+            "a.rs::gone",
+            "a.rs::helper",
+            "a.rs::inside",
+            "a.rs::Accepted",
+            "a.py::test_inside",
+            "a.py::helper",
+        ] {
+            let statement = format!("tests = ['a.rs::a_test', '{test}'], reason = 'a reason'");
+            let error = checked(&statement).expect_err(test).to_string();
+            assert!(
+                error.contains(test) && error.contains("It holds."),
+                "{error}"
+            );
+        }
+        checked("tests = ['b.rs::a_test']").expect_err("no such file");
+        checked("tests = ['a_test']").expect_err("no file");
+    }
+
+    #[test]
+    fn a_statement_needs_a_test_or_a_reason() {
+        let error = checked("tests = []").expect_err("neither").to_string();
+        assert!(error.contains("neither a test nor a reason"), "{error}");
+        checked("reason = 'It describes another library.'").expect("a reason");
+        checked("pending = 'item 3'").expect("work under way");
+    }
+
+    #[test]
+    fn statements_are_counted_and_written_with_links() {
+        let documents = [
+            document("tests = ['a.rs::a_test', 'a.py::test_a_list'], reason = 'Not quite.'"),
+            document("reason = 'It describes another library.'"),
+            document("pending = 'item 3', tests = ['a.rs::a_test']"),
+        ];
+        assert_eq!(totals(documents.iter().map(|its| &its.1)), [3, 1, 1, 1]);
+        let text = section(&documents).expect("a section");
+        let rows = [
+            "| It holds. | [`a_test`](a.rs), [`test_a_list`](a.py). Not quite. |\n",
+            "| It holds. | It describes another library. |\n",
+            "| It holds. | [`a_test`](a.rs). *item 3* |\n",
+            "| **All** | 3 | 1 | 1 |\n",
+        ];
+        for row in rows {
+            assert!(text.contains(row), "{row} is not in {text}");
+        }
+    }
+}
