@@ -78,6 +78,13 @@ impl Sources {
         Ok(())
     }
 
+    /// Reads items of a file that is not public.
+    #[cfg(test)]
+    pub(super) fn visit(&mut self, text: &str) {
+        let file = syn::parse_file(text).expect("items");
+        file.items.iter().for_each(|item| self.visit_item(item));
+    }
+
     fn publish_tree(&mut self, tree: &UseTree, module: &str) {
         match tree {
             UseTree::Path(path) => self.publish_tree(&path.tree, module),

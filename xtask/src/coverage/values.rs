@@ -100,16 +100,16 @@ pub(super) fn check_choices<'a>(
         let path = sources.path(ty);
         for member in members {
             let member = format!("{path}::{member}");
-            if known.contains(member.as_str()) {
+            // Of numbers that newer drivers answer, and of structures that grow.
+            let is_plain = !member.ends_with("::Other") && !member.contains("::_");
+            if !is_plain || known.contains(member.as_str()) {
                 continue;
             }
             let reasons: Vec<_> = own
                 .keys()
                 .filter(|own| fits(own, &path) || fits(own, &member))
                 .collect();
-            // Of numbers that newer drivers answer, and of structures that grow.
-            let is_plain = !member.ends_with("::Other") && !member.contains("::_");
-            if reasons.is_empty() && is_plain {
+            if reasons.is_empty() {
                 missing.push(member);
             }
             for reason in reasons {
@@ -209,4 +209,57 @@ fn of_bindings() -> Result<BTreeMap<String, Vec<String>>> {
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sources, check_choices};
+    use std::collections::BTreeMap;
+
+    fn checked(items: &[&str], own: &[&str]) -> Result<(), String> {
+        let mut sources = Sources::default();
+        sources.visit(
+            "pub enum Limit { Stack, Heap, Other(u32) }
+            pub struct Options { pub urgent: bool, pub _non_exhaustive: (), inside: u32 }
+            struct Private { field: u32 }
+            bitflags! { pub struct Flags: u32 { const ONE = 1; const _ = !0; } }
+            values! { Policy = CUpolicy { Auto = CU_AUTO, } }",
+        );
+        let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
+        let own = own.iter().map(|own| ((*own).to_owned(), String::new()));
+        let own: BTreeMap<String, String> = own.collect();
+        check_choices(&sources, items.iter(), &own).map_err(|error| error.to_string())
+    }
+
+    const ALL: [&str; 4] = [
+        "Limit::Stack, Limit::Heap",
+        "Options::urgent",
+        "Flags::ONE (answer)",
+        "Policy::Auto",
+    ];
+
+    #[test]
+    fn every_value_flag_and_field_needs_an_item_or_a_reason() {
+        assert_eq!(checked(&ALL, &[]), Ok(()));
+        for missing in [
+            "Limit::Heap",
+            "Options::urgent",
+            "Flags::ONE",
+            "Policy::Auto",
+        ] {
+            let items = ALL.map(|items| items.replace(missing, "Nothing::here"));
+            let items = items.each_ref().map(String::as_str);
+            let error = checked(&items, &[]).expect_err("one has no item");
+            assert!(error.ends_with(missing), "{error}");
+            assert_eq!(checked(&items, &[missing]), Ok(()));
+        }
+        assert_eq!(checked(&ALL[1..], &["Limit"]), Ok(()));
+        assert_eq!(checked(&ALL[1..], &["Lim*"]), Ok(()));
+    }
+
+    #[test]
+    fn a_reason_that_is_not_needed_is_refused() {
+        let error = checked(&ALL, &["Limit"]).expect_err("all have items");
+        assert!(error.contains("Limit"), "{error}");
+    }
 }
