@@ -1,5 +1,10 @@
 //! What was called, what is alive, what was done wrong.
 
+mod argument;
+
+pub(crate) use argument::arguments;
+pub use argument::{Argument, record_arguments};
+
 use crate::{call, thread, world};
 use cuda_sys::CUresult;
 use std::fmt;
@@ -8,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
 /// One call of the driver, in the order in which they ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Call {
     /// The symbol.
     pub function: &'static str,
@@ -16,6 +21,18 @@ pub struct Call {
     pub thread: ThreadId,
     /// What it answered.
     pub result: CUresult,
+    /// The arguments, if [`record_arguments`] has turned that on, without those that are places for
+    /// an answer.
+    pub arguments: Vec<Argument>,
+}
+
+impl Call {
+    /// Returns the [values](Argument::values) of an argument. `None` if it was not recorded, or has
+    /// another type.
+    pub fn values<T: 'static>(&self, argument: &str) -> Option<&[T]> {
+        let mut all = self.arguments.iter();
+        all.find(|its| its.name == argument)?.values()
+    }
 }
 
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
@@ -28,7 +45,7 @@ pub(crate) fn note_seed(seed: u64) -> u64 {
     seed
 }
 
-pub(crate) fn record(function: &'static str, result: CUresult) {
+pub(crate) fn record(function: &'static str, arguments: Vec<Argument>, result: CUresult) {
     CALLS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -36,6 +53,7 @@ pub(crate) fn record(function: &'static str, result: CUresult) {
             function,
             thread: thread::id(),
             result,
+            arguments,
         });
 }
 

@@ -3,7 +3,9 @@
 //! # Safety
 //! A row says for each pointer what the driver's caller promises of it: `out` is null or a place
 //! to write one value, `inout` one to read and write; `val` is passed on as it is. With these the
-//! bodies are safe code; the few that take arrays and text say for themselves why they may.
+//! bodies are safe code; the few that take arrays and text say for themselves why they may. A length in
+//! brackets behind a pointer says how many values the driver reads there: see
+//! [`record_arguments`](crate::record_arguments).
 
 pub(crate) mod attributes;
 pub(crate) mod boxes;
@@ -34,6 +36,7 @@ pub(crate) mod stream;
 pub(crate) mod variable;
 pub(crate) mod workqueue;
 
+use crate::account::arguments;
 use crate::call::{Class, call};
 use crate::world::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -99,14 +102,33 @@ macro_rules! receive {
     };
 }
 
+/// Adds a parameter to the list of recorded arguments: places for answers are left out, a pointer
+/// with a length in brackets is followed.
+macro_rules! note {
+    ($list:ident out $param:ident) => {};
+    ($list:ident inout $param:ident) => { note!($list val $param [1]) };
+    ($list:ident val $param:ident) => { $list.value(stringify!($param), $param) };
+    ($list:ident val $param:ident [bytes $count:expr]) => {
+        // SAFETY: the caller promises null or a value of that size.
+        unsafe { $list.pointed(stringify!($param), $param.cast::<u8>(), $count) }
+    };
+    ($list:ident val $param:ident [$count:expr]) => {
+        // SAFETY: the caller promises null or so many values, for the length of the call.
+        unsafe { $list.pointed(stringify!($param), $param, $count as usize) }
+    };
+}
+
 /// Rows become functions of the symbols' own types, and a function that finds one by name.
 macro_rules! functions {
-    ($find:ident $home:ident $($class:ident $name:ident($($param:ident: $mode:ident $ty:ty),*) => $body:path;)*) => {
+    ($find:ident $home:ident $($class:ident $name:ident($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path;)*) => {
         $(
             #[allow(non_snake_case, reason = "NVIDIA's name")]
             unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
+                let arguments = arguments(|_list| {
+                    $(note!(_list $mode $param $([$($count)+])?);)*
+                });
                 $(receive!($mode $param);)*
-                call(Class::$class, stringify!($name), |world| $body(world, $($param),*))
+                call(Class::$class, stringify!($name), arguments, |world| $body(world, $($param),*))
             }
         )*
 
@@ -139,13 +161,13 @@ functions! { find_newest newest
     Usual cuDeviceGetByPCIBusId(device: out CUdevice, bus_id: val *const c_char) => peer::by_bus_id;
     Usual cuDeviceCanAccessPeer(can: out c_int, device: val CUdevice, peer: val CUdevice) => peer::can_access;
     Usual cuDeviceGetP2PAttribute(value: out c_int, attribute: val CUdevice_P2PAttribute, device: val CUdevice, peer: val CUdevice) => peer::attribute;
-    Usual cuDeviceGetP2PAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation, count: val c_uint, device: val CUdevice, peer: val CUdevice) => peer::atomics;
-    Usual cuDeviceGetHostAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation, count: val c_uint, device: val CUdevice) => peer::host_atomics;
+    Usual cuDeviceGetP2PAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation [count], count: val c_uint, device: val CUdevice, peer: val CUdevice) => peer::atomics;
+    Usual cuDeviceGetHostAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation [count], count: val c_uint, device: val CUdevice) => peer::host_atomics;
     Usual cuDeviceGetExecAffinitySupport(can: out c_int, kind: val CUexecAffinityType, device: val CUdevice) => peer::affinity_support;
 
     Usual cuDevicePrimaryCtxRetain(context: out CUcontext, device: val CUdevice) => context::retain;
     Usual cuDevicePrimaryCtxRelease_v2(device: val CUdevice) => context::release;
-    Usual cuCtxCreate_v4(context: out CUcontext, params: val *mut CUctxCreateParams, flags: val c_uint, device: val CUdevice) => context::create_v4;
+    Usual cuCtxCreate_v4(context: out CUcontext, params: val *mut CUctxCreateParams [1], flags: val c_uint, device: val CUdevice) => context::create_v4;
     Robust cuCtxDestroy_v2(context: val CUcontext) => context::destroy;
     Usual cuCtxAttach(context: out CUcontext, flags: val c_uint) => context::attach;
     Robust cuCtxDetach(context: val CUcontext) => context::detach;
@@ -191,13 +213,13 @@ functions! { find_newest newest
     Usual cuStreamGetCtx_v2(stream: val CUstream, context: out CUcontext, green: out CUgreenCtx) => attributes::contexts;
     Usual cuStreamGetGreenCtx(stream: val CUstream, green: out CUgreenCtx) => attributes::green;
     Usual cuStreamGetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: out CUstreamAttrValue) => attributes::get;
-    Usual cuStreamSetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: val *const CUstreamAttrValue) => attributes::set;
+    Usual cuStreamSetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: val *const CUstreamAttrValue [1]) => attributes::set;
     Usual cuStreamCopyAttributes(to: val CUstream, from: val CUstream) => attributes::copy;
     Usual cuStreamWriteValue32_v2(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => memory_op::write_32;
     Usual cuStreamWriteValue64_v2(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::write_64;
     Usual cuStreamWaitValue32_v2(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => memory_op::wait_32;
     Usual cuStreamWaitValue64_v2(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::wait_64;
-    Usual cuStreamBatchMemOp_v2(stream: val CUstream, count: val c_uint, operations: val *mut CUstreamBatchMemOpParams, flags: val c_uint) => memory_op::batch;
+    Usual cuStreamBatchMemOp_v2(stream: val CUstream, count: val c_uint, operations: val *mut CUstreamBatchMemOpParams [count], flags: val c_uint) => memory_op::batch;
     Usual cuStreamGetId(stream: val CUstream, id: out c_ulonglong) => stream::id;
     InCallbacks cuStreamIsCapturing(stream: val CUstream, status: out CUstreamCaptureStatus) => capture::is_capturing;
     Usual cuStreamBeginCapture_v2(stream: val CUstream, mode: val CUstreamCaptureMode) => capture::begin;
@@ -238,18 +260,18 @@ functions! { find_newest newest
     Usual cuStreamAttachMemAsync(stream: val CUstream, address: val CUdeviceptr, size: val usize, flags: val c_uint) => managed::attach;
     Usual cuMemAdvise_v2(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, location: val CUmemLocation) => managed::advise;
     Usual cuMemPrefetchAsync_v2(address: val CUdeviceptr, size: val usize, location: val CUmemLocation, flags: val c_uint, stream: val CUstream) => managed::prefetch;
-    Usual cuMemPrefetchBatchAsync(addresses: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, locations: val *mut CUmemLocation, firsts: val *mut usize, location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::prefetch_batch;
-    Usual cuMemDiscardBatchAsync(addresses: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_batch;
-    Usual cuMemDiscardAndPrefetchBatchAsync(addresses: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, locations: val *mut CUmemLocation, firsts: val *mut usize, location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_and_prefetch_batch;
-    Usual cuMemRangeGetAttributes(data: val *mut *mut c_void, sizes: val *mut usize, attributes: val *mut CUmem_range_attribute, count: val usize, address: val CUdeviceptr, size: val usize) => managed::attributes;
+    Usual cuMemPrefetchBatchAsync(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, locations: val *mut CUmemLocation [location_count], firsts: val *mut usize [location_count], location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::prefetch_batch;
+    Usual cuMemDiscardBatchAsync(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_batch;
+    Usual cuMemDiscardAndPrefetchBatchAsync(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, locations: val *mut CUmemLocation [location_count], firsts: val *mut usize [location_count], location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_and_prefetch_batch;
+    Usual cuMemRangeGetAttributes(data: val *mut *mut c_void, sizes: val *mut usize, attributes: val *mut CUmem_range_attribute [count], count: val usize, address: val CUdeviceptr, size: val usize) => managed::attributes;
 
-    Usual cuMemPoolCreate(pool: out CUmemoryPool, props: val *const CUmemPoolProps) => pool::create;
+    Usual cuMemPoolCreate(pool: out CUmemoryPool, props: val *const CUmemPoolProps [1]) => pool::create;
     Usual cuMemPoolDestroy(pool: val CUmemoryPool) => pool::destroy;
     Usual cuMemPoolGetAttribute(pool: val CUmemoryPool, attribute: val CUmemPool_attribute, value: val *mut c_void) => pool::attribute;
-    Usual cuMemPoolSetAttribute(pool: val CUmemoryPool, attribute: val CUmemPool_attribute, value: val *mut c_void) => pool::set_attribute;
+    Usual cuMemPoolSetAttribute(pool: val CUmemoryPool, attribute: val CUmemPool_attribute, value: val *mut c_void [bytes pool::size_of_attribute(attribute)]) => pool::set_attribute;
     Usual cuMemPoolTrimTo(pool: val CUmemoryPool, keep: val usize) => pool::trim;
-    Usual cuMemPoolGetAccess(access: out CUmemAccess_flags, pool: val CUmemoryPool, location: val *mut CUmemLocation) => pool::access;
-    Usual cuMemPoolSetAccess(pool: val CUmemoryPool, map: val *const CUmemAccessDesc, count: val usize) => pool::set_access;
+    Usual cuMemPoolGetAccess(access: out CUmemAccess_flags, pool: val CUmemoryPool, location: val *mut CUmemLocation [1]) => pool::access;
+    Usual cuMemPoolSetAccess(pool: val CUmemoryPool, map: val *const CUmemAccessDesc [count], count: val usize) => pool::set_access;
     Usual cuMemAllocFromPoolAsync(address: out CUdeviceptr, size: val usize, pool: val CUmemoryPool, stream: val CUstream) => pool::allocate;
     Usual cuDeviceGetDefaultMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::default_of_device;
     Usual cuDeviceGetMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::of_device;
@@ -258,13 +280,13 @@ functions! { find_newest newest
     Usual cuMemPoolImportFromShareableHandle(pool: out CUmemoryPool, handle: val *mut c_void, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => pool_ipc::import_pool;
     Usual cuMemPoolExportPointer(data: out CUmemPoolPtrExportData, address: val CUdeviceptr) => pool_ipc::export_memory;
     Usual cuMemPoolImportPointer(address: out CUdeviceptr, pool: val CUmemoryPool, data: val *mut CUmemPoolPtrExportData) => pool_ipc::import_memory;
-    Usual cuMemGetDefaultMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation, kind: val CUmemAllocationType) => pool::default_at;
-    Usual cuMemGetMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation, kind: val CUmemAllocationType) => pool::at;
-    Usual cuMemSetMemPool(location: val *mut CUmemLocation, kind: val CUmemAllocationType, pool: val CUmemoryPool) => pool::set_at;
+    Usual cuMemGetDefaultMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => pool::default_at;
+    Usual cuMemGetMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => pool::at;
+    Usual cuMemSetMemPool(location: val *mut CUmemLocation [1], kind: val CUmemAllocationType, pool: val CUmemoryPool) => pool::set_at;
 
     Usual cuPointerGetAttribute(data: val *mut c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::attribute;
-    Usual cuPointerGetAttributes(count: val c_uint, attributes: val *mut CUpointer_attribute, data: val *mut *mut c_void, address: val CUdeviceptr) => pointer::attributes;
-    Usual cuPointerSetAttribute(value: val *const c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::set_attribute;
+    Usual cuPointerGetAttributes(count: val c_uint, attributes: val *mut CUpointer_attribute [count], data: val *mut *mut c_void, address: val CUdeviceptr) => pointer::attributes;
+    Usual cuPointerSetAttribute(value: val *const c_void [bytes 4], attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::set_attribute;
     Usual cuMemGetAddressRange_v2(start: out CUdeviceptr, size: out usize, address: val CUdeviceptr) => pointer::range;
 
     Usual cuMemcpyHtoD_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize) => memory::copy_in;
@@ -275,11 +297,11 @@ functions! { find_newest newest
     Usual cuMemcpyAsync(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_async;
     Usual cuMemcpyPeerAsync(to: val CUdeviceptr, its: val CUcontext, from: val CUdeviceptr, others: val CUcontext, size: val usize, stream: val CUstream) => peer::copy;
     Usual cuMemAllocPitch_v2(address: out CUdeviceptr, pitch: out usize, width: val usize, height: val usize, element: val c_uint) => boxes::allocate;
-    Usual cuMemcpy2D_v2(copy: val *const CUDA_MEMCPY2D) => boxes::copy_plane;
-    Usual cuMemcpy2DAsync_v2(copy: val *const CUDA_MEMCPY2D, stream: val CUstream) => boxes::copy_plane_async;
-    Usual cuMemcpy3D_v2(copy: val *const CUDA_MEMCPY3D) => boxes::copy_volume;
-    Usual cuMemcpy3DAsync_v2(copy: val *const CUDA_MEMCPY3D, stream: val CUstream) => boxes::copy_volume_async;
-    Usual cuMemcpyBatchAsync_v2(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes, firsts: val *mut usize, sets: val usize, stream: val CUstream) => boxes::copy_batch;
+    Usual cuMemcpy2D_v2(copy: val *const CUDA_MEMCPY2D [1]) => boxes::copy_plane;
+    Usual cuMemcpy2DAsync_v2(copy: val *const CUDA_MEMCPY2D [1], stream: val CUstream) => boxes::copy_plane_async;
+    Usual cuMemcpy3D_v2(copy: val *const CUDA_MEMCPY3D [1]) => boxes::copy_volume;
+    Usual cuMemcpy3DAsync_v2(copy: val *const CUDA_MEMCPY3D [1], stream: val CUstream) => boxes::copy_volume_async;
+    Usual cuMemcpyBatchAsync_v2(to: val *mut CUdeviceptr [count], from: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize [sets], sets: val usize, stream: val CUstream) => boxes::copy_batch;
     Usual cuMemsetD2D8Async(at: val CUdeviceptr, pitch: val usize, value: val u8, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_8;
     Usual cuMemsetD2D16Async(at: val CUdeviceptr, pitch: val usize, value: val u16, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_16;
     Usual cuMemsetD2D32Async(at: val CUdeviceptr, pitch: val usize, value: val c_uint, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_32;
@@ -289,7 +311,7 @@ functions! { find_newest newest
     Usual cuMemsetD32Async(at: val CUdeviceptr, value: val c_uint, count: val usize, stream: val CUstream) => memory::fill_32;
 
     Usual cuModuleLoadData(module: out CUmodule, image: val *const c_void) => module::load;
-    Usual cuModuleLoadDataEx(module: out CUmodule, image: val *const c_void, count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void) => module::load_ex;
+    Usual cuModuleLoadDataEx(module: out CUmodule, image: val *const c_void, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => module::load_ex;
     Usual cuModuleUnload(module: val CUmodule) => module::unload;
     Usual cuModuleGetFunction(function: out CUfunction, module: val CUmodule, name: val *const c_char) => module::function;
     Usual cuModuleGetFunctionCount(count: out c_uint, module: val CUmodule) => module::count;
@@ -297,7 +319,7 @@ functions! { find_newest newest
     Usual cuFuncGetName(name: out *const c_char, function: val CUfunction) => module::function_name;
     Usual cuFuncGetParamInfo(function: val CUfunction, index: val usize, offset: out usize, size: out usize) => module::param;
     Usual cuFuncGetParamCount(function: val CUfunction, count: out usize) => module::param_count;
-    Usual cuLibraryLoadData(library: out CUlibrary, image: val *const c_void, keys: val *mut CUjit_option, values: val *mut *mut c_void, count: val c_uint, options: val *mut CUlibraryOption, option_values: val *mut *mut c_void, options_count: val c_uint) => module::load_library;
+    Usual cuLibraryLoadData(library: out CUlibrary, image: val *const c_void, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], count: val c_uint, options: val *mut CUlibraryOption [options_count], option_values: val *mut *mut c_void [options_count], options_count: val c_uint) => module::load_library;
     Usual cuLibraryUnload(library: val CUlibrary) => module::unload_library;
     Usual cuLibraryGetKernel(kernel: out CUkernel, library: val CUlibrary, name: val *const c_char) => module::kernel;
     Usual cuLibraryGetKernelCount(count: out c_uint, library: val CUlibrary) => module::kernel_count;
@@ -317,24 +339,24 @@ functions! { find_newest newest
     Usual cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: out c_int, function: val CUfunction, threads: val c_int, shared: val usize, flags: val c_uint) => occupancy::active_blocks;
     Usual cuOccupancyMaxPotentialBlockSizeWithFlags(grid: out c_int, block: out c_int, function: val CUfunction, shared_of: val CUoccupancyB2DSize, shared: val usize, limit: val c_int, flags: val c_uint) => occupancy::potential_block;
     Usual cuOccupancyAvailableDynamicSMemPerBlock(bytes: out usize, function: val CUfunction, blocks: val c_int, threads: val c_int) => occupancy::available_shared;
-    Usual cuOccupancyMaxPotentialClusterSize(size: out c_int, function: val CUfunction, config: val *const CUlaunchConfig) => occupancy::potential_cluster;
-    Usual cuOccupancyMaxActiveClusters(clusters: out c_int, function: val CUfunction, config: val *const CUlaunchConfig) => occupancy::active_clusters;
-    Usual cuLinkCreate_v2(count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void, state: out CUlinkState) => linker::create;
-    Usual cuLinkAddData_v2(state: val CUlinkState, kind: val CUjitInputType, data: val *mut c_void, size: val usize, name: val *const c_char, count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void) => linker::add_data;
-    Usual cuLinkAddFile_v2(state: val CUlinkState, kind: val CUjitInputType, path: val *const c_char, count: val c_uint, keys: val *mut CUjit_option, values: val *mut *mut c_void) => linker::add_file;
+    Usual cuOccupancyMaxPotentialClusterSize(size: out c_int, function: val CUfunction, config: val *const CUlaunchConfig [1]) => occupancy::potential_cluster;
+    Usual cuOccupancyMaxActiveClusters(clusters: out c_int, function: val CUfunction, config: val *const CUlaunchConfig [1]) => occupancy::active_clusters;
+    Usual cuLinkCreate_v2(count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], state: out CUlinkState) => linker::create;
+    Usual cuLinkAddData_v2(state: val CUlinkState, kind: val CUjitInputType, data: val *mut c_void, size: val usize, name: val *const c_char, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => linker::add_data;
+    Usual cuLinkAddFile_v2(state: val CUlinkState, kind: val CUjitInputType, path: val *const c_char, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => linker::add_file;
     Usual cuLinkComplete(state: val CUlinkState, image: out *mut c_void, size: out usize) => linker::complete;
     Usual cuLinkDestroy(state: val CUlinkState) => linker::destroy;
     Usual cuLaunchCooperativeKernel(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void) => launch::cooperative;
-    Usual cuLaunchKernelEx(config: val *const CUlaunchConfig, function: val CUfunction, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel_ex;
+    Usual cuLaunchKernelEx(config: val *const CUlaunchConfig [1], function: val CUfunction, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel_ex;
     Usual cuLaunchKernel(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel;
 
     Usual cuDeviceGetDevResource(device: val CUdevice, resource: out CUdevResource, kind: val CUdevResourceType) => green::device_resource;
     Usual cuGreenCtxGetDevResource(green: val CUgreenCtx, resource: out CUdevResource, kind: val CUdevResourceType) => green::resource;
     Usual cuCtxGetDevResource(context: val CUcontext, resource: out CUdevResource, kind: val CUdevResourceType) => green::context_resource;
     Usual cuStreamGetDevResource(stream: val CUstream, resource: out CUdevResource, kind: val CUdevResourceType) => green::stream_resource;
-    Usual cuDevSmResourceSplit(groups: val *mut CUdevResource, count: val c_uint, input: val *const CUdevResource, remainder: out CUdevResource, flags: val c_uint, requests: val *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS) => split::exact;
-    Usual cuDevSmResourceSplitByCount(groups: val *mut CUdevResource, count: inout c_uint, input: val *const CUdevResource, remainder: out CUdevResource, flags: val c_uint, min: val c_uint) => green::split_by_count;
-    Usual cuDevResourceGenerateDesc(descriptor: out CUdevResourceDesc, resources: val *mut CUdevResource, count: val c_uint) => green::descriptor;
+    Usual cuDevSmResourceSplit(groups: val *mut CUdevResource, count: val c_uint, input: val *const CUdevResource [1], remainder: out CUdevResource, flags: val c_uint, requests: val *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS [count]) => split::exact;
+    Usual cuDevSmResourceSplitByCount(groups: val *mut CUdevResource, count: inout c_uint, input: val *const CUdevResource [1], remainder: out CUdevResource, flags: val c_uint, min: val c_uint) => green::split_by_count;
+    Usual cuDevResourceGenerateDesc(descriptor: out CUdevResourceDesc, resources: val *mut CUdevResource [count], count: val c_uint) => green::descriptor;
     Usual cuGreenCtxCreate(green: out CUgreenCtx, descriptor: val CUdevResourceDesc, device: val CUdevice, flags: val c_uint) => green::create;
     Usual cuGreenCtxDestroy(green: val CUgreenCtx) => green::destroy;
     Usual cuGreenCtxStreamCreate(stream: out CUstream, green: val CUgreenCtx, flags: val c_uint, priority: val c_int) => green::stream;
@@ -346,9 +368,9 @@ functions! { find_newest newest
 
 functions! { find_older older
     Usual cuDeviceGetUuid(uuid: out CUuuid, device: val CUdevice) => device::uuid;
-    Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam, count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
+    Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam [count.max(0)], count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
-    Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes, firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => boxes::copy_batch_telling;
+    Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => boxes::copy_batch_telling;
     Usual cuStreamGetCaptureInfo_v2(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: val *mut CUgraph, nodes: val *mut *const CUgraphNode, count: val *mut usize) => capture::info;
     Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
     Usual cuMemAdvise(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, device: val CUdevice) => managed::advise_device;

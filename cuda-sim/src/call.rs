@@ -1,6 +1,6 @@
 //! One call of the driver: faults, rules, the body, callbacks, the account.
 
-use crate::account::{mistake, record};
+use crate::account::{Argument, mistake, record};
 use crate::exec::{Callback, HostFunction};
 use crate::world::{Answer, World, lock};
 use crate::{explore, fault, hook, kernel, thread, world};
@@ -60,10 +60,11 @@ fn wake() {
 pub(crate) fn call(
     class: Class,
     name: &'static str,
+    arguments: Vec<Argument>,
     mut body: impl FnMut(&mut World) -> Answer,
 ) -> CUresult {
     explore::enter_call(name);
-    let result = answer(class, name, &mut body);
+    let result = answer(class, name, arguments, &mut body);
     explore::leave_call();
     result
 }
@@ -71,10 +72,11 @@ pub(crate) fn call(
 fn answer(
     class: Class,
     name: &'static str,
+    arguments: Vec<Argument>,
     body: &mut impl FnMut(&mut World) -> Answer,
 ) -> CUresult {
     if refuse_in_kernel(name) {
-        record(name, CUresult::CUDA_ERROR_NOT_PERMITTED);
+        record(name, arguments, CUresult::CUDA_ERROR_NOT_PERMITTED);
         return CUresult::CUDA_ERROR_NOT_PERMITTED;
     }
     hook::before(name);
@@ -86,7 +88,7 @@ fn answer(
             std::process::abort()
         })
     });
-    record(name, result);
+    record(name, arguments, result);
     // Outside of the lock.
     kernel::drop_replaced();
     result

@@ -59,7 +59,10 @@ pub mod testing {}
 mod thread;
 mod world;
 
-pub use account::{Alive, Call, alive, calls, clear_calls, mistakes, stack_depth, stack_depths};
+pub use account::{
+    Alive, Argument, Call, alive, calls, clear_calls, mistakes, record_arguments, stack_depth,
+    stack_depths,
+};
 pub use api::ipc::shared_by_another;
 #[cfg(unix)]
 pub use api::pool_ipc::{

@@ -30,6 +30,10 @@ struct Notes {
     reasons: BTreeMap<String, String>,
     /// Chapter → its types, with the items of their parts.
     types: BTreeMap<String, values::Notes>,
+    /// Parameters that options become.
+    parameters: values::Parameters,
+    /// What no argument has, with the reason.
+    own: BTreeMap<String, String>,
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -44,15 +48,30 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut sources = Sources::default();
     sources.read(&root().join("cuda-safe/src/lib.rs"), Some(""))?;
     check_links(&sources)?;
-    let mut types = BTreeMap::new();
-    for (group, notes) in &notes.types {
-        types.insert(group.as_str(), values::render(notes, &sources)?);
-    }
+    let types = parts(&notes, &sources)?;
     let mut text = render(&notes.groups, &rows(&sources, &notes.reasons)?, &types)?;
     text.push_str(&seeds::render()?);
 
     let path = root().join("COVERAGE.md");
     settle(&[Generated { path, text }], check, "coverage")
+}
+
+/// Chapter → the rows of its types' fields and values, and of parameters.
+fn parts(notes: &Notes, sources: &Sources) -> Result<BTreeMap<String, String>> {
+    let mut parts = BTreeMap::new();
+    for (group, types) in &notes.types {
+        parts.insert(group.clone(), values::of_types(types, sources)?);
+    }
+    let functions = default_api()?;
+    for (symbol, items) in &notes.parameters {
+        let found = functions.iter().find(|(its, ..)| its.symbol() == symbol);
+        let (_, group, row) = found.with_context(|| format!("there is no function {symbol}"))?;
+        let rows = values::of_parameters(symbol, row, items, sources)?;
+        parts.entry(group.clone()).or_default().push_str(&rows);
+    }
+    let items = (notes.types.values().flat_map(BTreeMap::values)).chain(notes.parameters.values());
+    values::check_choices(sources, items.flat_map(BTreeMap::values), &notes.own)?;
+    Ok(parts)
 }
 
 /// Each item that names a function of the driver links to the raw one, whose page has the link to
@@ -92,7 +111,7 @@ fn rows(sources: &Sources, reasons: &BTreeMap<String, String>) -> Result<Vec<Row
     for (alias, item) in &sources.aliases {
         let known = functions
             .iter()
-            .any(|(function, _)| function.base() == alias);
+            .any(|(function, ..)| function.base() == alias);
         ensure!(known, "{item} has the alias {alias}, which is no base name");
         let (head, rest) = item.split_once("::").unwrap_or((item, ""));
         let Some(module) = sources.public.get(head) else {
@@ -110,7 +129,7 @@ fn rows(sources: &Sources, reasons: &BTreeMap<String, String>) -> Result<Vec<Row
     let mut idle: BTreeSet<&str> = reasons.keys().map(String::as_str).collect();
     let mut unexplained = Vec::new();
     let mut rows = Vec::new();
-    for (function, group) in functions {
+    for (function, group, _) in functions {
         let base = function.base();
         let state = if let Some(items) = items.get(base) {
             State::Wrapped(items.clone())
@@ -158,8 +177,9 @@ fn reason<'a>(reasons: &'a BTreeMap<String, String>, base: &str) -> Option<(&'a 
         .map(|(pattern, reason)| (pattern.as_str(), reason.as_str()))
 }
 
-/// The functions at the root of cuda-sys, each with NVIDIA's chapter (empty where there is none).
-fn default_api() -> Result<Vec<(Function, String)>> {
+/// The functions at the root of cuda-sys, each with NVIDIA's chapter (empty where there is none) and its
+/// row, with the parameters.
+fn default_api() -> Result<Vec<(Function, String, String)>> {
     let path = "cuda-sys/src/bindings/functions.rs";
     let text = fs::read_to_string(root().join(path)).with_context(|| format!("reading {path}"))?;
     let mut functions = Vec::new();
@@ -176,7 +196,7 @@ fn default_api() -> Result<Vec<(Function, String)>> {
         let function = symbol
             .and_then(Function::find)
             .with_context(|| format!("{path} has a row that cuda-sys does not know: {line}"))?;
-        functions.push((function, std::mem::take(&mut group)));
+        functions.push((function, std::mem::take(&mut group), line.to_owned()));
     }
     ensure!(!functions.is_empty(), "{path} has no rows");
     Ok(functions)
@@ -199,7 +219,7 @@ fn totals<'a>(rows: impl IntoIterator<Item = &'a Row>) -> [usize; 4] {
 fn render(
     groups: &[(String, String)],
     rows: &[Row],
-    types: &BTreeMap<&str, String>,
+    types: &BTreeMap<String, String>,
 ) -> Result<String> {
     let mut chapters = Vec::new();
     for (group, title) in groups {
@@ -246,8 +266,10 @@ out: they are other forms of the same functions.
   Of two symbols with one function name, both count as wrapped.
 - *used inside*: the safe layer calls it, and has no item for it.
 - Anything else is the reason why there is no safe item.
+- (answer): a value that the driver answers, and that nothing passes to it. `tests/sim/arguments` shows
+  every other field, value and parameter in the arguments of a call.
 
-The reasons, the order of the groups and the items of fields and values are in
+The reasons, the order of the groups and the items of fields, values and parameters are in
 `xtask/coverage.toml`, all else is read from the sources. The last section, [The seeds](#the-seeds), has
 the statements of the documents that this project began from, each with its tests.
 
@@ -292,7 +314,9 @@ the statements of the documents that this project began from, each with its test
         if let Some(types) = types.get(group.as_str()) {
             write!(
                 out,
-                "\nThe fields, flags and values of its types:\n\n{types}"
+                "\nThe fields, flags and values of its types, and parameters that options become:\n\n\
+                 | Type or function | Field, value or parameter | Safe item, or why there is none |\n\
+                 |---|---|---|\n{types}"
             )?;
         }
     }

@@ -241,6 +241,15 @@ pub(super) fn attribute(
     Ok(())
 }
 
+/// The size of an attribute's value, in bytes; 0 for one that cannot be set.
+pub(super) fn size_of_attribute(attribute: CUmemPool_attribute) -> usize {
+    match attribute.0 {
+        1..=3 => size_of::<c_int>(),
+        4 | 6 | 8 => size_of::<u64>(),
+        _ => 0,
+    }
+}
+
 pub(super) fn set_attribute(
     world: &mut World,
     pool: CUmemoryPool,

@@ -23,11 +23,24 @@ pub(super) struct Sources {
     pub(super) unlinked: BTreeSet<(String, String)>,
     /// Public methods, constants, fields and variants: `Stream::synchronize`.
     pub(super) members: BTreeSet<String>,
+    /// Enums, sets of flags and structures with public fields, declared `pub`, with their values, flags
+    /// and fields: what users choose from.
+    pub(super) choices: BTreeMap<String, BTreeSet<String>>,
     /// The driver's functions that the code names, of any ABI.
     pub(super) used: BTreeSet<Function>,
     /// The item at hand: `Stream`, `synchronize`.
     item: Vec<String>,
+    /// The name under which users reach the constants of the file at hand, if it has a table of
+    /// attributes.
+    attributes: Option<&'static str>,
 }
+
+/// The files with a table of attributes, each with the module as users write it.
+const ATTRIBUTES: [(&str, &str); 3] = [
+    ("device/attributes.rs", "attribute"),
+    ("module/attribute.rs", "kernel_attribute"),
+    ("pool/attribute.rs", "pool::attribute"),
+];
 
 impl Sources {
     /// Reads a file and the modules below it; `module` is its public path, if it has one.
@@ -36,6 +49,8 @@ impl Sources {
             fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let file = syn::parse_file(&text).with_context(|| format!("parsing {}", path.display()))?;
         for item in &file.items {
+            let its = ATTRIBUTES.iter().find(|(file, _)| path.ends_with(file));
+            self.attributes = its.map(|(_, module)| *module);
             self.visit_item(item);
             let (attributes, visibility, name) = parts(item);
             let module = module.filter(|_| matches!(visibility, Some(Visibility::Public(_))));
@@ -51,12 +66,23 @@ impl Sources {
                     };
                     self.read(&folder.join(format!("{name}.rs")), module.as_deref())?;
                 }
+                (Item::Macro(item), ..) if item.mac.path.is_ident("include") => {
+                    let name: syn::LitStr = item.mac.parse_body()?;
+                    self.read(&path.with_file_name(name.value()), None)?;
+                }
                 (Item::Use(item), _, Some(module)) => self.publish_tree(&item.tree, module),
                 (_, Some(name), Some(module)) => self.publish(name, module),
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Reads items of a file that is not public.
+    #[cfg(test)]
+    pub(super) fn visit(&mut self, text: &str) {
+        let file = syn::parse_file(text).expect("items");
+        file.items.iter().for_each(|item| self.visit_item(item));
     }
 
     fn publish_tree(&mut self, tree: &UseTree, module: &str) {
@@ -70,6 +96,18 @@ impl Sources {
             UseTree::Name(name) => self.publish(name.ident.to_string(), module),
             UseTree::Rename(name) => self.publish(name.rename.to_string(), module),
             UseTree::Glob(_) => {}
+        }
+    }
+
+    /// A type, or a module of attributes, as users write it.
+    pub(super) fn path(&self, name: &str) -> String {
+        // Public by the name of its module only.
+        if name == "Carveout" {
+            return "kernel_attribute::Carveout".to_owned();
+        }
+        match self.public.get(name) {
+            Some(module) => format!("{module}{name}"),
+            None => name.to_owned(),
         }
     }
 
@@ -112,12 +150,61 @@ impl Sources {
             };
             match (before.as_str(), &name) {
                 ("struct", _) => *name = Some(word.clone()),
-                ("const", Some(name)) => {
-                    self.members.insert(format!("{name}::{word}"));
+                // `const _ = !0;` says that others are kept.
+                ("const", Some(name)) if !word.is_empty() && word != "_" => {
+                    self.choose(name, &word);
                 }
                 _ => {}
             }
             before = word;
+        }
+    }
+
+    fn choose(&mut self, name: &str, member: &str) {
+        self.members.insert(format!("{name}::{member}"));
+        let choices = self.choices.entry(name.to_owned()).or_default();
+        choices.insert(member.to_owned());
+    }
+
+    /// The enums of `values! { Name = CUname { Value = CONSTANT, … } }`.
+    fn values(&mut self, tokens: TokenStream) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        for window in tokens.windows(4) {
+            let [
+                TokenTree::Ident(name),
+                TokenTree::Punct(is),
+                TokenTree::Ident(_),
+                last,
+            ] = window
+            else {
+                continue;
+            };
+            let TokenTree::Group(group) = last else {
+                continue;
+            };
+            if is.as_char() == '=' {
+                let values: Vec<TokenTree> = group.stream().into_iter().collect();
+                for pair in values.windows(2) {
+                    if let [TokenTree::Ident(value), TokenTree::Punct(is)] = pair {
+                        if is.as_char() == '=' {
+                            self.choose(&name.to_string(), &value.to_string());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The constants of `attributes! { NAME: type = CONSTANT, …; … }`.
+    fn constants(&mut self, tokens: TokenStream, module: &str) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        for pair in tokens.windows(2) {
+            if let [TokenTree::Ident(name), TokenTree::Punct(colon)] = pair {
+                let name = name.to_string();
+                if colon.as_char() == ':' && name.chars().all(|c| !c.is_ascii_lowercase()) {
+                    self.choose(module, &name);
+                }
+            }
         }
     }
 
@@ -134,10 +221,11 @@ impl Sources {
 
 impl<'a> Visit<'a> for Sources {
     fn visit_item(&mut self, item: &'a Item) {
-        let (attributes, _, name) = parts(item);
+        let (attributes, visibility, name) = parts(item);
         if is_test(attributes) {
             return;
         }
+        let is_public = matches!(visibility, Some(Visibility::Public(_)));
         let depth = self.item.len();
         let members: Vec<String> = match item {
             Item::Struct(item) => {
@@ -154,8 +242,13 @@ impl<'a> Visit<'a> for Sources {
                 .collect(),
             _ => Vec::new(),
         };
-        let of = |member| name.as_ref().map(|name| format!("{name}::{member}"));
-        self.members.extend(members.into_iter().filter_map(of));
+        for (member, name) in members.iter().zip(std::iter::repeat(&name)) {
+            match name {
+                Some(name) if is_public => self.choose(name, member),
+                Some(name) => drop(self.members.insert(format!("{name}::{member}"))),
+                None => {}
+            }
+        }
         self.item.extend(name);
         self.note(attributes);
         visit::visit_item(self, item);
@@ -187,6 +280,12 @@ impl<'a> Visit<'a> for Sources {
     fn visit_macro(&mut self, call: &'a syn::Macro) {
         if call.path.is_ident("bitflags") {
             self.flags(call.tokens.clone(), &mut None);
+        }
+        if call.path.is_ident("values") {
+            self.values(call.tokens.clone());
+        }
+        if let Some(module) = self.attributes.filter(|_| call.path.is_ident("attributes")) {
+            self.constants(call.tokens.clone(), module);
         }
         self.tokens(call.tokens.clone());
     }

@@ -1,12 +1,13 @@
-//! The fields, flags and values of a chapter's types, each with its item of cuda-safe.
+//! The fields, flags and values of a chapter's types, each with its item of cuda-safe, and the other way
+//! round: what users choose from, each with its field, value or parameter.
 //!
-//! Which there are is read from the bindings; the items are listed in `xtask/coverage.toml`, and have to
-//! be there.
+//! Which there are is read from the bindings and from the sources of cuda-safe; what belongs together is
+//! listed in `xtask/coverage.toml`, and has to be there.
 
 use super::sources::Sources;
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use syn::Item;
@@ -14,12 +15,16 @@ use syn::Item;
 /// Type → its part → the item, or in parentheses why there is none.
 pub(super) type Notes = BTreeMap<String, BTreeMap<String, String>>;
 
-/// The table of a chapter's types.
-pub(super) fn render(notes: &Notes, sources: &Sources) -> Result<String> {
+/// Function → its parameters that options become → the item.
+pub(super) type Parameters = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Behind the item of a value that the driver answers, and nobody passes to it.
+const ANSWER: &str = " (answer)";
+
+/// The rows of a chapter's types.
+pub(super) fn of_types(notes: &Notes, sources: &Sources) -> Result<String> {
     let known = of_bindings()?;
-    let mut out = String::from(
-        "| Type | Field or value | Safe item, or why there is none |\n|---|---|---|\n",
-    );
+    let mut out = String::new();
     for (ty, items) in notes {
         let parts = known.get(ty).with_context(|| {
             format!("xtask/coverage.toml has a type {ty}, the bindings have not")
@@ -36,8 +41,7 @@ pub(super) fn render(notes: &Notes, sources: &Sources) -> Result<String> {
             let safe = match item.strip_prefix('(').and_then(|why| why.strip_suffix(')')) {
                 Some(why) => why.to_owned(),
                 None => {
-                    check(item, sources).with_context(|| format!("the item of {ty}::{part}"))?;
-                    format!("`{item}`")
+                    in_code(item, sources).with_context(|| format!("the item of {ty}::{part}"))?
                 }
             };
             writeln!(out, "| `{ty}` | `{part}` | {safe} |")?;
@@ -46,21 +50,109 @@ pub(super) fn render(notes: &Notes, sources: &Sources) -> Result<String> {
     Ok(out)
 }
 
+/// The rows of a function's parameters.
+pub(super) fn of_parameters(
+    function: &str,
+    row: &str,
+    items: &BTreeMap<String, String>,
+    sources: &Sources,
+) -> Result<String> {
+    let mut out = String::new();
+    for (name, item) in items {
+        let is_there = row.contains(&format!("({name}:")) || row.contains(&format!(" {name}:"));
+        ensure!(is_there, "{function} has no parameter {name}");
+        let safe =
+            in_code(item, sources).with_context(|| format!("the item of {function}.{name}"))?;
+        writeln!(out, "| `{function}` | `{name}` | {safe} |")?;
+    }
+    Ok(out)
+}
+
+/// Items as they stand in the report.
+fn in_code(items: &str, sources: &Sources) -> Result<String> {
+    let (items, answer) = match items.strip_suffix(ANSWER) {
+        Some(items) => (items, ANSWER),
+        None => (items, ""),
+    };
+    for item in items.split(", ") {
+        check(item, sources)?;
+    }
+    Ok(format!("`{}`{answer}", items.replace(", ", "`, `")))
+}
+
+/// Every value, flag and field that users choose has a value, field or parameter of the driver's, or a
+/// reason why not, and every reason is needed.
+pub(super) fn check_choices<'a>(
+    sources: &Sources,
+    items: impl Iterator<Item = &'a String>,
+    own: &BTreeMap<String, String>,
+) -> Result<()> {
+    let without_answer = |items: &'a String| items.strip_suffix(ANSWER).unwrap_or(items);
+    let known: BTreeSet<&str> = items
+        .flat_map(|items| without_answer(items).split(", "))
+        .collect();
+    let fits = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => pattern == name,
+    };
+    let (mut idle, mut missing) = (BTreeSet::from_iter(own.keys()), Vec::new());
+    for (ty, members) in &sources.choices {
+        let path = sources.path(ty);
+        for member in members {
+            let member = format!("{path}::{member}");
+            // Of numbers that newer drivers answer, and of structures that grow.
+            let is_plain = !member.ends_with("::Other") && !member.contains("::_");
+            if !is_plain || known.contains(member.as_str()) {
+                continue;
+            }
+            let reasons: Vec<_> = own
+                .keys()
+                .filter(|own| fits(own, &path) || fits(own, &member))
+                .collect();
+            if reasons.is_empty() {
+                missing.push(member);
+            }
+            for reason in reasons {
+                idle.remove(reason);
+            }
+        }
+    }
+    ensure!(
+        missing.is_empty(),
+        "values, flags and fields of cuda-safe without a value, field or parameter of the driver's, \
+         and without a reason in xtask/coverage.toml: {}",
+        missing.join(", ")
+    );
+    ensure!(
+        idle.is_empty(),
+        "reasons of `own` in xtask/coverage.toml for nothing that needs one: {idle:?}"
+    );
+    Ok(())
+}
+
 /// Whether users can write it.
 fn check(item: &str, sources: &Sources) -> Result<()> {
     let (ty, member) = item
         .rsplit_once("::")
         .context("is no member of a type, as `green::SmResource::sm_count` is")?;
-    let (module, name) = match ty.rsplit_once("::") {
-        Some((module, name)) => (format!("{module}::"), name),
-        None => (String::new(), ty),
+    let name = match sources.choices.contains_key(ty) {
+        // A module of attributes.
+        true => ty,
+        false => ty.rsplit("::").next().unwrap_or(ty),
     };
-    let public = sources.public.get(name) == Some(&module);
-    ensure!(public, "{ty} is not public");
+    ensure!(sources.path(name) == ty, "{ty} is not public");
     let is_there = sources.members.contains(&format!("{name}::{member}"));
     ensure!(is_there, "{ty} has no public {member}");
     Ok(())
 }
+
+/// What C has as constants without a type, by the beginning of their names; and the attributes of streams.
+const CONSTANTS: [(&str, &str); 4] = [
+    ("CU_MEMHOSTALLOC", "macros"),
+    ("CU_MEMHOSTREGISTER", "macros"),
+    ("CU_MEM_POOL_CREATE_USAGE", "macros"),
+    ("CUstreamAttrID", "constants"),
+];
 
 /// The parts of all types that have some: fields, and the names of values. Types go by the names that
 /// C has for them.
@@ -86,6 +178,22 @@ fn of_bindings() -> Result<BTreeMap<String, Vec<String>>> {
             all.insert(name.to_owned(), parts);
         }
     }
+    for (ty, file) in CONSTANTS {
+        let start = if ty == "CUstreamAttrID" {
+            "CU_STREAM_ATTRIBUTE"
+        } else {
+            ty
+        };
+        let names = read(file)?
+            .lines()
+            .filter_map(|line| line.trim().split([':', ' ']).next().map(str::to_owned))
+            .filter(|name| {
+                name.strip_prefix(start)
+                    .is_some_and(|rest| rest.starts_with('_'))
+            })
+            .collect();
+        all.insert(ty.to_owned(), names);
+    }
     // One macro call: a head for each type, and a line for each value.
     let mut open: Option<(String, Vec<String>)> = None;
     for line in read("enums")?.lines().map(str::trim) {
@@ -101,4 +209,57 @@ fn of_bindings() -> Result<BTreeMap<String, Vec<String>>> {
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sources, check_choices};
+    use std::collections::BTreeMap;
+
+    fn checked(items: &[&str], own: &[&str]) -> Result<(), String> {
+        let mut sources = Sources::default();
+        sources.visit(
+            "pub enum Limit { Stack, Heap, Other(u32) }
+            pub struct Options { pub urgent: bool, pub _non_exhaustive: (), inside: u32 }
+            struct Private { field: u32 }
+            bitflags! { pub struct Flags: u32 { const ONE = 1; const _ = !0; } }
+            values! { Policy = CUpolicy { Auto = CU_AUTO, } }",
+        );
+        let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
+        let own = own.iter().map(|own| ((*own).to_owned(), String::new()));
+        let own: BTreeMap<String, String> = own.collect();
+        check_choices(&sources, items.iter(), &own).map_err(|error| error.to_string())
+    }
+
+    const ALL: [&str; 4] = [
+        "Limit::Stack, Limit::Heap",
+        "Options::urgent",
+        "Flags::ONE (answer)",
+        "Policy::Auto",
+    ];
+
+    #[test]
+    fn every_value_flag_and_field_needs_an_item_or_a_reason() {
+        assert_eq!(checked(&ALL, &[]), Ok(()));
+        for missing in [
+            "Limit::Heap",
+            "Options::urgent",
+            "Flags::ONE",
+            "Policy::Auto",
+        ] {
+            let items = ALL.map(|items| items.replace(missing, "Nothing::here"));
+            let items = items.each_ref().map(String::as_str);
+            let error = checked(&items, &[]).expect_err("one has no item");
+            assert!(error.ends_with(missing), "{error}");
+            assert_eq!(checked(&items, &[missing]), Ok(()));
+        }
+        assert_eq!(checked(&ALL[1..], &["Limit"]), Ok(()));
+        assert_eq!(checked(&ALL[1..], &["Lim*"]), Ok(()));
+    }
+
+    #[test]
+    fn a_reason_that_is_not_needed_is_refused() {
+        let error = checked(&ALL, &["Limit"]).expect_err("all have items");
+        assert!(error.contains("Limit"), "{error}");
+    }
 }

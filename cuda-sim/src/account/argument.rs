@@ -1,0 +1,130 @@
+//! The arguments of calls, for tests of what an option becomes.
+
+use cuda_sys::{CUctxCreateParams, CUlaunchConfig};
+use std::any::{Any, type_name};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An argument of a [`Call`](crate::Call): the value, or the values that a pointer led to when the
+/// call began.
+#[derive(Clone)]
+pub struct Argument {
+    /// The parameter's name in this crate; `config.attrs` for what a field of `config` points to.
+    pub name: &'static str,
+    type_name: &'static str,
+    values: Arc<dyn Any + Send + Sync>,
+}
+
+/// The values of one argument, as the caller passed them.
+struct Values<T>(Box<[T]>);
+
+// SAFETY: `List` makes these of the arguments of driver functions only: numbers, and addresses that
+// nothing follows.
+unsafe impl<T> Send for Values<T> {}
+// SAFETY: as for Send.
+unsafe impl<T> Sync for Values<T> {}
+
+impl Argument {
+    fn new<T: Copy + 'static>(name: &'static str, values: &[T]) -> Self {
+        Self {
+            name,
+            type_name: type_name::<T>(),
+            values: Arc::new(Values(values.into())),
+        }
+    }
+
+    /// Returns the values: one of an argument that is passed by value, the elements of an array, no
+    /// element for a null pointer. `None` if `T` is not the type of the argument.
+    pub fn values<T: 'static>(&self) -> Option<&[T]> {
+        let values = self.values.downcast_ref::<Values<T>>()?;
+        Some(&values.0)
+    }
+}
+
+/// The name and the type; [`values`](Argument::values) has the rest.
+impl fmt::Debug for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.type_name)
+    }
+}
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// Records the arguments of calls from now on, or no longer. They are not recorded at first, since
+/// that takes time and memory for every call.
+///
+/// The values that a pointer leads to are recorded for those parameters that the driver reads
+/// structures and arrays from: options, not the memory that a copy moves.
+///
+/// ```
+/// use cuda_safe::{Context, Device, Limit};
+/// use cuda_sys::CUlimit;
+///
+/// # cuda_sim::install(cuda_sim::Profile::h200()).expect("nothing was called before");
+/// let context = Context::primary(&Device::get(0)?)?;
+/// cuda_sim::record_arguments(true);
+/// context.set_limit(Limit::StackSize, 4096)?;
+/// let calls = cuda_sim::calls();
+/// let call = calls.iter().find(|call| call.function == "cuCtxSetLimit").expect("it was called");
+/// assert_eq!(call.values("limit"), Some(&[CUlimit::CU_LIMIT_STACK_SIZE][..]));
+/// assert_eq!(call.values::<usize>("value"), Some(&[4096][..]));
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub fn record_arguments(on: bool) {
+    IS_ON.store(on, Ordering::Relaxed);
+}
+
+/// Returns the arguments that `fill` adds; none unless they are recorded.
+#[inline]
+pub(crate) fn arguments(fill: impl FnOnce(&mut List)) -> Vec<Argument> {
+    if !IS_ON.load(Ordering::Relaxed) {
+        return Vec::new();
+    }
+    let mut list = List(Vec::new());
+    fill(&mut list);
+    list.0
+}
+
+/// The arguments of a call that is about to begin.
+pub(crate) struct List(Vec<Argument>);
+
+impl List {
+    /// Adds an argument that is passed by value.
+    pub(crate) fn value<T: Copy + 'static>(&mut self, name: &'static str, value: T) {
+        self.0.push(Argument::new(name, &[value]));
+    }
+
+    /// Adds what a pointer leads to.
+    ///
+    /// # Safety
+    /// `start` is null or points to `count` readable values. The same is true of the pointers in a
+    /// `CUlaunchConfig` and in `CUctxCreateParams`, with their counts.
+    pub(crate) unsafe fn pointed<T: Copy + 'static>(
+        &mut self,
+        name: &'static str,
+        start: *const T,
+        count: usize,
+    ) {
+        let values = if start.is_null() || count == 0 {
+            &[]
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { std::slice::from_raw_parts(start, count) }
+        };
+        self.0.push(Argument::new(name, values));
+        let value: Option<&dyn Any> = values.first().map(|value| value as _);
+        if let Some(config) = value.and_then(|value| value.downcast_ref::<CUlaunchConfig>()) {
+            // SAFETY: the caller's promise.
+            unsafe { self.pointed("config.attrs", config.attrs, config.numAttrs as usize) };
+        }
+        if let Some(params) = value.and_then(|value| value.downcast_ref::<CUctxCreateParams>()) {
+            let count = usize::try_from(params.numExecAffinityParams).unwrap_or(0);
+            let affinity = params.execAffinityParams;
+            // SAFETY: the caller's promise.
+            unsafe { self.pointed("params.execAffinityParams", affinity, count) };
+            // SAFETY: the caller's promise.
+            unsafe { self.pointed("params.cigParams", params.cigParams, 1) };
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! What reaches the driver: every option, flag, limit, attribute and enum value of `cuda-safe` is set
+//! once, and the account shows the call with that value in that argument.
+//!
+//! COVERAGE.md lists the C values, fields and parameters, each with its item of `cuda-safe`, and the
+//! functions that are wrapped. Each of them needs a row here.
+
+mod context;
+mod copies;
+mod device;
+mod event;
+mod function;
+mod green;
+mod launch;
+mod managed;
+mod managers;
+mod memory;
+mod memory_op;
+mod module;
+mod pool;
+mod stream;
+
+use crate::common;
+use cuda_safe::{Context, Device, Kernel, Module, Result, Stream};
+use cuda_sim::{Call, Profile};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::rc::Rc;
+
+const COVERAGE: &str = include_str!("../../COVERAGE.md");
+const VECTOR: &str = include_str!("../kernels/vector.ptx");
+
+/// Wrapped functions that no row expects, and why.
+const NOT_EXPECTED: [(&str, &str); 7] = [
+    (
+        "cuIpcGetEventHandle",
+        "the software driver does not play it",
+    ),
+    (
+        "cuIpcOpenEventHandle",
+        "the software driver does not play it",
+    ),
+    ("cuMemcpyHtoD", "an asynchronous copy and a wait are called"),
+    ("cuModuleLoadData", "the one with options is called"),
+    (
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        "the one with flags is called",
+    ),
+    (
+        "cuOccupancyMaxPotentialBlockSize",
+        "the one with flags is called",
+    ),
+    ("cuStreamCreate", "the one with a priority is called"),
+];
+
+/// One option: what is done with it, and the call that has to follow.
+struct Row {
+    /// As COVERAGE.md has it: `CUlimit::CU_LIMIT_STACK_SIZE`, `cuLaunchKernel.gridDimX`, or the
+    /// function where only the call counts.
+    name: String,
+    on: On,
+    act: Act,
+    is_refused: bool,
+    is_at_start: bool,
+    function: &'static str,
+    /// Whether a call of the function has the value; the error says what it has.
+    check: Check,
+}
+
+/// What a row does.
+type Act = Box<dyn Fn(&Stage) -> Result<()>>;
+
+/// What a row looks for in a call.
+type Check = Box<dyn Fn(&Call) -> Result<(), String>>;
+
+/// What kind of process a row runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// Two devices, and the newest driver.
+    Newest,
+    /// The oldest driver.
+    Oldest,
+    /// As the newest, on a system where the host keeps away from managed memory while kernels run.
+    WithoutConcurrentAccess,
+    /// As the newest, with a memory manager.
+    Manager,
+}
+
+impl On {
+    fn profile(self) -> Profile {
+        let profile = match self {
+            Self::Oldest => "h200*2@11.8",
+            _ => "h200*2@13.5",
+        };
+        let profile: Profile = profile.parse().expect("there is such a profile");
+        match self {
+            Self::WithoutConcurrentAccess => profile.without_concurrent_managed_access(),
+            _ => profile,
+        }
+    }
+}
+
+/// What rows work with.
+struct Stage {
+    device: Device,
+    peer: Device,
+    context: Context,
+    stream: Stream,
+    /// Without parameters.
+    kernel: Kernel,
+    /// The calls that made all this.
+    start: Vec<Call>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        cuda_safe::version().expect("a driver");
+        let device = Device::get(0).expect("a device");
+        let context = Context::primary(&device).expect("a primary context");
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        Self {
+            device,
+            peer: Device::get(1).expect("a second device"),
+            stream: context.stream().expect("a stream"),
+            kernel: module.kernel("nothing").expect("is there"),
+            context,
+            start: cuda_sim::calls(),
+        }
+    }
+}
+
+impl Row {
+    /// `act` makes a call of `function` in which `find` finds the value.
+    fn new<T: PartialEq + Debug + 'static>(
+        name: &str,
+        act: impl Fn(&Stage) -> Result<()> + 'static,
+        function: &'static str,
+        find: impl Fn(&Call) -> Option<T> + 'static,
+        value: T,
+    ) -> Self {
+        let check = move |call: &Call| compare(find(call), Some(&value));
+        Self {
+            name: name.to_owned(),
+            on: On::Newest,
+            act: Box::new(act),
+            is_refused: false,
+            is_at_start: false,
+            function,
+            check: Box::new(check),
+        }
+    }
+
+    /// As [`new`](Self::new), with a value that `act` answers: a handle or an address.
+    fn told<T: PartialEq + Debug + 'static>(
+        name: &str,
+        act: impl Fn(&Stage) -> Result<T> + 'static,
+        function: &'static str,
+        find: impl Fn(&Call) -> Option<T> + 'static,
+    ) -> Self {
+        let told = Rc::new(RefCell::new(None));
+        let value = Rc::clone(&told);
+        let act = move |stage: &Stage| {
+            *told.borrow_mut() = Some(act(stage)?);
+            Ok(())
+        };
+        let check = move |call: &Call| compare(find(call), value.borrow().as_ref());
+        Self {
+            check: Box::new(check),
+            ..Self::call(function, act).named(name)
+        }
+    }
+
+    /// `act` makes a call of `function`.
+    fn call(function: &'static str, act: impl Fn(&Stage) -> Result<()> + 'static) -> Self {
+        Self::new(function, act, function, |_| Some(()), ())
+    }
+
+    /// The call is made once in a process, before the first context is there.
+    fn at_start<T: PartialEq + Debug + 'static>(
+        function: &'static str,
+        find: impl Fn(&Call) -> Option<T> + 'static,
+        value: T,
+    ) -> Self {
+        let row = Self::new(function, |_| Ok(()), function, find, value);
+        Self {
+            is_at_start: true,
+            ..row
+        }
+    }
+
+    fn named(self, name: &str) -> Self {
+        let name = name.to_owned();
+        Self { name, ..self }
+    }
+
+    /// The driver has to refuse what it is given.
+    fn refused(self) -> Self {
+        Self {
+            is_refused: true,
+            ..self
+        }
+    }
+
+    fn on(self, on: On) -> Self {
+        Self { on, ..self }
+    }
+
+    fn run(&self, stage: &Stage) -> Result<(), String> {
+        cuda_sim::clear_calls();
+        let done = (self.act)(stage);
+        // Frees, and what else waits to be done.
+        cuda_sim::alive();
+        let calls = match self.is_at_start {
+            true => stage.start.clone(),
+            false => cuda_sim::calls(),
+        };
+        if done.is_err() != self.is_refused {
+            return Err(format!("{}: {done:?}", self.name));
+        }
+        let mut found = Vec::new();
+        for call in calls.iter().filter(|call| call.function == self.function) {
+            match (self.check)(call) {
+                Ok(()) => return Ok(()),
+                Err(what) => found.push(what),
+            }
+        }
+        let called: Vec<&str> = calls.iter().map(|call| call.function).collect();
+        Err(format!(
+            "{}: {} of {called:?} has {found:?}",
+            self.name, self.function
+        ))
+    }
+}
+
+fn compare<T: PartialEq + Debug>(found: Option<T>, expected: Option<&T>) -> Result<(), String> {
+    if found.is_some() && found.as_ref() == expected {
+        return Ok(());
+    }
+    Err(format!("{found:?} instead of {expected:?}"))
+}
+
+/// Finds an argument that is passed by value.
+fn value<T: Copy + 'static>(argument: &'static str) -> impl Fn(&Call) -> Option<T> {
+    move |call| match call.values(argument)? {
+        [value] => Some(*value),
+        _ => None,
+    }
+}
+
+/// Finds something in the one structure that an argument points to.
+fn field<S: 'static, T>(
+    argument: &'static str,
+    find: impl Fn(&S) -> T,
+) -> impl Fn(&Call) -> Option<T> {
+    move |call| match call.values(argument)? {
+        [structure] => Some(find(structure)),
+        _ => None,
+    }
+}
+
+/// Finds all values of an array.
+fn array<T: Clone + 'static>(argument: &'static str) -> impl Fn(&Call) -> Option<Vec<T>> {
+    move |call| call.values(argument).map(<[T]>::to_vec)
+}
+
+fn rows() -> Vec<Row> {
+    [
+        context::rows(),
+        copies::rows(),
+        device::rows(),
+        event::rows(),
+        function::rows(),
+        green::rows(),
+        launch::rows(),
+        managed::rows(),
+        managers::rows(),
+        memory::rows(),
+        memory_op::rows(),
+        module::rows(),
+        pool::rows(),
+        stream::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Runs the rows of one kind of process.
+#[track_caller]
+fn run(on: On) {
+    common::child::in_child(&[], || {
+        crate::start(on.profile());
+        if on == On::Manager {
+            let make = cuda_safe::manager::DriverManager::new;
+            cuda_safe::manager::set_memory_manager(make).expect("the version fits");
+        }
+        {
+            cuda_sim::record_arguments(true);
+            let stage = Stage::new();
+            let rows = rows();
+            let failed: Vec<String> = rows
+                .iter()
+                .filter(|row| row.on == on)
+                .filter_map(|row| row.run(&stage).err())
+                .collect();
+            assert!(failed.is_empty(), "{}", failed.join("\n"));
+        }
+        crate::check();
+    });
+}
+
+#[test]
+fn every_option_is_in_the_arguments_of_a_call() {
+    run(On::Newest);
+}
+
+#[test]
+fn options_are_in_the_arguments_of_older_functions() {
+    run(On::Oldest);
+}
+
+#[test]
+fn managed_memory_is_attached_where_the_host_keeps_away() {
+    run(On::WithoutConcurrentAccess);
+}
+
+#[test]
+fn options_are_in_the_arguments_of_the_calls_of_a_manager() {
+    run(On::Manager);
+}
+
+/// What COVERAGE.md lists: fields, values and parameters that are passed to the driver, and the names of
+/// wrapped functions.
+fn listed() -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut options, mut functions) = (BTreeSet::new(), BTreeSet::new());
+    for line in COVERAGE.lines() {
+        let cells = line.trim_start_matches("| ").trim_end_matches(" |");
+        let cells: Vec<&str> = cells.split(" | ").collect();
+        let bare = |cell: &str| cell.trim_matches('`').to_owned();
+        let is_item = |cell: &str| cell.starts_with('`') && cell.ends_with('`');
+        match cells[..] {
+            [owner, part, item] if is_item(owner) && is_item(item) => {
+                let (owner, part) = (bare(owner), bare(part));
+                let between = if owner.starts_with("cu") { "." } else { "::" };
+                options.insert(format!("{owner}{between}{part}"));
+            }
+            [function, symbol, _, items] if is_item(symbol) && is_item(items) => {
+                functions.insert(function.to_owned());
+            }
+            _ => {}
+        }
+    }
+    (options, functions)
+}
+
+/// The name of a function in NVIDIA's documentation.
+fn base(symbol: &str) -> &'static str {
+    let function = cuda_safe::sys::Function::find(symbol).expect("a function of the driver");
+    function.base()
+}
+
+#[test]
+fn every_option_and_every_function_has_a_row() {
+    let (options, functions) = listed();
+    assert!(
+        options.len() > 400 && functions.len() > 150,
+        "COVERAGE.md is read"
+    );
+    let rows = rows();
+    let named: BTreeSet<String> = rows.iter().map(|row| row.name.clone()).collect();
+    let expected: BTreeSet<&str> = rows.iter().map(|row| base(row.function)).collect();
+
+    let missing: Vec<_> = options.iter().filter(|its| !named.contains(*its)).collect();
+    assert!(missing.is_empty(), "no row has {missing:#?}");
+    let is_known = |name: &str| {
+        let function = cuda_safe::sys::Function::find(name);
+        options.contains(name) || function.is_some_and(|its| functions.contains(its.base()))
+    };
+    let unknown: Vec<_> = named.iter().filter(|name| !is_known(name)).collect();
+    assert!(unknown.is_empty(), "COVERAGE.md does not list {unknown:#?}");
+
+    let excused = NOT_EXPECTED.map(|(function, _)| function);
+    let is_missing =
+        |its: &&String| !expected.contains(its.as_str()) && !excused.contains(&its.as_str());
+    let missing: Vec<_> = functions.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "no row expects a call of {missing:#?}");
+    let idle: Vec<_> = excused
+        .iter()
+        .filter(|its| expected.contains(*its))
+        .collect();
+    assert!(idle.is_empty(), "rows do expect calls of {idle:?}");
+}

@@ -1,0 +1,112 @@
+//! Events: how they are made, recorded and waited for.
+
+use super::{On, Row, Stage, value};
+use cuda_safe::{CaptureMode, DeviceBuffer, EventOptions, Result};
+
+/// An event that orders only, unless it is made otherwise.
+const DISABLE_TIMING: u32 = 2;
+
+fn made(options: EventOptions) -> impl Fn(&Stage) -> Result<()> {
+    move |s| s.context.event_with(options).map(drop)
+}
+
+fn captured(s: &Stage, body: impl FnOnce(&cuda_safe::Stream) -> Result<()>) -> Result<()> {
+    s.stream.capture(CaptureMode::Relaxed, body).map(drop)
+}
+
+fn flags() -> Vec<Row> {
+    let row = |name, options, flags: u32| {
+        let name = format!("CUevent_flags::CU_EVENT_{name}");
+        Row::new(&name, made(options), "cuEventCreate", value("flags"), flags)
+    };
+    let timing = EventOptions {
+        timing: true,
+        ..Default::default()
+    };
+    let blocking = EventOptions {
+        blocking_sync: true,
+        ..Default::default()
+    };
+    let interprocess = EventOptions {
+        interprocess: true,
+        ..Default::default()
+    };
+    vec![
+        row("DEFAULT", timing, 0),
+        row("DISABLE_TIMING", EventOptions::default(), DISABLE_TIMING),
+        row("BLOCKING_SYNC", blocking, 1 | DISABLE_TIMING),
+        row("INTERPROCESS", interprocess, 4 | DISABLE_TIMING),
+    ]
+}
+
+fn timed(s: &Stage) -> Result<()> {
+    let options = EventOptions {
+        timing: true,
+        ..Default::default()
+    };
+    let (start, end) = (
+        s.context.event_with(options)?,
+        s.context.event_with(options)?,
+    );
+    start.record(&s.stream)?;
+    end.record(&s.stream)?;
+    end.synchronize()?;
+    end.elapsed_since(&start).map(drop)
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = flags();
+    rows.extend([
+        Row::new(
+            "CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL",
+            |s| {
+                let event = s.context.event()?;
+                captured(s, |stream| event.record_external(stream))
+            },
+            "cuEventRecordWithFlags",
+            value("flags"),
+            1_u32,
+        ),
+        Row::new(
+            "CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL",
+            |s| {
+                let event = s.context.event()?;
+                captured(s, |stream| stream.wait_external(&event))
+            },
+            "cuStreamWaitEvent",
+            value("flags"),
+            1_u32,
+        ),
+        Row::new(
+            "CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT",
+            |s| s.stream.wait(&s.context.event()?),
+            "cuStreamWaitEvent",
+            value("flags"),
+            0_u32,
+        ),
+        Row::told(
+            "cuEventRecord",
+            |s| {
+                let event = s.context.event()?;
+                event.record(&s.stream)?;
+                Ok((event.as_raw(), s.stream.as_raw()))
+            },
+            "cuEventRecord",
+            |call| Some((value("event")(call)?, value("stream")(call)?)),
+        ),
+        Row::call("cuEventDestroy_v2", |s| s.context.event().map(drop)),
+        Row::call("cuEventQuery", |s| s.context.event()?.is_done().map(drop)),
+        Row::call("cuEventSynchronize", |s| s.context.event()?.synchronize()),
+        Row::call("cuEventElapsedTime_v2", timed),
+        Row::call("cuEventElapsedTime", timed).on(On::Oldest),
+        // Memory that goes to another stream is ordered by an event.
+        Row::call("cuStreamWaitEvent", |s| {
+            let buffer = DeviceBuffer::<u8>::uninit(&s.context.stream()?, 8)?;
+            match buffer.rebind(&s.stream) {
+                Ok(_) => Ok(()),
+                Err(refused) => Err(refused.error),
+            }
+        }),
+    ]);
+    rows
+}

@@ -1,0 +1,347 @@
+//! Launches: shapes and attributes.
+
+use super::{Row, Stage, field, value};
+use cuda_safe::sys::{
+    CUaccessProperty, CUclusterSchedulingPolicy, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchAttributePortableClusterMode, CUlaunchAttributeValue, CUlaunchConfig,
+    CUlaunchMemSyncDomain, CUsharedMemoryMode,
+};
+use cuda_safe::{
+    AccessPolicyWindow, LaunchAttributes, LaunchConfig, MemoryDomainMap, ProgrammaticEvent, Result,
+};
+use cuda_sim::Call;
+use std::fmt::Debug;
+
+/// Every number is another.
+const CONFIG: LaunchConfig = LaunchConfig::new([14, 2, 3], [4, 5, 6]).with_shared_bytes(768);
+
+fn launch(s: &Stage) -> Result<()> {
+    let kernel = s.kernel.typed::<()>()?;
+    // SAFETY: the kernel does nothing.
+    unsafe { kernel.launch(&s.stream, CONFIG, ()) }
+}
+
+fn launch_with(s: &Stage, attributes: &LaunchAttributes<'_>) -> Result<()> {
+    let kernel = s.kernel.typed::<()>()?;
+    // SAFETY: the kernel does nothing.
+    unsafe { kernel.launch_with(&s.stream, CONFIG, attributes, ()) }
+}
+
+fn shapes() -> impl Iterator<Item = Row> {
+    /// The name, the argument of `cuLaunchKernel`, the field, and the value.
+    type Part = (&'static str, &'static str, fn(&CUlaunchConfig) -> u32, u32);
+    let parts: [Part; 7] = [
+        ("gridDimX", "gx", |its| its.gridDimX, 14),
+        ("gridDimY", "gy", |its| its.gridDimY, 2),
+        ("gridDimZ", "gz", |its| its.gridDimZ, 3),
+        ("blockDimX", "bx", |its| its.blockDimX, 4),
+        ("blockDimY", "by", |its| its.blockDimY, 5),
+        ("blockDimZ", "bz", |its| its.blockDimZ, 6),
+        ("sharedMemBytes", "shared", |its| its.sharedMemBytes, 768),
+    ];
+    parts
+        .into_iter()
+        .flat_map(|(name, argument, part, number)| {
+            let with = |s: &Stage| launch_with(s, &LaunchAttributes::default());
+            let plain = format!("cuLaunchKernel.{name}");
+            let config = format!("CUlaunchConfig::{name}");
+            [
+                Row::new(&plain, launch, "cuLaunchKernel", value(argument), number),
+                Row::new(
+                    &config,
+                    with,
+                    "cuLaunchKernelEx",
+                    field("config", part),
+                    number,
+                ),
+            ]
+        })
+}
+
+/// Finds the value of a launch's only attribute.
+fn only<T>(
+    id: CUlaunchAttributeID,
+    find: impl Fn(&CUlaunchAttributeValue) -> T,
+) -> impl Fn(&Call) -> Option<T> {
+    move |call| match call.values::<CUlaunchAttribute>("config.attrs")? {
+        [attribute] if attribute.id == id => Some(find(&attribute.value)),
+        _ => None,
+    }
+}
+
+/// An attribute without an event.
+fn row<T: PartialEq + Debug + 'static>(
+    name: &str,
+    set: impl Fn(&mut LaunchAttributes<'static>),
+    find: impl Fn(&CUlaunchAttributeValue) -> T + 'static,
+    raw: T,
+) -> Row {
+    let c_name = format!("CU_LAUNCH_ATTRIBUTE_{name}");
+    let id = CUlaunchAttributeID::from_name(&c_name).expect("a name of C");
+    let mut attributes = LaunchAttributes::default();
+    set(&mut attributes);
+    Row::new(
+        &format!("CUlaunchAttributeID::{c_name}"),
+        move |s| launch_with(s, &attributes),
+        "cuLaunchKernelEx",
+        only(id, find),
+        raw,
+    )
+}
+
+fn attributes() -> Vec<Row> {
+    let window = AccessPolicyWindow {
+        address: 0x4000,
+        bytes: 320,
+        hit_ratio: 0.5,
+        hit: CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING,
+        miss: CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING,
+    };
+    let spread = CUclusterSchedulingPolicy::CU_CLUSTER_SCHEDULING_POLICY_SPREAD;
+    let remote = CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+    type Mode = CUlaunchAttributePortableClusterMode;
+    let portable = Mode::CU_LAUNCH_PORTABLE_CLUSTER_MODE_REQUIRE_PORTABLE;
+    let shared = CUsharedMemoryMode::CU_SHARED_MEMORY_MODE_ALLOW_NON_PORTABLE;
+    let map = MemoryDomainMap {
+        default: 3,
+        remote: 2,
+    };
+    let of_window = move |name: &str, find: fn(&CUlaunchAttributeValue) -> f64, number: f64| {
+        row(
+            "ACCESS_POLICY_WINDOW",
+            |its| its.access_policy = Some(window),
+            find,
+            number,
+        )
+        .named(name)
+    };
+    vec![
+        row(
+            "COOPERATIVE",
+            |its| its.cooperative = true,
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.cooperative },
+            1,
+        ),
+        row(
+            "CLUSTER_DIMENSION",
+            |its| its.cluster = Some([7, 2, 1]),
+            |value| {
+                // SAFETY: any bits are numbers.
+                let its = unsafe { value.clusterDim };
+                [its.x, its.y, its.z]
+            },
+            [7, 2, 1],
+        ),
+        row(
+            "PREFERRED_CLUSTER_DIMENSION",
+            |its| its.preferred_cluster = Some([7, 2, 3]),
+            |value| {
+                // SAFETY: any bits are numbers.
+                let its = unsafe { value.preferredClusterDim };
+                [its.x, its.y, its.z]
+            },
+            [7, 2, 3],
+        ),
+        row(
+            "CLUSTER_SCHEDULING_POLICY_PREFERENCE",
+            |its| its.cluster_scheduling = Some(spread),
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.clusterSchedulingPolicyPreference },
+            spread,
+        ),
+        row(
+            "PORTABLE_CLUSTER_SIZE_MODE",
+            |its| its.portable_cluster_mode = Some(portable),
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.portableClusterSizeMode },
+            portable,
+        ),
+        row(
+            "PROGRAMMATIC_STREAM_SERIALIZATION",
+            |its| its.programmatic_serialization = true,
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.programmaticStreamSerializationAllowed },
+            1,
+        ),
+        row(
+            "PRIORITY",
+            |its| its.priority = Some(-4),
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.priority },
+            -4,
+        ),
+        row(
+            "MEM_SYNC_DOMAIN",
+            |its| its.memory_domain = Some(remote),
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.memSyncDomain },
+            remote,
+        ),
+        row(
+            "MEM_SYNC_DOMAIN_MAP",
+            |its| its.memory_domain_map = Some(map),
+            |value| {
+                // SAFETY: any bits are numbers.
+                let its = unsafe { value.memSyncDomainMap };
+                [its.default_, its.remote]
+            },
+            [3, 2],
+        ),
+        row(
+            "PREFERRED_SHARED_MEMORY_CARVEOUT",
+            |its| its.carveout = Some(45),
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.sharedMemCarveout },
+            45,
+        ),
+        row(
+            "SHARED_MEMORY_MODE",
+            |its| its.shared_memory_mode = Some(shared),
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.sharedMemoryMode },
+            shared,
+        ),
+        row(
+            "NVLINK_UTIL_CENTRIC_SCHEDULING",
+            |its| its.nvlink_centric = true,
+            // SAFETY: any bits are a number.
+            |value| unsafe { value.nvlinkUtilCentricScheduling },
+            1,
+        ),
+        row(
+            "ACCESS_POLICY_WINDOW",
+            move |its| its.access_policy = Some(window),
+            |value| {
+                // SAFETY: any bits are numbers.
+                let its = unsafe { value.accessPolicyWindow };
+                (its.base_ptr.addr(), its.num_bytes)
+            },
+            (0x4000, 320),
+        ),
+        of_window(
+            "CUaccessPolicyWindow::hitRatio",
+            // SAFETY: any bits are numbers.
+            |value| unsafe { value.accessPolicyWindow }.hitRatio.into(),
+            0.5,
+        ),
+        of_window(
+            "CUaccessPolicyWindow::hitProp",
+            // SAFETY: any bits are numbers.
+            |value| unsafe { value.accessPolicyWindow }.hitProp.0.into(),
+            2.0,
+        ),
+        of_window(
+            "CUaccessPolicyWindow::missProp",
+            // SAFETY: any bits are numbers.
+            |value| unsafe { value.accessPolicyWindow }.missProp.0.into(),
+            1.0,
+        ),
+    ]
+}
+
+fn events() -> Vec<Row> {
+    let programmatic = |at_block_start| {
+        move |s: &Stage| {
+            let event = s.context.event()?;
+            let attributes = LaunchAttributes {
+                programmatic_event: Some(ProgrammaticEvent {
+                    event: &event,
+                    at_block_start,
+                }),
+                ..Default::default()
+            };
+            launch_with(s, &attributes)?;
+            s.stream.synchronize()?;
+            Ok((event.as_raw(), i32::from(at_block_start)))
+        }
+    };
+    let found = || {
+        only(
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
+            |value| {
+                // SAFETY: any bits are numbers.
+                let its = unsafe { value.programmaticEvent };
+                (its.event, its.triggerAtBlockStart)
+            },
+        )
+    };
+    let name = "CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT";
+    vec![
+        Row::told(name, programmatic(false), "cuLaunchKernelEx", found()),
+        Row::told(name, programmatic(true), "cuLaunchKernelEx", found()),
+        Row::told(
+            "CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT",
+            |s| {
+                let event = s.context.event()?;
+                let attributes = LaunchAttributes {
+                    completion_event: Some(&event),
+                    ..Default::default()
+                };
+                launch_with(s, &attributes)?;
+                s.stream.synchronize()?;
+                Ok(event.as_raw())
+            },
+            "cuLaunchKernelEx",
+            only(
+                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+                |value| {
+                    // SAFETY: any bits are numbers.
+                    unsafe { value.launchCompletionEvent }.event
+                },
+            ),
+        ),
+    ]
+}
+
+fn configs() -> Vec<Row> {
+    let cooperative = LaunchAttributes {
+        cooperative: true,
+        priority: Some(-1),
+        ..Default::default()
+    };
+    let both = move |s: &Stage| launch_with(s, &cooperative);
+    let mut ids = vec![
+        CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+        CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY,
+    ];
+    ids.sort();
+    vec![
+        Row::told(
+            "CUlaunchConfig::hStream",
+            |s| {
+                launch_with(s, &LaunchAttributes::default())?;
+                Ok(s.stream.as_raw())
+            },
+            "cuLaunchKernelEx",
+            field("config", |its: &CUlaunchConfig| its.hStream),
+        ),
+        Row::new(
+            "CUlaunchConfig::numAttrs",
+            both,
+            "cuLaunchKernelEx",
+            field("config", |its: &CUlaunchConfig| its.numAttrs),
+            2,
+        ),
+        Row::new(
+            "CUlaunchConfig::attrs",
+            both,
+            "cuLaunchKernelEx",
+            |call| {
+                let attributes = call.values::<CUlaunchAttribute>("config.attrs")?;
+                let mut ids: Vec<_> = attributes.iter().map(|its| its.id).collect();
+                ids.sort();
+                Some(ids)
+            },
+            ids,
+        ),
+    ]
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows: Vec<Row> = shapes().collect();
+    rows.extend(attributes());
+    rows.extend(events());
+    rows.extend(configs());
+    rows
+}

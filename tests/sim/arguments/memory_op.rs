@@ -1,0 +1,277 @@
+//! Memory operations of streams.
+
+use super::{Row, Stage, array, value};
+use cuda_safe::sys::{CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type};
+use cuda_safe::{BarrierScope, DeviceBuffer, MemoryOperation, Result, WaitCondition};
+use cuda_sim::Call;
+
+/// A word of 8 bytes that is all ones.
+fn word(s: &Stage) -> Result<DeviceBuffer<u64>> {
+    let mut word = DeviceBuffer::<u64>::plain_zeroed(&s.stream, 1)?;
+    word.copy_from_slice(&[u64::MAX])?;
+    Ok(word)
+}
+
+fn one(s: &Stage, operation: impl Fn(u64) -> MemoryOperation) -> Result<u64> {
+    let word = word(s)?;
+    // SAFETY: the word outlives the operation, and no other work uses it.
+    unsafe { s.stream.memory_operation(operation(word.as_raw())) }?;
+    s.stream.synchronize()?;
+    Ok(word.as_raw())
+}
+
+fn batch(s: &Stage, operation: impl Fn(u64) -> MemoryOperation) -> Result<u64> {
+    let word = word(s)?;
+    let operations = [operation(word.as_raw())];
+    // SAFETY: as above.
+    unsafe { s.stream.memory_operations(&operations) }?;
+    s.stream.synchronize()?;
+    Ok(word.as_raw())
+}
+
+fn wait_32(condition: WaitCondition, flush: bool) -> impl Fn(u64) -> MemoryOperation {
+    // All of the conditions but the last are true of it.
+    let value = if condition == WaitCondition::Nor {
+        0
+    } else {
+        u32::MAX
+    };
+    move |address| MemoryOperation::Wait32 {
+        address,
+        value,
+        condition,
+        flush,
+    }
+}
+
+fn wait_64(condition: WaitCondition, flush: bool) -> impl Fn(u64) -> MemoryOperation {
+    move |address| MemoryOperation::Wait64 {
+        address,
+        value: u64::MAX,
+        condition,
+        flush,
+    }
+}
+
+fn conditions() -> impl Iterator<Item = Row> {
+    [
+        ("GEQ", WaitCondition::AtLeast, 0_u32),
+        ("EQ", WaitCondition::Equal, 1),
+        ("AND", WaitCondition::AnyBit, 2),
+    ]
+    .into_iter()
+    .flat_map(|(name, condition, flags)| {
+        let name = format!("CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_{name}");
+        let small = move |s: &Stage| one(s, wait_32(condition, false)).map(drop);
+        let large = move |s: &Stage| one(s, wait_64(condition, false)).map(drop);
+        let in_batch = move |s: &Stage| batch(s, wait_32(condition, false)).map(drop);
+        let found = || value("flags");
+        [
+            Row::new(&name, small, "cuStreamWaitValue32_v2", found(), flags),
+            Row::new(&name, large, "cuStreamWaitValue64_v2", found(), flags),
+            Row::new(
+                &name,
+                in_batch,
+                "cuStreamBatchMemOp_v2",
+                wait_flags(),
+                flags,
+            ),
+        ]
+    })
+}
+
+fn wait_flags() -> impl Fn(&Call) -> Option<u32> {
+    // SAFETY: any bits are a number.
+    |call| Some(unsafe { operation(call)?.waitValue.flags })
+}
+
+fn operation(call: &Call) -> Option<CUstreamBatchMemOpParams> {
+    match array::<CUstreamBatchMemOpParams>("operations")(call)?[..] {
+        [operation] => Some(operation),
+        _ => None,
+    }
+}
+
+/// What a batch says of a wait or a write: the type, the address, and the value.
+fn found_32(call: &Call) -> Option<(Type, u64, u64)> {
+    let operation = operation(call)?;
+    // SAFETY: any bits are a number.
+    let kind = unsafe { operation.operation };
+    // SAFETY: as above; waits and writes have the same fields here.
+    let write = unsafe { operation.writeValue };
+    // SAFETY: as above.
+    let value = unsafe { write.__bindgen_anon_1.value };
+    Some((kind, write.address, value.into()))
+}
+
+fn found_64(call: &Call) -> Option<(Type, u64, u64)> {
+    let operation = operation(call)?;
+    // SAFETY: any bits are a number.
+    let kind = unsafe { operation.operation };
+    // SAFETY: as above; waits and writes have the same fields here.
+    let write = unsafe { operation.writeValue };
+    // SAFETY: as above.
+    let value = unsafe { write.__bindgen_anon_1.value64 };
+    Some((kind, write.address, value))
+}
+
+fn types() -> Vec<Row> {
+    let function = "cuStreamBatchMemOp_v2";
+    let row = |name: &str, act: fn(u64) -> MemoryOperation, kind, value: u64| {
+        let name = format!("CUstreamBatchMemOpType::CU_STREAM_MEM_OP_{name}");
+        let act = move |s: &Stage| Ok((kind, batch(s, act)?, value));
+        let find = match name.ends_with("64") {
+            true => found_64,
+            false => found_32,
+        };
+        Row::told(&name, act, function, find)
+    };
+    let flush = |_| MemoryOperation::FlushRemoteWrites;
+    let kind = |call: &Call| {
+        // SAFETY: any bits are a number.
+        Some(unsafe { operation(call)?.operation })
+    };
+    let barrier = |scope| move |_: u64| MemoryOperation::Barrier(scope);
+    let scope = |call: &Call| {
+        // SAFETY: any bits are numbers.
+        Some(unsafe { operation(call)?.memoryBarrier }.flags)
+    };
+    let barrier_name = "CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER";
+    vec![
+        row(
+            "WAIT_VALUE_32",
+            |address| wait_32(WaitCondition::Equal, false)(address),
+            Type::CU_STREAM_MEM_OP_WAIT_VALUE_32,
+            u32::MAX.into(),
+        ),
+        row(
+            "WAIT_VALUE_64",
+            |address| wait_64(WaitCondition::Equal, false)(address),
+            Type::CU_STREAM_MEM_OP_WAIT_VALUE_64,
+            u64::MAX,
+        ),
+        row(
+            "WRITE_VALUE_32",
+            |address| MemoryOperation::Write32 { address, value: 7 },
+            Type::CU_STREAM_MEM_OP_WRITE_VALUE_32,
+            7,
+        ),
+        row(
+            "WRITE_VALUE_64",
+            |address| MemoryOperation::Write64 {
+                address,
+                value: 7 << 32,
+            },
+            Type::CU_STREAM_MEM_OP_WRITE_VALUE_64,
+            7 << 32,
+        ),
+        Row::new(
+            "CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES",
+            move |s| batch(s, flush).map(drop),
+            function,
+            kind,
+            Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES,
+        ),
+        Row::new(
+            barrier_name,
+            move |s| batch(s, barrier(BarrierScope::System)).map(drop),
+            function,
+            kind,
+            Type::CU_STREAM_MEM_OP_BARRIER,
+        ),
+        Row::new(
+            "CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS",
+            move |s| one(s, barrier(BarrierScope::System)).map(drop),
+            function,
+            scope,
+            0,
+        ),
+        Row::new(
+            "CUstreamMemoryBarrier_flags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU",
+            move |s| one(s, barrier(BarrierScope::Device)).map(drop),
+            function,
+            scope,
+            1,
+        ),
+    ]
+}
+
+/// What single calls have: the address and the value.
+fn single() -> Vec<Row> {
+    let write = "CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT";
+    let flush = "CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_FLUSH";
+    let small = |address| MemoryOperation::Write32 { address, value: 9 };
+    let large = |address| MemoryOperation::Write64 {
+        address,
+        value: 9 << 40,
+    };
+    let nor = wait_32(WaitCondition::Nor, false);
+    let flush_32 = |s: &Stage| one(s, wait_32(WaitCondition::Equal, true)).map(drop);
+    let flush_64 = |s: &Stage| one(s, wait_64(WaitCondition::Equal, true)).map(drop);
+    vec![
+        Row::told(
+            write,
+            move |s| Ok((one(s, small)?, 9, 0)),
+            "cuStreamWriteValue32_v2",
+            |call| {
+                let flags: u32 = value("flags")(call)?;
+                Some((value("address")(call)?, value::<u32>("value")(call)?, flags))
+            },
+        ),
+        Row::told(
+            write,
+            move |s| Ok((one(s, large)?, 9 << 40, 0)),
+            "cuStreamWriteValue64_v2",
+            |call| {
+                let flags: u32 = value("flags")(call)?;
+                Some((value("address")(call)?, value::<u64>("value")(call)?, flags))
+            },
+        ),
+        Row::told(
+            "cuStreamWaitValue32_v2",
+            move |s| Ok((one(s, wait_32(WaitCondition::Equal, false))?, u32::MAX)),
+            "cuStreamWaitValue32_v2",
+            |call| Some((value("address")(call)?, value("value")(call)?)),
+        ),
+        Row::told(
+            "cuStreamWaitValue64_v2",
+            move |s| Ok((one(s, wait_64(WaitCondition::Equal, false))?, u64::MAX)),
+            "cuStreamWaitValue64_v2",
+            |call| Some((value("address")(call)?, value("value")(call)?)),
+        ),
+        Row::new(
+            "CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_NOR",
+            move |s| {
+                let mut zero = DeviceBuffer::<u64>::plain_zeroed(&s.stream, 1)?;
+                zero.zero()?;
+                // SAFETY: the word outlives the operation, and no other work uses it.
+                unsafe { s.stream.memory_operation(nor(zero.as_raw())) }?;
+                s.stream.synchronize()
+            },
+            "cuStreamWaitValue32_v2",
+            value("flags"),
+            3_u32,
+        ),
+        Row::new(
+            flush,
+            flush_32,
+            "cuStreamWaitValue32_v2",
+            value("flags"),
+            1_u32 | 1 << 30,
+        ),
+        Row::new(
+            flush,
+            flush_64,
+            "cuStreamWaitValue64_v2",
+            value("flags"),
+            1_u32 | 1 << 30,
+        ),
+    ]
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = types();
+    rows.extend(conditions());
+    rows.extend(single());
+    rows
+}
