@@ -70,17 +70,17 @@ fn limits() -> impl Iterator<Item = Row> {
         let set = move |s: &Stage| s.context.set_limit(limit, 64);
         let get = Row::new(&name, get, "cuCtxGetLimit", value("limit"), raw);
         let set = Row::new(&name, set, "cuCtxSetLimit", value("limit"), raw);
-        // The software driver does not know the first; the others can only be asked for.
-        let has_none = raw == CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE;
-        let is_fixed = raw == CUlimit::CU_LIMIT_SHMEM_SIZE || raw == CUlimit::CU_LIMIT_CIG_ENABLED;
-        [
-            if has_none { get.refused() } else { get },
-            if has_none || is_fixed {
-                set.refused()
-            } else {
-                set
-            },
-        ]
+        // These can only be asked for; the first has no effect since compute capability 9.0.
+        let is_fixed = [
+            CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
+            CUlimit::CU_LIMIT_SHMEM_SIZE,
+            CUlimit::CU_LIMIT_CIG_ENABLED,
+        ];
+        let set = match is_fixed.contains(&raw) {
+            true => set.refused(),
+            false => set,
+        };
+        [get, set]
     })
 }
 
@@ -108,10 +108,16 @@ fn flags() -> impl Iterator<Item = Row> {
         let set = move |s: &Stage| s.context.set_flags(flags);
         let set_primary = move |s: &Stage| s.device.set_primary_flags(flags);
         let row = |act: Act, function| Row::new(&name, act, function, value("flags"), raw);
+        let on_oldest = row(Box::new(create), "cuCtxCreate_v2").on(On::Oldest);
+        // The last three are newer than the oldest driver.
+        let on_oldest = match raw >= 32 {
+            true => on_oldest.refused(),
+            false => on_oldest,
+        };
         [
             row(Box::new(create), "cuCtxCreate_v4"),
             row(Box::new(with_affinity), "cuCtxCreate_v4").refused(),
-            row(Box::new(create), "cuCtxCreate_v2").on(On::Oldest),
+            on_oldest,
             row(Box::new(with_affinity), "cuCtxCreate_v3")
                 .on(On::Oldest)
                 .refused(),
