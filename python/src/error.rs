@@ -113,6 +113,8 @@ fn class(error: &Error) -> &'static str {
         Error::NoDevice => "NoDeviceError",
         Error::Forked => "ForkedError",
         Error::Invalid(invalid) => match **invalid {
+            // The key is only refused where the interface has a mask.
+            Invalid::ArrayInterface { key: "mask", .. } => "MaskedArrayError",
             Invalid::ArrayInterface { .. } => "ArrayInterfaceError",
             Invalid::Dlpack { .. } => "ExchangeError",
             Invalid::MemoryLimit { .. } => "OutOfMemoryError",
