@@ -727,6 +727,36 @@ assert len(finalized) == len(named("memalloc"))
     )
 
 
+def test_memory_that_is_let_go_of_in_a_host_function_is_finalized_later(run):
+    """There the driver refuses its functions: nobody knows which work is done."""
+    run(
+        """
+cuda_safe.set_memory_manager(Manager)
+manager = cuda_safe.memory_manager()
+stream, other = Stream(), Stream()
+garbage, seen = [], []
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def let_go(_data):
+    garbage.clear()
+    gc.collect()
+    seen.append(len(finalized))
+
+for number in range(3):
+    garbage += [DeviceArray.full(1000, number, "i4", stream=other) for _ in range(15)]
+    garbage += [manager._allocate(1000)]
+    garbage[0].synchronize()
+    before = len(finalized)
+    check(library.cuLaunchHostFunc(ctypes.c_void_p(stream.handle), let_go, None))
+    stream.synchronize()
+    assert seen.pop() == before, "finalized in a host function"
+    assert garbage == []
+manager.trim()
+assert sorted(finalized) == list(range(1, 49)) and cuda_safe.leaked() == 0
+"""
+    )
+
+
 def test_memory_may_be_there_at_the_end(run):
     run(
         """

@@ -332,16 +332,21 @@ impl PluginManager {
             return (0, 0);
         }
         let wait = wait && self.guards.load(Ordering::Acquire) == 0;
-        let sorted = CaptureMode::Relaxed.with(|| self.sort(pending, wait));
-        let Ok((done, rest)) = sorted else {
-            return (0, 0);
-        };
+        let mut pending = Some(pending);
+        let sorted = CaptureMode::Relaxed.with(|| {
+            let pending = pending.take();
+            self.sort(pending.unwrap_or_default(), wait)
+        });
+        // On a driver callback thread the mode cannot be set, and nothing was sorted.
+        let (done, rest) = sorted.unwrap_or_else(|_| (Vec::new(), pending.unwrap_or_default()));
         if !rest.is_empty() {
             lock(&self.pending).extend(rest);
         }
         let freed = (done.len(), done.iter().map(|its| its.bytes).sum());
-        self.finalize(done);
-        freed
+        match self.finalize(done) {
+            true => freed,
+            false => (0, 0),
+        }
     }
 
     /// Divides pending memory into that whose work is done and the rest.
@@ -361,23 +366,31 @@ impl PluginManager {
         (done, rest)
     }
 
-    /// Drops the references to memory, which runs the finalizers.
-    fn finalize(&self, memory: Vec<Pending>) {
+    /// Drops the references to memory, which runs the finalizers. If the context cannot be made current, as on a
+    /// driver callback thread, the memory is pending again, and the result is false.
+    fn finalize(&self, memory: Vec<Pending>) -> bool {
         if memory.is_empty() {
-            return;
+            return true;
+        }
+        if is_gone(self.base.context()) {
+            // The memory ended with the context, which other code has reset.
+            std::mem::forget(memory);
+            return true;
         }
         let mut memory = Some(memory);
-        // The memory went with a context that other code has reset.
-        if !is_gone(self.base.context()) {
-            let _finalized = in_context(&self.base, || {
-                attached(|_| {
-                    drop(memory.take());
-                    Ok(())
-                })
-            });
+        let _finalized = in_context(&self.base, || {
+            attached(|_| {
+                drop(memory.take());
+                Ok(())
+            })
+        });
+        match memory {
+            None => true,
+            Some(memory) => {
+                lock(&self.pending).extend(memory);
+                false
+            }
         }
-        // Without a context or an interpreter it stays.
-        std::mem::forget(memory);
     }
 
     /// Holds back clean-up: of what is pending here, of the driver's memory, and of the plugin's.
@@ -676,7 +689,7 @@ unsafe impl MemoryManager for PluginManager {
         }
         self.base.wait()?;
         let live = lock(&self.live).remove(&block.token);
-        self.finalize(Vec::from_iter(live.map(|live| Pending {
+        let _finalized = self.finalize(Vec::from_iter(live.map(|live| Pending {
             after: After::Nothing,
             bytes: 0,
             memory: live.memory,
@@ -799,6 +812,8 @@ impl Drop for PluginManager {
         // The guards that are left hold nothing back any more.
         self.guards = Arc::default();
         self.reset();
+        // What could not be finalized is leaked: work on the device may use it.
+        std::mem::forget(std::mem::take(&mut *lock(&self.pending)));
     }
 }
 
