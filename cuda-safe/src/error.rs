@@ -3,6 +3,7 @@
 use crate::invalid::Invalid;
 use cuda_sys::{CUresult, CudaVersion, LoadError, MissingFunction};
 use std::fmt;
+use std::sync::Arc;
 
 /// The result of what may fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -58,6 +59,9 @@ pub enum Error {
     InHostFunction,
     /// This process is a fork of one that had started CUDA; the driver does not work here.
     Forked,
+    /// A [memory manager](crate::manager::MemoryManager) failed with an error of its own. This crate returns
+    /// the error to the caller unchanged.
+    Manager(Arc<dyn std::error::Error + Send + Sync>),
 }
 
 /// The code that a function of the driver answered.
@@ -187,6 +191,7 @@ impl fmt::Display for Error {
                 "this process was forked from one that had started CUDA: the driver works only \
                  in a process that starts it itself",
             ),
+            Self::Manager(error) => write!(f, "the memory manager failed: {error}"),
         }
     }
 }

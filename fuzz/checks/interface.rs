@@ -53,7 +53,7 @@ pub(super) fn interface(raw: &RawInterface, options: ReadOptions) {
         false => by_hand,
     };
     assert_eq!(by_hand.to_raw(), written);
-    assert!(array.version() <= 3);
+    assert_eq!(again.version(), 3);
     match DataType::of_numpy(array.dtype()) {
         Ok(ty) => assert_eq!(ty.numpy().map(Dtype::from).as_ref(), Some(array.dtype())),
         Err(refusal) => names_a_field(&refusal),

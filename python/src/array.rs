@@ -260,10 +260,10 @@ impl PyDeviceArray {
 impl PyDeviceArray {
     #[cold]
     fn export<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        let stream = self.look(|memory| {
-            memory.set_used();
-            memory.lane().map(Lane::number)
-        })?;
+        let memory = self.kept(py)?.memory;
+        memory.set_used();
+        memory.grant_peer_access(py);
+        let stream = memory.lane().map(Lane::number);
         self.is_exported.store(true, Ordering::Relaxed);
         if !config::export_stream() {
             return interface::write(py, &self.array, None);
@@ -326,6 +326,32 @@ fn has_interface(object: &Bound<'_, PyAny>) -> Result<bool> {
     })
 }
 
+/// The address of the first element of an array, ours or of another library.
+pub(crate) fn address_of(array: &Bound<'_, PyAny>) -> Result<u64> {
+    if let Ok(array) = array.cast::<PyDeviceArray>() {
+        let array = array.get();
+        array.look(|_| array.array.address)
+    } else {
+        interface::address(&interface_of(array)?)
+    }
+}
+
+/// The value of `__cuda_array_interface__`.
+fn interface_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    let interface = calling(py, || {
+        object.getattr_opt(intern!(py, "__cuda_array_interface__"))
+    })?;
+    let Some(interface) = interface else {
+        return Err(pyo3::exceptions::PyTypeError::new_err(format!(
+            "a {} has no __cuda_array_interface__",
+            object.get_type().name()?
+        ))
+        .into());
+    };
+    Ok(interface)
+}
+
 /// The array of an object that has the CUDA Array Interface, without a copy. It keeps the object, and
 /// is in the order of the stream that the object names: all work on it runs there.
 ///
@@ -333,23 +359,13 @@ fn has_interface(object: &Bound<'_, PyAny>) -> Result<bool> {
 /// it. CuPy's arrays do not: they name CuPy's current stream, which is kept here as well. But a
 /// `cupy.cuda.ExternalStream` keeps nothing, and then it is for the caller to keep the stream.
 ///
-/// With `sync` off, or `config.array_interface_sync`, that stream is ignored, and races are the
-/// caller's.
+/// If `sync` or `config.array_interface_sync` is off, that stream is ignored, and the caller has to prevent
+/// races. The stream 0, which the specification forbids and Numba exports for arrays on its default stream,
+/// is accepted only then.
 #[pyfunction]
 #[pyo3(signature = (obj, sync = true))]
 pub(crate) fn as_cuda_array(obj: &Bound<'_, PyAny>, sync: bool) -> Result<PyDeviceArray> {
-    let py = obj.py();
-    let interface = calling(py, || {
-        obj.getattr_opt(intern!(py, "__cuda_array_interface__"))
-    })?;
-    let Some(interface) = interface else {
-        return Err(pyo3::exceptions::PyTypeError::new_err(format!(
-            "a {} has no __cuda_array_interface__",
-            obj.get_type().name()?
-        ))
-        .into());
-    };
-    interface::import(&interface, Some(obj.clone().unbind()), sync)
+    interface::import(&interface_of(obj)?, Some(obj.clone().unbind()), sync)
 }
 
 /// The array that an interface describes, without a copy. It keeps `owner`. Where that does not keep the

@@ -16,12 +16,21 @@ pub(crate) fn export_stream() -> bool {
     EXPORT_STREAM.load(Ordering::Relaxed)
 }
 
-/// Reads the environment, when the module is loaded: "0" turns off.
+/// Reads the environment, when the module is loaded: "0" turns an option off. The variable of this package
+/// has precedence over the one of Numba.
 pub(crate) fn read_environment() {
-    let is_on = |name| std::env::var_os(name).is_none_or(|value| value != "0");
-    SYNC.store(is_on("CUDA_SAFE_ARRAY_INTERFACE_SYNC"), Ordering::Relaxed);
+    let is_on = |name| std::env::var_os(name).map(|value| value != "0");
+    let sync = is_on("CUDA_SAFE_ARRAY_INTERFACE_SYNC").or_else(numbas_sync);
+    SYNC.store(sync.unwrap_or(true), Ordering::Relaxed);
     let export = is_on("CUDA_SAFE_ARRAY_INTERFACE_EXPORT_STREAM");
-    EXPORT_STREAM.store(export, Ordering::Relaxed);
+    EXPORT_STREAM.store(export.unwrap_or(true), Ordering::Relaxed);
+}
+
+/// Reads Numba's variable, which is an integer. Numba ignores other values, with a warning of its own.
+fn numbas_sync() -> Option<bool> {
+    let value = std::env::var("NUMBA_CUDA_ARRAY_INTERFACE_SYNC").ok()?;
+    let number: i64 = value.trim().parse().ok()?;
+    Some(number != 0)
 }
 
 /// `cuda_safe.config`: what is set for the whole process.
@@ -30,8 +39,9 @@ pub(crate) struct PyConfig;
 
 #[pymethods]
 impl PyConfig {
-    /// Whether arrays of others are put in order with the stream that they are exported with. Off, the
-    /// stream is ignored, and races are the user's. `CUDA_SAFE_ARRAY_INTERFACE_SYNC=0` is the same.
+    /// Whether work on imported arrays is ordered with the stream that their producer exports. If it is
+    /// off, the stream is ignored, and the caller has to prevent races. `CUDA_SAFE_ARRAY_INTERFACE_SYNC=0`
+    /// turns it off, and so does `NUMBA_CUDA_ARRAY_INTERFACE_SYNC=0` if the first variable is not set.
     #[getter]
     fn array_interface_sync(&self) -> bool {
         sync()

@@ -4,12 +4,13 @@ use crate::context::PyContext;
 use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::green::PySmResource;
+use crate::manager::choose_from_environment;
 use crate::stream::PyStream;
 use crate::{current, event};
 use cuda_safe::sys::CUdevice_attribute;
 use cuda_safe::{Context, Device, Stream, StreamOptions, attribute};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -69,6 +70,7 @@ pub(crate) fn primary_now(ordinal: u32) -> Result<Context> {
         return Ok(life.context.clone());
     }
     let slot = slot(ordinal)?;
+    choose_from_environment()?;
     let context = Context::primary(&Device::get(ordinal)?)?;
     Ok(slot.get_or_init(|| Life::of(context)).context.clone())
 }
@@ -212,6 +214,28 @@ impl PyDevice {
     #[getter]
     fn sm_count(&self) -> Result<u32> {
         Ok(self.0.attribute(attribute::MULTIPROCESSOR_COUNT)?)
+    }
+
+    /// Returns the PCI address, as devices of Numba do. Memory managers that are written for Numba ask for it.
+    fn get_device_identity(&self, py: Python<'_>) -> Result<Py<PyDict>> {
+        let identity = PyDict::new(py);
+        for (name, attribute) in [
+            (
+                "pci_domain_id",
+                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
+            ),
+            (
+                "pci_bus_id",
+                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+            ),
+            (
+                "pci_device_id",
+                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
+            ),
+        ] {
+            identity.set_item(name, self.0.attribute_raw(attribute)?)?;
+        }
+        Ok(identity.unbind())
     }
 
     /// One attribute, by its number in C (`CUdevice_attribute`).

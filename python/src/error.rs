@@ -39,8 +39,8 @@ impl Failure {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Cuda(error) => error.to_string(),
-            // Not made where there is no Python.
-            Self::Python(_) => "an exception".to_owned(),
+            Self::Python(error) => Python::try_attach(|_| error.to_string())
+                .unwrap_or_else(|| "an exception".to_owned()),
             Self::Own(_, message) => message.clone(),
             Self::Ended => "the interpreter ends".to_owned(),
         }
@@ -79,6 +79,12 @@ impl From<PyErr> for Failure {
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
+        if let Failure::Cuda(Error::Manager(error)) = &failure {
+            // An exception of a memory manager that is written in Python arrives as it was raised.
+            if let Some(error) = error.downcast_ref::<Self>() {
+                return Python::attach(|py| error.clone_ref(py));
+            }
+        }
         let (class, message, code) = match failure {
             Failure::Python(error) => return error,
             Failure::Ended => return PySystemExit::new_err(()),
@@ -113,6 +119,8 @@ fn class(error: &Error) -> &'static str {
         Error::NoDevice => "NoDeviceError",
         Error::Forked => "ForkedError",
         Error::Invalid(invalid) => match **invalid {
+            // The key is only refused where the interface has a mask.
+            Invalid::ArrayInterface { key: "mask", .. } => "MaskedArrayError",
             Invalid::ArrayInterface { .. } => "ArrayInterfaceError",
             Invalid::Dlpack { .. } => "ExchangeError",
             Invalid::MemoryLimit { .. } => "OutOfMemoryError",

@@ -33,6 +33,18 @@ impl PyEvent {
         Self(Closable::new("event", event))
     }
 
+    /// The event that a caller gave, or a new one of the context.
+    pub(crate) fn given(
+        py: Python<'_>,
+        given: Option<Py<Self>>,
+        context: &Context,
+    ) -> Result<Py<Self>> {
+        match given {
+            Some(event) => Ok(event),
+            None => Ok(Py::new(py, Self::create(py, context, false, false)?)?),
+        }
+    }
+
     pub(crate) fn event(&self) -> Result<Event> {
         self.0.get()
     }

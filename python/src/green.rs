@@ -5,15 +5,16 @@ use crate::current;
 use crate::device::PyDevice;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
+use crate::event::PyEvent;
 use crate::hold::Closable;
 use crate::stream::PyStream;
-use cuda_safe::Device;
 use cuda_safe::Rejected;
 use cuda_safe::StreamOptions;
 use cuda_safe::green::{
     ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, Partitioning, SmGroup, SmResource,
     Split, SplitByCount, SplitFlags, Wish,
 };
+use cuda_safe::{Context, Device};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -21,6 +22,7 @@ use pyo3::types::PyTuple;
 #[derive(Clone)]
 enum Whole {
     Device(Device),
+    Context(Context),
     Green(GreenContext),
 }
 
@@ -39,6 +41,10 @@ impl PySmResource {
         Self::of(py, Whole::Device(device))
     }
 
+    pub(crate) fn of_context(py: Python<'_>, context: Context) -> Result<Self> {
+        Self::of(py, Whole::Context(context))
+    }
+
     fn of(py: Python<'_>, whole: Whole) -> Result<Self> {
         let resource = detached(py, || whole.ask())?;
         let granularity = resource.granularity()?;
@@ -54,6 +60,7 @@ impl Whole {
     fn ask(&self) -> cuda_safe::Result<SmResource> {
         match self {
             Self::Device(device) => SmResource::of_device(device),
+            Self::Context(context) => SmResource::of_context(context),
             Self::Green(green) => SmResource::of_green_context(green),
         }
     }
@@ -137,6 +144,7 @@ impl PySmResource {
     fn device(&self) -> Result<PyDevice> {
         Ok(PyDevice(match self.whole.get()? {
             Whole::Device(device) => device,
+            Whole::Context(context) => context.device(),
             Whole::Green(green) => green.device(),
         }))
     }
@@ -434,6 +442,30 @@ impl PyGreenContext {
     /// before it becomes a green context.
     fn sm_resource(&self, py: Python<'_>) -> Result<PySmResource> {
         PySmResource::of(py, Whole::Green(self.0.get()?))
+    }
+
+    /// Records in an event the work that all streams of the green context have been given up to now. Without
+    /// an event, creates one. Returns the event, which has to be of the device's primary context.
+    ///
+    /// Raises an exception if one of the streams is being captured, which invalidates that capture. Calls
+    /// `cuGreenCtxRecordEvent` (since CUDA 12.4).
+    #[pyo3(signature = (event = None))]
+    fn record_event(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> Result<Py<PyEvent>> {
+        let green = self.0.get()?;
+        let event = PyEvent::given(py, event, green.context())?;
+        let its = event.get().event()?;
+        detached(py, move || green.record(&its))?;
+        Ok(event)
+    }
+
+    /// Makes all work that is given to the green context from now on wait for the work that the event
+    /// recorded. The host does not wait. The event may be of another context or device.
+    ///
+    /// Raises an exception if one of the streams, or the event, is being captured, which invalidates that
+    /// capture. Calls `cuGreenCtxWaitEvent` (since CUDA 12.4).
+    fn wait_event(&self, py: Python<'_>, event: &PyEvent) -> Result<()> {
+        let (green, event) = (self.0.get()?, event.event()?);
+        detached(py, move || green.wait(&event))
     }
 
     /// Lets go of it: it is destroyed, which waits for all work of the device, when its streams and the

@@ -15,6 +15,13 @@ impl Owner {
     }
 }
 
+impl Owner {
+    /// The object.
+    pub(crate) fn get<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyAny>> {
+        self.0.as_ref().map(|object| object.bind(py))
+    }
+}
+
 impl Drop for Owner {
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };

@@ -17,6 +17,7 @@ mod hold;
 mod lane;
 mod manager;
 mod once;
+mod pointer;
 mod stream;
 
 use crate::ending::detached;
@@ -60,6 +61,8 @@ mod _native {
         _choose_memory_manager, _torch_functions, _torch_streams, PyCleanup, PyHostMemory,
         PyMemory, PyMemoryManager, memory_manager, set_memory_manager,
     };
+    #[pymodule_export]
+    use super::pointer::pointer_attributes;
     #[pymodule_export]
     use super::stream::PyStream;
     #[pymodule_export]

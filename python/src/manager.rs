@@ -3,6 +3,7 @@
 
 mod figures;
 mod memory;
+mod plugin;
 mod torch;
 
 pub(crate) use memory::{PyHostMemory, PyMemory};
@@ -18,45 +19,70 @@ use cuda_safe::manager::{
 };
 use cuda_safe::{Context, MemoryInfo};
 use memory::StreamLike;
+use plugin::PluginManager;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
-use std::sync::{Mutex, PoisonError};
+use pyo3::types::{PyBytes, PyString, PyTuple};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The managers that there are, with what each is made of. All count what they are asked for.
 type Caching = StatisticsManager<CachingManager>;
 type Ordered = StatisticsManager<LimitManager<OrderedManager>>;
 type Plain = StatisticsManager<LimitManager<DriverManager>>;
+type Plugin = StatisticsManager<LimitManager<PluginManager>>;
 
 /// What was chosen, for the devices that are used from then on.
 static CHOSEN: Mutex<Option<Chosen>> = Mutex::new(None);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Chosen {
     kind: Kind,
     limit: Option<usize>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 enum Kind {
     Caching,
     Ordered,
     Driver,
+    /// A class of Python.
+    Plugin(Arc<Py<PyAny>>),
 }
 
-impl Kind {
-    const ALL: [Self; 3] = [Self::Caching, Self::Ordered, Self::Driver];
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Plugin(class), Self::Plugin(other)) => class.as_ptr() == other.as_ptr(),
+            _ => self.name() == other.name(),
+        }
+    }
+}
 
-    fn name(self) -> &'static str {
+impl Eq for Kind {}
+
+impl Kind {
+    fn name(&self) -> &'static str {
         match self {
             Self::Caching => "caching",
             Self::Ordered => "ordered",
             Self::Driver => "driver",
+            Self::Plugin(_) => "plugin",
         }
     }
 
-    fn of(name: &str) -> Result<Self> {
-        let kind = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        kind.ok_or_else(|| {
+    /// One of those that have a name.
+    fn named(name: &str) -> Option<Self> {
+        let all = [Self::Caching, Self::Ordered, Self::Driver];
+        all.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What a caller says: a name, or a class.
+    fn of(manager: &Bound<'_, PyAny>) -> Result<Self> {
+        let Ok(name) = manager.cast::<PyString>() else {
+            plugin::check_class(manager)?;
+            return Ok(Self::Plugin(Arc::new(manager.clone().unbind())));
+        };
+        let name = name.to_str()?;
+        Self::named(name).ok_or_else(|| {
             Failure::invalid(format!(
                 "{name:?} is no memory manager: there are \"caching\", \"ordered\" and \"driver\""
             ))
@@ -71,13 +97,14 @@ impl Chosen {
     };
 
     /// Has the contexts that are made from now on allocate so.
-    fn apply(self) -> Result<()> {
+    fn apply(&self) -> Result<()> {
+        let max_bytes = self.limit.unwrap_or(0);
         let limit = self.limit.unwrap_or(usize::MAX);
-        match self.kind {
+        match &self.kind {
             Kind::Caching => cuda_safe::manager::set_memory_manager(move |context| {
                 let options = CachingOptions {
                     // 0 is none.
-                    max_bytes: self.limit.unwrap_or(0),
+                    max_bytes,
                     ..CachingOptions::default()
                 };
                 let pool = CachingManager::with(context, options)?;
@@ -91,46 +118,100 @@ impl Chosen {
                 let limited = LimitManager::new(DriverManager::new(context)?, limit);
                 Ok::<Plain, _>(StatisticsManager::new(limited))
             }),
+            Kind::Plugin(class) => {
+                let class = Arc::clone(class);
+                cuda_safe::manager::set_memory_manager(move |context| {
+                    let limited = LimitManager::new(PluginManager::new(context, &class)?, limit);
+                    Ok::<Plugin, _>(StatisticsManager::new(limited))
+                })
+            }
         }?;
         Ok(())
     }
 }
 
-/// What a context's own manager is, whatever is chosen meanwhile for others.
-fn chosen_for(context: &Context) -> Result<Option<Chosen>> {
-    let of = |kind, limit: usize, none: usize| Chosen {
-        kind,
-        limit: (limit != none).then_some(limit),
-    };
+/// What a context's own manager is, by its name and limit, whatever is chosen meanwhile for others.
+fn chosen_for(context: &Context) -> Result<Option<(&'static str, Option<usize>)>> {
+    let of = |kind, limit: usize, none: usize| (kind, (limit != none).then_some(limit));
     if let Some(manager) = context.memory_manager_as::<Caching>()? {
         let limit = manager.inner().options().max_bytes;
-        return Ok(Some(of(Kind::Caching, limit, 0)));
+        return Ok(Some(of("caching", limit, 0)));
     }
     if let Some(manager) = context.memory_manager_as::<Ordered>()? {
-        return Ok(Some(of(Kind::Ordered, manager.inner().limit(), usize::MAX)));
+        return Ok(Some(of("ordered", manager.inner().limit(), usize::MAX)));
     }
     if let Some(manager) = context.memory_manager_as::<Plain>()? {
-        return Ok(Some(of(Kind::Driver, manager.inner().limit(), usize::MAX)));
+        return Ok(Some(of("driver", manager.inner().limit(), usize::MAX)));
+    }
+    if let Some(manager) = context.memory_manager_as::<Plugin>()? {
+        return Ok(Some(of("plugin", manager.inner().limit(), usize::MAX)));
     }
     Ok(None)
 }
 
-fn chosen() -> Option<Chosen> {
-    *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+/// The manager written in Python of a context, if it has one.
+fn plugin_of(context: &Context) -> Result<Option<&PluginManager>> {
+    let manager = context.memory_manager_as::<Plugin>()?;
+    Ok(manager.map(|manager| manager.inner().inner()))
 }
 
-/// Chooses, unless something else has been chosen by then; what has been chosen then.
-fn choose(wanted: Chosen, may_replace: bool) -> Result<Chosen> {
+fn is_chosen() -> bool {
+    let chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+    chosen.is_some()
+}
+
+/// Chooses, unless something else was chosen before and may not be replaced.
+fn choose(wanted: Chosen, may_replace: bool) -> Result<()> {
     // No call of the driver, and none of Python: nobody waits long for it.
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
-    match *chosen {
-        Some(before) if before == wanted || !may_replace => Ok(before),
-        _ => {
-            wanted.apply()?;
-            *chosen = Some(wanted);
-            Ok(wanted)
-        }
+    if chosen.is_some() && !may_replace {
+        return Ok(());
     }
+    wanted.apply()?;
+    let before = chosen.replace(wanted);
+    drop(chosen);
+    // It may be the last reference to a class.
+    drop(before);
+    Ok(())
+}
+
+/// The variable that chooses a manager: one by its name, or that of a module.
+const VARIABLE: &str = "CUDA_SAFE_MEMORY_MANAGER";
+
+/// Chooses what the environment says, if nothing was chosen before: called before the first use of a device. A
+/// failure is that of the call, and the next one tries again.
+pub(crate) fn choose_from_environment() -> Result<()> {
+    if is_chosen() {
+        return Ok(());
+    }
+    let Some(value) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
+        return Ok(());
+    };
+    let name = value.to_string_lossy();
+    let kind = match Kind::named(&name) {
+        Some(kind) => kind,
+        // No lock is held: the module may use this package.
+        None => Python::try_attach(|py| calling(py, || class_of_module(py, &name)))
+            .unwrap_or(Err(Failure::Ended))?,
+    };
+    choose(Chosen { kind, limit: None }, false)
+}
+
+/// The class that a module names for Numba as well.
+fn class_of_module(py: Python<'_>, name: &str) -> Result<Kind> {
+    let class = || -> Result<Kind> {
+        let class = py.import(name)?.getattr("_numba_memory_manager")?;
+        plugin::check_class(&class)?;
+        Ok(Kind::Plugin(Arc::new(class.unbind())))
+    };
+    class().map_err(|why| {
+        let text = format!(
+            "{VARIABLE}={name}: the class _numba_memory_manager of this module cannot be used as a memory manager"
+        );
+        let error = PyErr::from(Failure::invalid(text));
+        error.set_cause(py, Some(PyErr::from(why)));
+        Failure::Python(error)
+    })
 }
 
 fn without_manager(ordinal: usize) -> Failure {
@@ -140,45 +221,37 @@ fn without_manager(ordinal: usize) -> Failure {
     ))
 }
 
-/// Chooses who allocates on devices that were not used before: "caching", a pool that keeps what was
-/// freed; "ordered", the driver's own pools, in the order of streams; "driver", the driver's plain
-/// memory, freed in batches. `limit` is in bytes: what the pool may have of the driver, or what the
-/// others may hand out.
+/// Chooses the memory manager of the devices that are used for the first time from now on. A device keeps the
+/// manager that it has, or none, until its primary context is reset; `memory_manager()` returns it.
+///
+/// `manager` is "caching", a pool that keeps what was freed; "ordered", the pools of the driver, stream-ordered;
+/// "driver", synchronous memory of the driver, freed in batches; or a class with the methods of Numba's
+/// memory managers, of which one instance is created for each device: see `cuda_safe.plugin`. `limit` is in
+/// bytes: what the pool may reserve, or what the others may hand out.
+///
+/// Without a call of this function the environment variable `CUDA_SAFE_MEMORY_MANAGER` chooses: one of the three
+/// names, or the name of a module whose attribute `_numba_memory_manager` is the class.
 #[pyfunction]
-#[pyo3(signature = (kind = "caching", *, limit = None))]
-pub(crate) fn set_memory_manager(kind: &str, limit: Option<usize>) -> Result<()> {
-    let wanted = Chosen {
-        kind: Kind::of(kind)?,
-        limit,
-    };
+#[pyo3(
+    signature = (manager = None, *, limit = None),
+    text_signature = "(manager='caching', *, limit=None)"
+)]
+pub(crate) fn set_memory_manager(
+    manager: Option<&Bound<'_, PyAny>>,
+    limit: Option<usize>,
+) -> Result<()> {
+    let kind = manager.map_or(Ok(Kind::Caching), Kind::of)?;
     if limit == Some(0) {
         return Err(Failure::invalid("a limit of no byte"));
     }
-    let before = chosen();
-    if before == Some(wanted) {
-        return Ok(());
-    }
-    if let Some((ordinal, _)) = used().next() {
-        return Err(match before {
-            None => without_manager(ordinal),
-            Some(before) => Failure::invalid(format!(
-                "device {ordinal} is in use already, with the memory manager {:?}{}, which it keeps",
-                before.kind.name(),
-                match before.limit {
-                    Some(limit) => format!(" and its limit of {limit} bytes"),
-                    None => String::new(),
-                }
-            )),
-        });
-    }
-    choose(wanted, true)?;
-    Ok(())
+    choose(Chosen { kind, limit }, true)
 }
 
 /// For libraries that allocate here: "caching", if nothing was chosen before.
 #[pyfunction]
 pub(crate) fn _choose_memory_manager() -> Result<()> {
-    if chosen().is_none() {
+    choose_from_environment()?;
+    if !is_chosen() {
         if let Some((ordinal, _)) = used().next() {
             return Err(without_manager(ordinal));
         }
@@ -208,7 +281,8 @@ pub(crate) fn memory_manager(
     py: Python<'_>,
     device: Option<DeviceLike>,
 ) -> Result<Option<PyMemoryManager>> {
-    if chosen().is_none() {
+    detached(py, choose_from_environment)?;
+    if !is_chosen() {
         return Ok(None);
     }
     let ordinal = DeviceLike::ordinal(py, device)?;
@@ -265,16 +339,22 @@ impl PyMemoryManager {
         PyDevice(self.0.device())
     }
 
-    /// "caching", "ordered" or "driver".
+    /// "caching", "ordered", "driver", or "plugin" for a manager that is written in Python.
     #[getter]
     fn kind(&self) -> Result<Option<&'static str>> {
-        Ok(chosen_for(&self.0)?.map(|chosen| chosen.kind.name()))
+        Ok(chosen_for(&self.0)?.map(|(kind, _)| kind))
+    }
+
+    /// The instance of the class that was set, for a manager that is written in Python.
+    #[getter]
+    fn plugin(&self, py: Python<'_>) -> Result<Option<Py<PyAny>>> {
+        Ok(plugin_of(&self.0)?.and_then(|plugin| plugin.plugin(py)))
     }
 
     /// The bytes that it may have of the driver, or hand out; None: as many as there are.
     #[getter]
     fn limit(&self) -> Result<Option<usize>> {
-        Ok(chosen_for(&self.0)?.and_then(|chosen| chosen.limit))
+        Ok(chosen_for(&self.0)?.and_then(|(_, limit)| limit))
     }
 
     /// What it was asked for, and what it has. It looks at everything, and is for now and then.
@@ -306,7 +386,11 @@ impl PyMemoryManager {
     /// In a `with` block of what this returns, clean-up that waits for work is held back. Such blocks nest.
     fn defer_cleanup(&self, py: Python<'_>) -> Result<PyCleanup> {
         let guard = detached(py, || {
-            Ok::<_, Failure>(manager_of(&self.0)?.defer_cleanup())
+            let manager = manager_of(&self.0)?;
+            Ok::<_, Failure>(match plugin_of(&self.0)? {
+                Some(plugin) => plugin.defer()?,
+                None => manager.defer_cleanup(),
+            })
         })?;
         Ok(PyCleanup {
             guard: Closable::new("with block", guard),
@@ -366,6 +450,14 @@ impl PyMemoryManager {
         address: u64,
         size: usize,
     ) -> Result<(Bound<'py, PyBytes>, u64)> {
+        refuse_gone(&self.0)?;
+        if let Some(plugin) = plugin_of(&self.0)? {
+            if let Some(block) = plugin.block_at(address) {
+                let handle = detached(py, || plugin.ipc_handle(&block))?;
+                let offset = handle.offset() + (address - block.address);
+                return Ok((PyBytes::new(py, handle.as_bytes()), offset));
+            }
+        }
         let block = Block {
             address,
             size,
@@ -373,7 +465,6 @@ impl PyMemoryManager {
         };
         // Memory of nobody's order is plain memory of the driver's, or a part of that, with each of these
         // managers: so the driver knows it by its address.
-        refuse_gone(&self.0)?;
         let handle = detached(py, || IpcHandle::of(&self.0, &block))?;
         Ok((PyBytes::new(py, handle.as_bytes()), handle.offset()))
     }

@@ -354,10 +354,7 @@ impl PyStream {
     #[pyo3(signature = (event = None))]
     fn record(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> Result<Py<PyEvent>> {
         let lane = self.lane()?;
-        let event = match event {
-            Some(event) => event,
-            None => Py::new(py, PyEvent::create(py, lane.context(), false, false)?)?,
-        };
+        let event = PyEvent::given(py, event, lane.context())?;
         let its = event.get().event()?;
         detached(py, move || lane.record(&its))?;
         Ok(event)

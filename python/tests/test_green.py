@@ -118,3 +118,69 @@ def test_partitions_of_sizes_that_are_wished(device):
     for wrong in (["half"], [0], []):
         with pytest.raises(cuda_safe.InvalidArgumentError):
             resource.partition(wrong, allow_overlap=True)
+
+
+def green_contexts(device):
+    size = max(device.sm_resource().min_group, device.sm_resource().group_multiple)
+    groups, _ = device.sm_resource().split_by_count(size, 2, label="the tests")
+    return [GreenContext([group]) for group in groups]
+
+
+def test_an_event_of_a_green_context_is_behind_the_work_of_all_its_streams(device):
+    """On the software driver work runs as late as it may: a missing wait would be seen."""
+    since(12, 4)
+    green, other = green_contexts(device)
+    streams, reader = [green.stream(), green.stream()], other.stream()
+    arrays = [DeviceArray.zeros(1000, "i4", stream=stream) for stream in streams]
+    event = None
+    for number in range(1, 10):
+        for array in arrays:
+            array.fill(number)
+        event = green.record_event(event)
+        assert isinstance(event, cuda_safe.Event)
+        other.wait_event(event)
+        for array in arrays:
+            elsewhere = cuda_safe.from_cuda_array_interface(
+                {**array.__cuda_array_interface__, "stream": reader.handle}, (array, reader)
+            )
+            assert (elsewhere.copy_to_host() == number).all()
+    assert event.context == green.context
+    given = cuda_safe.Event(device)
+    assert green.record_event(given) is given
+    given.synchronize()
+    green.close()
+    for use in (green.record_event, lambda: green.wait_event(given)):
+        with pytest.raises(cuda_safe.ClosedError):
+            use()
+
+
+def test_an_event_of_a_context_is_behind_the_work_of_all_its_streams(device):
+    since(12, 5)
+    context, (green, other) = device.context, green_contexts(device)
+    streams, reader = [context.stream(), green.stream()], other.stream()
+    arrays = [DeviceArray.zeros(1000, "i4", stream=stream) for stream in streams]
+    for number in range(1, 10):
+        for array in arrays:
+            array.fill(number)
+        event = context.record_event()
+        other.wait_event(event)
+        for array in arrays:
+            elsewhere = cuda_safe.from_cuda_array_interface(
+                {**array.__cuda_array_interface__, "stream": reader.handle}, (array, reader)
+            )
+            assert (elsewhere.copy_to_host() == number).all()
+        # The other way round: the streams of the context wait.
+        elsewhere.fill(-number)
+        context.wait_event(other.record_event(event))
+        assert (arrays[-1].copy_to_host() == -number).all()
+
+
+def test_a_context_has_the_multiprocessors_of_its_device(device):
+    since(12, 4)
+    whole, its = device.sm_resource(), device.context.sm_resource()
+    assert its.device == device and its.sm_count <= whole.sm_count
+    assert (its.min_group, its.group_multiple) == (whole.min_group, whole.group_multiple)
+    groups, _ = its.split_by_count(max(its.min_group, its.group_multiple), 1, label="the tests")
+    assert GreenContext(groups).context == device.context
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="the tests"):
+        whole.split_by_count(whole.min_group)

@@ -84,16 +84,16 @@ def test_all_versions_are_read(device, produce, version):
     if version == 0:
         as_cuda_array(masked)
     else:
-        with pytest.raises(cuda_safe.ArrayInterfaceError, match="mask"):
+        with pytest.raises(cuda_safe.MaskedArrayError, match="array interface, mask:") as raised:
             as_cuda_array(masked)
+        assert isinstance(raised.value, NotImplementedError)
+        assert isinstance(raised.value, cuda_safe.ArrayInterfaceError)
     assert as_cuda_array(produce(array, version=version, mask=None, strides=...)).shape == (3, 4)
 
 
 WRONG = [
     ("version", ...),
     ("version", None),
-    ("version", 4),
-    ("version", 99),
     ("version", -1),
     ("version", "3"),
     ("version", 1 << 200),
@@ -167,10 +167,35 @@ def test_a_stream_means_nothing_before_version_3(device, produce):
             assert as_cuda_array(produce(array, version=version, stream=stream)).stream is None
 
 
-def test_the_stream_0_is_refused_with_what_to_use_instead(device, produce):
-    array = DeviceArray.zeros(3)
-    with pytest.raises(cuda_safe.ArrayInterfaceError, match="None is .* 1 .* 2 "):
-        as_cuda_array(produce(array, stream=0))
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_stream_0_is_accepted_only_without_synchronization(device, produce, version):
+    """Numba exports it for arrays on its default stream."""
+    array = DeviceArray.full(3, 5, "i4")
+    array.synchronize()
+    theirs = produce(array, stream=0, version=version)
+    for use in (
+        lambda: as_cuda_array(theirs),
+        lambda: from_cuda_array_interface(theirs.__cuda_array_interface__, theirs),
+    ):
+        with pytest.raises(cuda_safe.ArrayInterfaceError, match="forbids 0.*Numba.*sync=False"):
+            use()
+    again = as_cuda_array(theirs, sync=False)
+    assert again.stream is None and again.copy_to_host().tolist() == [5] * 3
+    again = from_cuda_array_interface(theirs.__cuda_array_interface__, theirs, sync=False)
+    assert again.__cuda_array_interface__["stream"] is None
+    # Other values that are wrong are still errors.
+    with pytest.raises(cuda_safe.ArrayInterfaceError, match="stream"):
+        as_cuda_array(produce(array, stream=-1), sync=False)
+
+
+@pytest.mark.parametrize("version", [4, 99])
+def test_a_newer_version_is_read_as_version_3(device, produce, version):
+    array = DeviceArray.full(3, 5, "i4", stream=Stream())
+    again = as_cuda_array(produce(array, version=version, something_new=object()))
+    assert again.stream == array.stream and again.copy_to_host().tolist() == [5] * 3
+    assert again.__cuda_array_interface__["version"] == 3
+    with pytest.raises(cuda_safe.MaskedArrayError):
+        as_cuda_array(produce(array, version=version, mask=array))
 
 
 @pytest.mark.parametrize(
@@ -357,9 +382,10 @@ def test_the_order_can_be_given_up(device, produce):
     assert config.array_interface_sync and config.array_interface_export_stream
     config.array_interface_sync = False
     assert as_cuda_array(array).stream is None
-    # What cannot be right is refused all the same.
+    # What cannot be right is refused all the same, but for the stream 0.
     with pytest.raises(cuda_safe.ArrayInterfaceError, match="stream"):
-        as_cuda_array(produce(array, stream=0))
+        as_cuda_array(produce(array, stream=-1))
+    assert as_cuda_array(produce(array, stream=0)).stream is None
     config.array_interface_sync = True
     assert as_cuda_array(array).stream == array.stream
     config.array_interface_export_stream = False
@@ -384,6 +410,29 @@ print("done")
                 CUDA_SAFE_ARRAY_INTERFACE_SYNC=sync,
                 CUDA_SAFE_ARRAY_INTERFACE_EXPORT_STREAM=export,
             )
+
+
+@pytest.mark.parametrize(
+    ("ours", "numbas", "sync"),
+    [
+        (None, "0", False),
+        (None, " 00 ", False),
+        (None, "1", True),
+        (None, "2", True),
+        (None, "no", True),
+        (None, None, True),
+        ("1", "0", True),
+        ("0", "1", False),
+    ],
+)
+def test_the_variable_of_numba_is_read_where_ours_is_not_set(run_python, monkeypatch, ours, numbas, sync):
+    names = {"CUDA_SAFE_ARRAY_INTERFACE_SYNC": ours, "NUMBA_CUDA_ARRAY_INTERFACE_SYNC": numbas}
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    run_python(
+        f"import cuda_safe; assert cuda_safe.config.array_interface_sync == {sync}; print('done')",
+        **{name: value for name, value in names.items() if value is not None},
+    )
 
 
 LAZY = """

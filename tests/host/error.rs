@@ -4,6 +4,8 @@ use crate::fakes::NOWHERE;
 use cuda_safe::{CompileError, DriverError, Error, Invalid, Rejected};
 use cuda_sys::{CUresult, CudaVersion, Function, InstallError, LoadError, MissingFunction};
 use std::error::Error as AnyError;
+use std::io;
+use std::sync::Arc;
 
 fn driver_error(code: CUresult) -> DriverError {
     DriverError {
@@ -63,6 +65,10 @@ fn errors() -> Vec<(Error, &'static [&'static str])> {
             &["the PTX", "CUDA 12.2"],
         ),
         (Error::Forked, &["forked"]),
+        (
+            Error::Manager(Arc::new(io::Error::other("no slab left"))),
+            &["memory manager", "no slab left"],
+        ),
     ]
 }
 

@@ -160,7 +160,7 @@ fn each_key_is_refused_by_its_name() {
         raw
     };
     refused(&without(|raw| raw.version = None), "version");
-    refused(&without(|raw| raw.version = Some(4)), "version");
+    refused(&without(|raw| raw.version = Some(1 << 40)), "version");
     refused(&without(|raw| raw.version = Some(-1)), "version");
     refused(&without(|raw| raw.shape = None), "shape");
     refused(&without(|raw| raw.shape = Some(vec![-1])), "shape");
@@ -194,7 +194,9 @@ fn each_key_is_refused_by_its_name() {
     let text = read(&without(|raw| raw.stream = Some(0)))
         .expect_err("0")
         .to_string();
-    assert!(text.contains("None") && text.contains("legacy"), "{text}");
+    for word in ["None", "legacy", "Numba", "sync=False", "ignore_stream"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
     // A reversed array that would begin below 0.
     let below = without(|raw| {
         raw.strides = Some(vec![-0x2000, 4]);
@@ -253,6 +255,60 @@ fn streams_and_masks_mean_something_from_their_versions_on() {
     match other.check(options) {
         Err(Invalid::ArrayInterface { key, .. }) => assert_eq!(key, "mask"),
         done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn the_stream_0_is_accepted_only_where_the_stream_is_ignored() {
+    let zero = RawInterface {
+        stream: Some(0),
+        ..raw()
+    };
+    refused(&zero, "stream");
+    let options = ReadOptions {
+        ignore_stream: true,
+        ..ReadOptions::default()
+    };
+    let array = zero.check(options).expect("ignored");
+    assert_eq!((array.stream(), array.to_raw().stream), (None, None));
+    // Other numbers that are not handles are errors all the same.
+    let wrong = RawInterface {
+        stream: Some(-1),
+        ..raw()
+    };
+    match wrong.check(options) {
+        Err(Invalid::ArrayInterface { key, .. }) => assert_eq!(key, "stream"),
+        done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn a_newer_version_is_read_as_version_3() {
+    for version in [4, 99] {
+        let newer = RawInterface {
+            version: Some(version),
+            stream: Some(77),
+            mask: Some(Box::new(raw())),
+            ..raw()
+        };
+        refused(&newer, "mask");
+        let array = read(&RawInterface {
+            mask: None,
+            ..newer.clone()
+        });
+        let array = array.expect("what is known of it");
+        assert_eq!(i128::from(array.version()), version);
+        assert_eq!(array.stream(), Some(ExportedStream::Handle(77)));
+        // It is exported in the version that is known.
+        assert_eq!(array.to_raw().version, Some(3));
+        refused(
+            &RawInterface {
+                stream: Some(0),
+                mask: None,
+                ..newer
+            },
+            "stream",
+        );
     }
 }
 

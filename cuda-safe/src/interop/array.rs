@@ -47,7 +47,8 @@ pub struct ReadOptions {
     /// Whether the reader honours masks ([`ArrayInterface::import_masked`]): otherwise an array with one is
     /// refused.
     pub masks: bool,
-    /// Whether to ignore the stream: whoever does has to see to the order of work by other means.
+    /// Whether to ignore the stream. The caller then orders the work by other means. The value 0, which is
+    /// an error otherwise, is accepted.
     pub ignore_stream: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -77,17 +78,16 @@ pub struct ArrayInterface {
 const VERSION: u32 = 3;
 
 impl RawInterface {
-    /// Reads it, by the rules of its version: masks mean something from 1 on, streams from 3 on.
+    /// Checks the interface by the rules of its version: `mask` has a meaning since version 1, `stream` since
+    /// version 3. A version above 3 is read as version 3, as other consumers do.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`], with the key that is missing or wrong; a version above 3; a mask,
-    /// unless the options say that it is honoured.
+    /// [`Invalid::ArrayInterface`], with the key that is missing or wrong; a mask, unless the options say that
+    /// it is honoured; the stream 0, unless the options say that the stream is ignored.
     pub fn check(&self, options: ReadOptions) -> Result<ArrayInterface, Invalid> {
         let version = self.version.ok_or_else(|| missing("version"))?;
         let version = u32::try_from(version)
-            .ok()
-            .filter(|version| *version <= VERSION)
-            .ok_or_else(|| refused("version", format!("{version}; known are 0 to {VERSION}")))?;
+            .map_err(|_| refused("version", format!("{version} is not a version")))?;
         let dtype = {
             let typestr = self.typestr.as_deref().ok_or_else(|| missing("typestr"))?;
             Dtype::read(typestr, self.descr.as_deref())?
@@ -111,6 +111,7 @@ impl RawInterface {
             return Err(refused("data", problem));
         }
         let stream = match self.stream {
+            Some(0) if options.ignore_stream => None,
             Some(number) if version >= 3 => Some(ExportedStream::from_number(number)?),
             _ => None,
         };
@@ -241,7 +242,8 @@ impl ArrayInterface {
         }
     }
 
-    /// The version of the interface that it was read from.
+    /// Returns the version of the interface that it was read from. It may be newer than version 3, the
+    /// newest one that this crate knows.
     pub fn version(&self) -> u32 {
         self.version
     }

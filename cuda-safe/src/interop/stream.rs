@@ -19,17 +19,19 @@ pub enum ExportedStream {
 }
 
 impl ExportedStream {
-    /// Of the number in the interface.
+    /// Reads the number in the interface.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`] for 0, which may mean no stream or one of two, and for numbers that
-    /// are no handle.
+    /// [`Invalid::ArrayInterface`] for 0, which the specification forbids, and for numbers that are not
+    /// handles. [`ReadOptions::ignore_stream`](super::ReadOptions::ignore_stream) accepts 0.
     pub fn from_number(number: i128) -> Result<Self, Invalid> {
         let refused = |problem: String| super::refused("stream", problem);
         match number {
             0 => Err(refused(
-                "0 is not clear: None is for no work to wait for, 1 for the legacy default stream, 2 \
-                 for the default stream of the thread"
+                "the specification forbids 0, which may mean None (no stream), 1 (the legacy default stream) or 2 \
+                 (the default stream of the thread). Numba exports 0 for arrays on its default stream. To accept \
+                 such an array, order the work on it yourself and ignore the stream: `sync=False` in Python, \
+                 `ReadOptions::ignore_stream` in Rust"
                     .to_owned(),
             )),
             1 => Ok(Self::Legacy),

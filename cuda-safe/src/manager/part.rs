@@ -65,6 +65,15 @@ impl DriverMemory {
         self.deferral.flush()
     }
 
+    /// Waits for all work of the context. In contrast to [`Context::synchronize`], this does not invalidate a
+    /// capture.
+    ///
+    /// # Errors
+    /// Those of earlier work; [`Error::InHostFunction`].
+    pub fn wait(&self) -> Result<()> {
+        wait_for_context(&self.context)
+    }
+
     /// See [`MemoryManager::reset`](super::MemoryManager::reset).
     pub fn reset(&self) {
         self.deferral.flush();

@@ -34,6 +34,7 @@ from ._errors import (
     ForkedError,
     InvalidArgumentError,
     InvalidValueError,
+    MaskedArrayError,
     MissingFunctionError,
     NoDeviceError,
     OutOfMemoryError,
@@ -57,10 +58,11 @@ from ._native import (
     from_dlpack,
     leaked,
     memory_manager,
+    pointer_attributes,
     set_memory_manager,
 )
 from ._native import _end, _forked
-from ._types import MemoryInfo, MemoryStatistics
+from ._types import MemoryInfo, MemoryStatistics, PointerAttributes
 
 __all__ = [
     "ArrayInterfaceError",
@@ -79,12 +81,14 @@ __all__ = [
     "GreenContext",
     "InvalidArgumentError",
     "InvalidValueError",
+    "MaskedArrayError",
     "MemoryInfo",
     "MemoryManager",
     "MemoryStatistics",
     "MissingFunctionError",
     "NoDeviceError",
     "OutOfMemoryError",
+    "PointerAttributes",
     "ReadOnlyError",
     "SmGroup",
     "SmResource",
@@ -96,6 +100,7 @@ __all__ = [
     "from_dlpack",
     "leaked",
     "memory_manager",
+    "pointer_attributes",
     "set_memory_manager",
 ]
 

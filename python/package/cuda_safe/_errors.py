@@ -13,6 +13,7 @@ __all__ = [
     "ForkedError",
     "InvalidArgumentError",
     "InvalidValueError",
+    "MaskedArrayError",
     "MissingFunctionError",
     "NoDeviceError",
     "OutOfMemoryError",
@@ -80,6 +81,10 @@ class InvalidValueError(DriverError, InvalidArgumentError):
 
 class ArrayInterfaceError(InvalidArgumentError):
     """A ``__cuda_array_interface__`` that cannot be right; the message names the key."""
+
+
+class MaskedArrayError(ArrayInterfaceError, NotImplementedError):
+    """An array with a mask, which this package does not support."""
 
 
 class ExchangeError(InvalidArgumentError, BufferError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["MemoryInfo", "MemoryStatistics"]
+if TYPE_CHECKING:
+    from ._native import Device
+
+__all__ = ["MemoryInfo", "MemoryStatistics", "PointerAttributes"]
 
 
 class MemoryInfo(NamedTuple):
@@ -14,6 +17,21 @@ class MemoryInfo(NamedTuple):
     """Free for allocations, of this process or another."""
     total: int
     """All that the device has."""
+
+
+class PointerAttributes(NamedTuple):
+    """What the driver knows about memory."""
+
+    device: Device | None
+    """The device that the memory was allocated or registered on."""
+    memory_type: str
+    """``"device"`` (managed memory as well), or ``"host"`` for page-locked host memory."""
+    start: int
+    """The first address of the allocation."""
+    size: int
+    """The size of the allocation in bytes."""
+    managed: bool
+    """Whether it is managed memory."""
 
 
 class MemoryStatistics(NamedTuple):

@@ -130,6 +130,7 @@ pub(super) fn export<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let Kept { memory, owner } = kept;
     memory.set_used();
+    memory.grant_peer_access(py);
     let own = device(&memory);
     if let Some(device) = request.device.filter(|device| *device != own) {
         let problem = format!("{device:?} is asked for, and the array is on {own:?}");

@@ -209,6 +209,20 @@ pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
     })
 }
 
+/// The address of the first element; 0 for an array without elements.
+pub(super) fn address(interface: &Bound<'_, PyAny>) -> Result<u64> {
+    let options = ReadOptions {
+        ignore_stream: true,
+        ..ReadOptions::default()
+    };
+    let array = read(interface)?.check(options)?;
+    Ok(if array.layout().is_empty() {
+        0
+    } else {
+        array.address()
+    })
+}
+
 /// The context of the stream that an interface names: that of the memory, where that is of one device; the
 /// host's, and none, is used on whichever device the stream is of.
 fn context_of(py: Python<'_>, handle: Handle, memory: Option<Context>) -> Result<Context> {

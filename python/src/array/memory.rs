@@ -2,6 +2,7 @@
 
 use crate::current;
 use crate::device::{default_stream, is_default_stream};
+use crate::ending::detached;
 use crate::error::{Failure, Result, check};
 use crate::lane::Lane;
 use core::ffi::c_void;
@@ -14,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory that arrays are views of.
 pub(crate) struct Memory {
-    #[allow(dead_code, reason = "held, not read")]
     hold: Hold,
     /// Where all work on it runs. None if its producer named no stream: then work is done when a call
     /// returns, as there is nothing that the producer would come behind.
@@ -23,6 +23,8 @@ pub(crate) struct Memory {
     kind: MemoryKind,
     /// Whether work was given to the lane, or others may have.
     is_used: AtomicBool,
+    /// Whether other devices were granted access.
+    is_granted: AtomicBool,
 }
 
 #[allow(dead_code, reason = "held, not read")]
@@ -69,6 +71,7 @@ impl Memory {
             kind: MemoryKind::Device,
             hold: Hold::Buffer(buffer),
             is_used: AtomicBool::new(true),
+            is_granted: AtomicBool::new(false),
         };
         Ok((memory, address))
     }
@@ -86,7 +89,23 @@ impl Memory {
             context,
             kind,
             is_used: AtomicBool::new(false),
+            is_granted: AtomicBool::new(false),
         }
+    }
+
+    /// Lets other devices use memory of this package, as consumers of an exported array expect. A failure
+    /// leaves an array for its own device.
+    pub(crate) fn grant_peer_access(&self, py: Python<'_>) {
+        let Hold::Buffer(buffer) = &self.hold else {
+            return;
+        };
+        if self.is_granted.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let _ = detached(py, || {
+            // SAFETY: the buffer is borrowed.
+            unsafe { cuda_safe::interop::grant_peer_access(&self.context, buffer.as_raw()) }
+        });
     }
 
     /// Notes that there may be work on it under way from now on.

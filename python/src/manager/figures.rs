@@ -1,6 +1,6 @@
 //! What managers have, and what happened.
 
-use super::{Caching, Ordered, Plain, manager_of};
+use super::{Caching, Ordered, Plain, Plugin, manager_of};
 use crate::ending::calling;
 use crate::error::Result;
 use cuda_safe::manager::{MemoryManager, Statistics};
@@ -58,6 +58,13 @@ pub(super) fn of(context: &Context) -> Result<Figures> {
             figures.reserved_high = Some(bytes(pool.attribute(RESERVED_HIGH)?));
         }
         return Ok(figures);
+    }
+    if let Some(manager) = context.memory_manager_as::<Plugin>()? {
+        return Ok(Figures {
+            asked: Some(manager.statistics()),
+            kept: manager.inner().inner().pending(),
+            ..Figures::default()
+        });
     }
     if let Some(manager) = context.memory_manager_as::<Plain>()? {
         let (_, pending) = manager.base().pending();

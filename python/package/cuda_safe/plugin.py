@@ -1,0 +1,131 @@
+"""Memory managers that are written in Python.
+
+:func:`cuda_safe.set_memory_manager` takes a class with the methods of Numba's plugins for external memory
+management (EMM), so a class that was written for Numba serves here too. This module has the types that a class
+needs which does not use Numba::
+
+    import cuda_safe
+    from cuda_safe.plugin import BaseMemoryManager, MemoryPointer
+
+    class Manager(BaseMemoryManager):
+        interface_version = 1
+
+        def memalloc(self, size):
+            address = library.allocate(size)
+            return MemoryPointer(
+                self.context, address, size, finalizer=lambda: library.free(address)
+            )
+
+    cuda_safe.set_memory_manager(Manager)
+
+One instance is created for each device, as ``Manager(context=context)``. These methods are called:
+
+==================================================  ==========================================================
+``memalloc(size)``                                  device memory, aligned to 256 bytes
+``memhostalloc(size, mapped, portable, wc)``        page-locked host memory
+``mempin(owner, pointer, size, mapped)``            page-locks host memory; the package keeps the owner, and
+                                                    passes ``None``
+``memallocmanaged(size, attach_global)``            managed memory
+``initialize()``                                    before the first allocation
+``reset()``                                         when the memory of the context is given up, and none is in
+                                                    use
+``get_ipc_handle(memory)``                          an object with ``handle`` (64 bytes) and ``offset``
+``get_memory_info()``                               ``(free, total)`` in bytes
+``defer_cleanup()``                                 a context manager; while it is open, expensive clean-up is
+                                                    deferred
+``interface_version``                               the integer 1
+==================================================  ==========================================================
+
+``memalloc`` and ``interface_version`` are required. Where another method is missing, the package uses the
+driver; ``get_memory_info`` raises a ``NotImplementedError``.
+
+An allocation method returns an object that has ``device_pointer`` (device memory, mapped host memory),
+``host_pointer`` (host memory) and ``size``. Its deletion ends the memory. The memory has to be ready for use on
+every stream when the method returns. The package deletes the object after the work that uses the memory: at
+once if the stream is idle, otherwise in a later allocation or free, at the latest when more than ten frees or
+a fifth of the device's memory are pending.
+
+The methods and finalizers run on any thread, with the context of the device current. An exception becomes that
+of the call that needed memory. ``MemoryError`` makes the package finish pending frees and try once more. What a
+method allocates with this package is memory of the driver.
+"""
+
+from __future__ import annotations
+
+import abc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ._native import Context
+
+__all__ = ["BaseMemoryManager", "MappedMemory", "MemoryPointer", "PinnedMemory"]
+
+
+class BaseMemoryManager(abc.ABC):
+    """A base class for managers, with the methods that are required. To use it is optional."""
+
+    def __init__(self, *, context: Context | None) -> None:
+        self.context = context
+
+    @abc.abstractmethod
+    def memalloc(self, size: int) -> Any:
+        """Allocates device memory and returns an object like :class:`MemoryPointer`."""
+
+    @property
+    @abc.abstractmethod
+    def interface_version(self) -> int:
+        """The version of the interface that the class is written for: 1."""
+
+
+class _Memory:
+    """Memory that ends when the object is deleted: the finalizer runs once, then or never. At the end of the
+    interpreter it does not run, as the memory may still be in use."""
+
+    def __init__(
+        self,
+        context: Context | None,
+        size: int,
+        owner: object,
+        finalizer: Callable[[], object] | None,
+    ) -> None:
+        self.context = context
+        self.size = size
+        self.owner = owner
+        if finalizer is not None:
+            weakref.finalize(self, finalizer).atexit = False
+
+
+class MemoryPointer(_Memory):
+    """Device memory, which ``memalloc`` and ``memallocmanaged`` return."""
+
+    def __init__(
+        self,
+        context: Context | None,
+        pointer: int,
+        size: int,
+        owner: object = None,
+        finalizer: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__(context, size, owner, finalizer)
+        self.device_pointer = pointer
+
+
+class PinnedMemory(_Memory):
+    """Page-locked host memory, which ``memhostalloc`` and ``mempin`` return."""
+
+    def __init__(
+        self,
+        context: Context | None,
+        pointer: int,
+        size: int,
+        owner: object = None,
+        finalizer: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__(context, size, owner, finalizer)
+        self.host_pointer = pointer
+
+
+class MappedMemory(PinnedMemory):
+    """Page-locked host memory that is mapped for the device, which ``memhostalloc`` and ``mempin`` return if
+    ``mapped`` is true. The package asks the driver for its address on the device."""

@@ -1,0 +1,848 @@
+//! Memory managers that are written in Python.
+//!
+//! The class of such a manager has the shape of Numba's plugins for external memory management. The objects
+//! that it returns end their memory when they are deleted (by a finalizer), so a block is freed by dropping the
+//! reference to its object. The interface knows no streams: a finalizer may reuse the memory at once. So a
+//! reference is dropped only after the work that used the memory is done. Until then it is pending.
+//!
+//! The methods of this module are called without the GIL. They acquire it for the calls of Python only, with the
+//! context current, and never while a lock of this module is held or the driver is waited for. What a plugin
+//! allocates with this package in one of its methods is memory of the driver, and what it frees there is
+//! finalized later: no method of a plugin is called from another one by this module.
+
+use crate::context::PyContext;
+use crate::device::is_gone;
+use crate::ending::calling;
+use crate::error::{Failure, Result};
+use crate::hold::Owner;
+use crate::lane::{Handle, Lane};
+use crate::once::intern;
+use cuda_safe::manager::{
+    Block, CleanupGuard, DeferOptions, DriverMemory, HostBlock, INTERFACE_VERSION, IpcHandle,
+    MemoryManager, Order,
+};
+use cuda_safe::{CaptureMode, Context, Error, Event, MemoryInfo, PinnedFlags};
+use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Checks that a class can be used as a memory manager. As Numba does, creates an instance without a context
+/// to ask for its version.
+pub(super) fn check_class(class: &Bound<'_, PyAny>) -> Result<()> {
+    let py = class.py();
+    let name = class.repr()?;
+    if !class.is_callable() || !class.hasattr(intern!(py, "memalloc"))? {
+        return Err(Failure::invalid(format!(
+            "{name} is not a memory manager: \"caching\", \"ordered\", \"driver\", or a class that has memalloc \
+             is expected"
+        )));
+    }
+    let context = PyDict::new(py);
+    context.set_item(intern!(py, "context"), py.None())?;
+    let version = calling(py, || {
+        let instance = class.call((), Some(&context))?;
+        instance.getattr_opt(intern!(py, "interface_version"))
+    })?;
+    let version = version.ok_or_else(|| {
+        Failure::invalid(format!(
+            "the memory manager {name} has no interface_version"
+        ))
+    })?;
+    match version.extract::<u32>() {
+        Ok(INTERFACE_VERSION) => Ok(()),
+        _ => Err(Failure::invalid(format!(
+            "the memory manager {name} is written for version {} of the interface, and version \
+             {INTERFACE_VERSION} is required",
+            version.repr()?
+        ))),
+    }
+}
+
+/// A manager written in Python, for one context.
+pub(crate) struct PluginManager {
+    /// For what the plugin does not do, and what it allocates itself.
+    base: DriverMemory,
+    plugin: Owner,
+    /// What the plugin has handed out, by token.
+    live: Mutex<BTreeMap<u64, Live>>,
+    pending: Mutex<Vec<Pending>>,
+    /// The bytes of device memory that may be pending.
+    pending_bytes: usize,
+    /// The number of cleanup guards.
+    guards: Arc<AtomicUsize>,
+}
+
+struct Live {
+    memory: Owner,
+    address: u64,
+    size: usize,
+}
+
+/// Memory that was given back, and that work on the device may still use.
+struct Pending {
+    after: After,
+    /// Bytes of device memory.
+    bytes: usize,
+    /// Dropped in this order: the finalizer of pinned memory unregisters the memory of the owner.
+    #[allow(dead_code, reason = "held, not read")]
+    memory: Owner,
+    #[allow(dead_code, reason = "held, not read")]
+    owner: Option<Box<dyn Any + Send>>,
+}
+
+/// The work that has to be done before memory is finalized.
+enum After {
+    Nothing,
+    Event(Event),
+    /// All work of the context at that time.
+    All,
+}
+
+/// More pending frees than this are waited for.
+const PENDING: usize = 10;
+
+/// Set in the tokens of a plugin's blocks. Those of the driver's are addresses, which do not have it.
+const TOKEN: u64 = 1 << 63;
+
+thread_local! {
+    /// The number of calls of plugins that this thread is in.
+    static INSIDE: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Inside;
+
+impl Inside {
+    fn enter() -> Self {
+        INSIDE.set(INSIDE.get() + 1);
+        Self
+    }
+
+    fn is_inside() -> bool {
+        INSIDE.get() != 0
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(INSIDE.get() - 1);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An exception as the error of a manager, which becomes the same exception again.
+fn raised(failure: Failure) -> Error {
+    match failure {
+        Failure::Cuda(error) => error,
+        failure => Error::Manager(Arc::new(PyErr::from(failure))),
+    }
+}
+
+/// Reports an exception that has no caller to go to.
+fn unraisable(error: &Error) {
+    let Error::Manager(error) = error else {
+        return;
+    };
+    let Some(error) = error.downcast_ref::<PyErr>() else {
+        return;
+    };
+    Python::try_attach(|py| error.clone_ref(py).write_unraisable(py, None));
+}
+
+/// Calls Python with the GIL. Fails if the interpreter has ended.
+fn attached<R>(call: impl FnOnce(Python<'_>) -> Result<R>) -> Result<R> {
+    Python::try_attach(|py| calling(py, || call(py))).unwrap_or(Err(Failure::Ended))
+}
+
+impl PluginManager {
+    /// Creates the instance of `class` for a context.
+    pub(super) fn new(context: &Context, class: &Py<PyAny>) -> cuda_safe::Result<Self> {
+        let options = DeferOptions::default();
+        let base = DriverMemory::new(context, options)?;
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "a share of memory need not be exact"
+        )]
+        let pending_bytes = (context.device().total_memory()? as f64 * options.share) as usize;
+        let plugin = in_context(&base, || {
+            attached(|py| {
+                let arguments = PyDict::new(py);
+                let context = PyContext(base.context().clone());
+                arguments.set_item(intern!(py, "context"), context)?;
+                Ok(Owner::new(class.call(py, (), Some(&arguments))?))
+            })
+        })?;
+        Ok(Self {
+            base,
+            plugin,
+            live: Mutex::default(),
+            pending: Mutex::default(),
+            pending_bytes,
+            guards: Arc::default(),
+        })
+    }
+
+    /// The instance of the class.
+    pub(super) fn plugin(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.plugin.get(py).map(|plugin| plugin.clone().unbind())
+    }
+
+    /// The bytes of device memory that are pending.
+    pub(super) fn pending(&self) -> usize {
+        lock(&self.pending).iter().map(|its| its.bytes).sum()
+    }
+
+    /// The block that an address is in, if the plugin has handed it out.
+    pub(super) fn block_at(&self, address: u64) -> Option<Block> {
+        let live = lock(&self.live);
+        let holds = |its: &Live| its.address <= address && address - its.address < its.size as u64;
+        let (token, its) = live.iter().find(|(_, its)| holds(its))?;
+        Some(Block {
+            address: its.address,
+            size: its.size,
+            token: *token,
+        })
+    }
+
+    /// Calls the plugin, with the context current. None if it does not have the method.
+    fn call<R>(
+        &self,
+        method: &'static str,
+        call: impl FnOnce(&Bound<'_, PyAny>) -> Result<R>,
+    ) -> cuda_safe::Result<Option<R>> {
+        // A forked child calls neither the driver nor the plugin.
+        cuda_safe::init()?;
+        in_context(&self.base, || {
+            attached(|py| {
+                let Some(plugin) = self.plugin.get(py) else {
+                    return Ok(None);
+                };
+                let method = plugin.getattr_opt(method)?;
+                method.map(|method| call(&method)).transpose()
+            })
+        })
+    }
+
+    /// Calls a method that allocates. If there was too little memory, waits for what is pending, and tries it
+    /// once more.
+    fn attempt<R>(
+        &self,
+        mut attempt: impl FnMut() -> cuda_safe::Result<Option<R>>,
+    ) -> cuda_safe::Result<Option<R>> {
+        self.settle(false);
+        match attempt() {
+            Err(error) if is_out_of_memory(&error) && self.settle(true).0 != 0 => attempt(),
+            done => done,
+        }
+    }
+
+    fn keep(&self, memory: Owner, address: u64, size: usize) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(TOKEN);
+        let token = NEXT.fetch_add(1, Ordering::Relaxed);
+        let live = Live {
+            memory,
+            address,
+            size,
+        };
+        lock(&self.live).insert(token, live);
+        token
+    }
+
+    /// Whether a block is the plugin's, and may be finalized: not in a forked child, where another thread may
+    /// have held the lock for ever.
+    fn is_plugins(token: u64) -> bool {
+        token & TOKEN != 0 && cuda_safe::init().is_ok()
+    }
+
+    /// Takes back memory of the plugin, which is finalized after the work of an order.
+    fn take_back(
+        &self,
+        token: u64,
+        bytes: usize,
+        owner: Option<Box<dyn Any + Send>>,
+        order: Order<'_>,
+    ) {
+        let Some(live) = lock(&self.live).remove(&token) else {
+            return;
+        };
+        let pending = Pending {
+            after: self.after(order),
+            bytes,
+            memory: live.memory,
+            owner,
+        };
+        let is_over = {
+            let mut all = lock(&self.pending);
+            all.push(pending);
+            let bytes: usize = all.iter().map(|its| its.bytes).sum();
+            all.len() > PENDING || bytes > self.pending_bytes
+        };
+        self.settle(is_over);
+    }
+
+    /// What memory is to be finalized after. A driver callback thread cannot tell, and a captured stream either.
+    fn after(&self, order: Order<'_>) -> After {
+        let lane = match (order.stream(), order.as_raw()) {
+            (Some(stream), _) => Lane::Stream(stream.clone()),
+            // A query of the legacy default stream breaks captures.
+            (None, Some(raw)) if raw.addr() > 2 => {
+                match Handle::new(raw.expose_provenance() as u64) {
+                    Ok(handle) => Lane::Handle(handle, self.base.context().clone()),
+                    Err(_) => return After::All,
+                }
+            }
+            _ => return After::All,
+        };
+        let ask = || -> Result<After> {
+            lane.refuse_captured()?;
+            if lane.is_idle()? {
+                return Ok(After::Nothing);
+            }
+            // An event of the context with the manager would hold that manager, and so itself.
+            let event = self.base.context().event()?;
+            lane.record(&event)?;
+            Ok(After::Event(event))
+        };
+        match CaptureMode::Relaxed.with(ask) {
+            Ok(Ok(after)) => after,
+            Ok(Err(_)) | Err(_) => After::All,
+        }
+    }
+
+    /// Finalizes pending memory whose work is done, or, with `wait`, all of it, unless a guard holds that back.
+    /// Returns how many objects and how many bytes of device memory those are.
+    fn settle(&self, wait: bool) -> (usize, usize) {
+        // A plugin is not called from one of its methods. In a forked child the lock may be held for ever.
+        if Inside::is_inside() || cuda_safe::init().is_err() {
+            return (0, 0);
+        }
+        let pending = std::mem::take(&mut *lock(&self.pending));
+        if pending.is_empty() {
+            return (0, 0);
+        }
+        let wait = wait && self.guards.load(Ordering::Acquire) == 0;
+        let mut pending = Some(pending);
+        let sorted = CaptureMode::Relaxed.with(|| {
+            let pending = pending.take();
+            self.sort(pending.unwrap_or_default(), wait)
+        });
+        // On a driver callback thread the mode cannot be set, and nothing was sorted.
+        let (done, rest) = sorted.unwrap_or_else(|_| (Vec::new(), pending.unwrap_or_default()));
+        if !rest.is_empty() {
+            lock(&self.pending).extend(rest);
+        }
+        let freed = (done.len(), done.iter().map(|its| its.bytes).sum());
+        match self.finalize(done) {
+            true => freed,
+            false => (0, 0),
+        }
+    }
+
+    /// Divides pending memory into that whose work is done and the rest.
+    fn sort(&self, pending: Vec<Pending>, wait: bool) -> (Vec<Pending>, Vec<Pending>) {
+        let (mut done, mut rest): (Vec<_>, Vec<_>) =
+            pending.into_iter().partition(|its| match &its.after {
+                After::Nothing => true,
+                After::Event(event) => match wait {
+                    true => event.synchronize().is_ok(),
+                    false => matches!(event.is_done(), Ok(true)),
+                },
+                After::All => false,
+            });
+        if wait && !rest.is_empty() && self.base.wait().is_ok() {
+            done.append(&mut rest);
+        }
+        (done, rest)
+    }
+
+    /// Drops the references to memory, which runs the finalizers. If the context cannot be made current, as on a
+    /// driver callback thread, the memory is pending again, and the result is false.
+    fn finalize(&self, memory: Vec<Pending>) -> bool {
+        if memory.is_empty() {
+            return true;
+        }
+        if is_gone(self.base.context()) {
+            // The memory ended with the context, which other code has reset.
+            std::mem::forget(memory);
+            return true;
+        }
+        let mut memory = Some(memory);
+        let _finalized = in_context(&self.base, || {
+            attached(|_| {
+                drop(memory.take());
+                Ok(())
+            })
+        });
+        match memory {
+            None => true,
+            Some(memory) => {
+                lock(&self.pending).extend(memory);
+                false
+            }
+        }
+    }
+
+    /// Holds back clean-up: of what is pending here, of the driver's memory, and of the plugin's.
+    pub(super) fn defer(&self) -> cuda_safe::Result<CleanupGuard> {
+        let block = self.call("defer_cleanup", |method| {
+            let block = method.call0()?;
+            let py = block.py();
+            block.call_method0(intern!(py, "__enter__"))?;
+            Ok(Owner::new(block.unbind()))
+        })?;
+        let guard = self.defer_pending();
+        Ok(match block {
+            Some(block) => guard.and(CleanupGuard::holding(Deferred(block))),
+            None => guard,
+        })
+    }
+
+    fn defer_pending(&self) -> CleanupGuard {
+        self.guards.fetch_add(1, Ordering::AcqRel);
+        CleanupGuard::holding(Guard(Arc::clone(&self.guards))).and(self.base.defer_cleanup())
+    }
+}
+
+/// Runs Python code with the context current, in the capture mode in which it breaks no captures of others.
+fn in_context<R>(base: &DriverMemory, call: impl FnOnce() -> Result<R>) -> cuda_safe::Result<R> {
+    let _inside = Inside::enter();
+    let context = base.context();
+    let called = CaptureMode::Relaxed.with(|| context.with_current(|_| call()))??;
+    called.map_err(raised)
+}
+
+struct Guard(Arc<AtomicUsize>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The open block of a plugin's `defer_cleanup`.
+struct Deferred(Owner);
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        let left = attached(|py| {
+            let Some(block) = self.0.get(py) else {
+                return Ok(());
+            };
+            let nothing = (py.None(), py.None(), py.None());
+            block.call_method1(intern!(py, "__exit__"), nothing)?;
+            Ok(())
+        });
+        if let Err(failure) = left {
+            unraisable(&raised(failure));
+        }
+    }
+}
+
+/// Whether a plugin failed for want of memory: with `MemoryError`, as RMM does, or with an exception of Numba's
+/// for the driver's code.
+fn is_out_of_memory(error: &Error) -> bool {
+    if cuda_safe::manager::is_out_of_memory(error) {
+        return true;
+    }
+    let Error::Manager(error) = error else {
+        return false;
+    };
+    let Some(error) = error.downcast_ref::<PyErr>() else {
+        return false;
+    };
+    let is = Python::try_attach(|py| {
+        error.is_instance_of::<PyMemoryError>(py)
+            || error
+                .value(py)
+                .getattr_opt(intern!(py, "code"))
+                .ok()
+                .flatten()
+                .is_some_and(|code| matches!(code.extract::<u32>(), Ok(OUT_OF_MEMORY)))
+    });
+    is == Some(true)
+}
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// An address: an integer, or an object of `ctypes` or of NVIDIA's bindings that is one.
+fn address_in(memory: &Bound<'_, PyAny>, attribute: &Bound<'_, PyString>) -> Result<Option<u64>> {
+    let py = memory.py();
+    let Some(address) = memory.getattr_opt(attribute)? else {
+        return Ok(None);
+    };
+    let address = address
+        .getattr_opt(intern!(py, "value"))?
+        .unwrap_or(address);
+    if address.is_none() {
+        // `ctypes` has it for a null pointer.
+        return Ok(Some(0));
+    }
+    let number = py.get_type::<PyInt>().call1((address,))?;
+    Ok(Some(number.extract()?))
+}
+
+/// The address of memory that a method returned, which is checked.
+fn address_of(
+    method: &str,
+    memory: &Bound<'_, PyAny>,
+    attribute: &Bound<'_, PyString>,
+    size: usize,
+    alignment: u64,
+) -> Result<u64> {
+    let py = memory.py();
+    let Some(address) = address_in(memory, attribute)? else {
+        return Err(PyTypeError::new_err(format!(
+            "{method} of the memory manager returned a {}, which has no {attribute}",
+            memory.get_type().name()?
+        ))
+        .into());
+    };
+    if address == 0 || address % alignment != 0 {
+        return Err(Failure::invalid(format!(
+            "{method} of the memory manager returned memory at {address:#x}: a multiple of {alignment} is required"
+        )));
+    }
+    if let Some(its) = memory.getattr_opt(intern!(py, "size"))? {
+        let its: usize = its.extract()?;
+        if its < size {
+            return Err(Failure::invalid(format!(
+                "{method} of the memory manager returned {its} bytes where {size} were asked for"
+            )));
+        }
+    }
+    Ok(address)
+}
+
+/// What device memory is aligned to.
+const ALIGNMENT: u64 = 256;
+
+// SAFETY: blocks of the driver are those of `DriverMemory`. Other blocks are memory of Python code, which promises
+// by its interface what this trait asks for: memory that is valid until its object is deleted, and that is not
+// handed out twice meanwhile. Its size and alignment are checked. The object is held until the block is given
+// back, and then until the work of the order is done. A token is handed out once.
+unsafe impl MemoryManager for PluginManager {
+    fn interface_version() -> u32 {
+        INTERFACE_VERSION
+    }
+
+    fn base(&self) -> &DriverMemory {
+        &self.base
+    }
+
+    fn initialize(&self) -> cuda_safe::Result<()> {
+        let initialize = |method: &Bound<'_, PyAny>| Ok(drop(method.call0()?));
+        self.call("initialize", initialize)?;
+        Ok(())
+    }
+
+    /// Calls the plugin only if none of its memory is in use, as it frees all.
+    fn reset(&self) {
+        self.settle(true);
+        self.base.reset();
+        let is_unused = cuda_safe::init().is_ok()
+            && lock(&self.live).is_empty()
+            && lock(&self.pending).is_empty();
+        if is_unused && !Inside::is_inside() && !is_gone(self.base.context()) {
+            let reset = |method: &Bound<'_, PyAny>| Ok(drop(method.call0()?));
+            if let Err(error) = self.call("reset", reset) {
+                unraisable(&error);
+            }
+        }
+    }
+
+    fn allocate(&self, size: usize, _order: Order<'_>) -> cuda_safe::Result<Block> {
+        if Inside::is_inside() {
+            return self.base.allocate(size);
+        }
+        let made = self.attempt(|| {
+            self.call("memalloc", |method| {
+                let memory = method.call1((size,))?;
+                let attribute = intern!(memory.py(), "device_pointer");
+                let address = address_of("memalloc", &memory, attribute, size, ALIGNMENT)?;
+                Ok((address, Owner::new(memory.unbind())))
+            })
+        })?;
+        let Some((address, memory)) = made else {
+            return Err(missing("memalloc"));
+        };
+        let token = self.keep(memory, address, size);
+        Ok(Block {
+            address,
+            size,
+            token,
+        })
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        match Self::is_plugins(block.token) {
+            true => self.take_back(block.token, block.size, None, order),
+            // SAFETY: the caller's promise. A block of the plugin comes here in a forked child only, where this
+            // does nothing.
+            false => unsafe { self.base.free(block, order) },
+        }
+    }
+
+    fn allocate_managed(&self, size: usize, global: bool) -> cuda_safe::Result<Block> {
+        let made = match Inside::is_inside() {
+            true => None,
+            false => self.attempt(|| {
+                self.call("memallocmanaged", |method| {
+                    let memory = method.call1((size, global))?;
+                    let attribute = intern!(memory.py(), "device_pointer");
+                    let address =
+                        address_of("memallocmanaged", &memory, attribute, size, ALIGNMENT)?;
+                    Ok((address, Owner::new(memory.unbind())))
+                })
+            })?,
+        };
+        let Some((address, memory)) = made else {
+            return self.base.allocate_managed(size, global);
+        };
+        let token = self.keep(memory, address, size);
+        Ok(Block {
+            address,
+            size,
+            token,
+        })
+    }
+
+    unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
+        match Self::is_plugins(block.token) {
+            true => self.take_back(block.token, block.size, None, order),
+            // SAFETY: as for `free`.
+            false => unsafe { self.base.free_managed(block, order) },
+        }
+    }
+
+    fn allocate_host(&self, size: usize, flags: PinnedFlags) -> cuda_safe::Result<HostBlock> {
+        let made = match Inside::is_inside() {
+            true => None,
+            false => self.attempt(|| {
+                self.call("memhostalloc", |method| {
+                    let has = |flag| flags.contains(flag);
+                    let memory = method.call1((
+                        size,
+                        has(PinnedFlags::MAPPED),
+                        has(PinnedFlags::PORTABLE),
+                        has(PinnedFlags::WRITE_COMBINED),
+                    ))?;
+                    self.host_memory("memhostalloc", &memory, size, flags)
+                })
+            })?,
+        };
+        match made {
+            Some((memory, block)) => Ok(self.host_block(memory, block)),
+            None => self.base.allocate_host(size, flags),
+        }
+    }
+
+    unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
+        match Self::is_plugins(block.token) {
+            true => self.take_back(block.token, 0, None, order),
+            // SAFETY: as for `free`.
+            false => unsafe { self.base.free_host(block, order) },
+        }
+    }
+
+    unsafe fn pin(
+        &self,
+        start: NonNull<u8>,
+        size: usize,
+        flags: PinnedFlags,
+    ) -> cuda_safe::Result<HostBlock> {
+        let made = match Inside::is_inside() {
+            true => None,
+            false => self.attempt(|| {
+                self.call("mempin", |method| {
+                    let py = method.py();
+                    let address = start.as_ptr().expose_provenance();
+                    let mapped = flags.contains(PinnedFlags::MAPPED);
+                    // The owner is kept here, until the memory is finalized.
+                    let memory = method.call1((py.None(), address, size, mapped))?;
+                    self.host_memory("mempin", &memory, size, flags)
+                })
+            })?,
+        };
+        match made {
+            Some((memory, block)) => Ok(self.host_block(memory, HostBlock { start, ..block })),
+            // SAFETY: the caller's promise.
+            None => unsafe { self.base.pin(start, size, flags) },
+        }
+    }
+
+    unsafe fn unpin(&self, block: HostBlock) -> cuda_safe::Result<()> {
+        if !Self::is_plugins(block.token) {
+            // SAFETY: as for `free`.
+            return unsafe { self.base.unpin(block) };
+        }
+        self.base.wait()?;
+        let live = lock(&self.live).remove(&block.token);
+        let _finalized = self.finalize(Vec::from_iter(live.map(|live| Pending {
+            after: After::Nothing,
+            bytes: 0,
+            memory: live.memory,
+            owner: None,
+        })));
+        Ok(())
+    }
+
+    unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
+        match Self::is_plugins(block.token) {
+            true => self.take_back(block.token, 0, Some(owner), order),
+            // SAFETY: as for `free`; the owner is kept as well then.
+            false => unsafe { self.base.release_pin(block, owner, order) },
+        }
+    }
+
+    fn memory_info(&self) -> cuda_safe::Result<MemoryInfo> {
+        let info = self.call("get_memory_info", |method| {
+            let info: (usize, usize) = method.call0()?.extract()?;
+            Ok(info)
+        })?;
+        match info {
+            Some((free, total)) => Ok(MemoryInfo { free, total }),
+            None => Err(missing("get_memory_info")),
+        }
+    }
+
+    fn ipc_handle(&self, block: &Block) -> cuda_safe::Result<IpcHandle> {
+        let context = self.base.context();
+        if !Self::is_plugins(block.token) {
+            return IpcHandle::of(context, block);
+        }
+        let made = self.call("get_ipc_handle", |method| {
+            let py = method.py();
+            let memory = lock(&self.live).get(&block.token).and_then(|live| {
+                let memory = live.memory.get(py)?;
+                Some(memory.clone())
+            });
+            let made = method.call1((memory,))?;
+            let handle = handle_bytes(&made.getattr(intern!(py, "handle"))?)?;
+            let offset = made.getattr_opt(intern!(py, "offset"))?;
+            let offset: u64 = offset.map_or(Ok(0), |offset| offset.extract())?;
+            Ok((handle, offset))
+        })?;
+        let Some((handle, offset)) = made else {
+            return IpcHandle::of(context, block);
+        };
+        let mut bytes = [0; IpcHandle::BYTES];
+        bytes[..64].copy_from_slice(&handle);
+        bytes[64..72].copy_from_slice(&offset.to_le_bytes());
+        bytes[72..80].copy_from_slice(&(block.size as u64).to_le_bytes());
+        bytes[80..96].copy_from_slice(&context.device().uuid()?.0);
+        // The kind is 0: memory that `cuIpcOpenMemHandle` opens.
+        Ok(IpcHandle::from_bytes(&bytes))
+    }
+
+    /// An exception of the plugin's `defer_cleanup` is reported, and its clean-up is not held back.
+    fn defer_cleanup(&self) -> CleanupGuard {
+        self.defer().unwrap_or_else(|error| {
+            unraisable(&error);
+            self.defer_pending()
+        })
+    }
+
+    fn trim(&self, keep: usize) -> cuda_safe::Result<usize> {
+        // Host memory is pending as well, and counts nothing.
+        match keep == 0 || self.pending() > keep {
+            true => Ok(self.settle(true).1),
+            false => Ok(0),
+        }
+    }
+}
+
+impl PluginManager {
+    /// What a method for host memory returned, which has no token yet.
+    fn host_memory(
+        &self,
+        method: &str,
+        memory: &Bound<'_, PyAny>,
+        size: usize,
+        flags: PinnedFlags,
+    ) -> Result<(Owner, HostBlock)> {
+        let py = memory.py();
+        let start = address_of(method, memory, intern!(py, "host_pointer"), size, 1)?;
+        let mut address = 0;
+        if flags.contains(PinnedFlags::MAPPED) {
+            address = match address_in(memory, intern!(py, "device_pointer"))? {
+                Some(address) => address,
+                None => {
+                    let info = self.base.context().pointer_info(start)?;
+                    info.and_then(|info| info.device_address).unwrap_or(0)
+                }
+            };
+            if address == 0 {
+                return Err(Failure::invalid(format!(
+                    "{method} of the memory manager returned memory that is not mapped for the device"
+                )));
+            }
+        }
+        let start = usize::try_from(start).map_err(|_| Failure::invalid("an address"))?;
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(start);
+        let block = HostBlock {
+            start: NonNull::new(start).unwrap_or(NonNull::dangling()),
+            size,
+            address,
+            token: 0,
+        };
+        Ok((Owner::new(memory.clone().unbind()), block))
+    }
+
+    fn host_block(&self, memory: Owner, block: HostBlock) -> HostBlock {
+        let start = block.start.as_ptr().addr() as u64;
+        let token = self.keep(memory, start, block.size);
+        HostBlock { token, ..block }
+    }
+}
+
+impl Drop for PluginManager {
+    fn drop(&mut self) {
+        // The guards that are left hold nothing back any more.
+        self.guards = Arc::default();
+        self.reset();
+        // What could not be finalized is leaked: work on the device may use it.
+        std::mem::forget(std::mem::take(&mut *lock(&self.pending)));
+    }
+}
+
+impl fmt::Debug for PluginManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PluginManager")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
+    }
+}
+
+fn missing(method: &str) -> Error {
+    let text = format!("the memory manager has no {method}");
+    Error::Manager(Arc::new(PyNotImplementedError::new_err(text)))
+}
+
+/// The 64 bytes of a `CUipcMemHandle`: of an array of `ctypes`, or of NVIDIA's bindings.
+fn handle_bytes(handle: &Bound<'_, PyAny>) -> Result<[u8; 64]> {
+    let py = handle.py();
+    let bytes = match handle.getattr_opt(intern!(py, "reserved"))? {
+        Some(reserved) => reserved,
+        None => handle.clone(),
+    };
+    let bytes = py.get_type::<PyBytes>().call1(PyTuple::new(py, [bytes])?)?;
+    let bytes = bytes.cast_into::<PyBytes>().map_err(PyErr::from)?;
+    bytes.as_bytes().try_into().map_err(|_| {
+        Failure::invalid(format!(
+            "get_ipc_handle of the memory manager returned a handle of {} bytes, not 64",
+            bytes.as_bytes().len()
+        ))
+    })
+}

@@ -1,0 +1,57 @@
+"""What the driver knows about the memory of arrays and about addresses."""
+
+import pytest
+
+import cuda_safe
+from cuda_safe import DeviceArray, pointer_attributes
+
+
+def test_the_memory_of_an_array_is_on_its_device(device):
+    array = DeviceArray.zeros(1000, "u1")
+    known = pointer_attributes(array)
+    assert isinstance(known, cuda_safe.PointerAttributes)
+    assert (known.device, known.memory_type, known.managed) == (device, "device", False)
+    assert known.start <= array.address
+    assert known.start + known.size >= array.address + 1000
+    # A view, its address and an array of another library are of the same allocation.
+    view = array[100:200]
+    for of in (view, view.address, cuda_safe.as_cuda_array(array)):
+        assert pointer_attributes(of) == known
+
+
+def test_arrays_of_other_libraries_are_taken(device, produce):
+    array = DeviceArray.zeros(3)
+    # The stream says nothing about the memory.
+    assert pointer_attributes(produce(array, stream=0)) == pointer_attributes(array)
+    with pytest.raises(cuda_safe.ArrayInterfaceError, match="typestr"):
+        pointer_attributes(produce(array, typestr="?"))
+    for wrong in (object(), "1", None, 1.5, -1, 1 << 64):
+        with pytest.raises(TypeError, match="no __cuda_array_interface__"):
+            pointer_attributes(wrong)
+
+
+def test_what_the_driver_does_not_know_is_none(device):
+    assert pointer_attributes(0) is None
+    assert pointer_attributes(DeviceArray.zeros(0)) is None
+    assert pointer_attributes(12345) is None
+    array = DeviceArray.zeros(3)
+    array.close()
+    with pytest.raises(cuda_safe.ClosedError):
+        pointer_attributes(array)
+
+
+def test_managed_and_page_locked_memory_are_told_apart(run_python, device):
+    run_python(
+        """
+import cuda_safe
+manager = cuda_safe.MemoryManager._of()
+managed = manager._allocate_managed(1000, True)
+known = cuda_safe.pointer_attributes(managed.address)
+assert known.managed and known.device == cuda_safe.Device(0), known
+assert (known.start, known.size) == (managed.address, 1000), known
+host = manager._allocate_host(1000, True, False, False)
+known = cuda_safe.pointer_attributes(host.address + 10)
+assert (known.memory_type, known.managed, known.start) == ("host", False, host.address), known
+print("done")
+"""
+    )
