@@ -301,3 +301,20 @@ def test_cuda_core_views(device):
     again = from_dlpack(view.from_dlpack(array, stream_ptr=-1))
     assert again.address == array.address and (again.copy_to_host() == 2).all()
     assert Stream.from_object(core.Stream.from_handle(own.handle)) == own
+
+
+def test_pytorch_reads_an_array_on_another_device(devices):
+    """Memory of a pool, which devices have no access to by themselves."""
+    if peers.SIMULATED:
+        pytest.skip("the other libraries need a GPU")
+    torch = pytest.importorskip("torch")
+    here, other = devices
+    for export in ("interface", "dlpack"):
+        array = DeviceArray.full(6, 2, "f4", stream=Stream(device=here))
+        array.stream.synchronize()
+        if export == "dlpack":
+            given = torch.from_dlpack(array).to(f"cuda:{other.ordinal}")
+        else:
+            given = torch.as_tensor(array, device=f"cuda:{other.ordinal}")
+        assert given.device.index == other.ordinal
+        assert (given * 2).tolist() == [4] * 6
