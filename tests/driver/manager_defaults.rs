@@ -19,6 +19,10 @@ struct DeviceOnly(DriverManager);
 
 // SAFETY: the inner manager has the memory.
 unsafe impl MemoryManager for DeviceOnly {
+    fn interface_version() -> u32 {
+        1
+    }
+
     fn base(&self) -> &DriverMemory {
         self.0.base()
     }

@@ -1,12 +1,15 @@
 //! The decisions of a caching pool, asked through its interface.
 
 use crate::on;
+use crate::releases::fail;
 use cuda_safe::manager::{
     Block, CacheFigures, CachingManager, CachingOptions, MemoryManager, Order, OrderedManager,
+    StreamEnd,
 };
 use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
-use cuda_safe::{CUresult, Context};
+use cuda_safe::{CUresult, Context, DeviceBuffer, Stream};
 use cuda_sim::{Profile, alive};
+use std::sync::mpsc::channel;
 
 const SLAB: usize = 4 << 20;
 
@@ -222,6 +225,10 @@ fn memory_of_no_stream_is_waited_for_at_the_limits_of_the_options() {
         free(&pool, block, Order::NONE);
         let block = pool.allocate(SLAB, Order::NONE).expect("memory");
         assert_eq!((waits(), pool.figures().slabs), (1, 5), "4 are");
+        sums_up(&pool.figures());
+        let other = pool.allocate(SLAB / 4, Order::NONE).expect("memory");
+        assert_eq!(waits(), 1, "nothing is pending");
+        free(&pool, other, Order::NONE);
         for block in blocks.chain([block]) {
             free(&pool, block, Order::NONE);
         }
@@ -385,5 +392,234 @@ fn a_thread_finds_what_another_has_freed_on_the_stream() {
             free(&pool, again, order());
         });
         assert_eq!(calls, 0);
+    });
+}
+
+/// A pool, two streams of other code, and memory of each for work that has not run: the software driver runs it
+/// when somebody waits.
+fn with_two_streams(
+    options: CachingOptions,
+    body: impl FnOnce(&CachingManager, [&Stream; 2], &dyn Fn(&Stream)),
+) {
+    with_pool(options, |context, pool| {
+        let [one, two] = [(); 2].map(|()| context.stream().expect("a stream"));
+        let work = {
+            let buffers =
+                [&one, &two].map(|its| DeviceBuffer::<u8>::zeroed(its, 64).expect("memory"));
+            let buffers = buffers.map(std::cell::RefCell::new);
+            let (first, second) = (one.clone(), two.clone());
+            move |stream: &Stream| {
+                let place = usize::from(*stream == second);
+                assert!(place == 1 || *stream == first);
+                buffers[place].borrow_mut().fill(1).expect("a fill");
+            }
+        };
+        body(&pool, [&one, &two], &work);
+        drop((pool, work));
+    });
+}
+
+/// Memory that two streams used, in one piece, is idle when both are done.
+#[test]
+fn a_merged_block_waits_for_each_stream_that_used_a_part_of_it() {
+    with_two_streams(options(), |pool, [one, two], work| {
+        for (first, last) in [(one, two), (two, one)] {
+            pool.reset();
+            let half = |stream: &Stream| {
+                let order = lasting(stream.as_raw());
+                pool.allocate(SLAB / 2, order).expect("memory")
+            };
+            let (a, b) = (half(first), half(last));
+            assert_eq!(pool.figures().slabs, 1);
+            let start = a.address.min(b.address);
+            for (stream, block) in [(first, a), (last, b)] {
+                work(stream);
+                free(pool, block, lasting(stream.as_raw()));
+            }
+            assert_eq!(pool.figures().largest_free, SLAB);
+            // One of the two is done, and asks for all of it.
+            first.synchronize().expect("a wait");
+            let order = lasting(first.as_raw());
+            let whole = pool.allocate(SLAB, order).expect("memory");
+            assert_ne!(whole.address, start, "the other stream uses a half of it");
+            last.synchronize().expect("a wait");
+            free(pool, whole, order);
+        }
+    });
+}
+
+/// Each free by a passing stream has its own event.
+#[test]
+fn memory_of_one_passing_stream_does_not_go_with_the_event_of_another() {
+    with_two_streams(options(), |pool, [one, two], work| {
+        let size = SLAB;
+        let blocks = [one, two].map(|its| {
+            let order = passing(its.as_raw());
+            pool.allocate(size, order).expect("memory")
+        });
+        let ((tell, told), (finish, finished)) = (channel(), channel::<()>());
+        let wait = move || {
+            tell.send(()).expect("the test listens");
+            finished.recv().expect("the test goes on");
+        };
+        one.launch_host_function(wait).expect("given");
+        work(two);
+        std::thread::scope(|scope| {
+            scope.spawn(|| one.synchronize().expect("a wait"));
+            told.recv().expect("the other thread runs it");
+            free(pool, blocks[0], passing(one.as_raw()));
+            free(pool, blocks[1], passing(two.as_raw()));
+            two.synchronize().expect("a wait");
+            let order = lasting(two.as_raw());
+            let first = pool.allocate(size, order).expect("memory");
+            assert_eq!(first.address, blocks[1].address, "its work is done");
+            let second = pool.allocate(size, order).expect("memory");
+            assert_ne!(second.address, blocks[0].address, "its work is not");
+            finish.send(()).expect("it waits");
+            for block in [first, second] {
+                free(pool, block, order);
+            }
+        });
+    });
+}
+
+/// The record fails, so nothing proves that the work is done.
+#[test]
+fn an_event_that_was_not_recorded_proves_nothing() {
+    with_two_streams(options(), |pool, [one, two], work| {
+        // The legacy default stream is one that the pool may name at any time.
+        let legacy = lasting(CU_STREAM_LEGACY);
+        let block = pool.allocate(SLAB, legacy).expect("memory");
+        work(one);
+        free(pool, block, legacy);
+        let order = lasting(two.as_raw());
+        let failed = fail("cuEventRecord", 1, CUresult::CUDA_ERROR_UNKNOWN);
+        let other = pool.allocate(SLAB, order).expect("memory");
+        assert_eq!(failed.hits(), 1);
+        assert_ne!(other.address, block.address);
+        free(pool, other, order);
+    });
+}
+
+/// Other code keeps such a stream alive only for the calls that name it.
+#[test]
+fn an_event_that_another_stream_misses_is_recorded_by_the_next_free_that_names_the_stream() {
+    with_two_streams(options(), |pool, [one, two], _| {
+        let (first, second) = (lasting(one.as_raw()), lasting(two.as_raw()));
+        let blocks = [(); 4].map(|()| pool.allocate(SLAB, first).expect("memory"));
+        let records = |block| count("cuEventRecord", || free(pool, block, first));
+        assert_eq!(records(blocks[0]), 0, "nobody misses it");
+        let other = pool.allocate(SLAB, second).expect("memory");
+        assert_eq!(pool.figures().slabs, 5, "there was no event for the first");
+        assert_eq!(records(blocks[1]), 1);
+        assert_eq!(records(blocks[2]), 0, "nobody misses it now");
+        one.synchronize().expect("a wait");
+        let again = pool.allocate(SLAB, second).expect("memory");
+        assert_eq!(pool.figures().slabs, 5, "the event was reached");
+        for block in [other, again] {
+            free(pool, block, second);
+        }
+        free(pool, blocks[3], first);
+    });
+}
+
+/// Events are made once and used again, and not recorded without a reason.
+#[test]
+fn events_are_used_again() {
+    with_two_streams(options(), |pool, [_, two], _| {
+        let legacy = lasting(CU_STREAM_LEGACY);
+        let order = lasting(two.as_raw());
+        let round = || {
+            let block = pool.allocate(SLAB, legacy).expect("memory");
+            free(pool, block, legacy);
+            let block = pool.allocate(SLAB, order).expect("memory");
+            free(pool, block, order);
+        };
+        round();
+        round();
+        let made = count("cuEventCreate", || (0..20).for_each(|_| round()));
+        assert_eq!(made, 0);
+        pool.trim(0).expect("a trim");
+    });
+}
+
+/// So many events of one stream are waited for; more would prove little more.
+#[test]
+fn a_stream_that_is_behind_has_a_limited_number_of_events() {
+    with_two_streams(options(), |pool, [one, two], work| {
+        let legacy = lasting(CU_STREAM_LEGACY);
+        let order = lasting(two.as_raw());
+        let blocks: Vec<_> = (0..20)
+            .map(|_| pool.allocate(SLAB, legacy).expect("memory"))
+            .collect();
+        let mut held = Vec::new();
+        work(one);
+        let records = count("cuEventRecord", || {
+            for block in blocks {
+                // Work of a blocking stream is behind the legacy stream's, and that behind this.
+                free(pool, block, legacy);
+                held.push(pool.allocate(SLAB, order).expect("memory"));
+            }
+        });
+        assert!(records <= 20, "{records} records");
+        // What was recorded already is not recorded again.
+        let again = count("cuEventRecord", || {
+            held.push(pool.allocate(2 * SLAB, order).expect("memory"));
+        });
+        assert_eq!(again, 0);
+        for block in held {
+            free(pool, block, order);
+        }
+    });
+}
+
+/// Where there is no more memory, a stream waits for the others that used a block, and not for itself.
+#[test]
+fn a_stream_waits_for_others_only() {
+    let options = CachingOptions {
+        max_bytes: SLAB,
+        ..options()
+    };
+    with_two_streams(options, |pool, [one, _], work| {
+        let legacy = lasting(CU_STREAM_LEGACY);
+        let own = lasting(one.as_raw());
+        let parts = [legacy, own].map(|order| {
+            let block = pool.allocate(SLAB / 2, order).expect("memory");
+            (block, order)
+        });
+        work(one);
+        for (block, order) in parts {
+            free(pool, block, order);
+        }
+        let mut whole = None;
+        let waits = count("cuStreamWaitEvent", || {
+            whole = pool.allocate(SLAB, own).ok();
+        });
+        let whole = whole.expect("all of the memory");
+        assert!(waits <= 1, "{waits} waits");
+        assert_eq!(pool.figures().host_waits, 0);
+        free(pool, whole, own);
+    });
+}
+
+/// A stream without pending work ends without a call.
+#[test]
+fn the_end_of_an_idle_stream_records_nothing() {
+    with_two_streams(options(), |pool, [one, _], work| {
+        let order = lasting(one.as_raw());
+        let end = || {
+            // SAFETY: the stream is alive, and nobody else names it.
+            let end = unsafe { StreamEnd::of_raw(one.as_raw()) };
+            count("cuEventRecord", || end.tell(pool))
+        };
+        let block = pool.allocate(SLAB, order).expect("memory");
+        work(one);
+        free(pool, block, order);
+        assert_eq!(end(), 1, "it has freed a block");
+        let block = pool.allocate(SLAB, order).expect("memory");
+        assert_eq!(end(), 0, "it has freed none since");
+        free(pool, block, order);
+        pool.reset();
+        assert_eq!(end(), 0, "the host has waited for it");
     });
 }
