@@ -243,7 +243,7 @@ impl Deferral {
             deferral: self,
             items: pending.items.into_iter(),
         };
-        while let Some(item) = rest.items.next() {
+        for item in rest.items.by_ref() {
             let behind = Behind {
                 ends: item.end.into_iter().collect(),
                 owner: None,
