@@ -592,12 +592,20 @@ assert len(finalized) == len(named("memalloc"))
 def test_what_a_manager_allocates_here_itself_is_the_drivers(run):
     run(
         """
+class Lock:
+    def __init__(self):
+        self.lock = threading.Lock()
+    def __enter__(self):
+        assert self.lock.acquire(timeout=10), "called from one of its methods"
+    def __exit__(self, *exception):
+        self.lock.release()
+
 class Slabs(Manager):
     '''Parts of an array of this package, and a lock that is held in each method.'''
 
     def __init__(self, *, context):
         super().__init__(context=context)
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.slab = None
         self.free = []
 

@@ -55,3 +55,15 @@ assert (known.memory_type, known.managed, known.start) == ("host", False, host.a
 print("done")
 """
     )
+
+
+def test_the_device_is_that_of_the_memory_and_not_the_current_one(devices):
+    first, second = devices
+    with second:
+        array = DeviceArray.zeros(1000, "u1")
+        assert pointer_attributes(array).device == second
+    with first:
+        for of in (array, array.address):
+            known = pointer_attributes(of)
+            assert (known.device, known.memory_type) == (second, "device")
+            assert known.start <= array.address < known.start + known.size

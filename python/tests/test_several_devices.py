@@ -12,7 +12,13 @@ from conftest import SIMULATED
 def test_on_two_devices(monkeypatch):
     monkeypatch.setenv("CUDA_SIM", "h200*2")
     here = Path(__file__).parent
-    files = ["test_objects.py", "test_interface.py"]
+    files = [
+        "test_objects.py",
+        "test_interface.py",
+        "test_pointers.py",
+        "test_plugins.py::test_each_device_has_an_instance_of_its_own",
+        "test_plugins.py::test_a_choice_is_for_devices_that_are_used_later",
+    ]
     arguments = ["-q", "--config-file", str(here.parent / "pyproject.toml"), "-p", "no:cacheprovider"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments, *(str(here / file) for file in files)],

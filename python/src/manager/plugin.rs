@@ -542,7 +542,7 @@ unsafe impl MemoryManager for PluginManager {
     }
 
     fn initialize(&self) -> cuda_safe::Result<()> {
-        let initialize = |method: &Bound<'_, PyAny>| Ok(drop(method.call0()?));
+        let initialize = |method: &Bound<'_, PyAny>| Ok(method.call0().map(drop)?);
         self.call("initialize", initialize)?;
         Ok(())
     }
@@ -555,7 +555,7 @@ unsafe impl MemoryManager for PluginManager {
             && lock(&self.live).is_empty()
             && lock(&self.pending).is_empty();
         if is_unused && !Inside::is_inside() && !is_gone(self.base.context()) {
-            let reset = |method: &Bound<'_, PyAny>| Ok(drop(method.call0()?));
+            let reset = |method: &Bound<'_, PyAny>| Ok(method.call0().map(drop)?);
             if let Err(error) = self.call("reset", reset) {
                 unraisable(&error);
             }
