@@ -48,8 +48,6 @@ struct Statement {
     tests: Vec<String>,
     /// Why there is no test, or how this library differs on purpose.
     reason: Option<String>,
-    /// The piece of work that adds the test.
-    pending: Option<String>,
 }
 
 /// The tests of the files that were read so far.
@@ -85,8 +83,7 @@ fn check(documents: &[(String, Document)], read: &dyn Fn(&str) -> Result<String>
     for (path, document) in documents {
         for statement in document.chapters.iter().flat_map(|its| &its.statements) {
             let says = &statement.says;
-            let has_none = statement.tests.is_empty() && statement.reason.is_none();
-            if has_none && statement.pending.is_none() {
+            if statement.tests.is_empty() && statement.reason.is_none() {
                 problems.push(format!("{path}: neither a test nor a reason for {says:?}"));
             }
             for test in &statement.tests {
@@ -177,25 +174,20 @@ fn of_python(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A line of the totals: statements, with tests, with a reason only, without either yet.
-fn totals<'a>(documents: impl IntoIterator<Item = &'a Document>) -> [usize; 4] {
-    let mut totals = [0; 4];
+/// A line of the totals: statements, with tests, with a reason only.
+fn totals<'a>(documents: impl IntoIterator<Item = &'a Document>) -> [usize; 3] {
+    let mut totals = [0; 3];
     let chapters = documents.into_iter().flat_map(|its| &its.chapters);
     for statement in chapters.flat_map(|its| &its.statements) {
         totals[0] += 1;
-        let place = match (&statement.pending, statement.tests.is_empty()) {
-            (Some(_), _) => 3,
-            (None, true) => 2,
-            (None, false) => 1,
-        };
-        totals[place] += 1;
+        totals[if statement.tests.is_empty() { 2 } else { 1 }] += 1;
     }
     totals
 }
 
 fn section(documents: &[(String, Document)]) -> Result<String> {
     let documents: Vec<&Document> = documents.iter().map(|(_, document)| document).collect();
-    let [all, tested, explained, pending] = totals(documents.iter().copied());
+    let [all, tested, explained] = totals(documents.iter().copied());
     let mut out = format!(
         "
 ## The seeds
@@ -221,14 +213,11 @@ exist.
 "
     );
     for document in &documents {
-        let [all, tested, explained, _] = totals([*document]);
+        let [all, tested, explained] = totals([*document]);
         let title = &document.title;
         writeln!(out, "| {title} | {all} | {tested} | {explained} |")?;
     }
     writeln!(out, "| **All** | {all} | {tested} | {explained} |")?;
-    if pending > 0 {
-        writeln!(out, "\nThe tests of {pending} more are being written.")?;
-    }
     for document in documents {
         writeln!(out, "\n### {}\n\n{}", document.title, document.source)?;
         for Chapter { title, statements } in &document.chapters {
@@ -249,15 +238,11 @@ fn shown_by(statement: &Statement) -> Result<String> {
         parts.push(format!("[`{name}`]({path})"));
     }
     let mut cell = parts.join(", ");
-    let notes = [
-        statement.reason.clone(),
-        statement.pending.as_ref().map(|its| format!("*{its}*")),
-    ];
-    for note in notes.into_iter().flatten() {
+    if let Some(reason) = &statement.reason {
         if !cell.is_empty() {
             cell.push_str(". ");
         }
-        cell.push_str(&note);
+        cell.push_str(reason);
     }
     Ok(cell)
 }
@@ -357,7 +342,6 @@ def helper():
         let error = checked("tests = []").expect_err("neither").to_string();
         assert!(error.contains("neither a test nor a reason"), "{error}");
         checked("reason = 'It describes another library.'").expect("a reason");
-        checked("pending = 'item 3'").expect("work under way");
     }
 
     #[test]
@@ -365,15 +349,13 @@ def helper():
         let documents = [
             document("tests = ['a.rs::a_test', 'a.py::test_a_list'], reason = 'Not quite.'"),
             document("reason = 'It describes another library.'"),
-            document("pending = 'item 3', tests = ['a.rs::a_test']"),
         ];
-        assert_eq!(totals(documents.iter().map(|its| &its.1)), [3, 1, 1, 1]);
+        assert_eq!(totals(documents.iter().map(|its| &its.1)), [2, 1, 1]);
         let text = section(&documents).expect("a section");
         let rows = [
             "| It holds. | [`a_test`](a.rs), [`test_a_list`](a.py). Not quite. |\n",
             "| It holds. | It describes another library. |\n",
-            "| It holds. | [`a_test`](a.rs). *item 3* |\n",
-            "| **All** | 3 | 1 | 1 |\n",
+            "| **All** | 2 | 1 | 1 |\n",
         ];
         for row in rows {
             assert!(text.contains(row), "{row} is not in {text}");
