@@ -116,7 +116,16 @@ fn the_default_streams_of_a_partition_tell_it() {
             assert_eq!(default.green_context(), Some(&one));
             assert_eq!(default.context(), context);
             ours.record(&stream).expect("a record");
-            default.wait(&ours).expect("a wait");
+            let is_per_thread = default.as_raw() == CU_STREAM_PER_THREAD;
+            match default.wait(&ours) {
+                // Measured with driver 580: a green context has no default stream of a thread.
+                Err(error) if !common::is_software() && is_per_thread => {
+                    eprintln!("note: the stream of the thread: {error}");
+                    assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_HANDLE));
+                    continue;
+                }
+                wait => wait.expect("a wait"),
+            }
             default.record(&theirs).expect("a record");
             stream.wait(&theirs).expect("a wait");
             stream.synchronize().expect("a wait");

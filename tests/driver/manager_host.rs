@@ -178,8 +178,9 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
 }
 
 /// What the driver was given for host memory.
-fn flags_of(start: *mut u8) -> PinnedFlags {
+fn flags_of(context: &Context, start: *mut u8) -> PinnedFlags {
     let mut flags = 0;
+    let _current = context.make_current().expect("current");
     // SAFETY: the memory is the driver's, and the other pointer is to a local.
     let code = unsafe { cuMemHostGetFlags(&raw mut flags, start.cast()) };
     assert!(code.is_success(), "{code}");
@@ -220,13 +221,13 @@ fn passes_flags_on<M: MemoryManager>(
         asked.set(PinnedFlags::PORTABLE, portable);
         asked.set(PinnedFlags::WRITE_COMBINED, write_combined);
         let pinned = PinnedMemory::allocate(&context, 100, asked).expect("memory");
-        expect_flags(flags_of(pinned.as_ptr()), asked);
+        expect_flags(flags_of(&context, pinned.as_ptr()), asked);
         asked.set(PinnedFlags::MAPPED, mapped);
         let buffer = PinnedBuffer::<u8>::zeroed_with(&context, 100, options).expect("memory");
         expect_flags(buffer.flags().expect("known"), asked);
         asked.set(PinnedFlags::MAPPED, true);
         let mapped = MappedMemory::allocate(&context, 100, asked).expect("memory");
-        expect_flags(flags_of(mapped.as_ptr()), asked);
+        expect_flags(flags_of(&context, mapped.as_ptr()), asked);
     }
     let buffer = PinnedBuffer::<u8>::zeroed(&context, 100).expect("memory");
     expect_flags(buffer.flags().expect("known"), PinnedFlags::PORTABLE);

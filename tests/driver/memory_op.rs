@@ -63,36 +63,41 @@ fn elements_are_written_in_the_order_of_the_stream() {
     }
 }
 
+/// In a process of its own: while a stream waits for a word, a module load or a free of synchronous memory on
+/// another thread waits for that stream, and the driver blocks the call that would write the word.
 #[test]
 fn a_stream_waits_for_a_word_that_another_writes() {
-    let context = need!(common::context());
-    let (producer, consumer) = streams(&context);
-    let flags = DeviceBuffer::<u32>::plain_zeroed(&producer, 4).expect("memory");
-    let mut data = DeviceBuffer::<u32>::plain_zeroed(&producer, 4).expect("memory");
-    producer.synchronize().expect("a wait");
-    let at = |index: u64| flags.as_raw() + 4 * index;
-    let result = DeviceBuffer::<u32>::plain_zeroed(&consumer, 4).expect("memory");
-    // SAFETY: the data is written by the producer only, before the flag.
-    let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) };
-    let mut result = result;
-    give(
-        &consumer,
-        &[
-            wait(at(0), 3, WaitCondition::AtLeast),
-            wait(at(1), 5, WaitCondition::Equal),
-            wait(at(2), 2, WaitCondition::AnyBit),
-        ],
-    );
-    result.copy_from(&theirs).expect("a copy");
-    data.fill(9).expect("a fill");
-    give(
-        &producer,
-        &[write(at(0), 4), write(at(1), 5), write(at(2), 6)],
-    );
-    consumer.synchronize().expect("the words came");
-    assert_eq!(result.to_vec().expect("a copy"), [9; 4]);
-    drop(theirs);
-    assert_eq!(flags.to_vec().expect("a copy"), [4, 5, 6, 0]);
+    need!(common::context());
+    common::child::in_child(&[], || {
+        let context = need!(common::context());
+        let (producer, consumer) = streams(&context);
+        let flags = DeviceBuffer::<u32>::plain_zeroed(&producer, 4).expect("memory");
+        let mut data = DeviceBuffer::<u32>::plain_zeroed(&producer, 4).expect("memory");
+        producer.synchronize().expect("a wait");
+        let at = |index: u64| flags.as_raw() + 4 * index;
+        let result = DeviceBuffer::<u32>::plain_zeroed(&consumer, 4).expect("memory");
+        // SAFETY: the data is written by the producer only, before the flag.
+        let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) };
+        let mut result = result;
+        give(
+            &consumer,
+            &[
+                wait(at(0), 3, WaitCondition::AtLeast),
+                wait(at(1), 5, WaitCondition::Equal),
+                wait(at(2), 2, WaitCondition::AnyBit),
+            ],
+        );
+        result.copy_from(&theirs).expect("a copy");
+        data.fill(9).expect("a fill");
+        give(
+            &producer,
+            &[write(at(0), 4), write(at(1), 5), write(at(2), 6)],
+        );
+        consumer.synchronize().expect("the words came");
+        assert_eq!(result.to_vec().expect("a copy"), [9; 4]);
+        drop(theirs);
+        assert_eq!(flags.to_vec().expect("a copy"), [4, 5, 6, 0]);
+    });
 }
 
 #[test]
@@ -141,30 +146,34 @@ fn single_operations_and_pinned_words() {
     assert_eq!(flag[0], 5);
 }
 
+/// In a process of its own, as the test above.
 #[test]
 fn words_of_8_bytes_are_written_and_waited_for() {
-    let context = need!(common::context());
-    let wide = attribute::CAN_USE_64_BIT_STREAM_MEM_OPS;
-    if !context.device().attribute(wide).is_ok_and(|wide| wide) {
-        common::skip("the device has no operations of 8 bytes");
-        return;
-    }
-    let (producer, consumer) = streams(&context);
-    let words = DeviceBuffer::<u64>::plain_zeroed(&producer, 2).expect("memory");
-    producer.synchronize().expect("a wait");
-    let address = words.as_raw() + 8;
-    let value = 1 << 40;
-    let write = MemoryOperation::Write64 { address, value };
-    let wait = MemoryOperation::Wait64 {
-        address,
-        value,
-        condition: WaitCondition::AtLeast,
-        flush: false,
-    };
-    give(&consumer, &[wait]);
-    give(&producer, &[write]);
-    consumer.synchronize().expect("the word came");
-    assert_eq!(words.to_vec().expect("a copy"), [0, value]);
+    need!(common::context());
+    common::child::in_child(&[], || {
+        let context = need!(common::context());
+        let wide = attribute::CAN_USE_64_BIT_STREAM_MEM_OPS;
+        if !context.device().attribute(wide).is_ok_and(|wide| wide) {
+            common::skip("the device has no operations of 8 bytes");
+            return;
+        }
+        let (producer, consumer) = streams(&context);
+        let words = DeviceBuffer::<u64>::plain_zeroed(&producer, 2).expect("memory");
+        producer.synchronize().expect("a wait");
+        let address = words.as_raw() + 8;
+        let value = 1 << 40;
+        let write = MemoryOperation::Write64 { address, value };
+        let wait = MemoryOperation::Wait64 {
+            address,
+            value,
+            condition: WaitCondition::AtLeast,
+            flush: false,
+        };
+        give(&consumer, &[wait]);
+        give(&producer, &[write]);
+        consumer.synchronize().expect("the word came");
+        assert_eq!(words.to_vec().expect("a copy"), [0, value]);
+    });
 }
 
 #[test]

@@ -180,6 +180,12 @@ fn raw_flags(context: &Context) -> u32 {
     flags
 }
 
+/// Flags with which a context opens a file or a pipe.
+const COREDUMPS: [ContextFlags; 2] = [
+    ContextFlags::COREDUMP_ENABLE,
+    ContextFlags::USER_COREDUMP_ENABLE,
+];
+
 /// In a process of its own: flags for core dumps make files, here among those of the tests.
 #[test]
 fn each_flag_is_the_one_that_it_is_called() {
@@ -200,7 +206,15 @@ fn each_flag_is_the_one_that_it_is_called() {
             if !common::offers(major, minor) {
                 continue;
             }
-            let context = Context::create(&device, flag).expect("a context");
+            let context = match Context::create(&device, flag) {
+                // The directory of the pipe or the file may be closed to this process.
+                Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OPERATING_SYSTEM) => {
+                    eprintln!("note: no context with {flag:?}: {error}");
+                    assert!(COREDUMPS.contains(&flag), "{flag:?}: {error}");
+                    continue;
+                }
+                context => context.expect("a context"),
+            };
             let its = raw_flags(&context);
             assert_eq!(context.flags().expect("known").bits(), its, "{flag:?}");
             assert_eq!(its & raw.0, raw.0, "{flag:?} of {its:#x}");
@@ -211,7 +225,13 @@ fn each_flag_is_the_one_that_it_is_called() {
         need!(common::since(12, 1));
         let context = Context::create(&device, ContextFlags::empty()).expect("a context");
         for (flag, raw, _) in FLAGS {
-            context.set_flags(flag).expect("set");
+            match context.set_flags(flag) {
+                Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OPERATING_SYSTEM) => {
+                    assert!(COREDUMPS.contains(&flag), "{flag:?}: {error}");
+                    continue;
+                }
+                set => set.expect("set"),
+            }
             let its = raw_flags(&context);
             assert_eq!(its & raw.0, raw.0, "{flag:?} of {its:#x}");
             if raw.0 & ways != 0 {
@@ -329,8 +349,9 @@ fn a_primary_context_that_is_retained_is_reset() {
         let again = Context::primary(&device).expect("a primary context");
         assert_eq!(again.as_raw(), handle, "a device has one");
         let now = again.memory_info().expect("known").free;
+        // Other processes may use the same GPU meanwhile.
         assert!(
-            now + size / 2 > free,
+            !common::is_software() || now + size / 2 > free,
             "the memory was freed: {now} of {free}"
         );
         let stream = again.stream().expect("a stream");
@@ -425,7 +446,12 @@ mod provoked {
                     assert!(!EVERYWHERE.contains(&index), "{raw:?}: {error}");
                     assert_eq!(after[index], before[index], "{raw:?}");
                     let unsupported = CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT;
-                    let expected = [unsupported, CUresult::CUDA_ERROR_INVALID_VALUE];
+                    // On an H200 the one for shared memory of graphics clients is not permitted.
+                    let expected = [
+                        unsupported,
+                        CUresult::CUDA_ERROR_INVALID_VALUE,
+                        CUresult::CUDA_ERROR_NOT_PERMITTED,
+                    ];
                     let code = error.code().expect("a code of the driver's");
                     assert!(expected.contains(&code), "{raw:?}: {error}");
                     eprintln!("note: {raw:?} is not set: {code:?}");

@@ -1,5 +1,7 @@
 //! Kernels that launch kernels, in a green context. NVIDIA documents that such a module may add two SMs,
-//! which all partitions share, on compute capability 9.x.
+//! which all partitions share, on compute capability 9.x. Measured on an H200 with driver 580: the kernel of
+//! the stream stays within its partition and two more SMs, and the kernels that it launches run on all SMs
+//! of the device.
 
 use crate::common;
 use crate::green::{alone, device};
@@ -100,7 +102,7 @@ fn run(parent: &Parent, stream: &Stream) -> [BTreeSet<u32>; 2] {
 }
 
 #[test]
-fn kernels_launched_by_kernels_stay_in_their_partition_and_two_more_sms() {
+fn a_kernel_that_launches_kernels_stays_in_its_partition_and_two_more_sms() {
     let _alone = alone();
     let device = need!(device());
     let image = need!(image(&device));
@@ -136,10 +138,9 @@ fn kernels_launched_by_kernels_stay_in_their_partition_and_two_more_sms() {
     let most = if capability(&device).0 == 9 { ADDED } else { 0 };
     for ((_, stream), own) in greens.iter().zip(&own) {
         let [parents, children] = run(&parent, stream);
-        let all: BTreeSet<u32> = parents.union(&children).copied().collect();
-        let added: Vec<&u32> = all.difference(own).collect();
+        let added: Vec<&u32> = parents.difference(own).collect();
         eprintln!(
-            "note: dynamic parallelism in {} SMs: the parent ran on {}, its children on {}; added: {added:?}",
+            "note: dynamic parallelism in {} SMs: the parent ran on {}, its children on {}; added to the parent: {added:?}",
             own.len(),
             parents.len(),
             children.len()

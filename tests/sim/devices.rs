@@ -73,7 +73,6 @@ fn things_of_two_devices_mix_as_the_table_says() {
     });
 }
 
-/// Unverified (from documentation): the driver's half of it.
 #[test]
 fn a_green_context_is_of_one_device() {
     common::child::in_child(&[], || {

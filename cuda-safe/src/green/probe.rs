@@ -112,7 +112,8 @@ pub struct AddedSms {
     pub by_mps: bool,
     /// Dynamic parallelism may have: the device has compute capability 9.x, and these are not more
     /// than the two SMs that all partitions share once a module that launches kernels from kernels
-    /// is loaded.
+    /// is loaded. Kernels that a kernel launches are not confined to the partition at all: on an H200
+    /// with driver 580 they run on every SM of the device.
     pub by_dynamic_parallelism: bool,
 }
 

@@ -17,6 +17,13 @@ use cuda_sys::{
 /// ([plain](crate::DeviceBuffer::plain_zeroed), pitched, mapped by virtual memory management, or a
 /// module's variable) or in pinned memory. Stream-ordered and managed memory is refused, by a driver
 /// for CUDA 13.0 on an H200 at least.
+///
+/// # Deadlocks
+/// A wait whose word is written by a later call can deadlock in the driver. A module load or a free of
+/// synchronous or pinned memory, on any thread of the process, waits for all running work, and so for the
+/// waiting stream. Meanwhile the driver blocks most calls of every other thread, among them the one that would
+/// write the word (measured on an H200, driver 580). Enqueue the write before such a call can be made, or write
+/// the word from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryOperation {

@@ -357,7 +357,6 @@ pub(super) fn descriptor(
             continue;
         }
         let group = Group::of(resource)?;
-        // Unverified (from documentation).
         if groups.iter().any(|other| other.device != group.device) {
             mistake("a descriptor of resources of different devices");
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
@@ -407,10 +406,9 @@ pub(super) fn create(
         .get(descriptor.addr())
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
         .clone();
-    // Unverified (from documentation).
     if groups.iter().any(|group| group.device as usize != number) {
         mistake("a green context of a descriptor of another device");
-        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
     let sms: BTreeSet<u32> = groups.iter().flat_map(|group| group.sms()).collect();
     let sm_count = groups.iter().map(|group| group.count).sum();
