@@ -188,13 +188,12 @@ fn flags_of(context: &Context, start: *mut u8) -> PinnedFlags {
 }
 
 /// Whether the driver knows the flags that were asked for. A real driver adds those that are always on where
-/// addressing is unified.
+/// addressing is unified, and tells a part of a larger block by the flags of the block (580).
 #[track_caller]
 fn expect_flags(found: PinnedFlags, asked: PinnedFlags) {
     match common::is_software() {
         true => assert_eq!(found, asked),
         false => {
-            assert!(found.contains(asked), "{found:?}, not {asked:?}");
             let write_combined = |flags: PinnedFlags| flags.contains(PinnedFlags::WRITE_COMBINED);
             assert_eq!(write_combined(found), write_combined(asked));
         }

@@ -217,6 +217,10 @@ fn each_flag_is_the_one_that_it_is_called() {
             };
             let its = raw_flags(&context);
             assert_eq!(context.flags().expect("known").bits(), its, "{flag:?}");
+            // Of the two for core dumps the first one of the process stays (580).
+            if !common::is_software() && COREDUMPS.contains(&flag) {
+                continue;
+            }
             assert_eq!(its & raw.0, raw.0, "{flag:?} of {its:#x}");
             if raw.0 & ways != 0 {
                 assert_eq!(its & ways, raw.0, "{flag:?} of {its:#x}");
@@ -233,6 +237,9 @@ fn each_flag_is_the_one_that_it_is_called() {
                 set => set.expect("set"),
             }
             let its = raw_flags(&context);
+            if !common::is_software() && COREDUMPS.contains(&flag) {
+                continue;
+            }
             assert_eq!(its & raw.0, raw.0, "{flag:?} of {its:#x}");
             if raw.0 & ways != 0 {
                 assert_eq!(its & ways, raw.0, "{flag:?} of {its:#x}");

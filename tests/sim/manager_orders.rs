@@ -18,8 +18,12 @@ fn refused(manager: &OrderedManager, order: Order<'_>) -> (usize, u64) {
 }
 
 fn of_raw<'a>(stream: CUstream) -> [Order<'a>; 2] {
-    // SAFETY: the tests keep the stream.
-    unsafe { [Order::lasting(stream), Order::passing(stream)] }
+    [
+        // SAFETY: the tests keep the stream.
+        unsafe { Order::lasting(stream) },
+        // SAFETY: as above.
+        unsafe { Order::passing(stream) },
+    ]
 }
 
 /// A stream of other code may be destroyed before the queue is drained.

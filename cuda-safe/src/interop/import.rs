@@ -3,7 +3,7 @@
 use super::array::ArrayInterface;
 use super::dtype::Dtype;
 use super::layout::Layout;
-use super::peers::grant_peer_access;
+use super::peers::grant_for_export;
 use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
@@ -452,16 +452,16 @@ impl<T: Element> DeviceBuffer<T> {
     /// Whoever takes it has to be done, or in order behind that stream, before the buffer is used
     /// again or dropped here; the interface keeps neither alive.
     ///
-    /// Memory of a pool becomes accessible to the other devices: [`grant_peer_access`].
+    /// Memory of a pool becomes accessible to the other devices: [`grant_peer_access`](super::grant_peer_access).
     ///
     /// # Errors
-    /// The length is more than can be addressed.
+    /// The length is more than can be addressed; those of the driver, on a machine with several devices.
     #[doc(alias = "__cuda_array_interface__")]
     pub fn array_interface(&self) -> Result<ArrayInterface> {
         let layout = Layout::c_contiguous(&[self.len()], size_of::<T>())?;
         let array = ArrayInterface::new(type_of::<T>()?, layout, self.as_raw())?;
-        // SAFETY: the buffer is borrowed. A failure leaves an array for its own device.
-        let _ = unsafe { grant_peer_access(self.stream().context(), self.as_raw()) };
+        // SAFETY: the buffer is borrowed.
+        unsafe { grant_for_export(self.stream().context(), self.as_raw()) }?;
         Ok(array.with_stream(Some(ExportedStream::of(self.stream()))))
     }
 }

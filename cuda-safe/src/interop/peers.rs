@@ -2,9 +2,12 @@
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::{MemoryAccess, MemoryPool, MemoryType};
-use cuda_sys::CUdeviceptr;
+use crate::release::relaxed;
+use cuda_sys::{CUdeviceptr, CUmemoryPool};
+
+const GRANT: &str = "cuMemPoolSetAccess";
 
 /// Lets every device that can reach the memory at `address` read and write it: calls
 /// `cuMemPoolSetAccess` for the pool that the memory was allocated from.
@@ -16,8 +19,8 @@ use cuda_sys::CUdeviceptr;
 /// The access is granted to the whole pool, and to each device once. Nothing changes on a machine with
 /// one device, for memory of no pool, and for devices without peer access to the device of `context`.
 ///
-/// Every export of this crate does this and ignores a failure, since the array remains usable on its own
-/// device: [`DeviceBuffer::array_interface`], [`DeviceBuffer::into_dlpack`] and
+/// Every export of this crate does this, and ignores it if the driver refuses the access, since the array
+/// remains usable on its own device: [`DeviceBuffer::array_interface`], [`DeviceBuffer::into_dlpack`] and
 /// [`ArrayView::array_interface`]. Code that describes memory by its address, for
 /// [`ArrayInterface::new`] or [`Export::new`], calls it itself.
 ///
@@ -46,9 +49,17 @@ pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Resu
     if info.pool.is_null() || info.memory_type != MemoryType::Device {
         return Ok(());
     }
-    // SAFETY: memory that is allocated from the pool keeps it alive, and the caller promised that the
-    // memory is not freed meanwhile. Nothing is allocated from this object.
-    let pool = unsafe { MemoryPool::borrow_raw(info.pool, context) };
+    // A change of the access invalidates captures of other threads in the global mode (measured with
+    // driver 580), unless this thread is in the relaxed mode.
+    let _current = context.enter()?;
+    relaxed(|| grant(context, count, info.pool))
+}
+
+/// Grants the access to a pool to each device that can have it.
+fn grant(context: &Context, count: u32, pool: CUmemoryPool) -> Result<()> {
+    // SAFETY: memory that is allocated from the pool keeps it alive, and the caller of `grant_peer_access`
+    // promised that the memory is not freed meanwhile. Nothing is allocated from this object.
+    let pool = unsafe { MemoryPool::borrow_raw(pool, context) };
     for ordinal in 0..count {
         let peer = Device::get(ordinal)?;
         if peer != context.device()
@@ -59,4 +70,16 @@ pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Resu
         }
     }
     Ok(())
+}
+
+/// [`grant_peer_access`] for an export, which goes on without the access.
+///
+/// # Safety
+/// As for `grant_peer_access`.
+pub(super) unsafe fn grant_for_export(context: &Context, address: CUdeviceptr) -> Result<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { grant_peer_access(context, address) } {
+        Err(Error::Driver(error)) if error.call == GRANT => Ok(()),
+        done => done,
+    }
 }

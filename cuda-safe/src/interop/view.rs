@@ -4,7 +4,7 @@ mod copy;
 
 use super::import::{Element, Imported, type_of};
 use super::layout::{Index, Layout, no_view};
-use super::peers::grant_peer_access;
+use super::peers::grant_for_export;
 use super::{ArrayInterface, Dtype, ExportedStream, Kind};
 use crate::error::Result;
 use crate::invalid::Invalid;
@@ -247,8 +247,8 @@ impl<T: Element> ArrayView<'_, T> {
     fn interface(&self) -> Result<ArrayInterface> {
         let array = ArrayInterface::new(type_of::<T>()?, self.layout.clone(), self.address)?;
         if !self.layout.is_empty() {
-            // SAFETY: the view borrows its memory. A failure leaves an array for its own device.
-            let _ = unsafe { grant_peer_access(self.stream.context(), self.address) };
+            // SAFETY: the view borrows its memory.
+            unsafe { grant_for_export(self.stream.context(), self.address) }?;
         }
         Ok(array.with_stream(Some(ExportedStream::of(self.stream))))
     }

@@ -10,7 +10,8 @@ use super::{ConsumerStream, Described, MAJOR, MINOR, refused};
 use crate::context::Context;
 use crate::error::{Rejected, Result};
 use crate::event::Event;
-use crate::interop::{Element, ExportedStream, Layout, grant_peer_access};
+use crate::interop::peers::grant_for_export;
+use crate::interop::{Element, ExportedStream, Layout};
 use crate::invalid::Invalid;
 use crate::memory::DeviceBuffer;
 use crate::release::{Parent, Resource, release};
@@ -355,10 +356,11 @@ impl<T: Element + Send> DeviceBuffer<T> {
     /// Whoever asked for it on a stream gets that put behind the work on the buffer:
     /// [`ConsumerStream::wait_for`].
     ///
-    /// Memory of a pool becomes accessible to the other devices: [`grant_peer_access`].
+    /// Memory of a pool becomes accessible to the other devices: [`grant_peer_access`](crate::interop::grant_peer_access).
     ///
     /// # Errors
-    /// The length is more than can be addressed; the buffer is given back.
+    /// With the buffer given back: the length is more than can be addressed; those of the driver, on a machine
+    /// with several devices.
     #[doc(alias = "__dlpack__")]
     pub fn into_dlpack(self) -> Result<Export, Rejected<Self>> {
         let layout = match Layout::c_contiguous(&[self.len()], size_of::<T>()) {
@@ -366,8 +368,10 @@ impl<T: Element + Send> DeviceBuffer<T> {
             Err(invalid) => return Err(Rejected::new(invalid, self)),
         };
         let (address, context) = (self.as_raw(), self.stream().context());
-        // SAFETY: the buffer is owned. A failure leaves a tensor for its own device.
-        let _ = unsafe { grant_peer_access(context, address) };
+        // SAFETY: the buffer is owned.
+        if let Err(error) = unsafe { grant_for_export(context, address) } {
+            return Err(Rejected::new(error, self));
+        }
         let device = context.device().ordinal();
         let dtype = DataType::of::<T>();
         Export::new(dtype, layout, address, MemoryKind::Device, device, self)
