@@ -328,12 +328,24 @@ impl Inner {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        let entered = repeat(|| match self.calls.try_lock() {
+        match self.try_lock() {
+            Some(calls) => Ok(calls),
+            None => self.wait_for_lock(),
+        }
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Calls>> {
+        match self.calls.try_lock() {
             Ok(calls) => Some(calls),
             Err(TryLockError::Poisoned(calls)) => Some(calls.into_inner()),
             Err(TryLockError::WouldBlock) => None,
-        });
-        entered.ok_or_else(|| Invalid::GreenContextInUse.into())
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for_lock(&self) -> Result<MutexGuard<'_, Calls>> {
+        repeat(|| self.try_lock()).ok_or_else(|| Invalid::GreenContextInUse.into())
     }
 
     fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
