@@ -4,11 +4,13 @@
 //! that wants the lock. So no thread waits for such a lock without a limit: it repeats its attempt.
 
 use crate::release;
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
 /// How long a thread repeats an attempt while another thread is at work. In an explored schedule no time
 /// passes, so it is made once there.
-pub(crate) const PATIENCE: Duration = match cfg!(feature = "explore") {
+const PATIENCE: Duration = match cfg!(feature = "explore") {
     true => Duration::ZERO,
     false => Duration::from_secs(10),
 };
@@ -26,4 +28,26 @@ pub(crate) fn repeat<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         }
         std::thread::sleep(MOMENT);
     }
+}
+
+/// Takes a lock that may be held across driver calls; none if another thread does not release it in time.
+#[inline]
+pub(crate) fn lock<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    // Without a look at the clock where the lock is free.
+    try_lock(lock).or_else(|| wait(lock))
+}
+
+#[inline]
+fn try_lock<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match lock.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wait<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    repeat(|| try_lock(lock))
 }

@@ -2,25 +2,14 @@
 
 use crate::common;
 use crate::need;
+use crate::raw::{current, well};
 use cuda_safe::sys::{
-    CUcontext, CUresult, abi::cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxPopCurrent_v2,
-    cuCtxPushCurrent_v2, cuCtxSynchronize, cuStreamCreate, cuStreamDestroy_v2,
+    CUcontext, abi::cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
+    cuCtxSynchronize, cuStreamCreate, cuStreamDestroy_v2,
 };
 use cuda_safe::{Context, Device};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Barrier;
-
-#[track_caller]
-fn well(result: CUresult) {
-    assert!(result.is_success(), "{result}");
-}
-
-fn current() -> CUcontext {
-    let mut current = null_mut();
-    // SAFETY: the pointer is to a local.
-    well(unsafe { cuCtxGetCurrent(&raw mut current) });
-    current
-}
 
 fn create(device: &Device) -> CUcontext {
     let mut context = null_mut();

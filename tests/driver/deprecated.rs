@@ -4,25 +4,14 @@
 use crate::common::{self, child};
 use crate::kernels::nothing;
 use crate::need;
+use crate::raw::{current, well};
 use cuda_safe::sys::abi::cuCtxCreate_v2;
 use cuda_safe::sys::{
     CUcontext, CUresult, CUsharedconfig, cuCtxAttach, cuCtxDestroy_v2, cuCtxDetach,
-    cuCtxGetCurrent, cuCtxGetSharedMemConfig, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
-    cuCtxSetSharedMemConfig, cuFuncSetSharedMemConfig,
+    cuCtxGetSharedMemConfig, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxSetSharedMemConfig,
+    cuFuncSetSharedMemConfig,
 };
 use std::ptr::null_mut;
-
-#[track_caller]
-fn well(code: CUresult) {
-    assert!(code.is_success(), "{code}");
-}
-
-fn current() -> CUcontext {
-    let mut current = null_mut();
-    // SAFETY: the pointer is to a local.
-    well(unsafe { cuCtxGetCurrent(&raw mut current) });
-    current
-}
 
 /// A context that is current on this thread.
 fn create() -> Option<CUcontext> {

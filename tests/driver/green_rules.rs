@@ -4,29 +4,17 @@ use crate::common::{self, child};
 use crate::green::{again, alone, resource, smallest};
 use crate::kernels::Busy;
 use crate::need;
+use crate::raw::{current, well};
 use cuda_safe::green::{GreenContext, SmGroup, SmResource};
 use cuda_safe::sys::{
-    CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, CUresult, cuCtxFromGreenCtx,
-    cuCtxGetCurrent, cuCtxGetDevResource, cuCtxSetCurrent, cuDevResourceGenerateDesc,
-    cuDevSmResourceSplitByCount, cuDeviceGetDevResource, cuGreenCtxCreate, cuGreenCtxDestroy,
-    cuStreamGetGreenCtx,
+    CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, cuCtxFromGreenCtx,
+    cuCtxGetDevResource, cuCtxSetCurrent, cuDevResourceGenerateDesc, cuDevSmResourceSplitByCount,
+    cuDeviceGetDevResource, cuGreenCtxCreate, cuGreenCtxDestroy, cuStreamGetGreenCtx,
 };
 use cuda_safe::{Context, Device, Stream};
 use std::ptr::null_mut;
 
 const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-
-#[track_caller]
-fn well(result: CUresult) {
-    assert!(result.is_success(), "{result}");
-}
-
-fn current() -> CUcontext {
-    let mut current = null_mut();
-    // SAFETY: the pointer is to a local.
-    well(unsafe { cuCtxGetCurrent(&raw mut current) });
-    current
-}
 
 fn raw_resource(device: &Device) -> CUdevResource {
     let mut resource = CUdevResource::default();

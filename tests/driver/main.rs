@@ -63,6 +63,7 @@ mod pool;
 mod pools;
 mod probes;
 mod proof;
+mod raw;
 mod recorded;
 mod scope;
 mod settings;

@@ -1,5 +1,6 @@
 //! What becomes of a release that the driver refuses for good: by object, and by error code.
 
+use crate::capture_errors::reports;
 use crate::releases::{fail_from, leaking};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::manager::OrderedManager;
@@ -9,7 +10,6 @@ use cuda_safe::{
     MemoryPoolOptions, Module, PinnedBuffer,
 };
 use std::any::Any;
-use std::sync::{Arc, Mutex};
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
@@ -138,16 +138,6 @@ const CASES: &[Case] = &[
         },
     ),
 ];
-
-/// The reports from now on.
-fn reports() -> Arc<Mutex<Vec<String>>> {
-    let reports = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&reports);
-    cuda_safe::set_report_hook(move |report| {
-        kept.lock().expect("no panic").push(report.to_string());
-    });
-    reports
-}
 
 /// Drops the object of a case while its release fails, and returns the reports and the leaks that were
 /// counted.

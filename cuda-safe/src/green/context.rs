@@ -4,7 +4,7 @@ use super::calls::{Calls, Lock, lock_of};
 use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Part, SmGroup};
-use crate::attempts::repeat;
+use crate::attempts;
 use crate::call::{answer, call, newest_or, without_current};
 use crate::context::Context;
 use crate::device::Device;
@@ -20,7 +20,7 @@ use crate::sync::MutexGuard;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 
 /// `CUgreenCtx`: a partition of a device's SMs. Work on its [streams](Self::stream) runs there.
 ///
@@ -328,24 +328,7 @@ impl Inner {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        match self.try_lock() {
-            Some(calls) => Ok(calls),
-            None => self.wait_for_lock(),
-        }
-    }
-
-    fn try_lock(&self) -> Option<MutexGuard<'_, Calls>> {
-        match self.calls.try_lock() {
-            Ok(calls) => Some(calls),
-            Err(TryLockError::Poisoned(calls)) => Some(calls.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait_for_lock(&self) -> Result<MutexGuard<'_, Calls>> {
-        repeat(|| self.try_lock()).ok_or_else(|| Invalid::GreenContextInUse.into())
+        attempts::lock(&self.calls).ok_or_else(|| Invalid::GreenContextInUse.into())
     }
 
     fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {

@@ -43,6 +43,7 @@ pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Resu
     if count <= 1 || address == 0 {
         return Ok(());
     }
+    let _current = context.enter()?;
     let Some(info) = context.pointer_info(address)? else {
         return Ok(());
     };
@@ -51,7 +52,6 @@ pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Resu
     }
     // A change of the access invalidates captures of other threads in the global mode (measured with
     // driver 580), unless this thread is in the relaxed mode.
-    let _current = context.enter()?;
     relaxed(|| grant(context, count, info.pool))
 }
 

@@ -2,7 +2,7 @@
 
 use super::current;
 use super::{INTERFACE_VERSION, MemoryManager};
-use crate::attempts::repeat;
+use crate::attempts;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::stream::{refuse_inside, same_context};
 use crate::sync::{Mutex, RwLock};
 use cuda_sys::CUcontext;
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 type Make = Arc<dyn Fn(&Context) -> Result<Box<dyn MemoryManager>> + Send + Sync>;
 
@@ -142,11 +142,7 @@ impl Choice {
         if MAKING.with(Cell::get) {
             return Ok(None);
         }
-        let making = repeat(|| match self.making.try_lock() {
-            Ok(making) => Some(making),
-            Err(TryLockError::Poisoned(making)) => Some(making.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        });
+        let making = attempts::lock(&self.making);
         if let Some(manager) = self.made() {
             return Ok(Some(manager));
         }
