@@ -1,6 +1,7 @@
-//! Collects the examples of the documentation for `tests/documentation` and embeds the files that
-//! other tests read. With the feature `header-check` it also binds the cuda.h of this machine for
-//! `tests/abi.rs`. The build never asks for a GPU or a driver: where it builds is not where it runs.
+//! Extracts the examples of the documentation for `tests/documentation` and embeds files that other
+//! tests read. With the feature `header-check` it also generates bindings of the installed cuda.h for
+//! `tests/abi.rs`. The build does not need a GPU or a driver, because the machine that builds may not be
+//! the one that runs.
 
 #[path = "tests/common/embed.rs"]
 mod embed;
@@ -8,7 +9,7 @@ mod embed;
 #[path = "tests/documentation/extract.rs"]
 mod examples;
 
-// Included by path, so that this check and the generator cannot read a header in two ways.
+// Included by path, so that this check and the generator parse headers with the same code.
 #[cfg(feature = "header-check")]
 #[path = "xtask/src/bind/api.rs"]
 mod api;
@@ -42,7 +43,7 @@ mod header {
     const PROFILER: &str = "cudaProfiler.h";
     const ADVICE: &str = "`cargo xtask header-check` fetches the headers and libclang";
 
-    /// Writes `$OUT_DIR/header.rs`: what the header declares, as constants.
+    /// Writes `$OUT_DIR/header.rs`, which contains the declarations of the header as constants.
     pub(super) fn write() -> Result<()> {
         for file in ["build.rs", "wrapper.h", "xtask/include"] {
             println!("cargo::rerun-if-changed={file}");
@@ -50,7 +51,7 @@ mod header {
         let include = include_folder()?;
         for name in ["cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h", PROFILER] {
             let file = include.join(name);
-            // A file that is not there would make Cargo run this every time.
+            // For a file that does not exist, Cargo would run this build script every time.
             if file.is_file() {
                 println!("cargo::rerun-if-changed={}", file.display());
             }
@@ -65,8 +66,9 @@ mod header {
             .with_context(|| format!("writing {}", out.display()))
     }
 
-    /// The folder of the cuda.h to check. One that a variable names is the only one looked at: to
-    /// check another toolkit's header without a word would answer a question nobody asked.
+    /// Returns the folder of the cuda.h to check. If an environment variable names a folder, only that
+    /// folder is searched: checking the header of another toolkit silently would give a misleading
+    /// result.
     fn include_folder() -> Result<PathBuf> {
         const NAMED: [(&str, &str); 3] = [
             ("CUDA_INCLUDE", ""),
@@ -81,7 +83,7 @@ mod header {
                 let folder = Path::new(&value).join(below);
                 ensure!(
                     folder.join("cuda.h").is_file(),
-                    "{name} is {value}, and there is no cuda.h in {}; {ADVICE}",
+                    "{name} is {value}, but there is no cuda.h in {}; {ADVICE}",
                     folder.display()
                 );
                 return Ok(folder);
@@ -93,18 +95,18 @@ mod header {
             .find(|folder| folder.join("cuda.h").is_file())
             .with_context(|| {
                 format!(
-                    "the feature `header-check` needs a cuda.h: {ADVICE}; or name the folder of \
-                     one in CUDA_INCLUDE"
+                    "the feature `header-check` needs a cuda.h: {ADVICE}; or set CUDA_INCLUDE to \
+                     the folder of one"
                 )
             })
     }
 
-    /// An environment variable that says something: an empty one is as good as none.
+    /// Returns an environment variable. An empty one counts as not set.
     fn variable(name: &str) -> Option<String> {
         env::var(name).ok().filter(|value| !value.is_empty())
     }
 
-    /// bindgen panics where it finds no libclang; a build wants a sentence.
+    /// Runs bindgen and converts a panic to an error. bindgen panics if it does not find libclang.
     fn catch_panic<T>(work: impl FnOnce() -> Result<T> + panic::UnwindSafe) -> Result<T> {
         let hook = panic::take_hook();
         panic::set_hook(Box::new(|_| {}));
@@ -117,7 +119,7 @@ mod header {
                 .or_else(|| payload.downcast_ref::<&str>().copied())
                 .unwrap_or("no message");
             Err(anyhow!(
-                "bindgen gave up; if it found no libclang: {ADVICE}, or set LIBCLANG_PATH: {text}"
+                "bindgen panicked; if libclang is missing, {ADVICE}, or set LIBCLANG_PATH: {text}"
             ))
         })
     }

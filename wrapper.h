@@ -1,10 +1,11 @@
 /*
- * The one list of NVIDIA headers that are bound. Two read it: `cargo xtask regen-bindings`, for the
- * pinned headers, and build.rs with the feature `header-check`, for the cuda.h of this machine.
+ * The list of NVIDIA headers to bind. `cargo xtask regen-bindings` reads it with the pinned headers, and
+ * build.rs with the feature `header-check` reads it with the installed cuda.h.
  *
- * __CUDA_API_VERSION_INTERNAL is NVIDIA's switch that declares every ABI of every function under the
- * exact name of its symbol; without it the macros of cuda.h decide what a plain name means.
- * The headers of other libraries (GL, EGL, VDPAU) come from xtask/include: types only, our own.
+ * NVIDIA's macro __CUDA_API_VERSION_INTERNAL declares every ABI of every function under the exact name
+ * of its symbol. Without it, the macros of cuda.h select the ABI of an unsuffixed name.
+ * The headers of other libraries (GL, EGL, VDPAU) are in xtask/include. They were written for this
+ * project and contain only types.
  */
 #ifndef CUDA_WORKBENCH_DEFAULT_API
 #define __CUDA_API_VERSION_INTERNAL
@@ -22,7 +23,7 @@
 #include <vdpau/vdpau.h>
 #include <cudaVDPAU.h>
 
-/* In a package of its own, and not part of every installation. */
+/* This header is in a separate package, which is not always installed. */
 #if __has_include(<cudaProfiler.h>)
 #include <cudaProfiler.h>
 #endif

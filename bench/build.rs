@@ -1,12 +1,12 @@
 //! Compiles the C parts: `plain.c` into the binary, and `null.c`, the driver that does nothing, as a
-//! library of its own that the binary carries along.
+//! separate library that is embedded in the binary.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
 fn main() {
-    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a folder"));
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for source in ["src/plain.c", "src/null.c"] {
         println!("cargo::rerun-if-changed={source}");
     }
@@ -15,13 +15,13 @@ fn main() {
     let object = folder.join("plain.o");
     compile("src/plain.c", &object, &["-c", "-fPIE"]);
     let archive = folder.join("libplain.a");
-    // It would be added to.
+    // An existing archive would be extended.
     let _ = fs::remove_file(&archive);
     run(Command::new("ar").arg("rcs").args([&archive, &object]));
     println!("cargo::rustc-link-search=native={}", folder.display());
     println!("cargo::rustc-link-lib=static=plain");
 
-    // The name under which cudarc looks for the driver.
+    // cudarc looks for the driver under this name.
     let name = "-Wl,-soname,libcuda.so";
     compile(
         "src/null.c",

@@ -1,7 +1,7 @@
-//! What GPUs are there, and what can they do?
+//! Lists the GPUs of this machine and their properties.
 //!
-//! `cargo run --example devices` for a summary, with `-- --all` for every attribute; `--sim PROFILE`
-//! asks the software driver.
+//! `cargo run --example devices` prints a summary, and with `-- --all` every attribute. `--sim PROFILE`
+//! uses the software driver.
 
 mod support;
 
@@ -61,13 +61,13 @@ fn describe(device: &Device) -> Result<()> {
         count(attribute::CLOCK_RATE)? / 1000
     );
     println!(
-        "  {:.1} GiB of memory, {} MiB of L2 cache, {} KiB of shared memory an SM",
+        "  {:.1} GiB of memory, {} MiB of L2 cache, {} KiB of shared memory per SM",
         device.total_memory()? as f64 / GIB,
         count(attribute::L2_CACHE_SIZE)? >> 20,
         count(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)? >> 10
     );
     println!(
-        "  a block: at most {} threads and {} KiB of shared memory",
+        "  per block: at most {} threads and {} KiB of shared memory",
         count(attribute::MAX_THREADS_PER_BLOCK)?,
         count(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? >> 10
     );
@@ -75,14 +75,14 @@ fn describe(device: &Device) -> Result<()> {
         "  memory pools: {}, ECC: {}, MPS: {}",
         yes_no(device.attribute(attribute::MEMORY_POOLS_SUPPORTED)?),
         yes_no(device.attribute(attribute::ECC_ENABLED)?),
-        // Drivers before 12.3 do not know it.
+        // Drivers before CUDA 12.3 do not have this attribute.
         device
             .attribute(attribute::MPS_ENABLED)
             .map_or("unknown", yes_no)
     );
     match SmResource::of_device(device) {
         Ok(sms) => match sms.properties().min_partition_size {
-            Some(size) => println!("  green contexts: partitions of {size} SMs and more"),
+            Some(size) => println!("  green contexts: partitions of at least {size} SMs"),
             None => println!("  green contexts: yes"),
         },
         Err(why) => println!("  green contexts: no ({why})"),

@@ -1,15 +1,17 @@
-//! How fast does a program change the partitions of a GPU while it runs?
+//! Measures how fast a program can change the partitions of a GPU while it runs.
 //!
-//! Two partitionings of the same multiprocessors (SMs) take turns, through a pool that keeps them. Each
-//! time: from the request for the other partitioning to the end of a first kernel on it, which does
-//! nothing; compared with a launch of that kernel and the wait for it where nothing is switched.
+//! Two partitionings of the same multiprocessors (SMs) alternate, through a pool that caches them. Each
+//! measurement runs from the request for the other partitioning to the end of a first, empty kernel on
+//! it. It is compared with a launch of that kernel and a wait for it without a switch.
 //!
-//! `cargo run --release --example switch`, with `-- --sim PROFILE` on the software driver (its times
-//! mean nothing), `-- --switches N` for another number of switches.
+//! Run it with `cargo run --release --example switch`. `-- --sim PROFILE` runs it on the software
+//! driver, where times are meaningless. `-- --switches N` sets the number of switches.
 
 mod support;
 
-use cuda_safe::green::{GreenPool, GreenPoolOptions, Lease, Partitioning, SmProbe, Wish};
+use cuda_safe::green::{
+    GreenPool, GreenPoolOptions, Lease, PartitionRequest, PartitionSize, SmProbe,
+};
 use cuda_safe::{Context, Device, LaunchConfig, Module, Result, Stream, TypedKernel};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -46,27 +48,26 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let times = program.measure(switches)?;
 
     println!("\nmicroseconds{:34}     p50     p99     max", "");
-    row("launch and wait, nothing is switched", &times.launch);
-    row("switch, launch, wait: old work is done", &times.done);
-    row(
-        "switch, launch, wait: old work is under way",
-        &times.under_way,
-    );
+    row("launch and wait, no switch", &times.launch);
+    row("switch, launch, wait: old work complete", &times.done);
+    row("switch, launch, wait: old work running", &times.under_way);
     let ratio = times.done.ratio(&times.launch, 50.0);
     println!(
         "\na switch and a launch take {:.2} times as long as a launch (p50; 95 % bounds {:.2} to {:.2})",
         ratio.value, ratio.lower, ratio.upper
     );
-    let figures = program.pool.figures()?;
+    let stats = program.pool.stats()?;
     println!(
-        "the pool: {} leases, {} of them switches; {} partitionings made, {} after each was known",
-        figures.leases,
-        figures.switches,
-        figures.made,
-        figures.made - program.made_cold
+        "the pool: {} leases, {} of them switches; {} partitionings created, {} after the first use of each",
+        stats.leases,
+        stats.switches,
+        stats.made,
+        stats.made - program.made_cold
     );
     if line.is_some() {
-        println!("the software driver has no time: these times mean nothing. It has an account:");
+        println!(
+            "the software driver does not model time, so these times are meaningless. Its record of calls:"
+        );
         println!("a switch calls {}", program.calls_of_a_switch()?.join(", "));
     }
     Ok(())
@@ -89,12 +90,12 @@ struct Program {
     pool: GreenPool,
     kernel: TypedKernel<()>,
     probe: SmProbe,
-    partitionings: [Partitioning; 2],
-    /// Which of them is out.
+    partitionings: [PartitionRequest; 2],
+    /// The index of the leased partitioning.
     current: usize,
     lease: Option<Lease>,
     streams: Vec<Stream>,
-    /// Partitionings that were made until each was used once.
+    /// Number of partitionings created until each was used once.
     made_cold: u64,
 }
 
@@ -102,8 +103,8 @@ impl Program {
     fn new(device: &Device) -> Result<Self> {
         let context = Context::primary(device)?;
         let module = Module::from_ptx(&context, include_str!("../tests/kernels/vector.ptx"))?;
-        let partitioning = |urgent| Partitioning {
-            wishes: vec![Wish::Sms(urgent), Wish::Rest],
+        let partitioning = |urgent| PartitionRequest {
+            sizes: vec![PartitionSize::Sms(urgent), PartitionSize::Rest],
             ..Default::default()
         };
         let options = GreenPoolOptions {
@@ -120,14 +121,14 @@ impl Program {
             streams: Vec::new(),
             made_cold: 0,
         };
-        // Both are made here, and never again.
+        // Both partitionings are created here, and never again.
         program.switch()?;
         program.switch()?;
-        program.made_cold = program.pool.figures()?.made;
+        program.made_cold = program.pool.stats()?.made;
         Ok(program)
     }
 
-    /// Gives the one partitioning back, and gets the other.
+    /// Returns the current partitioning to the pool and leases the other one.
     fn switch(&mut self) -> Result<()> {
         self.current = 1 - self.current;
         self.streams.clear();
@@ -140,7 +141,7 @@ impl Program {
         Ok(())
     }
 
-    /// A kernel on each partition.
+    /// Launches a kernel on each partition.
     fn launch_everywhere(&self) -> Result<()> {
         self.streams
             .iter()
@@ -148,7 +149,7 @@ impl Program {
     }
 
     fn launch(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: the kernel touches nothing.
+        // SAFETY: the kernel accesses no memory.
         unsafe { self.kernel.launch(stream, LaunchConfig::linear(1, 32), ()) }
     }
 
@@ -157,7 +158,7 @@ impl Program {
         self.streams[0].synchronize()
     }
 
-    /// Where the partitions of both run, before anything is measured.
+    /// Prints where the partitions of both partitionings run, before the measurement.
     fn show_partitions(&mut self) -> Result<()> {
         for _ in 0..2 {
             self.switch()?;
@@ -198,7 +199,7 @@ impl Program {
         Ok(times)
     }
 
-    /// The software driver's account of one switch.
+    /// Returns the driver calls of a switch, as recorded by the software driver.
     fn calls_of_a_switch(&mut self) -> Result<Vec<&'static str>> {
         self.launch_everywhere()?;
         cuda_sim::clear_calls();
@@ -208,7 +209,7 @@ impl Program {
     }
 }
 
-/// In nanoseconds.
+/// Returns the time of `work` in nanoseconds.
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<u64> {
     let start = Instant::now();
     work()?;

@@ -1,6 +1,6 @@
-//! How does one run a kernel? Adds two vectors on the GPU and checks the sum.
+//! Runs a kernel: adds two vectors on the GPU and checks the sum.
 //!
-//! `cargo run --example vector_add`, with `-- --sim PROFILE` on the software driver.
+//! Run it with `cargo run --example vector_add`, and with `-- --sim PROFILE` on the software driver.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn run() -> Result<usize, Box<dyn std::error::Error>> {
     Ok(wrong)
 }
 
-/// Adds vectors of `n` elements; how many sums are wrong.
+/// Adds vectors of `n` elements and returns the number of wrong sums.
 fn add(n: u32) -> Result<usize> {
     let device = Device::get(0)?;
     println!("running on {}", device.name()?);
@@ -48,8 +48,8 @@ fn add(n: u32) -> Result<usize> {
     let mut device_sum = DeviceBuffer::zeroed(&stream, n as usize)?;
 
     let config = LaunchConfig::for_elements(n as usize, 256)?;
-    // SAFETY: `add` reads the first n elements of both inputs and writes as many of the output;
-    // all three buffers have n elements.
+    // SAFETY: `add` reads the first n elements of both inputs and writes the first n elements of the
+    // output, and all three buffers have n elements.
     unsafe { add.launch(&stream, config, (&device_a, &device_b, &mut device_sum, n)) }?;
 
     let sums = device_sum.to_vec()?;

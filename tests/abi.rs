@@ -1,28 +1,31 @@
-//! The cuda.h that build.rs bound (of this machine, or a pinned one) against cuda-sys.
+//! The `cuda.h` that build.rs bound (the one of this machine or a pinned one) compared with
+//! cuda-sys.
 //!
-//! cuda-sys is bound from one version of the headers and used with drivers of others, so an older
-//! header has to agree with it in everything but the [`EXCEPTIONS`], and a header of the same
-//! version in everything. A newer one has to agree in what both have.
+//! cuda-sys is generated from one version of the headers and used with drivers of other versions.
+//! An older header must agree with cuda-sys except for the [`EXCEPTIONS`]. A header of the same
+//! version must agree completely. A newer header must agree on all names that both have.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
-/// What build.rs read.
+/// The facts that build.rs read from the header.
 mod header {
     include!(concat!(env!("OUT_DIR"), "/header.rs"));
 }
 
-/// The rows that cuda-sys is made of, in the form of [`header`]. cuda-sys itself asserts that
-/// rustc lays its records out as the rows say.
+/// The rows that cuda-sys is generated from, in the form of [`header`]. cuda-sys itself asserts
+/// that rustc lays out its records as the rows say.
 mod rows {
     macro_rules! macros {
-        ($($name:ident: $ty:ident = $value:expr,)*) => {
+        ($($(#[$meta:meta])* $name:ident: $ty:ident = $value:expr,)*) => {
             pub(crate) const MACROS: &[(&str, i64)] = &[$((stringify!($name), $value),)*];
         };
     }
     macro_rules! enums {
-        ($($kind:ident $name:ident: $repr:ident { $($constant:ident = $value:expr,)* })*) => {
+        ($($(#[$meta:meta])* $kind:ident $name:ident: $repr:ident {
+            $($constant:ident = $value:expr,)*
+        })*) => {
             pub(crate) const ENUMS: &[(&str, &[(&str, i64)])] =
                 &[$((stringify!($name), &[$((stringify!($constant), $value),)*]),)*];
         };
@@ -59,14 +62,15 @@ enum Change {
     Moved,
     /// A constant got another number.
     Renumbered,
-    /// A name left the headers.
+    /// A name was removed from the headers.
     Gone,
 }
 
 struct Exception {
     names: &'static [&'static str],
     change: Change,
-    /// The version whose header brought the last change: from it on, nothing is excepted.
+    /// The version whose header made the last change. The exception does not apply from this
+    /// version on.
     until: i64,
     reason: &'static str,
 }
@@ -85,35 +89,35 @@ const EXCEPTIONS: &[Exception] = &[
     Exception { names: &["CUdevResource_st__bindgen_ty_1"], change: Change::Shrank, until: 13_010,
         reason: "its tail became nextResource, at the end of a CUdevResource of the same size" },
     Exception { names: &["CUdevResource_st"], change: Change::Stricter, until: 13_010,
-        reason: "nextResource is a pointer; what is aligned to 8 is aligned to 4" },
+        reason: "nextResource is a pointer, and alignment to 8 implies alignment to 4" },
     Exception { names: &["CUtensorMap_st"], change: Change::Stricter, until: 13_000,
-        reason: "what is aligned to 128 is aligned to 64" },
+        reason: "alignment to 128 implies alignment to 64" },
     Exception {
         names: &["CUmemPoolProps_st.reserved", "CUcheckpointCheckpointArgs_st.reserved",
             "CUcheckpointRestoreArgs_st.reserved",
             "CU_DEV_SM_RESOURCE_GROUP_PARAMS_st.reserved"],
         change: Change::Moved, until: 13_040,
-        reason: "new fields took its first bytes, which an older driver wants to be zero" },
+        reason: "new fields took its first bytes, which an older driver requires to be zero" },
     Exception { names: &["CUcheckpointRestoreArgs_st.reserved1"], change: Change::Gone, until: 13_030,
-        reason: "it became a part of reserved" },
+        reason: "it became part of reserved" },
     Exception { names: &["CUmemLocation_st.id"], change: Change::Gone, until: 13_020,
-        reason: "a nameless union as large as id is in its place, with id at its start" },
+        reason: "replaced by an anonymous union of the same size that starts with id" },
     Exception {
         names: &["CU_COREDUMP_MAX", "CU_DEVICE_ATTRIBUTE_MAX", "CU_EGL_COLOR_FORMAT_MAX",
             "CU_FUNC_ATTRIBUTE_MAX", "CU_JIT_NUM_OPTIONS", "CU_LAUNCH_ATTRIBUTE_MAX", "CU_LIMIT_MAX"],
         change: Change::Renumbered, until: 13_040,
         reason: "it counts the others, and no function takes it" },
     Exception { names: &["CU_COREDUMP_LIGHTWEIGHT_FLAGS"], change: Change::Renumbered, until: 13_050,
-        reason: "it combines the others, and newer ones with them: an older driver may refuse those" },
+        reason: "it combines the others, and newer ones with them: an older driver may reject those" },
     Exception { names: &["CU_DEV_RESOURCE_TYPE_MAX"], change: Change::Gone, until: 13_010,
         reason: "it counted the others, and no function took it" },
     Exception { names: &["CU_TARGET_COMPUTE_101", "CU_TARGET_COMPUTE_101A", "CU_TARGET_COMPUTE_101F"], change: Change::Gone,
-        until: 13_000, reason: "the target left the list, and its number is nobody else's" },
+        until: 13_000, reason: "the target left the list, and no other target has its number" },
     Exception { names: &["CUdevSmResourceSplit_flags"], change: Change::Gone, until: 13_010,
         reason: "CUdevSmResourceSplitByCount_flags since, with the same constants" },
 ];
 
-/// What a number, or a name without one, is.
+/// The kind of a number, or of a name without a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Size,
@@ -124,7 +128,8 @@ enum Kind {
     Function,
 }
 
-/// One side of the comparison. Enums and functions have the number 0: their names count.
+/// One side of the comparison. Enums and functions have the number 0, because only their names are
+/// compared.
 #[derive(Clone)]
 struct Api {
     version: i64,
@@ -144,9 +149,9 @@ impl Api {
         let mut facts = BTreeMap::new();
         let mut add = |kind, name: String, number| {
             let old = facts.insert((kind, name.clone()), number);
-            assert_eq!(old, None, "{name} is there twice");
+            assert_eq!(old, None, "{name} is defined twice");
         };
-        // To C, the constants of macros and of all enums are names of one scope.
+        // In C, the constants of macros and of all enums share one namespace.
         for (name, members) in enums {
             add(Kind::Enum, (*name).to_owned(), 0);
             members
@@ -169,7 +174,7 @@ impl Api {
         functions
             .iter()
             .for_each(|name| add(Kind::Function, (*name).to_owned(), 0));
-        // No fact to compare, but what the others are judged by.
+        // The version is not compared. It selects the exceptions.
         let version = facts.remove(&(Kind::Value, "CUDA_VERSION".to_owned()));
         Self {
             version: version.expect("a header without a version"),
@@ -190,8 +195,9 @@ impl Api {
     }
 }
 
-/// The name that a record of the header has in cuda-sys. bindgen numbers the nameless records of a
-/// record, and a new one moves the numbers: the one that shares most field names is meant.
+/// Returns the name in cuda-sys of a record of the header. bindgen numbers the anonymous records
+/// inside a record, and a new one shifts the numbers, so this picks the record that shares the most
+/// field names.
 fn counterpart(name: &'static str, fields: Numbers<i64>, taken: &BTreeSet<&str>) -> &'static str {
     fn nest(name: &str) -> (Option<&str>, usize) {
         let mut parts = name.split("__bindgen_ty_");
@@ -215,12 +221,12 @@ fn counterpart(name: &'static str, fields: Numbers<i64>, taken: &BTreeSet<&str>)
         .map_or(name, |(_, name)| name)
 }
 
-/// Where a header and cuda-sys differ.
+/// The differences between a header and cuda-sys.
 #[derive(Debug, Default, PartialEq)]
 struct Difference {
-    /// What no exception allows.
+    /// Differences that no exception allows.
     faults: Vec<String>,
-    /// What only a newer header has.
+    /// Names that only a newer header has.
     news: Vec<String>,
 }
 
@@ -272,7 +278,8 @@ fn compare(header: &Api, ours: &Api, kinds: &[Kind]) -> Difference {
         }
     }
     for ((kind, name), _) in of_kinds(ours) {
-        // What only cuda-sys has is newer than an older header, and gone from a newer one.
+        // A name that only cuda-sys has is newer than an older header, or was removed from a newer
+        // one.
         if order == Ordering::Equal && !header.facts.contains_key(&(kind, name.clone())) {
             let line = format!("{name}: {kind:?} in cuda-sys, not in this header");
             found.faults.push(line);
@@ -285,7 +292,7 @@ fn compare(header: &Api, ours: &Api, kinds: &[Kind]) -> Difference {
 fn hold(kinds: &[Kind]) {
     let (header, mut ours) = (Api::of_header(), Api::of_cuda_sys());
     if !header::HAS_PROFILER {
-        // cudaProfiler.h is in a package of its own, which many installations do not have.
+        // cudaProfiler.h is in a separate package, which many installations do not have.
         let profiler = ["cuProfiler", "CUoutput_mode", "CU_OUT_"];
         ours.facts
             .retain(|(_, name), _| !profiler.iter().any(|prefix| name.starts_with(prefix)));
@@ -293,7 +300,8 @@ fn hold(kinds: &[Kind]) {
     let Difference { faults, news } = compare(&header, &ours, kinds);
     if !news.is_empty() {
         let advice = "not in cuda-sys, until `cargo xtask regen-bindings` binds this header";
-        // Of a passing test, the harness shows only what is not print!ed.
+        // The test harness captures `print!` output of passing tests, so this writes to stderr
+        // directly.
         let _ = writeln!(std::io::stderr(), "\n{advice}:\n{}", news.join("\n"));
     }
     let (version, faults) = (header.version, faults.join("\n"));
@@ -318,7 +326,8 @@ fn every_function_of_this_header_is_bound() {
     hold(&[Kind::Function]);
 }
 
-/// What is said of a header of `version` that has cuda-sys's numbers but for one, or one more.
+/// Returns the report on a header of `version` that has the numbers of cuda-sys, except for one
+/// changed or added number.
 fn planted(version: i64, kind: Kind, name: &str, number: i64) -> Difference {
     let ours = Api::of_cuda_sys();
     let mut header = ours.clone();
@@ -365,7 +374,7 @@ fn a_wrong_number_is_reported() {
 }
 
 #[test]
-fn a_header_of_the_same_version_has_all_that_is_bound() {
+fn a_header_of_the_same_version_has_every_binding() {
     let ours = Api::of_cuda_sys();
     let mut header = ours.clone();
     header.facts.remove(&(Kind::Function, "cuInit".to_owned()));
@@ -374,7 +383,7 @@ fn a_header_of_the_same_version_has_all_that_is_bound() {
 }
 
 #[test]
-fn an_exception_is_for_its_change_and_its_versions() {
+fn an_exception_applies_to_its_change_and_versions_only() {
     let record = |version, size| planted(version, Kind::Size, "CUdevSmResource_st", size).faults;
     assert!(record(13_030, 16).is_empty());
     assert_eq!(record(13_040, 16).len(), 1);
@@ -382,7 +391,7 @@ fn an_exception_is_for_its_change_and_its_versions() {
 }
 
 #[test]
-fn a_newer_header_may_have_more_but_nothing_else() {
+fn a_newer_header_may_only_add_names() {
     let found = planted(99_000, Kind::Function, "cuNever", 0);
     assert_eq!(
         (found.faults.len(), found.news),

@@ -1,10 +1,10 @@
-//! Descriptions of arrays as JSON: what is written is read as the same, and what cannot be is refused
-//! as everywhere, with the key.
+//! Array descriptions as JSON: a written value reads back the same, and an invalid one is refused
+//! with its key, as in all other conversions.
 
 use cuda_safe::interop::dlpack::{DataType, MemoryKind, TypeCode};
 use cuda_safe::interop::{
-    ArrayInterface, ByteOrder, DescrEntry, DescrType, Dtype, ExportedStream, Field, Handover,
-    Index, Kind, Layout, RawInterface, Record, TypeString,
+    ArrayInterface, ByteOrder, DescrEntry, DescrType, Dtype, ExportedStream, Field, Index, Kind,
+    Layout, RawInterface, Record, StreamSync, TypeString,
 };
 use cuda_safe::manager::IpcHandle;
 use serde::Serialize;
@@ -33,7 +33,7 @@ fn ty(text: &str) -> TypeString {
 }
 
 #[test]
-fn types_are_their_strings() {
+fn types_serialize_as_type_strings() {
     goes(&ty(">M8[25ms]"), r#"">M8[25ms]""#);
     goes(&Dtype::from(ty("<f4")), r#""<f4""#);
     refused::<TypeString>(r#""<f3""#, &["typestr", "<f3"]);
@@ -43,7 +43,7 @@ fn types_are_their_strings() {
 }
 
 #[test]
-fn records_are_their_entries() {
+fn records_serialize_as_their_entries() {
     let field = |name: &str, offset, dtype, shape: &[usize]| Field {
         name: name.to_owned(),
         title: None,
@@ -63,7 +63,7 @@ fn records_are_their_entries() {
     );
     goes(&record, written);
     goes(&Dtype::from(record), written);
-    // Nothing but padding is a record still.
+    // A record with only padding is still a record.
     let empty = Record::new(Vec::new(), 8).expect("a record");
     goes(&Dtype::from(empty), r#"[{"name":"","ty":"|V8"}]"#);
     refused::<Record>(r#"[{"name":"a","ty":"<i3"}]"#, &["descr", "<i3"]);
@@ -81,7 +81,7 @@ fn records_are_their_entries() {
 }
 
 #[test]
-fn layouts_are_checked_again() {
+fn layouts_are_checked_when_they_are_read() {
     let layout = Layout::strided(&[2, 3], &[-24, 8], 4).expect("a layout");
     goes(
         &layout,
@@ -97,7 +97,7 @@ fn layouts_are_checked_again() {
 }
 
 #[test]
-fn interfaces_are_the_dict() {
+fn interfaces_serialize_as_the_dict() {
     let layout = Layout::strided(&[2, 3], &[4, 8], 4).expect("a layout");
     let array = ArrayInterface::new(ty("<f4"), layout, 0x7f00_0000_0000).expect("an array");
     let mask = Layout::c_contiguous(&[3], 1).expect("a layout");
@@ -115,9 +115,9 @@ fn interfaces_are_the_dict() {
     );
     goes(&array, written);
     goes(&array.to_raw(), written);
-    // Keys may be missing, where they may in the dict.
+    // Keys that are optional in the dict may be missing here too.
     let least = r#"{"version":3,"shape":[],"typestr":"<f4","data":[4096,false]}"#;
-    let array: ArrayInterface = read(least).expect("it is right");
+    let array: ArrayInterface = read(least).expect("it is valid");
     assert_eq!(array.layout().len(), Some(1));
     for (text, key) in [
         (
@@ -134,15 +134,15 @@ fn interfaces_are_the_dict() {
         ),
     ] {
         refused::<ArrayInterface>(text, &[key]);
-        read::<RawInterface>(text).expect("it is not looked at");
+        read::<RawInterface>(text).expect("the address is not checked");
     }
     goes(&ExportedStream::Legacy, "1");
     refused::<ExportedStream>("0", &["stream", "None"]);
 }
 
 #[test]
-fn what_has_nothing_to_check_is_as_it_is() {
-    goes(&Handover::WaitByEvent, r#""WaitByEvent""#);
+fn values_without_invariants_serialize_unchanged() {
+    goes(&StreamSync::WaitEvent, r#""WaitEvent""#);
     goes(&MemoryKind::Managed, r#""Managed""#);
     goes(
         &DataType::scalar(TypeCode::BFLOAT, 16),
@@ -151,7 +151,7 @@ fn what_has_nothing_to_check_is_as_it_is() {
 }
 
 #[test]
-fn handles_of_memory_are_their_bytes() {
+fn memory_handles_serialize_as_their_bytes() {
     let mut bytes = [0; IpcHandle::BYTES];
     for (byte, number) in bytes.iter_mut().zip(0..) {
         *byte = number;

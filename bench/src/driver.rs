@@ -1,4 +1,4 @@
-//! The driver that everything here calls: the machine's, or one that does nothing.
+//! The driver that the benchmark uses: the machine's, or one that does nothing.
 
 use crate::Fallible;
 use cuda_safe::Device;
@@ -6,13 +6,13 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::c_void;
 use std::path::Path;
 
-/// `null.c`, compiled.
+/// The compiled `null.c`.
 static NULL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcuda-null.so"));
 
 pub(crate) struct Driver {
-    /// What it is, for people; none of the one that does nothing.
+    /// A description of the driver. `None` for the driver that does nothing.
     real: Option<String>,
-    /// For `dlsym`.
+    /// The handle for `dlsym`.
     pub(crate) handle: *mut c_void,
 }
 
@@ -22,12 +22,12 @@ impl Driver {
     }
 
     pub(crate) fn name(&self) -> &str {
-        let null = "no GPU: a driver that does nothing, so that only the layers themselves cost";
+        let null = "no GPU: a driver that does nothing, so only the layers are measured";
         self.real.as_deref().unwrap_or(null)
     }
 }
 
-/// Opens the machine's driver, unless there is none, or `null` is asked for.
+/// Opens the machine's driver, or the driver that does nothing if there is none or if `null` is set.
 pub(crate) fn open(null: bool) -> Fallible<Driver> {
     let mut driver = open_unseen(null)?;
     if let Some(real) = &mut driver.real {
@@ -38,12 +38,12 @@ pub(crate) fn open(null: bool) -> Fallible<Driver> {
     Ok(driver)
 }
 
-/// The same without a look at what it has.
+/// The same as [`open`], without querying the driver's name and version.
 pub(crate) fn open_unseen(null: bool) -> Fallible<Driver> {
-    // SAFETY: this is the driver's library.
+    // SAFETY: the library is the driver.
     let real = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
     if let (Ok(library), false) = (real, null) {
-        // SAFETY: opened by the system's name of the driver.
+        // SAFETY: the library has the system's name of the driver.
         unsafe { cuda_sys::load_from("libcuda.so.1") }?;
         return Ok(Driver {
             real: Some(String::new()),
@@ -53,7 +53,7 @@ pub(crate) fn open_unseen(null: bool) -> Fallible<Driver> {
     let path = std::env::temp_dir().join(format!("libcuda-null-{}.so", std::process::id()));
     std::fs::write(&path, NULL)?;
     let opened = open_null(&path);
-    // It stays open.
+    // The library stays open.
     std::fs::remove_file(&path)?;
     Ok(Driver {
         real: None,
@@ -61,11 +61,12 @@ pub(crate) fn open_unseen(null: bool) -> Fallible<Driver> {
     })
 }
 
-/// Its soname is `libcuda.so`: whoever opens that by name later (cudarc does) gets this one.
+/// Opens the driver that does nothing. Its soname is `libcuda.so`, so a library that later opens that
+/// name, as cudarc does, gets this driver.
 fn open_null(path: &Path) -> Fallible<*mut c_void> {
-    // SAFETY: the library was made from null.c, and runs nothing when it is opened.
+    // SAFETY: the library was built from null.c and runs no code when it is opened.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }?;
-    // SAFETY: its functions have the ABI of the driver's, as far as they look at arguments.
+    // SAFETY: its functions have the ABI of the driver's functions, for the arguments that they use.
     unsafe { cuda_sys::load_from(path) }?;
     Ok(library.into_raw())
 }

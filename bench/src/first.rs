@@ -1,4 +1,5 @@
-//! From the start of a process to the end of its first launch, and to its own: a process for each, in turns.
+//! Measures the time from the start of a process to the end of its first launch, and to the end of the
+//! process. Each measurement runs in a separate process; the layers alternate.
 
 use crate::Fallible;
 use crate::driver::Driver;
@@ -13,7 +14,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 const LAYERS: [Layer; 4] = [Layer::C, Layer::CAgain, Layer::Safe, Layer::Cudarc];
 
-/// Starts the processes, and prints a table.
+/// Runs the processes and prints a table.
 pub(crate) fn run(rounds: usize, null: bool) -> Fallible<()> {
     let program = std::env::current_exe()?;
     let mut launched = [const { Vec::new() }; LAYERS.len()];
@@ -53,18 +54,18 @@ pub(crate) fn run(rounds: usize, null: bool) -> Fallible<()> {
     Ok(())
 }
 
-/// Milliseconds, by the clock that all processes have.
+/// Returns the time in milliseconds, from a clock that all processes share.
 fn now() -> f64 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH);
     time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
 }
 
-/// Told before anything is given back.
+/// Prints the time. Called before anything is released.
 fn is_launched() {
     println!("{:.4}", now());
 }
 
-/// What such a process does.
+/// Runs one layer in such a process.
 pub(crate) fn one(layer: &str, driver: &Driver) -> Fallible<()> {
     match layer {
         "C" | "C again" => {
@@ -96,7 +97,7 @@ pub(crate) fn one(layer: &str, driver: &Driver) -> Fallible<()> {
             stream.synchronize()?;
             is_launched();
         }
-        other => return Err(format!("nobody is called {other}").into()),
+        other => return Err(format!("there is no layer {other}").into()),
     }
     Ok(())
 }

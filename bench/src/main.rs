@@ -1,5 +1,5 @@
-//! What the driver API costs through plain C, `cuda-sys`, `cuda-safe` and cudarc, in one run: see
-//! the README of this folder.
+//! Measures the cost of the driver API through plain C, `cuda-sys`, `cuda-safe` and cudarc in one run.
+//! See the README in this folder.
 
 mod count;
 mod driver;
@@ -20,18 +20,18 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cuda-bench [--null] [--first | --managers] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 
-  --null       measure on the driver that does nothing, although there is a real one
-  --rounds N   rounds of each operation (default 101)
-  --only TEXT  operations with TEXT in their names
-  --first      instead: processes with one launch, from their start to their end
-  --managers   instead: an allocation and its free, by managers of memory, on one thread and several
-  --threads N  of --managers (default 16)
-  --trace FILE of --managers: replays a trace of allocations instead
+  --null       use the driver that does nothing even if there is a real one
+  --rounds N   number of rounds of each operation (default 101)
+  --only TEXT  only operations with TEXT in their names
+  --first      measure processes with one launch instead, from their start to their end
+  --managers   measure an allocation and its free with memory managers instead, on one and on several threads
+  --threads N  with --managers: number of threads (default 16)
+  --trace FILE with --managers: replay a trace of allocations instead
   --json FILE  write all medians and spreads
-  --svg FILE   draw them
+  --svg FILE   draw all medians and spreads
 
-  --count      (for `cargo xtask cost`, under callgrind) each operation once on the driver that does
-               nothing, and what was counted on standard output
+  --count      for `cargo xtask cost`, under callgrind: run each operation once on the driver that does
+               nothing, and print to stdout what was counted
 ";
 
 struct Options {

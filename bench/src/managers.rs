@@ -1,4 +1,4 @@
-//! What an allocation and its free cost with managers of memory, on one thread and on several.
+//! Measures an allocation and its free with different memory managers, on one thread and on several.
 
 use crate::time::Spread;
 use crate::work::ok;
@@ -15,21 +15,21 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 const SIZE: usize = 1 << 20;
-/// Pairs in a batch.
+/// Number of pairs in a batch.
 const BATCH: usize = 200_000;
 
-/// Pairs on a stream, so many.
+/// Runs a number of pairs on a stream.
 type Pairs<'a> = Box<dyn Fn(&Stream, usize) + Sync + 'a>;
 
-/// A way to allocate, and to free at once.
+/// A way to allocate memory and to free it immediately.
 struct Way<'a> {
     name: &'static str,
     run: Pairs<'a>,
-    /// How many of these there are at most in a batch.
+    /// The maximum number of pairs in a batch.
     batch: usize,
 }
 
-/// What is measured.
+/// The options of a measurement.
 pub(crate) struct Options<'a> {
     pub(crate) rounds: usize,
     pub(crate) threads: usize,
@@ -51,8 +51,8 @@ pub(crate) fn run(options: &Options<'_>) -> Fallible<()> {
     let context = Context::primary(&Device::get(0)?)?;
     clear_memory_manager();
     let pool = context.memory_manager_as::<CachingManager>()?;
-    let pool = pool.ok_or("the context has a manager already")?;
-    // On the driver that does nothing all streams have one handle.
+    let pool = pool.ok_or("the context already has another memory manager")?;
+    // With the driver that does nothing, all created streams would have the same handle.
     let streams: Vec<Stream> = (0..threads)
         .map(|number| stream(&context, number, driver.is_null()))
         .collect::<Result<_, _>>()?;
@@ -62,11 +62,11 @@ pub(crate) fn run(options: &Options<'_>) -> Fallible<()> {
     }
     let ways = ways(pool);
     println!(
-        "| allocate, free 1 MiB, ns a pair | 1 thread | {threads} threads, own streams | speed-up | {threads} threads, one stream | speed-up |"
+        "| allocate, free 1 MiB, ns per pair | 1 thread | {threads} threads, own streams | speed-up | {threads} threads, one stream | speed-up |"
     );
     println!("|---|--:|--:|--:|--:|--:|");
     let mut times = vec![[Vec::new(), Vec::new(), Vec::new()]; ways.len()];
-    // In turns, so that what the machine does meanwhile hits all of them.
+    // Alternately, so that other load on the machine affects all of them equally.
     for round in 0..rounds.min(51) + 1 {
         for (way, times) in ways.iter().zip(&mut times) {
             let alone = together(way, &streams[..1]);
@@ -93,20 +93,21 @@ pub(crate) fn run(options: &Options<'_>) -> Fallible<()> {
             alone.median / one.median,
         );
     }
-    println!("\n{:?}", pool.figures());
+    println!("\n{:?}", pool.stats());
     Ok(())
 }
 
-/// A trace with the caching pool and with the driver's pools: time, and memory at the most.
+/// Replays a trace with the caching pool and with the driver's pool. Prints the time and the peak
+/// memory.
 fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usize) -> Fallible<()> {
     let context = streams[0].context().clone();
     let drivers = OrderedManager::new(&context)?;
     println!(
-        "{} events, {:.1} MiB in use at the most\n",
+        "{} events, peak use {:.1} MiB\n",
         trace.events().len(),
         trace.high() as f64 / f64::from(1 << 20)
     );
-    println!("| replayed with | µs, first time | µs, again | MiB reserved at the most |");
+    println!("| replayed with | µs, first time | µs, again | peak MiB reserved |");
     println!("|---|--:|--:|--:|");
     let managers: [(&str, &dyn MemoryManager); 2] =
         [("the caching pool", pool), ("the driver's pool", &drivers)];
@@ -114,7 +115,8 @@ fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usiz
     for round in 0..rounds.min(21) + 1 {
         for (place, (name, manager)) in managers.into_iter().enumerate() {
             let start = Instant::now();
-            // SAFETY: the pool is that of the streams' context; the streams stay longer than the other.
+            // SAFETY: the manager belongs to the context of the streams, and the streams outlive the
+            // replay.
             black_box(unsafe { trace.replay(manager, streams) }?);
             let time = start.elapsed().as_secs_f64() * 1e6;
             for stream in streams {
@@ -128,7 +130,7 @@ fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usiz
     }
     let reserved = drivers.pool().map(|pool| pool.attribute(RESERVED_HIGH));
     let reserved = [
-        pool.figures().reserved_high as u64,
+        pool.stats().reserved_peak as u64,
         reserved.unwrap_or(Ok(0))?,
     ];
     for ((name, first, again), bytes) in rows.into_iter().zip(reserved) {
@@ -141,7 +143,7 @@ fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usiz
             bytes as f64 / f64::from(1 << 20)
         );
     }
-    println!("\n{:?}", pool.figures());
+    println!("\n{:?}", pool.stats());
     Ok(())
 }
 
@@ -150,8 +152,8 @@ fn stream(context: &Context, number: usize, is_null: bool) -> cuda_safe::Result<
         return context.stream();
     }
     let handle = std::ptr::without_provenance_mut((number + 1) << 12);
-    // SAFETY: to a driver that does nothing any handle is a stream. (A stream that is only lent would be
-    // nobody's whose memory a manager keeps.)
+    // SAFETY: for a driver that does nothing, every handle is a valid stream. (A borrowed stream does
+    // not work here, because a manager does not cache memory for it.)
     unsafe { Stream::from_foreign(handle, context, ()) }.map_err(Into::into)
 }
 
@@ -163,7 +165,7 @@ fn ways(pool: &CachingManager) -> Vec<Way<'_>> {
                 let order = Order::of(stream);
                 for _ in 0..count {
                     let block = ok(pool.allocate(SIZE, order));
-                    // SAFETY: it is given back once, and unused.
+                    // SAFETY: the block is freed once and is not used.
                     unsafe { pool.free(black_box(block), order) };
                 }
             }),
@@ -193,31 +195,31 @@ fn ways(pool: &CachingManager) -> Vec<Way<'_>> {
 
 fn in_order(stream: CUstream) {
     let mut address = 0;
-    // SAFETY: the stream is alive, and the pointer is to a local.
+    // SAFETY: the stream is alive, and the pointer is to a local variable.
     let code = unsafe { cuda_sys::cuMemAllocAsync(&raw mut address, SIZE, stream) };
     assert!(code.is_success(), "{code}");
-    // SAFETY: it was just allocated there.
+    // SAFETY: the memory was just allocated on this stream.
     let code = unsafe { cuda_sys::cuMemFreeAsync(black_box(address), stream) };
     assert!(code.is_success(), "{code}");
 }
 
-/// Nanoseconds for each pair, of all threads together: from the first that begins to the last that ends.
+/// Returns nanoseconds per pair for all threads together: from the first start to the last end.
 fn together(way: &Way<'_>, streams: &[Stream]) -> f64 {
     let all_are_there = Barrier::new(streams.len());
     let work = |stream: &Stream| {
-        // Once, for what is made the first time.
+        // A first run, for objects that are created on first use.
         (way.run)(stream, 10);
         all_are_there.wait();
         let start = Instant::now();
         (way.run)(stream, way.batch);
         let end = Instant::now();
-        // What the thread gave, if it gave something.
+        // Wait for the work that the thread has enqueued, if any.
         ok(stream.synchronize());
         (start, end)
     };
     let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
         let threads = streams.iter().map(|stream| scope.spawn(|| work(stream)));
-        // All have to run before the first is waited for.
+        // All threads must be started before the first is joined.
         let threads: Vec<_> = threads.collect();
         let times = threads.into_iter().map(|thread| thread.join());
         times.filter_map(Result::ok).collect()

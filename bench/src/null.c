@@ -1,5 +1,5 @@
 /* A driver that does nothing: every function returns success at once, and writes only the outputs
- * that its callers could not go on without. One context is current or none. */
+ * that its callers need. It has one context, which may be current. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -85,7 +85,7 @@ EXPORT int cuMemHostAlloc(void **start, size_t bytes, unsigned flags) {
 }
 EXPORT int cuMemFreeHost(void *start) { free(start); return 0; }
 
-/* Kernels are called none, three and sixteen; a handle is the number of parameters. */
+/* The kernels are named none, three and sixteen. A handle is the number of parameters. */
 EXPORT int cuModuleGetFunction(handle *function, handle which, const char *name) {
     (void)which;
     *function = (handle)(uintptr_t)(name[0] == 't' ? 3 : name[0] == 's' ? 16 : 0x100);
@@ -101,7 +101,7 @@ EXPORT int cuFuncGetParamInfo(handle function, size_t index, size_t *offset, siz
     return 0;
 }
 
-/* A resource: its kind at the start, the number of SMs at byte 96, 144 bytes in all. */
+/* A resource has 144 bytes: its type at the start, and the number of SMs at byte 96. */
 static void sms(void *resource, unsigned count) {
     ((unsigned *)resource)[0] = 1;
     ((unsigned *)resource)[24] = count;

@@ -7,7 +7,7 @@ use crate::{Fallible, plain, raw, safe, theirs};
 /// Kernels that do nothing.
 pub(crate) const PTX: &str = include_str!("kernels.ptx");
 
-/// How many copies are under way at most: each has pinned memory of its own.
+/// Maximum number of copies that are pending. Each has separate pinned memory.
 pub(crate) const HOSTS: usize = 64;
 
 const USUAL: Row = Row {
@@ -50,13 +50,13 @@ const ROWS: &[Row] = &[
     Row { name: "copy 4 KiB on the device", calls: "copy", ..USUAL },
     Row { name: "memset 4 KiB", calls: "memset", ..USUAL },
     Row { name: "green: split", calls: "get, split", batch: 32, ..USUAL },
-    // The driver never gives all of a green context's memory back: few of them.
+    // The driver never releases all memory of a green context, so there are only a few of them.
     Row { name: "green: create, destroy", calls: "describe, create, destroy", batch: 2, rounds: 9, ..USUAL },
     Row { name: "green: split to stream, and back", calls: "get, split, describe, create, create, destroy, destroy", batch: 2, rounds: 9, ..USUAL },
     Row { name: "green: stream create, destroy", calls: "create, destroy", batch: 32, ..USUAL },
 ];
 
-/// The operations, with all layers set up for them.
+/// Returns the operations, with all layers set up for them.
 pub(crate) fn all(driver: &Driver) -> Fallible<Vec<Operation>> {
     let (plain, again) = plain::works(driver);
     let (safe, objects) = safe::works()?;
@@ -98,7 +98,7 @@ pub(crate) fn all(driver: &Driver) -> Fallible<Vec<Operation>> {
     }
     for (layer, rest) in layers {
         if let Some((name, _)) = rest.first() {
-            return Err(format!("{}: no operation is called {name}", layer.name()).into());
+            return Err(format!("{}: there is no operation {name}", layer.name()).into());
         }
     }
     Ok(operations)

@@ -1,5 +1,6 @@
-/* The same work as a C program does it: functions found by dlsym, called through pointers, every
- * answer looked at. The prototypes are written for this; NVIDIA's header is not needed. */
+/* The operations as a C program implements them: functions are resolved with dlsym and called through
+ * pointers, and every result is checked. The prototypes are written for this file, so NVIDIA's header is
+ * not needed. */
 
 #include <dlfcn.h>
 #include <stddef.h>
@@ -32,9 +33,9 @@ struct resource {
     unsigned sms;
     char more[44];
 };
-_Static_assert(sizeof(struct attribute) == 72, "as the driver has it");
-_Static_assert(sizeof(struct launch) == 56, "as the driver has it");
-_Static_assert(sizeof(struct resource) == 144, "as the driver has it");
+_Static_assert(sizeof(struct attribute) == 72, "must match the driver's layout");
+_Static_assert(sizeof(struct launch) == 56, "must match the driver's layout");
+_Static_assert(sizeof(struct resource) == 144, "must match the driver's layout");
 
 #define FUNCTIONS(X) \
     X(cuInit, (unsigned)) \
@@ -83,7 +84,7 @@ static void *hosts[HOSTS];
 static struct resource group;
 
 static __attribute__((cold, noreturn)) void fail(int code, const char *call) {
-    fprintf(stderr, "plain C: %s answers %d\n", call, code);
+    fprintf(stderr, "plain C: %s returned %d\n", call, code);
     exit(3);
 }
 
@@ -109,7 +110,7 @@ void plain_first(void *library, const char *ptx) {
     CALL(cuCtxSynchronize);
 }
 
-/* Green contexts apart: older drivers have none. Whether there are. */
+/* Returns whether the driver supports green contexts, which older drivers do not. */
 int plain_setup(void *library, const char *ptx) {
     FUNCTIONS(FIND)
     CALL(cuInit, 0);
@@ -141,14 +142,15 @@ int plain_setup(void *library, const char *ptx) {
     return 1;
 }
 
-/* To cuda-sys, which so differs by nothing but its calls: events and streams are not all equally fast. */
+/* Passes the streams and the event to cuda-sys, so that it differs only in its calls: events and streams
+ * are not all equally fast. */
 void plain_lend(handle to_streams[STREAMS], handle *to_event) {
     for (int i = 0; i < STREAMS; ++i)
         to_streams[i] = streams[i];
     *to_event = event;
 }
 
-/* For all of them, between batches. */
+/* Called for all layers between batches. */
 void plain_wait(void) { CALL(cuCtxSynchronize); }
 void plain_make_current(int yes) { CALL(cuCtxSetCurrent, yes ? context : NULL); }
 
@@ -164,7 +166,7 @@ WORK(current) {
     }
 }
 
-/* What is current is looked at, restored, and seen to have been restored. */
+/* Pushes the context, checks that it is current, and restores the previous one. */
 WORK(guard) {
     TIMES {
         handle now;
@@ -174,7 +176,7 @@ WORK(guard) {
         CALL(cuCtxPushCurrent_v2, context);
         CALL(cuCtxGetCurrent, &now);
         if (now != context)
-            fail(-1, "a look at the stack");
+            fail(-1, "the check of the current context");
         CALL(cuCtxPopCurrent_v2, &now);
     }
 }
@@ -210,8 +212,8 @@ WORK(launch_none) {
     TIMES CALL(cuLaunchKernel, none, 1, 1, 1, 32, 1, 1, 0, streams[0], NULL, NULL);
 }
 
-/* A place that the compiler knows nothing of: pointers into it are put in place for each launch, as
- * in a program whose launches are not all in one loop. */
+/* Hides a pointer from the optimizer, so that the argument pointers are stored for each launch, as in a
+ * program whose launches are not all in one loop. */
 #define UNKNOWN(place) __asm__ volatile("" : "+r"(place))
 
 WORK(launch_three) {

@@ -12,7 +12,7 @@ macro_rules! plain {
         unsafe extern "C" {
             $(safe fn $function(n: usize);)*
         }
-        /// After the setup, each may be called at any time.
+        /// Each may be called at any time after the setup.
         const WORKS: &[(&str, extern "C" fn(usize))] = &[$($(($name, $function)),*),*];
     };
 }
@@ -53,10 +53,10 @@ unsafe extern "C" {
     safe fn plain_make_current(yes: c_int);
 }
 
-/// C's streams and event, after its setup.
+/// Returns the streams and the event of the C code, after its setup.
 pub(crate) fn lent() -> ([CUstream; 4], CUevent) {
     let (mut streams, mut event) = ([null_mut(); 4], null_mut());
-    // SAFETY: the pointers are to as many places as it has streams and events.
+    // SAFETY: the pointers are to as many elements as the C code has streams and events.
     unsafe { plain_lend(streams.as_mut_ptr(), &raw mut event) };
     (streams, event)
 }
@@ -66,25 +66,25 @@ pub(crate) fn wait() {
     plain_wait();
 }
 
-/// Makes the primary context current on this thread, or none.
+/// Makes the primary context current on this thread, or makes no context current.
 pub(crate) fn make_current(yes: bool) {
     plain_make_current(yes.into());
 }
 
-/// One launch, and what it takes.
+/// Makes one launch, with all its preparation.
 pub(crate) fn first(driver: &Driver) {
     let ptx = CString::new(PTX).unwrap_or_default();
-    // SAFETY: as for the setup.
+    // SAFETY: the handle belongs to an open driver, and the text is NUL-terminated.
     unsafe { plain_first(driver.handle, ptx.as_ptr()) };
 }
 
-/// The same twice.
+/// Returns the works twice.
 pub(crate) fn works(driver: &Driver) -> (Works, Works) {
     let ptx = CString::new(PTX).unwrap_or_default();
-    // SAFETY: the handle is of an open driver, and the text ends with a NUL.
+    // SAFETY: the handle belongs to an open driver, and the text is NUL-terminated.
     let green = unsafe { plain_setup(driver.handle, ptx.as_ptr()) } != 0;
     let works = || {
-        // C has no pool: what that saves is these calls.
+        // C has no caching pool. These are the calls that the pool saves.
         let pooled = (
             "the same, by a caching pool",
             plain_allocate as extern "C" fn(usize),

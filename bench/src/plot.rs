@@ -1,4 +1,4 @@
-//! The picture: a row for each operation, a dot for each layer, C at 1.
+//! Draws the figure: a row for each operation and a dot for each layer, with C at 1.
 
 use crate::time::Measured;
 use crate::work::Layer;
@@ -8,7 +8,7 @@ const LEFT: f64 = 322.0;
 const WIDTH: f64 = 620.0;
 const TOP: f64 = 92.0;
 const ROW: f64 = 30.0;
-/// Of the axis, in times of C.
+/// The range of the axis, as multiples of C.
 const FROM: f64 = 0.5;
 const TO: f64 = 8.0;
 
@@ -107,7 +107,7 @@ fn row(s: &mut String, top: f64, measured: &Measured) {
             "<line x1=\"{low:.1}\" y1=\"{y}\" x2=\"{high:.1}\" y2=\"{y}\" stroke=\"{colour}\"/>\
              <circle cx=\"{at:.1}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\"/>"
         );
-        // Beyond the axis: the number says where.
+        // A label with the value, for a dot beyond the axis.
         if times.ratio.median > TO {
             let (text, below) = (at + 7.0, y + 3.0);
             let _ = writeln!(

@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::null_mut;
 
-/// Objects that live as long as the process.
+/// Objects that live until the process exits.
 #[derive(Clone, Copy)]
 pub(crate) struct Objects {
     pub(crate) context: CUcontext,
@@ -28,13 +28,13 @@ pub(crate) struct Objects {
 #[cold]
 #[inline(never)]
 fn refused(call: &str, code: CUresult) -> ! {
-    fail(&format_args!("{call} answers {code}"))
+    fail(&format_args!("{call} returned {code}"))
 }
 
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {{
-        // SAFETY: the handles are of objects that live as long as the process, the pointers are to
-        // locals or to as much memory as the call is told.
+        // SAFETY: the handles belong to objects that live until the process exits. The pointers are to
+        // local variables, or to as much memory as the call is told.
         let code = unsafe { cuda_sys::$function($($argument),*) };
         if !code.is_success() {
             refused(stringify!($function), code);
@@ -42,7 +42,7 @@ macro_rules! call {
     }};
 }
 
-/// A `CUlaunchAttribute` that is a number, as in C: the rest of its room is not set.
+/// A `CUlaunchAttribute` with an integer value. As in C, the rest of the value is not initialized.
 #[repr(C, align(8))]
 struct Numbered {
     id: CUlaunchAttributeID,
@@ -97,7 +97,7 @@ pub(crate) fn works(o: Objects) -> Works {
                 call!(cuCtxPushCurrent_v2(o.context));
                 call!(cuCtxGetCurrent(&raw mut now));
                 if now != o.context {
-                    fail(&"a look at the stack");
+                    fail(&"the pushed context is not current");
                 }
                 call!(cuCtxPopCurrent_v2(&raw mut now));
             }),
@@ -113,7 +113,7 @@ pub(crate) fn works(o: Objects) -> Works {
         (
             "event query",
             Work::each(move || {
-                // SAFETY: the event lives as long as the process.
+                // SAFETY: the event lives until the process exits.
                 let code = unsafe { cuda_sys::cuEventQuery(o.event) };
                 if !code.is_success() && code != CUresult::CUDA_ERROR_NOT_READY {
                     refused("cuEventQuery", code);
@@ -375,7 +375,7 @@ fn allocate(stream: CUstream) {
     call!(cuMemFreeAsync(made, stream));
 }
 
-/// Two groups of 16 SMs, put where they are wanted; as in C, nothing is zeros before.
+/// Splits off two groups of 16 SMs into the caller's array. As in C, nothing is zeroed first.
 #[inline(always)]
 fn split(groups: &mut [MaybeUninit<CUdevResource>; 2]) {
     const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;

@@ -1,4 +1,4 @@
-//! What was measured, as a table and as JSON.
+//! Formats the results as a table and as JSON.
 
 use crate::time::{Measured, Spread, Times};
 use crate::work::Layer;
@@ -30,8 +30,8 @@ pub(crate) fn table(measured: &[Measured]) -> String {
         }
     }
     text.push_str(
-        "\nC: nanoseconds for one. The others: times that of C, the median of the rounds (5 % .. 95 % \
-         of them).\n= level with C: within the spread of C against itself, 3 %, or 5 ns.\n",
+        "\nC: nanoseconds per operation. Other layers: multiple of C, median of the rounds (5 % .. 95 % \
+         of the rounds).\n= level with C: within the spread of C against itself, 3 %, or 5 ns.\n",
     );
     for verdict in Verdict::ALL {
         let names: Vec<&str> = (measured.iter())
@@ -50,7 +50,7 @@ pub(crate) fn table(measured: &[Measured]) -> String {
     text
 }
 
-/// How `cuda-safe` stands to cudarc: to the better of its two, where it has both.
+/// The comparison of `cuda-safe` with cudarc: with the faster of the two cudarc layers, if both exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Ahead,
@@ -104,7 +104,8 @@ impl Measured {
             .map(|(_, times)| times)
     }
 
-    /// Whether a layer is as fast as C, as far as can be told, or as anybody cares.
+    /// Returns whether a layer is as fast as C, within the measured spread or by a negligible
+    /// difference.
     fn is_level(&self, times: &Times) -> bool {
         let within = self.of(Layer::CAgain).map_or(1.0, |again| again.ratio.high);
         let slower = self

@@ -24,7 +24,7 @@ type Three = (In, &'static mut [f32], u32);
 #[rustfmt::skip]
 type Sixteen = (In, In, In, In, In, In, In, In, u32, u32, u32, u32, u32, u32, u32, u32);
 
-/// The works, and raw handles of objects that live as long as the process.
+/// Returns the works, and raw handles of objects that live until the process exits.
 pub(crate) fn works() -> Fallible<(Works, Objects)> {
     let device = Device::get(0)?;
     let context = Context::primary(&device)?;
@@ -46,10 +46,11 @@ pub(crate) fn works() -> Fallible<(Works, Objects)> {
     let taken = context.stream()?;
     black_box(taken.as_raw());
     std::mem::forget(taken);
-    // Not its own: a stream whose handle was taken asks for captures.
+    // The handles are those of the C code. If the handle of a stream of `cuda-safe` were taken,
+    // operations on that stream would check whether it is capturing.
     let (raw_streams, raw_event) = plain::lent();
     let mut objects = Objects {
-        context: context.clone().leak(),
+        context: context.clone().into_raw(),
         streams: raw_streams,
         event: raw_event,
         buffers: [0; 4],
@@ -177,7 +178,7 @@ fn launches(stream: &Stream, kernels: Kernels) -> Fallible<Works> {
     ])
 }
 
-/// Copies own their host memory until they are done.
+/// Pending copies own their host memory until they are complete.
 struct Copies {
     buffers: Vec<DeviceBuffer<u8>>,
     idle: Vec<PinnedBuffer<u8>>,
@@ -262,13 +263,14 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
     ])
 }
 
-/// Allocates and frees, in a way that no capture of other code is broken by.
+/// Allocates and frees in a way that invalidates no capture of other code.
 fn allocate(stream: &Stream) -> Work {
     let stream = stream.clone();
     Work::each(move || drop(ok(DeviceBuffer::<u8>::uninit(&stream, 1 << 20))))
 }
 
-/// The pool of a context of its own, which stays. It calls the driver the first time.
+/// Returns a work with the caching pool of a separate context, which is leaked. The pool calls the
+/// driver only the first time.
 fn pool(device: &Device) -> Fallible<Work> {
     set_memory_manager(CachingManager::new)?;
     let context = Context::create(device, ContextFlags::empty())?;
@@ -276,15 +278,15 @@ fn pool(device: &Device) -> Fallible<Work> {
     let stream = context.stream()?;
     let context: &'static Context = Box::leak(Box::new(context));
     let pool = context.memory_manager_as::<CachingManager>()?;
-    let pool = pool.ok_or("the context has another manager")?;
+    let pool = pool.ok_or("the context has another memory manager")?;
     Ok(Work::each(move || {
         let block = ok(pool.allocate(1 << 20, Order::of(&stream)));
-        // SAFETY: it is given back once, unused.
+        // SAFETY: the block is freed once and is not used.
         unsafe { pool.free(black_box(block), Order::of(&stream)) };
     }))
 }
 
-/// Groups of 16 SMs, which may be in use elsewhere.
+/// Returns groups of 16 SMs, which other partitions may also use.
 fn groups(device: &Device, count: u32) -> cuda_safe::Result<Vec<SmGroup>> {
     let split = SplitByCount {
         min: 16,
@@ -295,22 +297,22 @@ fn groups(device: &Device, count: u32) -> cuda_safe::Result<Vec<SmGroup>> {
     Ok(SmResource::of_device(device)?.split_by_count(split)?.groups)
 }
 
-/// From a device to a stream of a partition of it.
+/// Creates a partition of a device and a stream in it.
 fn way(device: &Device) -> cuda_safe::Result<Stream> {
     let partition = GreenContext::new(groups(device, 2)?.into_iter().take(1))?;
     partition.stream()
 }
 
-/// The partition's SMs, as the driver describes them.
+/// Returns the partition's SMs as a driver resource.
 fn group_of(green: &GreenContext) -> Fallible<CUdevResource> {
     let mut resource = CUdevResource::default();
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-    // SAFETY: the green context is alive, and the pointer is to a local.
+    // SAFETY: the green context is alive, and the pointer is to a local variable.
     let code = unsafe { sys::cuGreenCtxGetDevResource(green.as_raw(), &raw mut resource, kind) };
     if code.is_success() {
         return Ok(resource);
     }
-    Err(format!("cuGreenCtxGetDevResource answers {code}").into())
+    Err(format!("cuGreenCtxGetDevResource returned {code}").into())
 }
 
 fn partitions(device: Device, whole: GreenContext) -> Fallible<Works> {

@@ -1,4 +1,4 @@
-//! The works through cudarc, as its documentation does them.
+//! The works through cudarc, in the style of its documentation.
 
 use crate::Fallible;
 use crate::operations::{HOSTS, PTX};
@@ -16,13 +16,13 @@ const CONFIG: LaunchConfig = LaunchConfig {
     shared_mem_bytes: 0,
 };
 
-/// On the default stream alone, and with created streams. What it has no call for is left out:
-/// a guard that restores, launch attributes, green contexts.
+/// Returns the works on the default stream alone, and with created streams. Operations that cudarc does
+/// not support are left out: a guard that restores the context, launch attributes, and green contexts.
 pub(crate) fn works() -> Fallible<(Works, Works)> {
     let plain = CudaContext::new(0)?;
     let stream = plain.default_stream();
     let alone = of_context(&plain, &[stream])?;
-    // One that counts its own streams, on the same context of the driver.
+    // A second object for the same context of the driver, which counts its streams separately.
     let tracked = CudaContext::new(0)?;
     let streams: Vec<_> = (0..4)
         .map(|_| tracked.new_stream())
@@ -57,7 +57,7 @@ fn of_context(context: &Arc<CudaContext>, streams: &[Arc<CudaStream>]) -> Fallib
     works.push((
         "allocate, free 1 MiB in stream order",
         Work::each(move || {
-            // SAFETY: nobody reads it.
+            // SAFETY: the memory is not read.
             drop(ok(unsafe { s.alloc::<u8>(1 << 20) }));
         }),
     ));
@@ -114,7 +114,7 @@ fn around(context: &Arc<CudaContext>, stream: &Arc<CudaStream>) -> Fallible<Work
             Work::each(move || drop(ok(events.new_event(None)))),
         ),
     ];
-    // Creating one is what makes the difference between the two.
+    // Creating a stream is what distinguishes the two layers.
     if context.is_in_multi_stream_mode() {
         let streams = context.clone();
         works.push((
@@ -202,7 +202,8 @@ fn copies(
     run: fn(&mut Copies, usize),
 ) -> Fallible<Work> {
     let buffer = |stream: &Arc<CudaStream>| stream.alloc_zeros::<u8>(KIB4);
-    // SAFETY: nobody reads it before it is written. (Not write-combined: as everybody else's.)
+    // SAFETY: the memory is not read before it is written. (It is not write-combined, as in the other
+    // layers.)
     let host = |_| unsafe { context.alloc_pinned_with_flags::<u8>(KIB4, 1) };
     let mut copies = Copies {
         streams: streams.to_vec(),

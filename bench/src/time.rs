@@ -1,11 +1,11 @@
-//! Measuring time: layer by layer within each round, so that what the machine does meanwhile hits
-//! all of them.
+//! Measures time. Each round measures every layer, so that other load on the machine affects all of them
+//! equally.
 
 use crate::plain;
 use crate::work::{Layer, Operation, Work};
 use std::time::Instant;
 
-/// The middle of many, and where 5 and 95 percent of them are below.
+/// The median of many values, and their 5th and 95th percentiles.
 #[derive(Clone, Copy)]
 pub(crate) struct Spread {
     pub(crate) low: f64,
@@ -34,13 +34,13 @@ pub(crate) struct Measured {
 }
 
 pub(crate) struct Times {
-    /// Nanoseconds for one.
+    /// Nanoseconds per operation.
     pub(crate) each: Spread,
-    /// To plain C in the same round.
+    /// The ratio to plain C in the same round.
     pub(crate) ratio: Spread,
 }
 
-/// Rounds before those that count.
+/// Number of warm-up rounds.
 const WARM: usize = 3;
 
 pub(crate) fn run(operations: &mut [Operation], rounds: usize) -> Vec<Measured> {
@@ -60,7 +60,7 @@ fn measure(operation: &mut Operation, rounds: usize) -> Measured {
     let count = operation.works.len();
     let mut times = vec![Vec::with_capacity(rounds); count];
     for round in 0..warm + rounds {
-        // Whoever comes first in one round comes last in another.
+        // The order of the layers rotates from round to round.
         for turn in 0..count {
             let place = (round + turn) % count;
             let work = &mut operation.works[place].1;
@@ -70,7 +70,7 @@ fn measure(operation: &mut Operation, rounds: usize) -> Measured {
             }
         }
     }
-    // C is the first of the layers.
+    // C is the first layer.
     let base = times[0].clone();
     let layers = operation
         .works

@@ -1,20 +1,20 @@
-//! What is measured: pieces of work, each of which several layers can do.
+//! The measured operations, each with the layers that implement it.
 
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::rc::Rc;
 
-/// Who does the work.
+/// A layer to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Layer {
     C,
-    /// The same once more: what equals differ by.
+    /// Plain C again, which shows how much equal measurements differ.
     CAgain,
     Sys,
     Safe,
-    /// cudarc as it starts: on the default stream, nothing tracked.
+    /// cudarc in its initial state: on the default stream, without tracking.
     Cudarc,
-    /// cudarc once a stream was created: it tracks every use of memory by events.
+    /// cudarc after a stream was created: it tracks every use of memory with events.
     CudarcStreams,
 }
 
@@ -40,16 +40,16 @@ impl Layer {
     }
 }
 
-/// One layer's way to do a piece of work.
+/// One layer's implementation of an operation.
 pub(crate) struct Work {
-    /// Does it so many times. This is what is measured.
+    /// Runs the operation `n` times. This is measured.
     pub(crate) run: Box<dyn FnMut(usize)>,
-    /// Makes it possible again. Everything given to the device is done by then.
+    /// Prepares the next run. All enqueued work is complete when it is called.
     pub(crate) after: Box<dyn FnMut()>,
 }
 
 impl Work {
-    /// Work that is the body of a loop.
+    /// Returns a work that runs `body` in a loop.
     pub(crate) fn each(mut body: impl FnMut() + 'static) -> Self {
         Self::batch(move |n| {
             for _ in 0..n {
@@ -65,7 +65,7 @@ impl Work {
         }
     }
 
-    /// Work that uses up, and leaves behind, what has to be dealt with afterwards.
+    /// Returns a work with state that must be restored after each run.
     pub(crate) fn with_rest<S: 'static>(
         state: S,
         mut run: impl FnMut(&mut S, usize) + 'static,
@@ -80,24 +80,24 @@ impl Work {
     }
 }
 
-/// The works of a layer, by the name of the operation.
+/// The works of a layer, with the names of their operations.
 pub(crate) type Works = Vec<(&'static str, Work)>;
 
-/// A piece of work, and who can do it.
+/// An operation, with the layers that implement it.
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
-    /// What plain C calls.
+    /// The calls of plain C.
     pub(crate) calls: &'static str,
-    /// How often it is done in a row.
+    /// Number of repetitions in a batch.
     pub(crate) batch: usize,
-    /// Rounds, at most.
+    /// Maximum number of rounds.
     pub(crate) rounds: usize,
-    /// Whether no context is to be current.
+    /// Whether no context may be current.
     pub(crate) bare: bool,
     pub(crate) works: Vec<(Layer, Work)>,
 }
 
-/// The value, or the end of the program.
+/// Returns the value, or exits after an error.
 #[inline]
 pub(crate) fn ok<T, E: Display>(result: Result<T, E>) -> T {
     match result {

@@ -1,39 +1,41 @@
-//! Bounded repetition in the place of waiting for another thread.
+//! Bounded retries for locks that are held across driver calls.
 //!
-//! A thread that holds a lock across a driver call may be blocked there by work that waits for the thread
-//! that wants the lock. So no thread waits for such a lock without a limit: it repeats its attempt.
+//! A thread that holds such a lock can be blocked in the driver by work that waits for the thread that
+//! wants the lock. An unbounded wait could therefore deadlock, so a thread retries for a limited time.
 
 use crate::release;
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
-/// How long a thread repeats an attempt while another thread is at work. In an explored schedule no time
-/// passes, so it is made once there.
-const PATIENCE: Duration = match cfg!(feature = "explore") {
+/// How long a thread retries while another thread holds the lock. In an explored schedule no time
+/// passes, so the attempt is made only once.
+const TIMEOUT: Duration = match cfg!(feature = "explore") {
     true => Duration::ZERO,
     false => Duration::from_secs(10),
 };
 /// The time between two attempts.
 pub(crate) const MOMENT: Duration = Duration::from_millis(1);
 
-/// Calls `attempt` until it returns something; every millisecond, for at most [`PATIENCE`]. Does not repeat it
-/// where a thread must not wait: in a host function, in another callback of the driver, in the report hook.
+/// Calls `attempt` every millisecond until it returns a value, for at most [`TIMEOUT`]. Calls it only
+/// once where a thread must not wait: in a host function, in another callback of the driver, or in the
+/// report hook.
 pub(crate) fn repeat<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     loop {
         let done = attempt();
-        if done.is_some() || begin.elapsed() >= PATIENCE || !release::may_wait() {
+        if done.is_some() || begin.elapsed() >= TIMEOUT || !release::may_wait() {
             return done;
         }
         std::thread::sleep(MOMENT);
     }
 }
 
-/// Takes a lock that may be held across driver calls; none if another thread does not release it in time.
+/// Takes a lock that may be held across driver calls. Returns `None` if another thread does not release
+/// it in time.
 #[inline]
 pub(crate) fn lock<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    // Without a look at the clock where the lock is free.
+    // The common case, a free lock, does not read the clock.
     try_lock(lock).or_else(|| wait(lock))
 }
 

@@ -1,12 +1,12 @@
-//! The one place where a `CUresult` becomes a `Result`.
+//! Driver calls, and the conversion of `CUresult` to `Result`.
 
 use crate::context::Context;
 use crate::error::{DriverError, Error, Result};
 use crate::fork;
 use cuda_sys::{CUresult, Function, Unavailable};
 
-/// Calls a function of the driver: `unsafe { call!(cuStreamQuery(stream)) }` is a `Result<()>`
-/// whose error names the function. (In a forked child `cuda-sys` calls nothing.)
+/// Calls a driver function. `unsafe { call!(cuStreamQuery(stream)) }` returns a `Result<()>` whose error
+/// names the function. (In a forked child `cuda-sys` does not call the driver.)
 macro_rules! call {
     (abi::$function:ident($($argument:expr),* $(,)?)) => {
         $crate::call::call!(@ $function, cuda_sys::abi::$function($($argument),*))
@@ -15,12 +15,12 @@ macro_rules! call {
         $crate::call::call!(@ $function, cuda_sys::$function($($argument),*))
     };
     (@ $function:ident, $call:expr) => {
-        $crate::call::check(stringify!($function), $call)
+        $crate::call::check($call, stringify!($function))
     };
 }
 pub(crate) use call;
 
-/// As `call!`, without a look at the code: for [`without_current`], which looks at it.
+/// Calls a driver function, but does not check the returned code, because [`without_current`] checks it.
 macro_rules! answer {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::call::Answer {
@@ -31,8 +31,27 @@ macro_rules! answer {
 }
 pub(crate) use answer;
 
+/// Converts the result code of a raw call to a `Result`, for calls of [`sys`](crate::sys) beside the objects
+/// of this crate.
+///
+/// `call` is the symbol name of the function, which the error contains.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, Error, check, sys};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// let mut id = 0;
+/// // SAFETY: the stream is alive, and the pointer is to a variable.
+/// let code = unsafe { sys::cuStreamGetId(stream.as_raw(), &raw mut id) };
+/// check(code, "cuStreamGetId")?;
+/// # Ok::<_, Error>(())
+/// ```
+///
+/// # Errors
+/// `code` is not `CUDA_SUCCESS`: [`Error::Driver`]. If the function was not called, the reason instead:
+/// [`Error::Load`] or [`Error::Missing`], or [`Error::Forked`] in a forked child.
 #[inline]
-pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
+pub fn check(code: CUresult, call: &'static str) -> Result<()> {
     if code.is_success() {
         Ok(())
     } else {
@@ -40,13 +59,13 @@ pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
     }
 }
 
-/// What a function of the driver answered.
+/// The result code of a driver function.
 pub(crate) struct Answer {
     pub(crate) call: &'static str,
     pub(crate) code: CUresult,
 }
 
-/// What calls come to, of which an error is made only where it is asked for.
+/// The outcome of a call. It is converted to an error only on request, which keeps the fast path small.
 pub(crate) trait Outcome {
     fn is_done(&self) -> bool;
     fn result(self) -> Result<()>;
@@ -60,7 +79,7 @@ impl Outcome for Answer {
 
     #[inline]
     fn result(self) -> Result<()> {
-        check(self.call, self.code)
+        check(self.code, self.call)
     }
 }
 
@@ -76,7 +95,7 @@ impl Outcome for Result<()> {
     }
 }
 
-/// An error code, or what stands behind it where there was no function to call.
+/// Returns the error for a code. If the driver or the function was not available, this is that reason.
 #[cold]
 #[inline(never)]
 pub(crate) fn fail(call: &'static str, code: CUresult) -> Error {
@@ -100,7 +119,8 @@ pub(crate) fn fail(call: &'static str, code: CUresult) -> Error {
     Error::Driver(DriverError { code, call })
 }
 
-/// Makes the call that newer drivers have, or where it is missing the older one.
+/// Returns the result of the newest function, or calls the older function if the driver lacks the
+/// newest.
 #[inline]
 pub(crate) fn newest_or(newest: Result<()>, older: impl FnOnce() -> Result<()>) -> Result<()> {
     match newest {
@@ -109,8 +129,8 @@ pub(crate) fn newest_or(newest: Result<()>, older: impl FnOnce() -> Result<()>) 
     }
 }
 
-/// Makes a call that names its stream, event or memory and so needs no current context; should a
-/// driver want one all the same, the call is repeated once with `context` current.
+/// Makes a call that names its stream, event or memory and therefore needs no current context. If a
+/// driver requires one nevertheless, the call is repeated once with `context` current.
 #[inline]
 pub(crate) fn without_current<O: Outcome>(
     context: &Context,
@@ -123,7 +143,7 @@ pub(crate) fn without_current<O: Outcome>(
     under_current(outcome, context, call)
 }
 
-/// All of the rare half, so that nothing of it is in the way of the other.
+/// The rare path, in a separate function, which keeps the common path short.
 #[cold]
 #[inline(never)]
 fn under_current<O: Outcome>(

@@ -1,20 +1,22 @@
-//! Capture state: which streams are captured, and which calls of this crate are under way on them.
+//! Capture state: which streams are capturing, and which calls of this crate are in progress on them.
 //!
-//! Each stream has a [`State`], and each event has one as soon as a stream waits for it. A state holds
-//! one atomic word: the number of calls under way, and the open capture. All objects of one handle
-//! share one state.
+//! Each stream has a [`State`]. An event gets one as soon as a stream waits for it. A state holds one
+//! atomic word, the capture word: the number of calls in progress and the open capture. All objects
+//! with the same handle share one state.
 //!
-//! A call that must not be captured, or that has to know whether it is, counts itself and reads the
-//! capture in one atomic operation, calls the driver, and discounts itself. A capture begins only while
-//! no call is counted. So no call changes sides between its look and the driver, and no thread waits for
-//! another: a capture that cannot begin is refused after a bounded number of attempts.
+//! A call that must not be captured, or that must know whether it is, increments the call count and
+//! reads the capture in one atomic operation, calls the driver, and decrements the count. A capture
+//! begins only while the count is zero. The capture state therefore cannot change between the check and
+//! the driver call, and no thread waits for another: a capture that cannot begin fails after a bounded
+//! number of attempts.
 //!
-//! Calls that a capture may record, and that need nothing beyond the context of their stream, do not
-//! count themselves: launches, fills, and copies between buffers of one context. They do the same in
-//! either order with the beginning of a capture.
+//! Calls that a capture may record, and that need only the context of their stream, are not counted:
+//! launches, fills, and copies between buffers of one context. They behave the same whether they run
+//! before or after a capture begins.
 //!
-//! A handle that other code knows is *shared*. Other code may capture with it, so each counted call on
-//! such a stream asks the driver. Waits carry that on to the streams that really join such a capture.
+//! A handle that foreign code knows is *shared*. Foreign code may capture with it, so each counted call
+//! on such a stream asks the driver. Waits propagate this to the streams that actually join such a
+//! capture.
 
 mod events;
 mod guard;
@@ -32,13 +34,13 @@ use crate::call::{call, newest_or};
 use crate::error::Result;
 use cuda_sys::{CUstream, CUstreamCaptureStatus};
 
-/// Returns whether a capture may be open that a call could break: one of this crate, or one of other
-/// code, which can know of streams here only by a shared handle.
+/// Returns whether a capture that a call could invalidate may be open: a capture of this crate, or one
+/// of foreign code, which can know streams of this crate only by a shared handle.
 pub(crate) fn may_be_open() -> bool {
     open::any() || state::any_shared()
 }
 
-/// Notes that other code has streams in the contexts of this crate, and may capture them.
+/// Records that foreign code has streams in the contexts of this crate and may capture them.
 #[inline]
 pub(crate) fn handle_is_shared() {
     if !state::any_shared() {
@@ -46,26 +48,27 @@ pub(crate) fn handle_is_shared() {
     }
 }
 
-/// What the driver says of a stream.
+/// The driver's answer about the capture status of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriverStatus {
-    /// The stream is not captured.
+    /// The stream is not capturing.
     None,
-    /// The stream belongs to the capture with this driver number.
+    /// The stream belongs to the capture with this driver ID.
     Active(u64),
     /// The stream belongs to a capture that was invalidated.
     Invalidated,
-    /// An answer of a newer driver.
+    /// A status that only a newer driver knows.
     Other(u32),
 }
 
-/// Asks the driver whether a stream is captured.
+/// Asks the driver whether a stream is capturing.
 ///
 /// # Safety
-/// The stream is alive, or a default stream of the current context.
+/// The stream must be alive, or a default stream of the current context.
 pub(crate) unsafe fn is_capturing(stream: CUstream) -> Result<CUstreamCaptureStatus> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the caller's promise, and the pointer is to a local.
+    // SAFETY: the caller guarantees that the stream is valid, and the pointer refers to a local
+    // variable.
     unsafe { call!(cuStreamIsCapturing(stream, &raw mut status)) }?;
     Ok(status)
 }
@@ -73,7 +76,7 @@ pub(crate) unsafe fn is_capturing(stream: CUstream) -> Result<CUstreamCaptureSta
 /// Asks the driver which capture a stream belongs to.
 ///
 /// # Safety
-/// As for [`is_capturing`].
+/// See [`is_capturing`].
 pub(crate) unsafe fn driver_status(stream: CUstream) -> Result<DriverStatus> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let mut id = 0;
@@ -85,15 +88,16 @@ pub(crate) unsafe fn driver_status(stream: CUstream) -> Result<DriverStatus> {
         std::ptr::null_mut(),
     );
     newest_or(
-        // SAFETY: the caller's promise; two pointers are to locals, and the driver writes nothing
-        // through null.
+        // SAFETY: the caller guarantees that the stream is valid. Two pointers refer to local
+        // variables, and the driver writes nothing through null pointers.
         unsafe {
             call!(cuStreamGetCaptureInfo_v3(
                 stream, place, number, graph, nodes, edges, count
             ))
         },
         || {
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees that the stream is valid. Two pointers refer to local
+            // variables, and the driver writes nothing through null pointers.
             unsafe {
                 call!(abi::cuStreamGetCaptureInfo_v2(
                     stream, place, number, graph, nodes, count

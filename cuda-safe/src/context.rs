@@ -1,4 +1,4 @@
-//! Contexts, and the stack of current contexts that each thread has.
+//! Contexts, and the context stack of each thread.
 
 mod create;
 mod end;
@@ -17,9 +17,9 @@ use crate::call::{call, newest_or};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Rejected, Result};
-use crate::hold::Hold;
 use crate::invalid::Invalid;
-use crate::manager::Choice;
+use crate::manager::ManagerSlot;
+use crate::ownership::Ownership;
 use crate::release;
 use crate::stream::refuse_inside;
 use bitflags::bitflags;
@@ -29,16 +29,19 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// `CUcontext`: to a GPU what a process is to a CPU, the container of memory, modules, streams and
-/// events.
+/// A CUDA context (`CUcontext`): the container of memory, modules, streams and events on one device.
 ///
-/// A `Context` *floats*: having one makes it current on no thread, and every thread may use it.
-/// What needs a current context makes this one current for the length of the call and leaves the
-/// thread's stack as it was. To have it current for longer, as foreign code (a runtime-API
-/// library, say) needs it, use [`with_current`](Self::with_current).
+/// Most programs use the primary context of a device, which [`Context::primary`] returns.
+/// [`Context::create`] creates a separate context.
 ///
-/// Clones share the context; everything made in it holds one, so it is released after all of
-/// them, in whatever order they are dropped. Contexts are equal if they are the same one.
+/// A `Context` is a *floating* context: it is not current on any thread, and every thread can use it.
+/// Functions that need a current context make it current for the duration of the call, and then restore
+/// the context stack of the thread. To keep it current for longer, for example for a library that uses
+/// the runtime API, use [`with_current`](Self::with_current).
+///
+/// Clones share the context. Every object that is created in the context owns a clone, so the context is
+/// released after all of its objects, in whatever order they are dropped. Two `Context` values are equal
+/// if they are the same context.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device};
@@ -56,20 +59,20 @@ pub struct Context {
 struct Inner {
     raw: CUcontext,
     device: Device,
-    /// Unique in the process; none on drivers before 12.0.
+    /// The context ID, unique in the process. `None` on drivers before 12.0.
     id: Option<u64>,
-    /// Whether a manager allocates in it.
+    /// Whether a memory manager allocates in the context.
     is_managed: bool,
-    /// Which, shared by all that are this context; none for what the manager itself has. Before the end
-    /// in the order of drops.
-    choice: Option<Arc<Choice>>,
+    /// The slot of the memory manager, shared by all objects of this context. `None` in the context
+    /// object that the manager itself uses. This field is dropped before `end`.
+    choice: Option<Arc<ManagerSlot>>,
     end: EndOf,
 }
 
-/// A context's end.
+/// The release of a context.
 enum EndOf {
     Own(End),
-    /// Shared with the one that the context's manager has.
+    /// Shared with the context object that the memory manager of the context uses.
     Shared(Arc<End>),
 }
 
@@ -82,50 +85,51 @@ impl EndOf {
     }
 }
 
-// SAFETY: a context may be used by any thread: the driver locks inside, and a context is current
-// on a thread only while a guard, which is not Send, makes it so.
+// SAFETY: any thread may use a context, because the driver locks internally, and a context is current
+// on a thread only while a guard, which is not `Send`, makes it current.
 unsafe impl Send for Inner {}
-// SAFETY: as for Send.
+// SAFETY: see the argument for `Send`.
 unsafe impl Sync for Inner {}
 
 bitflags! {
-    /// `CUctx_flags`: how threads wait for a context's work, and what it allows.
+    /// Flags of a context (`CUctx_flags`): the waiting method of threads, and optional features.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct ContextFlags: u32 {
-        /// Spin while waiting: lowest latency, one core busy.
+        /// Spin while waiting: the lowest latency, but one core is busy.
         const SCHED_SPIN = CUctx_flags::CU_CTX_SCHED_SPIN.0;
         /// Yield the core while waiting.
         const SCHED_YIELD = CUctx_flags::CU_CTX_SCHED_YIELD.0;
         /// Sleep while waiting.
         const SCHED_BLOCKING_SYNC = CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC.0;
-        /// Allow pinned memory that the device maps (always on with unified addressing).
+        /// Allow pinned memory that is mapped into the device (always on with unified addressing).
         const MAP_HOST = CUctx_flags::CU_CTX_MAP_HOST.0;
         /// Keep local memory at the largest size that a launch needed.
         const LMEM_RESIZE_TO_MAX = CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0;
-        /// Errors of kernels make a core dump of the device. Since CUDA 12.1.
+        /// Create a core dump of the device when a kernel fails. Since CUDA 12.1.
         const COREDUMP_ENABLE = CUctx_flags::CU_CTX_COREDUMP_ENABLE.0;
-        /// Writing to the pipe of `cuCoredumpGetAttribute` makes one. Since CUDA 12.1.
+        /// Create a core dump on a write to the pipe of `cuCoredumpGetAttribute`. Since CUDA 12.1.
         const USER_COREDUMP_ENABLE = CUctx_flags::CU_CTX_USER_COREDUMP_ENABLE.0;
-        /// Synchronous memory operations always wait to the end. Since CUDA 12.1.
+        /// Synchronous memory operations always wait until they are complete. Since CUDA 12.1.
         const SYNC_MEMOPS = CUctx_flags::CU_CTX_SYNC_MEMOPS.0;
-        // Flags that newer drivers know are kept.
+        // Unknown flags of newer drivers are preserved.
         const _ = !0;
     }
 }
 
 impl Context {
-    /// `cuDevicePrimaryCtxRetain(&context, device)`: the device's one primary context, which the
-    /// runtime API and the libraries on it use too.
+    /// Returns the primary context of a device. Calls `cuDevicePrimaryCtxRetain`.
     ///
-    /// The first retain in a process initialises it (some 100 ms); it is released with the last
-    /// clone and the last thing made in it.
+    /// A device has one primary context per process, which the runtime API and its libraries use, too.
+    /// The first retain in a process initializes the context, which takes about 100 ms. The context is
+    /// released when the last clone and the last object in it are dropped.
     ///
-    /// Other code of the process can reset it (`cuDevicePrimaryCtxReset`, `cudaDeviceReset`), which
-    /// kills all that anybody made in it: that is for the other code not to do.
+    /// Other code in the process can reset the primary context (`cuDevicePrimaryCtxReset`,
+    /// `cudaDeviceReset`). A reset destroys all objects in it, including those of this crate, so other
+    /// code must not do this.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_DEVICE_UNAVAILABLE` (exclusive mode), or a fatal
-    /// error of earlier work.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_DEVICE_UNAVAILABLE` (exclusive mode); a fatal error of
+    /// earlier work.
     ///
     /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxRetain`](fn@cuda_sys::cuDevicePrimaryCtxRetain),
     /// [`cuDevicePrimaryCtxRelease_v2`](fn@cuda_sys::cuDevicePrimaryCtxRelease_v2).
@@ -134,73 +138,81 @@ impl Context {
     pub fn primary(device: &Device) -> Result<Self> {
         release::drain();
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the device is the driver's, and the pointer is to a local.
+        // SAFETY: the device handle comes from the driver, and the pointer is to a local.
         unsafe { call!(cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
         Ok(Self::own(raw, *device, Origin::Primary))
     }
 
-    /// Takes over a context that somebody created: it is destroyed with the last clone.
+    /// Takes ownership of a context. The context is destroyed when the last clone is dropped.
     ///
     /// # Errors
-    /// The device of the context cannot be asked for; then it is still the caller's.
+    /// The device of the context cannot be queried. The caller then keeps the ownership.
     ///
     /// # Safety
-    /// `raw` is a context of `cuCtxCreate` that is alive, and nobody else destroys it or uses
-    /// objects of it after the last clone of this is gone. It is on no thread's stack by then.
+    /// - `raw` is a live context that was created with `cuCtxCreate`.
+    /// - No other code destroys the context, or uses its objects after the last clone is dropped.
+    /// - When the last clone is dropped, the context is not on the context stack of any thread.
     pub unsafe fn from_raw(raw: CUcontext) -> Result<Self> {
-        Ok(Self::own(raw, device_of(raw)?, Origin::Other(Hold::Owned)))
+        Ok(Self::own(
+            raw,
+            device_of(raw)?,
+            Origin::Other(Ownership::Owned),
+        ))
     }
 
-    /// A context that somebody else owns (the runtime API, PyTorch, a C library): never released
-    /// here.
+    /// Borrows a context that other code owns, such as the runtime API, PyTorch or a C library. This
+    /// crate never releases it.
     ///
-    /// What is made in it cannot wait for its release, as nobody could tell how long: dropped in a
-    /// host function, on a thread of the driver's callbacks, or while its stream is captured, it is
-    /// leaked and reported. [`from_foreign`](Self::from_foreign) has an owner, who waits.
+    /// The release of an object in a borrowed context cannot be deferred, because this crate does not
+    /// know how long the context lives. An object that is dropped in a host function, on a driver
+    /// callback thread or while its stream is captured is therefore leaked and reported. Use
+    /// [`from_foreign`](Self::from_foreign) to avoid this: its owner stays alive until the deferred
+    /// release.
     ///
     /// # Errors
-    /// The device of the context cannot be asked for.
+    /// The device of the context cannot be queried.
     ///
     /// # Safety
-    /// `raw` is a context, and not the view of a green context, that stays alive until the last
-    /// clone of this, and everything made in it, is gone. (What this crate has leaked is not used
-    /// any more.) By then it is on no thread's stack: a [guard](CurrentContext) that could not pop,
-    /// or was forgotten, leaves it there.
+    /// - `raw` is a context, but not the context of a green context (`cuCtxFromGreenCtx`).
+    /// - The context stays alive until the last clone and every object in it is dropped. (Objects that
+    ///   this crate has leaked are not used any more.)
+    /// - When the context is destroyed, it is not on the context stack of any thread. A
+    ///   [guard](CurrentContext) that could not pop, or that was forgotten, leaves it there.
     pub unsafe fn borrow_raw(raw: CUcontext) -> Result<Self> {
         Ok(Self::own(
             raw,
             device_of(raw)?,
-            Origin::Other(Hold::Borrowed),
+            Origin::Other(Ownership::Borrowed),
         ))
     }
 
-    /// A context that `owner` keeps alive: never released here, and `owner` is dropped after the
-    /// last clone of this and everything made in it.
+    /// Borrows a context that `owner` keeps alive. This crate never releases the context. It drops
+    /// `owner` after the last clone and every object in the context.
     ///
     /// # Errors
-    /// The device of the context cannot be asked for; the owner is given back.
+    /// The device of the context cannot be queried. The error returns the owner.
     ///
     /// # Safety
-    /// `raw` is a context, and not the view of a green context, that stays alive as long as
-    /// `owner` is.
+    /// `raw` is a context, but not the context of a green context (`cuCtxFromGreenCtx`). It stays alive
+    /// as long as `owner`.
     pub unsafe fn from_foreign<O: Any + Send + Sync>(
         raw: CUcontext,
         owner: O,
     ) -> Result<Self, Rejected<O>> {
         match device_of(raw) {
             Ok(device) => {
-                let hold = Hold::Foreign(Box::new(owner));
-                Ok(Self::own(raw, device, Origin::Other(hold)))
+                let ownership = Ownership::Foreign(Box::new(owner));
+                Ok(Self::own(raw, device, Origin::Other(ownership)))
             }
             Err(error) => Err(Rejected::new(error, owner)),
         }
     }
 
-    /// Whether it lives for as long only as somebody promised.
-    pub(crate) fn hangs_on_borrowed(&self) -> bool {
+    /// Whether the lifetime of the context depends only on a promise of the caller.
+    pub(crate) fn depends_on_borrowed(&self) -> bool {
         matches!(
             self.inner.end.get().origin,
-            Origin::Other(Hold::Borrowed) | Origin::Client
+            Origin::Other(Ownership::Borrowed) | Origin::Client
         )
     }
 
@@ -211,7 +223,7 @@ impl Context {
             origin,
         };
         let id = id_of(raw);
-        let choice = Choice::of(raw, id);
+        let choice = ManagerSlot::of(raw, id);
         let is_managed = choice.is_some_manager();
         Self {
             inner: Arc::new(Inner {
@@ -228,11 +240,11 @@ impl Context {
         }
     }
 
-    /// The same for a manager: what it makes in it does not keep the manager alive, and is allocated by
-    /// the driver.
+    /// Returns the same context for use by its memory manager: objects in it do not keep the manager
+    /// alive, and the driver allocates their memory.
     pub(crate) fn without_manager(&self) -> Self {
         let EndOf::Shared(end) = &self.inner.end else {
-            // It has none.
+            // The context has no manager.
             return self.clone();
         };
         Self {
@@ -247,24 +259,25 @@ impl Context {
         }
     }
 
-    /// It is never released; but its manager, which is on no stack, is.
+    /// Leaks the context, but not its memory manager, which is not on a context stack.
     #[cold]
-    fn stay(&self) {
+    fn never_destroy(&self) {
         std::mem::forget(self.without_manager());
     }
 
-    /// Who allocates in it, if that is not the driver.
+    /// Returns the slot of the memory manager, or `None` if the driver allocates.
     #[inline]
-    pub(crate) fn choice(&self) -> Option<&Choice> {
+    pub(crate) fn choice(&self) -> Option<&ManagerSlot> {
         match self.inner.is_managed {
             true => self.inner.choice.as_deref(),
             false => None,
         }
     }
 
-    /// The view of a green context, which `owner` keeps alive: also when it stays on a stack.
+    /// The context of a green context (`cuCtxFromGreenCtx`). `owner` keeps the green context alive,
+    /// also if the context stays on a context stack.
     pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
-        let origin = Origin::Other(Hold::Foreign(Box::new(owner)));
+        let origin = Origin::Other(Ownership::Foreign(Box::new(owner)));
         let end = End {
             raw,
             device,
@@ -282,7 +295,8 @@ impl Context {
         }
     }
 
-    /// The device that the context is on (`cuCtxGetDevice`, asked once).
+    /// Returns the device of the context. `cuCtxGetDevice` was called once, when this object was
+    /// created.
     ///
     /// Since CUDA 2.0. Raw: [`cuCtxGetDevice_v2`](fn@cuda_sys::cuCtxGetDevice_v2).
     #[doc(alias = "cuCtxGetDevice")]
@@ -290,8 +304,8 @@ impl Context {
         self.inner.device
     }
 
-    /// `cuCtxGetId(context, &id)`: a number that no other context of this process has or will
-    /// have; none on drivers before it.
+    /// Returns the ID of the context, which is unique in the process, including later contexts. Returns
+    /// `None` on drivers without `cuCtxGetId`.
     ///
     /// Since CUDA 12.0. Raw: [`cuCtxGetId`](fn@cuda_sys::cuCtxGetId).
     #[doc(alias = "cuCtxGetId")]
@@ -299,25 +313,27 @@ impl Context {
         self.inner.id
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it. Made current by raw calls, it
-    /// is to be off every thread's stack before the last clone is gone.
+    /// Returns the driver handle. The object keeps the ownership: do not destroy the handle. If raw
+    /// calls make the context current, remove it from every context stack before the last clone is
+    /// dropped.
     #[inline]
     pub fn as_raw(&self) -> CUcontext {
         self.inner.raw
     }
 
-    /// Never releases the context: it and all that is in it stay until the process ends.
-    pub fn leak(self) -> CUcontext {
+    /// Returns the handle and leaks the context: the context and its objects stay alive until the
+    /// process ends.
+    pub fn into_raw(self) -> CUcontext {
         let raw = self.as_raw();
         std::mem::forget(self);
         raw
     }
 
-    /// `cuCtxSynchronize()`: waits until all work of the context is done, that of its green
-    /// contexts included.
+    /// Waits until all work of the context and of its green contexts is complete. Calls
+    /// `cuCtxSynchronize`.
     ///
     /// # Errors
-    /// Those of the work that it waits for.
+    /// The errors of that work.
     ///
     /// Since CUDA 2.0 (from 13.0 on through `cuCtxSynchronize_v2`). Raw:
     /// [`cuCtxSynchronize_v2`](fn@cuda_sys::cuCtxSynchronize_v2).
@@ -328,7 +344,8 @@ impl Context {
         self.wait_for_work()
     }
 
-    /// The same, in the middle of a release.
+    /// [`synchronize`](Self::synchronize) without attempting deferred releases, for use during a
+    /// release.
     pub(crate) fn wait_for_work(&self) -> Result<()> {
         refuse_inside()?;
         newest_or(
@@ -342,10 +359,10 @@ impl Context {
         )
     }
 
-    /// `cuMemGetInfo(&free, &total)`: the bytes of device memory that are free, and all there are.
+    /// Returns the free and the total device memory, in bytes. Calls `cuMemGetInfo`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemGetInfo_v2`](fn@cuda_sys::cuMemGetInfo_v2).
     #[doc(alias = "cuMemGetInfo")]
@@ -358,25 +375,25 @@ impl Context {
     }
 }
 
-/// Device memory, in bytes.
+/// Amounts of device memory, returned by [`Context::memory_info`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Free for allocations, of this process or another.
+    /// Bytes that are free for allocations of all processes.
     pub free: usize,
-    /// All that the device has.
+    /// Bytes of the whole device.
     pub total: usize,
 }
 
-/// The number of a context; none before CUDA 12.0.
+/// Returns the ID of a context, or `None` before CUDA 12.0.
 fn id_of(raw: CUcontext) -> Option<u64> {
     let mut id = 0;
-    // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no ids, and this
-    // answers an error.)
+    // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no IDs, and
+    // the call returns an error.)
     let known = unsafe { call!(cuCtxGetId(raw, &raw mut id)) }.is_ok();
     known.then_some(id)
 }
 
-/// The device of a context that is alive.
+/// Returns the device of a live context.
 pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
     driver::init()?;
     if raw.is_null() {
@@ -388,7 +405,7 @@ pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
     }
     let mut number = 0;
     newest_or(
-        // SAFETY: the pointer is to a local. (Of a handle that is no context newer drivers say so.)
+        // SAFETY: the pointer is to a local. (Newer drivers return an error for an invalid context.)
         unsafe { call!(cuCtxGetDevice_v2(&raw mut number, raw)) },
         || {
             guard::with_raw_current(raw, || {
@@ -403,7 +420,7 @@ pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
 impl PartialEq for Context {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        // Clones, as a rule.
+        // The common case: both are clones of one object.
         Arc::ptr_eq(&self.inner, &other.inner) || self.is_same(other)
     }
 }
@@ -413,7 +430,7 @@ impl Context {
     fn is_same(&self, other: &Self) -> bool {
         let same_id = match (self.inner.id, other.inner.id) {
             (Some(its), Some(others)) => its == others,
-            // One that could not be asked for tells nothing.
+            // If an ID is not known, only the handles can be compared.
             _ => true,
         };
         self.inner.raw == other.inner.raw && same_id
@@ -432,9 +449,9 @@ impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.inner.end.get().origin {
             Origin::Primary => "primary",
-            Origin::Other(Hold::Owned) | Origin::Client => "created",
-            Origin::Other(Hold::Foreign(_)) => "foreign",
-            Origin::Other(Hold::Borrowed) => "borrowed",
+            Origin::Other(Ownership::Owned) | Origin::Client => "created",
+            Origin::Other(Ownership::Foreign(_)) => "foreign",
+            Origin::Other(Ownership::Borrowed) => "borrowed",
         };
         f.debug_struct("Context")
             .field("kind", &kind)
@@ -445,7 +462,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// For error texts: `the primary context of device 0`, with its id.
+/// For error texts, for example `the primary context of device 0 (id 1)`.
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.inner.end.get().origin {

@@ -1,4 +1,4 @@
-//! Devices: which there are, and what they can do, alone and with each other.
+//! Devices, their attributes, and peer-to-peer capabilities.
 //!
 //! ```no_run
 //! use cuda_safe::Device;
@@ -25,7 +25,9 @@ use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};
 use std::ffi::CString;
 use std::fmt;
 
-/// `CUdevice`: a GPU that this process may use. A number; copies cost nothing.
+/// A GPU that this process can use (`CUdevice`). The value is a plain integer and is cheap to copy.
+///
+/// Get one with [`Device::get`] or [`Device::all`].
 ///
 /// ```no_run
 /// use cuda_safe::{Device, attribute};
@@ -42,10 +44,10 @@ pub struct Device {
 }
 
 impl Device {
-    /// `cuDeviceGetCount(&count)`: how many devices there are. Starts the driver.
+    /// Returns the number of devices. Initializes the driver, and calls `cuDeviceGetCount`.
     ///
     /// # Errors
-    /// No driver, or a driver without a GPU.
+    /// See [`init`](crate::init).
     ///
     /// Since CUDA 2.0. Raw: [`cuDeviceGetCount`](fn@cuda_sys::cuDeviceGetCount).
     #[doc(alias = "cuDeviceGetCount")]
@@ -57,10 +59,10 @@ impl Device {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// `cuDeviceGet(&device, ordinal)`: the device of that number, from 0.
+    /// Returns the device with this ordinal, starting at 0. Calls `cuDeviceGet`.
     ///
     /// # Errors
-    /// [`Invalid::DeviceOrdinal`]; no driver, or a driver without a GPU.
+    /// [`Invalid::DeviceOrdinal`]; the errors of [`init`](crate::init).
     ///
     /// Since CUDA 2.0. Raw: [`cuDeviceGet`](fn@cuda_sys::cuDeviceGet).
     #[doc(alias = "cuDeviceGet")]
@@ -79,20 +81,20 @@ impl Device {
         Ok(Self { raw })
     }
 
-    /// All devices, in the driver's order.
+    /// Returns all devices, in the order of their ordinals.
     ///
     /// # Errors
-    /// As for [`count`](Self::count).
+    /// See [`init`](crate::init).
     pub fn all() -> Result<Vec<Self>> {
         (0..Self::count()?).map(Self::get).collect()
     }
 
-    /// `cuDeviceGetByPCIBusId(&device, bus_id)`: the device at a place on the PCI bus, as
-    /// `0000:65:00.0`.
+    /// Returns the device with this PCI bus ID, for example `0000:65:00.0`. Calls
+    /// `cuDeviceGetByPCIBusId`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_DEVICE` if there is none, `CUDA_ERROR_INVALID_VALUE` if that is no place;
-    /// a NUL inside the text.
+    /// `CUDA_ERROR_INVALID_DEVICE` if no device has this ID; `CUDA_ERROR_INVALID_VALUE` if the text is
+    /// not a bus ID; [`Invalid::NulInText`].
     ///
     /// Since CUDA 4.1. Raw: [`cuDeviceGetByPCIBusId`](fn@cuda_sys::cuDeviceGetByPCIBusId).
     #[doc(alias = "cuDeviceGetByPCIBusId")]
@@ -107,25 +109,25 @@ impl Device {
         Ok(Self { raw })
     }
 
-    /// A device number that the driver has answered.
+    /// Wraps a device handle that the driver returned.
     pub(crate) fn unchecked(raw: CUdevice) -> Self {
         Self { raw }
     }
 
-    /// The driver's handle.
+    /// Returns the driver handle.
     pub fn as_raw(&self) -> CUdevice {
         self.raw
     }
 
-    /// The device's number. (The driver's handle is that number.)
+    /// Returns the ordinal of the device. (The driver handle has the same value.)
     pub fn ordinal(&self) -> u32 {
         u32::try_from(self.raw).unwrap_or(0)
     }
 
-    /// `cuDeviceGetName(name, len, device)`: what it is called, `NVIDIA H200`.
+    /// Returns the name of the device, for example `NVIDIA H200`. Calls `cuDeviceGetName`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 2.0. Raw: [`cuDeviceGetName`](fn@cuda_sys::cuDeviceGetName).
     #[doc(alias = "cuDeviceGetName")]
@@ -141,10 +143,10 @@ impl Device {
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
     }
 
-    /// `cuDeviceGetUuid(&uuid, device)`: the identity of the GPU, or of its MIG instance.
+    /// Returns the UUID of the GPU or of the MIG instance. Calls `cuDeviceGetUuid`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 9.2 (from 11.4 on through `cuDeviceGetUuid_v2`). Raw:
     /// [`cuDeviceGetUuid_v2`](fn@cuda_sys::cuDeviceGetUuid_v2).
@@ -160,10 +162,10 @@ impl Device {
         Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
     }
 
-    /// `cuDeviceTotalMem(&bytes, device)`: its memory, in bytes.
+    /// Returns the total memory of the device, in bytes. Calls `cuDeviceTotalMem`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 3.2. Raw: [`cuDeviceTotalMem_v2`](fn@cuda_sys::cuDeviceTotalMem_v2).
     #[doc(alias = "cuDeviceTotalMem")]
@@ -174,10 +176,10 @@ impl Device {
         Ok(bytes)
     }
 
-    /// The compute capability, (9, 0) for an H200.
+    /// Returns the compute capability, for example (9, 0) for an H200.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     pub fn compute_capability(&self) -> Result<(u32, u32)> {
         Ok((
             self.attribute(attribute::COMPUTE_CAPABILITY_MAJOR)?,
@@ -185,13 +187,12 @@ impl Device {
         ))
     }
 
-    /// `cuDeviceGetAttribute(&value, attribute, device)`: one of the [attributes](attribute), as
-    /// the type that it has.
+    /// Returns the value of an [attribute], in the type of the attribute. Calls `cuDeviceGetAttribute`.
     ///
     /// # Errors
     /// [`Invalid::UnknownAttribute`] if the attribute is newer than the driver.
     ///
-    /// Since CUDA 2.0; each attribute says since when it is known. Raw:
+    /// Since CUDA 2.0; the documentation of an attribute names its first CUDA version. Raw:
     /// [`cuDeviceGetAttribute`](fn@cuda_sys::cuDeviceGetAttribute).
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn attribute<T: AttributeValue>(&self, attribute: Attribute<T>) -> Result<T> {
@@ -200,10 +201,11 @@ impl Device {
             .map_err(|error| attribute.explain(error))
     }
 
-    /// `cuDeviceGetAttribute` by the C name of the attribute, as the number that it is.
+    /// Returns the value of an attribute that is named by its C constant, as an integer. Calls
+    /// `cuDeviceGetAttribute`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` if the driver does not know it.
+    /// `CUDA_ERROR_INVALID_VALUE` if the driver does not know the attribute.
     ///
     /// Since CUDA 2.0.
     pub fn attribute_raw(&self, attribute: CUdevice_attribute) -> Result<i32> {
@@ -220,7 +222,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The identity of a GPU or a MIG instance; printed in the form that `nvidia-smi` has for GPUs.
+/// The UUID of a GPU or a MIG instance. `Display` prints it in the form that `nvidia-smi` uses for GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid(pub [u8; 16]);
 

@@ -1,4 +1,4 @@
-//! The driver as a whole: start and version.
+//! Initialization and version of the driver.
 
 use crate::call::call;
 use crate::error::{Error, Result};
@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static READY: AtomicBool = AtomicBool::new(false);
 
-/// `cuInit(0)`: starts the driver, once in a process. Takes some 200 ms the first time.
+/// Initializes the driver, once per process. Calls `cuInit(0)`. The first call takes about 200 ms.
 ///
-/// Everything that needs it calls it by itself; call it to have the time pass, and the errors
-/// appear, at a chosen moment. A failure is not kept: the next call tries again.
+/// Functions that need an initialized driver call this function themselves. Call it explicitly to
+/// choose when the initialization runs and its errors appear. A failure is not cached: the next call
+/// tries again.
 ///
 /// # Errors
-/// No driver ([`Error::Load`]), a driver without a GPU ([`Error::NoDevice`]), a forked process
-/// ([`Error::Forked`]).
+/// [`Error::Load`] without a driver, [`Error::NoDevice`] without a GPU, [`Error::Forked`] in a forked
+/// process.
 ///
 /// Since CUDA 2.0. Raw: [`cuInit`](fn@cuda_sys::cuInit).
 #[doc(alias = "cuInit")]
@@ -27,7 +28,7 @@ pub fn init() -> Result<()> {
     if READY.load(Ordering::Acquire) {
         return Ok(());
     }
-    // SAFETY: cuInit takes no pointer, and any number of threads may call it.
+    // SAFETY: `cuInit` takes no pointer, and any number of threads may call it at the same time.
     match fork::start(|| unsafe { call!(cuInit(0)) }) {
         Ok(()) => {
             READY.store(true, Ordering::Release);
@@ -38,10 +39,11 @@ pub fn init() -> Result<()> {
     }
 }
 
-/// `cuDriverGetVersion()`: the CUDA version that the driver offers. Needs no [`init`].
+/// Returns the CUDA version that the driver supports. Calls `cuDriverGetVersion`. Does not need
+/// [`init`].
 ///
 /// # Errors
-/// There is no driver.
+/// [`Error::Load`] without a driver.
 ///
 /// Since CUDA 2.2. Raw: [`cuDriverGetVersion`](fn@cuda_sys::cuDriverGetVersion).
 #[doc(alias = "cuDriverGetVersion")]
@@ -49,7 +51,8 @@ pub fn version() -> Result<CudaVersion> {
     cuda_sys::driver_version().map_err(Error::Load)
 }
 
-/// For what an older driver would refuse with a bare code, or ignore.
+/// Checks that the driver is new enough for `what`, which an older driver would ignore or reject with a
+/// bare error code.
 pub(crate) fn needs(what: &'static str, since: CudaVersion) -> Result<()> {
     let driver = version()?;
     if driver < since {

@@ -1,21 +1,22 @@
-//! What can go wrong.
+//! Errors.
 
 use crate::invalid::Invalid;
 use cuda_sys::{CUresult, CudaVersion, LoadError, MissingFunction};
 use std::fmt;
 use std::sync::Arc;
 
-/// The result of what may fail here.
+/// A `Result` with [`Error`] as the default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something did not happen.
+/// The error type of this crate.
 ///
-/// The texts need no driver. Small, `Send`, `Sync` and `'static`: it goes through any error type.
+/// The type is small, `Send`, `Sync` and `'static`, so that it converts to any other error type. The
+/// texts are available without a driver.
 ///
-/// Whatever calls the driver may fail with [`Load`](Self::Load), [`Missing`](Self::Missing),
-/// [`Forked`](Self::Forked), with the fatal codes of earlier work, and in a host function with
-/// `CUDA_ERROR_NOT_PERMITTED`, as the driver takes few calls there. Under "Errors" the functions of
-/// this crate name what comes in addition.
+/// Every function that calls the driver can fail with [`Load`](Self::Load), [`Missing`](Self::Missing),
+/// [`Forked`](Self::Forked) and the fatal codes of earlier work. In a host function it can also fail
+/// with `CUDA_ERROR_NOT_PERMITTED`, because the driver permits few calls there. The "Errors" section of
+/// a function lists only its additional errors.
 ///
 /// ```no_run
 /// use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error};
@@ -24,9 +25,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// match DeviceBuffer::<u8>::zeroed(&stream, 1 << 45) {
 ///     Ok(buffer) => println!("{} bytes", buffer.len()),
 ///     Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
-///         println!("less will do");
+///         println!("try a smaller buffer");
 ///     }
-///     Err(Error::Missing(function)) => println!("a newer driver would do: {function}"),
+///     Err(Error::Missing(function)) => println!("the driver is too old: {function}"),
 ///     Err(error) => return Err(error),
 /// }
 /// # Ok::<_, Error>(())
@@ -34,56 +35,58 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A function of the driver answered an error code.
+    /// A driver function returned an error code.
     Driver(DriverError),
-    /// There is no driver to call: what was tried, and why it would not do.
+    /// The driver library could not be loaded. The value lists the attempts and their failures.
     Load(LoadError),
-    /// The driver does not have a function: which one, and since when there is one.
+    /// The driver does not have this function. The value names the function and the CUDA version that
+    /// introduced it.
     Missing(MissingFunction),
-    /// There is a driver, and no GPU that this process may use.
+    /// A driver is installed, but this process can use no GPU.
     NoDevice,
-    /// An argument was refused before the driver saw it, or cannot be right.
+    /// An argument is invalid: this crate rejected it, or explains the driver's error code with it.
     Invalid(Box<Invalid>),
-    /// The driver's compiler refused a module: its code and its log.
+    /// The JIT compiler of the driver rejected a module. The value has the error code and the compiler
+    /// log.
     Compile(Box<CompileError>),
-    /// The PTX is of a newer version than the driver's compiler knows.
+    /// The PTX version is newer than the JIT compiler of the driver supports.
     PtxTooNew {
-        /// The version in the text's `.version` directive, where it has one.
+        /// The version in the `.version` directive of the text, if there is one.
         ptx: Option<(u32, u32)>,
-        /// What the driver offers.
+        /// The CUDA version that the driver supports.
         driver: CudaVersion,
     },
-    /// A host function that the stream ran panicked, with these words.
+    /// A host function in the stream panicked with this message.
     HostFunctionPanicked(String),
-    /// A wait inside of a host function, or of the report hook, which might never end.
+    /// A blocking call in a host function or in the report hook, where it could deadlock.
     InHostFunction,
-    /// This process is a fork of one that had started CUDA; the driver does not work here.
+    /// This process was forked from a process that had initialized CUDA. The driver does not work here.
     Forked,
-    /// A [memory manager](crate::manager::MemoryManager) failed with an error of its own. This crate returns
-    /// the error to the caller unchanged.
+    /// A [memory manager](crate::manager::MemoryManager) failed with an error of its own. This crate
+    /// returns the error to the caller unchanged.
     Manager(Arc<dyn std::error::Error + Send + Sync>),
 }
 
-/// The code that a function of the driver answered.
+/// An error code of the driver, with the function that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverError {
-    /// The code.
+    /// The error code.
     pub code: CUresult,
-    /// The function of the driver API, by the name of its symbol.
+    /// The symbol name of the driver API function.
     pub call: &'static str,
 }
 
-/// A module that the driver's compiler did not take.
+/// The failure of the driver's JIT compiler for a module.
 #[derive(Clone, Debug)]
 pub struct CompileError {
-    /// What the loading function answered.
+    /// The error of the loading function.
     pub error: DriverError,
-    /// What the compiler wrote; empty where it wrote nothing.
+    /// The compiler log. Empty if the compiler wrote none.
     pub log: String,
 }
 
 impl Error {
-    /// The driver's code, if a function of the driver answered one.
+    /// Returns the error code of the driver, if a driver function returned one.
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Self::Driver(error) => Some(error.code),
@@ -93,16 +96,17 @@ impl Error {
         }
     }
 
-    /// Whether the process cannot use the GPU any more.
+    /// Returns whether the process can no longer use the GPU.
     ///
-    /// After such an error (an illegal address in a kernel, say) every further call in every
-    /// context of this process fails, and no reset helps: only a new process does.
+    /// After such an error (for example an illegal address in a kernel), every further call in every
+    /// context of this process fails. A reset does not help: only a new process can use the GPU again.
     pub fn is_fatal(&self) -> bool {
         self.code().is_some_and(is_fatal)
     }
 
-    /// Whether it says that the driver did not take what it was given. Each call may also answer with
-    /// the error of earlier work, and then nobody knows: as for a code that is not known.
+    /// Returns whether the error means that the driver rejected the call. A call can also return the
+    /// error of earlier work; then it is not known whether the driver executed the call. An unknown code
+    /// is treated in the same way.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Driver(error) => matches!(
@@ -125,32 +129,14 @@ impl Error {
                     | CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
                     | CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
             ),
-            // There was nothing to call.
+            // No driver function was called.
             _ => true,
         }
     }
 }
 
-/// Codes that stay: measured for an illegal address, by their documentation for the others.
 pub(crate) fn is_fatal(code: CUresult) -> bool {
-    matches!(
-        code,
-        CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
-            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
-            | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
-            | CUresult::CUDA_ERROR_ASSERT
-            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
-            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
-            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
-            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
-            | CUresult::CUDA_ERROR_INVALID_PC
-            | CUresult::CUDA_ERROR_LAUNCH_FAILED
-            | CUresult::CUDA_ERROR_TENSOR_MEMORY_LEAK
-            | CUresult::CUDA_ERROR_CONTAINED
-            | CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED
-            | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
-    )
+    code.is_fatal()
 }
 
 impl fmt::Display for Error {
@@ -160,7 +146,7 @@ impl fmt::Display for Error {
             Self::Load(error) => error.fmt(f),
             Self::Missing(error) => error.fmt(f),
             Self::NoDevice => f.write_str(
-                "the NVIDIA driver is here and reports no GPU: none is installed, or \
+                "the NVIDIA driver is installed, but reports no GPU: the machine has none, or \
                  CUDA_VISIBLE_DEVICES hides it",
             ),
             Self::Invalid(what) => what.fmt(f),
@@ -178,18 +164,21 @@ impl fmt::Display for Error {
                 }
                 write!(
                     f,
-                    " is newer than the compiler in this driver (CUDA {driver})"
+                    " is newer than the JIT compiler of this driver supports (CUDA {driver}): \
+                     install a newer driver, or compile for an older PTX version"
                 )
             }
             Self::HostFunctionPanicked(message) => {
                 write!(f, "a host function in the stream panicked: {message}")
             }
             Self::InHostFunction => f.write_str(
-                "no wait inside of a host function: the stream goes on only when it returns",
+                "cannot wait in a host function or in the report hook, because the wait may never \
+                 end: wait on another thread",
             ),
             Self::Forked => f.write_str(
-                "this process was forked from one that had started CUDA: the driver works only \
-                 in a process that starts it itself",
+                "this process was forked from a process that had initialized CUDA, and the driver \
+                 does not work in a forked process: fork before the first CUDA call, or start a \
+                 new process",
             ),
             Self::Manager(error) => write!(f, "the memory manager failed: {error}"),
         }
@@ -200,7 +189,7 @@ impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.call, self.code)?;
         if is_fatal(self.code) {
-            f.write_str(" (perhaps of earlier work on the device)")?;
+            f.write_str(" (possibly caused by earlier work on the device)")?;
         }
         Ok(())
     }
@@ -208,7 +197,7 @@ impl fmt::Display for DriverError {
 
 impl std::error::Error for DriverError {}
 
-/// No source: the text says everything already.
+/// Has no source, because the text already contains the text of the inner error.
 impl std::error::Error for Error {}
 
 impl From<DriverError> for Error {
@@ -223,14 +212,14 @@ impl From<Invalid> for Error {
     }
 }
 
-/// A value that an operation did not take, with the reason: nothing is lost by a failure.
+/// The error of an operation that takes ownership of a value, together with that value.
 ///
-/// `?` turns it into the [`Error`] and drops the value.
+/// The operator `?` converts it to the [`Error`] and drops the value.
 #[derive(Debug)]
 pub struct Rejected<T> {
-    /// Why.
+    /// The reason for the failure.
     pub error: Error,
-    /// What was given.
+    /// The value that the caller passed.
     pub value: T,
 }
 

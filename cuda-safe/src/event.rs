@@ -1,4 +1,4 @@
-//! Events: marks in streams, for order and for time.
+//! Events: markers in streams, for ordering and timing.
 
 mod ipc;
 
@@ -8,10 +8,10 @@ use crate::call::{answer, call, newest_or, without_current};
 use crate::capture::{CapturedBy, Kind, Operation, State};
 use crate::context::Context;
 use crate::error::Result;
-use crate::hold::Hold;
 use crate::invalid::Invalid;
-use crate::release::{self, Resource, release_at_once};
-use crate::stream::{Need, Stream, ready, refuse_inside, same_context};
+use crate::ownership::Ownership;
+use crate::release::{self, Resource, release_now};
+use crate::stream::{Retained, Stream, ready, refuse_inside, same_context};
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
 use std::fmt;
@@ -19,10 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
-/// `CUevent`: recorded in a stream, it is reached when the work given to the stream before is done.
+/// A CUDA event (`CUevent`). Create one with [`Context::event`].
 ///
-/// Clones share the event; it holds its context. Destroying waits for nothing, and streams that
-/// wait for it go on waiting.
+/// A recorded event completes when the work enqueued on the stream before the record is complete.
+///
+/// Clones share the event. It keeps its context alive. Destroying it waits for nothing, and streams
+/// that already wait for it keep waiting.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer, EventOptions};
@@ -35,7 +37,7 @@ use std::time::Duration;
 /// start.record(&first)?;
 /// buffer.fill(1)?;
 /// end.record(&first)?;
-/// // What the second stream is given from now on comes after the fill. Nobody waits here.
+/// // Work enqueued on the second stream from now on runs after the fill. The thread does not block.
 /// second.wait(&end)?;
 /// end.synchronize()?;
 /// println!("the fill took {:?}", end.elapsed_since(&start)?);
@@ -43,38 +45,40 @@ use std::time::Duration;
 /// ```
 pub struct Event {
     raw: CUevent,
-    /// What it shares with its clones, of `Arc::into_raw`; null until the first clone, wait or captured
-    /// record, and until then it is this one that destroys the event.
+    /// The state shared with clones, from `Arc::into_raw`. It is null until the first clone, wait or
+    /// captured record; until then, this object destroys the event.
     owner: AtomicPtr<Owner>,
     context: Context,
 }
 
-/// Who has an event, for all of its clones.
+/// The owner of an event, shared by all of its clones.
 struct Owner {
     raw: CUevent,
-    hold: Hold,
+    ownership: Ownership,
     context: Context,
-    /// Of the handle: other objects of it have the same.
+    /// The capture state of the handle, shared with other objects that have the same handle.
     state: Arc<State>,
 }
 
-// SAFETY: the driver lets any thread use an event, several at once.
+// SAFETY: the driver allows several threads to use an event at the same time.
 unsafe impl Send for Owner {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for Owner {}
-// SAFETY: as for Owner.
+// SAFETY: see `Owner`.
 unsafe impl Send for Event {}
-// SAFETY: as for Owner.
+// SAFETY: see `Owner`.
 unsafe impl Sync for Event {}
 
-/// How an event is made. The default is for order only, which is the cheapest.
+/// Options for [`Context::event_with`]. The default is an event for ordering only, which is the
+/// cheapest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventOptions {
-    /// Whether it takes the time, for [`Event::elapsed_since`].
+    /// Whether the event records timestamps, for [`Event::elapsed_since`].
     pub timing: bool,
-    /// Whether [`Event::synchronize`] sleeps instead of spinning.
+    /// Whether [`Event::synchronize`] blocks the thread instead of spinning.
     pub blocking_sync: bool,
-    /// Whether other processes may use it, through [`Event::ipc_handle`]. Not with timing.
+    /// Whether other processes may use the event, through [`Event::ipc_handle`]. Cannot be combined
+    /// with `timing`.
     pub interprocess: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -106,18 +110,18 @@ impl EventOptions {
 }
 
 impl Context {
-    /// An [event](Event) of this context, for order only.
+    /// Creates an [event](Event) of this context, for ordering only.
     ///
     /// # Errors
-    /// As for [`event_with`](Self::event_with).
+    /// See [`event_with`](Self::event_with).
     pub fn event(&self) -> Result<Event> {
         self.event_with(EventOptions::default())
     }
 
-    /// `cuEventCreate(&event, flags)`: an event of this context.
+    /// Creates an event of this context. Calls `cuEventCreate`.
     ///
     /// # Errors
-    /// [`Invalid::InterprocessTiming`]; `CUDA_ERROR_OUT_OF_MEMORY`, or one of earlier work.
+    /// [`Invalid::InterprocessTiming`]; `CUDA_ERROR_OUT_OF_MEMORY`; an error of earlier work.
     ///
     /// Since CUDA 2.0. Raw: [`cuEventCreate`](fn@cuda_sys::cuEventCreate),
     /// [`cuEventDestroy_v2`](fn@cuda_sys::cuEventDestroy_v2).
@@ -129,7 +133,8 @@ impl Context {
         self.create_event(flags)
     }
 
-    /// An event for order only, in the middle of a release.
+    /// Creates an event for ordering only. Unlike [`event`](Self::event), it may be called during a
+    /// release.
     pub(crate) fn event_now(&self) -> Result<Event> {
         self.create_event(EventOptions::default().flags()?)
     }
@@ -138,14 +143,14 @@ impl Context {
     fn create_event(&self, flags: u32) -> Result<Event> {
         let mut raw = std::ptr::null_mut();
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local, and the current context is this one.
+        // SAFETY: the pointer refers to a local variable, and this context is current.
         unsafe { call!(cuEventCreate(&raw mut raw, flags)) }?;
         Ok(Event::own(raw, self))
     }
 }
 
 impl Event {
-    /// Destroyed with the last clone.
+    /// Takes ownership of a new event, which is destroyed when the last clone is dropped.
     fn own(raw: CUevent, context: &Context) -> Self {
         Self {
             raw,
@@ -154,103 +159,108 @@ impl Event {
         }
     }
 
-    /// An event whose handle other code knows.
-    fn shared(raw: CUevent, context: &Context, hold: Hold) -> Self {
+    /// Wraps an event whose handle foreign code knows.
+    fn shared(raw: CUevent, context: &Context, ownership: Ownership) -> Self {
         let state = State::of_shared(Kind::Event, raw.addr());
         Self {
             raw,
-            owner: Owner::share(raw, context, hold, state),
+            owner: Owner::share(raw, context, ownership, state),
             context: context.clone(),
         }
     }
 
-    /// Takes over an event: it is destroyed with the last clone.
+    /// Takes ownership of `raw`. The event is destroyed when the last clone is dropped.
     ///
     /// # Safety
-    /// `raw` is an event of `context` that is alive, and nobody else destroys it.
+    /// `raw` must be a live event of `context` that no other code destroys.
     pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Self {
-        Self::shared(raw, context, Hold::Owned)
+        Self::shared(raw, context, Ownership::Owned)
     }
 
-    /// An event that somebody else owns: never destroyed here.
+    /// Wraps an event that foreign code owns. It is never destroyed here.
     ///
     /// # Safety
-    /// `raw` is an event of `context` that stays alive until the last clone of this is gone.
+    /// `raw` must be an event of `context` that stays alive until the last clone of the returned object
+    /// is dropped.
     pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Self {
-        Self::shared(raw, context, Hold::Borrowed)
+        Self::shared(raw, context, Ownership::Borrowed)
     }
 
-    /// An event that `owner` keeps alive: never destroyed here, and `owner` is dropped after the
-    /// last clone of this.
+    /// Wraps an event that `owner` keeps alive. It is never destroyed here. `owner` is dropped after
+    /// the last clone of the returned object.
     ///
     /// # Safety
-    /// `raw` is an event of `context` that stays alive as long as `owner` is.
+    /// `raw` must be an event of `context` that stays alive as long as `owner` does.
     pub unsafe fn from_foreign(
         raw: CUevent,
         context: &Context,
         owner: impl Any + Send + Sync,
     ) -> Self {
-        Self::shared(raw, context, Hold::Foreign(Box::new(owner)))
+        Self::shared(raw, context, Ownership::Foreign(Box::new(owner)))
     }
 
-    /// Never destroys the event: it and its context stay until the process ends.
-    pub fn leak(self) -> CUevent {
+    /// Releases ownership and returns the raw handle. This crate never destroys the event; the event
+    /// and its context stay alive until the process exits.
+    pub fn into_raw(self) -> CUevent {
         let raw = self.as_raw();
         std::mem::forget(self);
         raw
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
     ///
-    /// From now on other code may record this event in a capture, which a stream that waits for it joins.
-    /// So each wait for it asks the driver whether the stream did (`cuStreamGetCaptureInfo`). Other code
-    /// must not record it in a capture while a call of this crate on it is under way on another thread:
-    /// see [`Stream::as_raw`].
+    /// From now on, foreign code may record this event in a capture, and a stream that waits for it
+    /// then joins that capture. Each wait for the event therefore asks the driver whether the stream
+    /// did (`cuStreamGetCaptureInfo`). Foreign code must not record the event in a capture while
+    /// another thread is inside a call of this crate on it. See [`Stream::as_raw`].
     #[inline]
     pub fn as_raw(&self) -> CUevent {
         self.state().publish(self.raw.addr());
         self.raw()
     }
 
-    /// The capture state of the handle.
+    /// Returns the capture state of the handle.
     #[inline]
     pub(crate) fn state(&self) -> &Arc<State> {
-        // SAFETY: of `Arc::into_raw`, of a share that this event has until its end.
+        // SAFETY: the pointer comes from `Arc::into_raw`, and this event holds a reference count until
+        // it is dropped.
         &unsafe { &*self.shared_owner() }.state
     }
 
-    /// The driver's handle, for calls of this crate.
+    /// Returns the raw handle, for driver calls made by this crate.
     #[inline]
     pub(crate) fn raw(&self) -> CUevent {
         self.raw
     }
 
-    /// Whether it lives for as long only as somebody promised.
+    /// Returns whether the event, or its context, is borrowed.
     pub(crate) fn is_borrowed(&self) -> bool {
-        let lent = |owner: &Owner| matches!(owner.hold, Hold::Borrowed);
-        self.owner().is_some_and(lent) || self.context.hangs_on_borrowed()
+        let is_borrowed = |owner: &Owner| matches!(owner.ownership, Ownership::Borrowed);
+        self.owner().is_some_and(is_borrowed) || self.context.depends_on_borrowed()
     }
 
     fn owner(&self) -> Option<&Owner> {
-        // SAFETY: null, or of `Arc::into_raw` of a share that this event has until its end.
+        // SAFETY: the pointer is null or comes from `Arc::into_raw`, and this event holds a reference
+        // count until it is dropped.
         unsafe { self.owner.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The context that the event was made in.
+    /// Returns the context in which the event was created.
     #[inline]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// `cuEventRecord(event, stream)`: marks what the stream has been given up to now; a mark from
-    /// before is forgotten.
+    /// Records the event: it then completes when all work enqueued on the stream so far is complete.
+    /// Calls `cuEventRecord`.
     ///
-    /// In a captured stream it orders the work of that capture only.
+    /// A new record replaces the previous one. On a capturing stream, the event orders only the work of
+    /// that capture.
     ///
     /// # Errors
-    /// The stream is of another context. In a capture: [`Invalid::CallsUnderWay`], if another thread is
-    /// waiting for the event right now, and [`Invalid::OtherCapture`], if it was recorded in another open
-    /// capture.
+    /// The stream belongs to another context. During a capture: [`Invalid::CallsInProgress`] if another
+    /// thread is in a wait call for this event, and [`Invalid::OtherCapture`] if the event was recorded
+    /// in another open capture.
     ///
     /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
     #[doc(alias = "cuEventRecord")]
@@ -265,7 +275,7 @@ impl Event {
         self.enqueue_record(stream)
     }
 
-    /// The same in a stream that is captured, or that other code may capture.
+    /// Records the event on a stream that is capturing, or that foreign code may capture.
     #[cold]
     #[inline(never)]
     fn record_captured(&self, stream: &Stream) -> Result<()> {
@@ -274,10 +284,10 @@ impl Event {
         self.enqueue_record(stream)
     }
 
-    /// As [`record`](Self::record), of an event that nobody else has, in a stream that is not captured.
+    /// Records an event that no other code has on a stream that is not capturing.
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`]; those of the driver.
+    /// [`Invalid::StreamIsCaptured`]; errors of the driver.
     pub(crate) fn record_uncaptured(&self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Record)?;
         self.enqueue_record(stream)
@@ -292,13 +302,15 @@ impl Event {
         })
     }
 
-    /// `cuEventRecordWithFlags(event, stream, EXTERNAL)`: makes the record itself a part of what a
-    /// captured stream records. It is made by each launch of the graph, and who waits for the event
-    /// outside of the graph waits for that; [`record`](Self::record) in a capture is an order within
-    /// the graph only. The graph retains the event.
+    /// Adds a node to a captured graph that records the event on each launch. Calls
+    /// `cuEventRecordWithFlags` with `CU_EVENT_RECORD_EXTERNAL`.
+    ///
+    /// Waiting for the event outside the graph then waits for that record. In contrast,
+    /// [`record`](Self::record) during a capture only orders work within the graph. The graph retains
+    /// the event.
     ///
     /// # Errors
-    /// The stream is of another context; `CUDA_ERROR_INVALID_VALUE` if it is not captured.
+    /// The stream belongs to another context; `CUDA_ERROR_INVALID_VALUE` if it is not capturing.
     ///
     /// Since CUDA 11.1. Raw: [`cuEventRecordWithFlags`](fn@cuda_sys::cuEventRecordWithFlags).
     #[doc(alias = "cuEventRecordWithFlags")]
@@ -306,20 +318,21 @@ impl Event {
         same_context("the event", self.context(), stream.context())?;
         let entry = stream.entry(Operation::Record)?;
         if let CapturedBy::Crate(open) = &entry.captured_by {
-            open.retain(Need::Event(self.clone()));
+            open.retain(Retained::Event(self.clone()));
         }
         let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
         without_current(self.context(), || {
-            // SAFETY: the event and the stream are alive; the graph keeps the event.
+            // SAFETY: the event and the stream are alive, and the graph retains the event.
             unsafe { answer!(cuEventRecordWithFlags(self.raw(), stream.raw(), flags)) }
         })
     }
 
-    /// `cuEventSynchronize(event)`: waits until the work that was recorded last is done. An event
-    /// that was never recorded is done.
+    /// Blocks until the work of the last record is complete. Calls `cuEventSynchronize`.
+    ///
+    /// An event that was never recorded counts as complete.
     ///
     /// # Errors
-    /// Those of the work; [`Error::Forked`](crate::Error::Forked).
+    /// Errors of the work; [`Error::Forked`](crate::Error::Forked).
     ///
     /// Since CUDA 2.0. Raw: [`cuEventSynchronize`](fn@cuda_sys::cuEventSynchronize).
     #[doc(alias = "cuEventSynchronize")]
@@ -332,10 +345,10 @@ impl Event {
         })
     }
 
-    /// `cuEventQuery(event)`: whether the work that was recorded last is done.
+    /// Returns whether the work of the last record is complete. Calls `cuEventQuery`.
     ///
     /// # Errors
-    /// Those of the work; [`Error::Forked`](crate::Error::Forked).
+    /// Errors of the work; [`Error::Forked`](crate::Error::Forked).
     ///
     /// Since CUDA 2.0. Raw: [`cuEventQuery`](fn@cuda_sys::cuEventQuery).
     #[doc(alias = "cuEventQuery")]
@@ -347,15 +360,16 @@ impl Event {
         }))
     }
 
-    /// `cuEventElapsedTime(&ms, start, end)`: the time from `start` to this event, both recorded
-    /// and done, with [timing](EventOptions::timing). The device's clock resolves about half a
-    /// microsecond.
+    /// Returns the time from `start` to this event. Calls `cuEventElapsedTime`.
+    ///
+    /// Both events must have [timing](EventOptions::timing), must have been recorded, and must be
+    /// complete. The device clock has a resolution of about half a microsecond.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_HANDLE` without timing or a record, `CUDA_ERROR_NOT_READY` before both
-    /// are done.
+    /// `CUDA_ERROR_INVALID_HANDLE` without timing or a record; `CUDA_ERROR_NOT_READY` before both
+    /// events are complete.
     ///
-    /// Since CUDA 2.0 (from 12.8 on through `cuEventElapsedTime_v2`). Raw:
+    /// Since CUDA 2.0 (through `cuEventElapsedTime_v2` since 12.8). Raw:
     /// [`cuEventElapsedTime_v2`](fn@cuda_sys::cuEventElapsedTime_v2).
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
@@ -364,24 +378,29 @@ impl Event {
         let time = &raw mut milliseconds;
         without_current(self.context(), || {
             newest_or(
-                // SAFETY: both events are alive, and the pointer is to a local.
+                // SAFETY: both events are alive, and the pointer refers to a local variable.
                 unsafe { call!(cuEventElapsedTime_v2(time, from, to)) },
-                // SAFETY: as above.
+                // SAFETY: both events are alive, and the pointer refers to a local variable.
                 || unsafe { call!(abi::cuEventElapsedTime(time, from, to)) },
             )
         })?;
-        // Two records at the same moment may come out a hair below zero.
+        // The difference of two simultaneous records may be slightly negative.
         let seconds = f64::from(milliseconds.max(0.0)) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 }
 
 impl Owner {
-    /// A share of a new one.
-    fn share(raw: CUevent, context: &Context, hold: Hold, state: Arc<State>) -> AtomicPtr<Self> {
+    /// Creates an owner with one reference count.
+    fn share(
+        raw: CUevent,
+        context: &Context,
+        ownership: Ownership,
+        state: Arc<State>,
+    ) -> AtomicPtr<Self> {
         let owner = Arc::new(Self {
             raw,
-            hold,
+            ownership,
             context: context.clone(),
             state,
         });
@@ -391,9 +410,9 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if self.hold.is_owned() {
+        if self.ownership.is_owned() {
             self.state.unpublish();
-            release_at_once(|| Resource::Event(self.raw), &self.context);
+            release_now(|| Resource::Event(self.raw), &self.context);
         }
     }
 }
@@ -401,7 +420,7 @@ impl Drop for Owner {
 impl Clone for Event {
     fn clone(&self) -> Self {
         let owner = self.shared_owner();
-        // SAFETY: it is of `Arc::into_raw`, of a share that this event has.
+        // SAFETY: the pointer comes from `Arc::into_raw`, and this event holds a reference count.
         unsafe { Arc::increment_strong_count(owner) };
         Self {
             raw: self.raw,
@@ -412,7 +431,8 @@ impl Clone for Event {
 }
 
 impl Event {
-    /// What all clones share. (No lock: a forked child would find it taken.)
+    /// Returns the state shared by all clones. This takes no lock, because a forked child might find it
+    /// locked forever.
     #[inline]
     fn shared_owner(&self) -> *const Owner {
         let found = self.owner.load(Ordering::Acquire);
@@ -426,16 +446,17 @@ impl Event {
     #[inline(never)]
     fn make_owner(&self) -> *const Owner {
         let state = State::new(Kind::Event);
-        let made = Owner::share(self.raw, &self.context, Hold::Owned, state);
+        let made = Owner::share(self.raw, &self.context, Ownership::Owned, state);
         let (null, made) = (std::ptr::null_mut(), made.into_inner());
         let kept = (self.owner).compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire);
         let Err(earlier) = kept else {
             return made;
         };
-        // SAFETY: it is the one share of what was made above, which nobody has seen.
+        // SAFETY: the pointer is the only reference to the owner created above, which no other thread
+        // has seen.
         let mut surplus = unsafe { Arc::from_raw(made) };
         if let Some(surplus) = Arc::get_mut(&mut surplus) {
-            surplus.hold = Hold::Borrowed;
+            surplus.ownership = Ownership::Borrowed;
         }
         earlier
     }
@@ -446,9 +467,10 @@ impl Drop for Event {
     fn drop(&mut self) {
         let owner = *self.owner.get_mut();
         if owner.is_null() {
-            release_at_once(|| Resource::Event(self.raw), &self.context);
+            release_now(|| Resource::Event(self.raw), &self.context);
         } else {
-            // SAFETY: it is of `Arc::into_raw`, of the share that this event has, and ends with it.
+            // SAFETY: the pointer comes from `Arc::into_raw`, and this drops the reference count that
+            // the event holds.
             drop(unsafe { Arc::from_raw(owner) });
         }
     }

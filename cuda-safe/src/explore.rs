@@ -1,20 +1,23 @@
-//! Hooks for a schedule explorer: a test facility, not for applications.
+//! Hooks for a schedule explorer. They are for tests, not for applications.
 //!
-//! With the feature `explore` the locks of this crate call these hooks, so that an explorer such as
-//! `cuda_sim::explore` decides which thread runs. It changes nothing else, and costs time.
+//! With the feature `explore`, the locks of this crate call these hooks, so that an explorer such as
+//! `cuda_sim::explore` can decide which thread runs. The feature has no other effect, but makes locks
+//! slower.
 
 use crate::sync;
 use std::panic::Location;
 
 /// Sets the hooks for the process. Later calls change nothing.
 ///
-/// `is_explored` returns whether the explorer runs the calling thread; the other hooks are called
-/// only there. `point` lets other threads run: it is called before a lock is taken. `wait` blocks
-/// until a condition holds: it is called where the lock is another thread's. `yield_now` is called
-/// where a thread repeats an attempt: other threads run first. They get the source location of the
-/// operation.
+/// - `is_explored` returns whether the explorer controls the calling thread. The other hooks are called
+///   only on such threads.
+/// - `point` is called before a lock is taken. It lets other threads run.
+/// - `wait` is called when another thread holds the lock. It blocks until the condition holds.
+/// - `yield_now` is called when a thread repeats an attempt. It lets other threads run first.
 ///
-/// `cuda_sim::explore` has these functions: `is_explored`, `point_at`, `wait_at` and `yield_at`.
+/// The last three hooks receive the source location of the operation.
+///
+/// `cuda_sim::explore` provides these functions: `is_explored`, `point_at`, `wait_at` and `yield_at`.
 pub fn set_hooks(
     is_explored: fn() -> bool,
     point: fn(&'static Location<'static>),

@@ -1,26 +1,26 @@
-//! Whether this process is a fork of one that had started CUDA.
+//! Detects that this process was forked from a process that had initialized CUDA.
 //!
-//! There the driver crashes in some functions and answers "done" in others, so nothing is called
-//! ([`cuda_sys::close`]), released or waited for.
+//! In such a child, some driver functions crash and others report that work is done. So the
+//! driver functions are disabled ([`cuda_sys::close`]), and nothing is released or waited for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static IN_CHILD: AtomicBool = AtomicBool::new(false);
-/// Starts of the driver that are under way or have succeeded.
+/// The number of driver initializations that are in progress or have succeeded.
 static STARTS: AtomicUsize = AtomicUsize::new(0);
-/// Whether a fork is noticed.
+/// Whether the fork handler is registered.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the driver is out of reach because this process was forked.
+/// Whether the driver cannot be used because this process was forked.
 #[inline]
 pub(crate) fn in_child() -> bool {
     IN_CHILD.load(Ordering::Relaxed)
 }
 
-/// Runs a start of the driver; from now on, unless it fails, a fork is noticed.
+/// Runs an initialization of the driver. If it succeeds, later forks are detected.
 pub(crate) fn start<T, E>(start: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    // No lock, which a forked child might find taken: two threads that come here at once both
-    // register, and what is done twice is done.
+    // No lock is used here, because a forked child could inherit it in the locked state. If two threads
+    // get here at once, both register the handler, and running it twice is harmless.
     if !WATCHED.load(Ordering::Acquire) {
         register();
         WATCHED.store(true, Ordering::Release);
@@ -37,7 +37,7 @@ pub(crate) fn start<T, E>(start: impl FnOnce() -> Result<T, E>) -> Result<T, E> 
 fn register() {
     type Handler = Option<unsafe extern "C" fn()>;
     unsafe extern "C" {
-        // POSIX; in the C library that every Rust program on Unix links.
+        // A POSIX function of the C library, which every Rust program on Unix links.
         fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> core::ffi::c_int;
     }
     unsafe extern "C" fn forked() {
@@ -46,8 +46,8 @@ fn register() {
             cuda_sys::close();
         }
     }
-    // SAFETY: the signature is POSIX's, and the handler only uses atomics, which is allowed in a
-    // forked child. (A failure, for want of memory, leaves forks unnoticed.)
+    // SAFETY: the signature is that of POSIX, and the handler uses only atomics, which is allowed in a
+    // forked child. (Registration can fail if memory is exhausted; then forks are not detected.)
     let _ = unsafe { pthread_atfork(None, None, Some(forked)) };
 }
 

@@ -1,42 +1,46 @@
-//! Graphs: work that was recorded once and is launched as often as one likes.
+//! Graphs: captured work that can be launched repeatedly.
 //!
-//! A [`Graph`] comes out of a [capture](crate::Stream::capture), and is made into an
-//! [`ExecutableGraph`], which a stream runs as one piece of work. Its nodes, and changing them, have
-//! no safe form yet; with [`Graph::as_raw`] the functions in [`sys`](crate::sys) can do that.
+//! A [`Graph`] is created by a [capture](crate::Stream::capture). Instantiating it creates an
+//! [`ExecutableGraph`], which a stream runs as one unit of work. There is no safe API yet to access or
+//! modify the nodes of a graph; use [`Graph::as_raw`] with the functions in [`sys`](crate::sys).
 //!
-//! A graph holds where its work runs, and not the buffers and modules that it uses: launching one is
-//! `unsafe`.
+//! A graph keeps the contexts of its streams alive, but not the buffers and modules that it uses, so
+//! launching it is `unsafe`.
 
 use crate::call::{answer, call, without_current};
 use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::Result;
 use crate::release::{self, Parent, Resource, release};
-use crate::stream::{Home, Need, Stream, same_context};
+use crate::stream::{Home, Retained, Stream, same_context};
 use cuda_sys::{CUgraph, CUgraphExec};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// `CUgraph`: recorded work, of [`Stream::capture`]. It cannot run itself:
-/// [`instantiate`](Self::instantiate) makes it into what can.
+/// A CUDA graph (`CUgraph`): captured work, created by [`Stream::capture`].
 ///
-/// It, and what is made of it, holds the contexts and green contexts of all streams that took part in
-/// the capture (streams that others keep, and those of a [pool](crate::green::GreenPool), themselves),
-/// and the events of [external](crate::Event::record_external) records and waits.
+/// A graph cannot be launched itself; [`instantiate`](Self::instantiate) creates an executable graph.
 ///
-/// Destroying it (`cuGraphDestroy`) waits for nothing. Not `Sync`: the driver does not lock graphs.
+/// The graph, and each executable graph created from it, keeps these objects alive: the contexts and
+/// green contexts of all streams that took part in the capture, and the events of
+/// [external](crate::Event::record_external) records and waits. For streams with a foreign owner and
+/// streams of a [pool](crate::green::GreenPool), it keeps the streams themselves alive.
+///
+/// Destroying it (`cuGraphDestroy`) waits for nothing. It is not `Sync`, because the driver does not
+/// lock graphs.
 ///
 /// Raw: [`cuGraphDestroy`](fn@cuda_sys::cuGraphDestroy).
 #[doc(alias = "cuGraphDestroy")]
 pub struct Graph {
     raw: CUgraph,
-    needs: Needs,
+    retained: RetainedObjects,
 }
 
-/// `CUgraphExec`: a graph that streams run, of [`Graph::instantiate`].
+/// An executable graph (`CUgraphExec`), which streams can launch. Created by [`Graph::instantiate`].
 ///
-/// Destroying it waits for nothing (driver 580): its launches go on. Not `Sync`, as for [`Graph`].
+/// Destroying it waits for nothing (driver 580); running launches continue. It is not `Sync`, because
+/// the driver does not lock graphs.
 ///
 /// ```no_run
 /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
@@ -53,68 +57,68 @@ pub struct Graph {
 /// ```
 pub struct ExecutableGraph {
     raw: CUgraphExec,
-    needs: Needs,
+    retained: RetainedObjects,
 }
 
-// SAFETY: the driver lets any thread use a graph, one at a time.
+// SAFETY: the driver allows any thread to use a graph, one thread at a time.
 unsafe impl Send for Graph {}
-// SAFETY: as above.
+// SAFETY: the driver allows any thread to use a graph, one thread at a time.
 unsafe impl Send for ExecutableGraph {}
 
 impl Graph {
-    /// A graph just made, of work on a stream that has this need.
-    pub(crate) fn own(raw: CUgraph, own: Need) -> Self {
-        let needs = Needs::of(own);
-        Self { raw, needs }
+    /// Takes ownership of a new graph of work on a stream with this retained object.
+    pub(crate) fn own(raw: CUgraph, own: Retained) -> Self {
+        let retained = RetainedObjects::of(own);
+        Self { raw, retained }
     }
 
-    /// It needs these as well.
-    pub(crate) fn with_needs(mut self, others: Vec<Need>) -> Self {
-        self.needs.others = others.into();
+    /// Adds retained objects.
+    pub(crate) fn with_retained(mut self, others: Vec<Retained>) -> Self {
+        self.retained.others = others.into();
         self
     }
 
-    /// Takes over a graph: it is destroyed with this.
+    /// Takes ownership of `raw`. The graph is destroyed when the returned object is dropped.
     ///
     /// # Safety
-    /// `raw` is a graph that is alive, is no child of another, and nobody else destroys or uses it;
-    /// its work is of `context`, or of contexts and green contexts that outlive this and what is made
-    /// of it, as do the events and modules that it uses.
+    /// `raw` must be a live graph that is not a child of another graph, and no other code may destroy
+    /// or use it. Its work must belong to `context`, or to contexts and green contexts that outlive the
+    /// returned object and the executable graphs created from it. The events and modules that it uses
+    /// must outlive them too.
     pub unsafe fn from_raw(raw: CUgraph, context: &Context) -> Self {
-        Self::own(raw, Need::Home(Home::Context(context.clone())))
+        Self::own(raw, Retained::Home(Home::Context(context.clone())))
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
     ///
-    /// Its nodes tell the handles of events: see [`Event::as_raw`](crate::Event::as_raw).
+    /// Its nodes expose the handles of events. See [`Event::as_raw`](crate::Event::as_raw).
     pub fn as_raw(&self) -> CUgraph {
-        self.needs.share_events();
+        self.retained.share_events();
         self.raw
     }
 
-    /// Gives the graph out: destroying it is now the caller's, while the context is alive, and what
-    /// else it [held](Graph).
+    /// Releases ownership. The caller must destroy the graph while its context, and everything else
+    /// that the graph [kept alive](Graph), is still alive.
     pub fn into_raw(self) -> (CUgraph, Context) {
-        self.needs.share_events();
+        self.retained.share_events();
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not used any more, so this is taken out once.
-        let needs = unsafe { std::ptr::read(&raw mut this.needs) };
-        (this.raw, needs.own.context().clone())
+        // SAFETY: `this` is not used afterwards, so the field is moved out once.
+        let retained = unsafe { std::ptr::read(&raw mut this.retained) };
+        (this.raw, retained.own.context().clone())
     }
 
-    /// The context that it was recorded in.
+    /// Returns the context in which the graph was captured.
     pub fn context(&self) -> &Context {
-        self.needs.own.context()
+        self.retained.own.context()
     }
 
-    /// `cuGraphInstantiate(&executable, graph, 0)`: a copy of the graph that can be launched; this
-    /// one may be dropped.
+    /// Creates an executable copy of the graph. Calls `cuGraphInstantiateWithFlags`. This graph may
+    /// then be dropped.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; what is wrong with the graph.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; errors of the driver about the graph.
     ///
-    /// Since CUDA 11.4 (`cuGraphInstantiateWithFlags`). Raw:
-    /// [`cuGraphInstantiateWithFlags`](fn@cuda_sys::cuGraphInstantiateWithFlags),
+    /// Since CUDA 11.4. Raw: [`cuGraphInstantiateWithFlags`](fn@cuda_sys::cuGraphInstantiateWithFlags),
     /// [`cuGraphExecDestroy`](fn@cuda_sys::cuGraphExecDestroy).
     #[doc(alias = "cuGraphInstantiateWithFlags")]
     #[doc(alias = "cuGraphExecDestroy")]
@@ -122,72 +126,74 @@ impl Graph {
         release::drain();
         let mut raw = std::ptr::null_mut();
         let _current = self.context().enter()?;
-        // SAFETY: the graph is alive and used by this thread alone, and the pointer is to a local.
+        // SAFETY: the graph is alive and used only by this thread, and the pointer refers to a local
+        // variable.
         unsafe { call!(cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0)) }?;
         Ok(ExecutableGraph {
             raw,
-            needs: self.needs.clone(),
+            retained: self.retained.clone(),
         })
     }
 }
 
 impl ExecutableGraph {
-    /// Takes over an executable graph: it is destroyed with this.
+    /// Takes ownership of `raw`. The executable graph is destroyed when the returned object is dropped.
     ///
     /// # Safety
-    /// `raw` is an executable graph that is alive, and nobody else destroys or uses it; its work is
-    /// of `context`, or of contexts and green contexts that outlive this, as do the events and modules
-    /// that it uses.
+    /// `raw` must be a live executable graph, and no other code may destroy or use it. Its work must
+    /// belong to `context`, or to contexts and green contexts that outlive the returned object. The
+    /// events and modules that it uses must outlive the returned object too.
     pub unsafe fn from_raw(raw: CUgraphExec, context: &Context) -> Self {
         Self {
             raw,
-            needs: Needs::of(Need::Home(Home::Context(context.clone()))),
+            retained: RetainedObjects::of(Retained::Home(Home::Context(context.clone()))),
         }
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
     pub fn as_raw(&self) -> CUgraphExec {
-        self.needs.share_events();
+        self.retained.share_events();
         self.raw
     }
 
-    /// Gives the graph out: destroying it is now the caller's, while the context is alive, and what
-    /// else it [held](Graph).
+    /// Releases ownership. The caller must destroy the executable graph while its context, and
+    /// everything else that the graph [kept alive](Graph), is still alive.
     pub fn into_raw(self) -> (CUgraphExec, Context) {
-        self.needs.share_events();
+        self.retained.share_events();
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not used any more, so this is taken out once.
-        let needs = unsafe { std::ptr::read(&raw mut this.needs) };
-        (this.raw, needs.own.context().clone())
+        // SAFETY: `this` is not used afterwards, so the field is moved out once.
+        let retained = unsafe { std::ptr::read(&raw mut this.retained) };
+        (this.raw, retained.own.context().clone())
     }
 
-    /// The context that its work was recorded in.
+    /// Returns the context in which the work of the graph was captured.
     pub fn context(&self) -> &Context {
-        self.needs.own.context()
+        self.retained.own.context()
     }
 
-    /// `cuGraphLaunch(executable, stream)`: gives all of the graph's work to the stream, as one
-    /// piece of work. Launches of one executable graph run one after the other, also on different
-    /// streams.
+    /// Enqueues all work of the graph as one unit on a stream. Calls `cuGraphLaunch`.
+    ///
+    /// Launches of one executable graph run one after another, even on different streams.
     ///
     /// # Errors
-    /// A stream of another context; [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), as
-    /// a driver (580) refuses the launch and breaks the capture; those of earlier work.
+    /// The stream belongs to another context;
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), because a driver (580) refuses
+    /// such a launch and invalidates the capture; errors of earlier work.
     ///
     /// # Safety
-    /// It is as if all that was recorded were given to `stream` now, with the very addresses, values
-    /// and handles of then. So until the launch is done,
-    /// - the buffers and the modules of the kernels are alive,
-    /// - no other work, nor the host, uses these buffers in a way that races with it: buffers are
-    ///   bound to `stream`, or whoever launches sees to an order,
-    /// - what the kernels' launches promised is true of each run, the bits that they leave in
-    ///   buffers included,
-    /// - host memory and host functions, which only code outside of this crate can have recorded, may
-    ///   be used again.
+    /// A launch is equivalent to enqueuing all captured work on `stream` now, with the addresses,
+    /// values and handles of the capture. Until the launch is complete:
+    /// - the buffers, and the modules of the kernels, must be alive;
+    /// - no other work, and no host code, may use these buffers in a way that races with the launch:
+    ///   either the buffers are bound to `stream`, or the caller orders the accesses;
+    /// - the safety conditions of the captured kernel launches must hold for each run, including the
+    ///   bits that the kernels leave in buffers;
+    /// - host memory and host functions, which only code outside this crate can have captured, must be
+    ///   usable again.
     ///
-    /// The SMs are those of then, too: each kernel runs where the stream that it was recorded on has
-    /// its own, in the [green context](crate::green) of that or in none. Launching into a stream of a
-    /// green context does not confine a graph to it; recording on one does.
+    /// The SMs are those of the capture too: each kernel runs on the SMs of the stream on which it was
+    /// captured, in that stream's [green context](crate::green) if it has one. Launching into a stream
+    /// of a green context does not confine a graph to it; capturing on such a stream does.
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
     #[doc(alias = "cuGraphLaunch")]
@@ -195,37 +201,37 @@ impl ExecutableGraph {
         same_context("the graph", self.context(), stream.context())?;
         let _call = stream.uncaptured(Operation::Launch)?;
         without_current(stream.context(), || {
-            // SAFETY: the graph and the stream are alive; the rest is the caller's promise.
+            // SAFETY: the graph and the stream are alive. The caller guarantees the rest.
             unsafe { answer!(cuGraphLaunch(self.raw, stream.raw())) }
         })
     }
 }
 
-/// What has to outlive a graph, and what is made of it.
+/// The objects that must outlive a graph and the executable graphs created from it.
 #[derive(Clone)]
-struct Needs {
-    /// Of the stream that was captured.
-    own: Need,
-    others: Arc<[Need]>,
+struct RetainedObjects {
+    /// The object retained for the captured stream.
+    own: Retained,
+    others: Arc<[Retained]>,
 }
 
-impl Needs {
-    fn of(own: Need) -> Self {
+impl RetainedObjects {
+    fn of(own: Retained) -> Self {
         let others = Arc::default();
         Self { own, others }
     }
 
-    /// Other code can find the handles of retained events.
+    /// Marks the handles of retained events as known to foreign code, which can find them in the graph.
     fn share_events(&self) {
-        for need in &*self.others {
-            if let Need::Event(event) = need {
+        for retained in &*self.others {
+            if let Retained::Event(event) = retained {
                 event.as_raw();
             }
         }
     }
 }
 
-impl Parent for Needs {
+impl Parent for RetainedObjects {
     fn context(&self) -> Option<&Context> {
         Some(self.own.context())
     }
@@ -235,19 +241,19 @@ impl Parent for Needs {
     }
 
     fn is_borrowed(&self) -> bool {
-        self.own.is_borrowed() || self.others.iter().any(Need::is_borrowed)
+        self.own.is_borrowed() || self.others.iter().any(Retained::is_borrowed)
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        release(Resource::Graph(self.raw), &self.needs);
+        release(Resource::Graph(self.raw), &self.retained);
     }
 }
 
 impl Drop for ExecutableGraph {
     fn drop(&mut self) {
-        release(Resource::ExecutableGraph(self.raw), &self.needs);
+        release(Resource::ExecutableGraph(self.raw), &self.retained);
     }
 }
 

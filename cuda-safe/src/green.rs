@@ -1,37 +1,37 @@
-//! Green contexts: a GPU's multiprocessors (SMs) in partitions, each with streams of its own.
+//! Green contexts: partitions of a GPU's streaming multiprocessors (SMs), each with its own streams.
 //!
-//! 1. [`SmResource::of_device`] asks for the device's SMs.
+//! 1. [`SmResource::of_device`] returns the device's SMs.
 //! 2. [`SmResource::split_by_count`] splits them into [`SmGroup`]s and a remainder. A split consumes
-//!    what it splits, and a group goes into one green context: partitions of one split share no SM,
-//!    by ownership. (A second split of the device would hand out the same SMs again; it is refused
-//!    while parts of the first are in use, unless [`Overlap::Allow`] is given.)
-//!    [`SmResource::partition`] does this for sizes that one wishes, as well as the driver can.
-//! 3. [`GreenContext::new`] makes a partition of one or several groups.
-//! 4. Work given to a [`GreenContext::stream`] runs on the partition's SMs.
+//!    the resource, and creating a green context consumes its groups, so the partitions of one split
+//!    share no SM. A second split of the device would return the same SMs again. It fails while parts
+//!    of the first are in use, unless [`Overlap::Allow`] is given. [`SmResource::partition`] splits
+//!    into requested sizes, as closely as the driver can.
+//! 3. [`GreenContext::new`] creates a partition of one or more groups.
+//! 4. Work enqueued on a [`GreenContext::stream`] runs on the partition's SMs.
 //!
-//! Memory and kernels of the device's primary context are used on those streams. A graph is recorded
-//! on them: what was recorded on another stream runs on that one's SMs, whichever stream it is
+//! These streams use the memory and kernels of the device's primary context. They can capture a graph:
+//! captured work runs on the SMs of the stream on which it was captured, whichever stream the graph is
 //! [launched](crate::ExecutableGraph::launch) into.
 //!
-//! Disjoint partitions need not make progress independently: caches, memory bandwidth and the
-//! queues to the hardware are shared. Two cases give a partition *more* SMs than it was given: MPS
-//! with an active-thread percentage, and, on compute capability 9.x, modules that launch kernels
-//! from kernels (two SMs more, shared by all partitions). An [`SmProbe`] shows where work runs.
+//! Disjoint partitions do not necessarily make progress independently, because they share caches,
+//! memory bandwidth and hardware queues. A partition gets *more* SMs than requested in two cases: under
+//! MPS with an active-thread percentage, and, on compute capability 9.x, for modules whose kernels
+//! launch kernels (two more SMs, shared by all partitions). An [`SmProbe`] shows where work runs.
 //!
-//! **Destroying a green context does not give all of its memory back** on driver 580: 4 MiB of
-//! device memory and 1.7 MiB of host memory stay each time (the device's part until the primary
-//! context goes). Make few, and keep them: a [`GreenPool`] does.
+//! **Destroying a green context does not free all of its memory** on driver 580: 4 MiB of device memory
+//! and 1.7 MiB of host memory stay allocated each time (the device memory until the primary context is
+//! destroyed). Create few green contexts and reuse them, for example with a [`GreenPool`].
 //!
 //! Since CUDA 12.4.
 //!
 //! ```no_run
 //! use cuda_safe::Device;
-//! use cuda_safe::green::{Partitioning, SmResource, Wish};
+//! use cuda_safe::green::{PartitionRequest, SmResource, PartitionSize};
 //!
-//! // On any driver that has green contexts: at least 16 SMs for what is urgent, and the rest.
+//! // Works on every driver with green contexts: one partition of at least 16 SMs, and one of the rest.
 //! let device = Device::get(0)?;
-//! let partitions = SmResource::of_device(&device)?.partition(&Partitioning {
-//!     wishes: vec![Wish::Sms(16), Wish::Rest],
+//! let partitions = SmResource::of_device(&device)?.partition(&PartitionRequest {
+//!     sizes: vec![PartitionSize::Sms(16), PartitionSize::Rest],
 //!     label: "the server".to_owned(),
 //!     ..Default::default()
 //! })?;
@@ -43,7 +43,6 @@
 //! ```
 
 mod calls;
-mod claim;
 mod context;
 mod current;
 mod descriptor;
@@ -54,17 +53,18 @@ mod pool;
 mod probe;
 mod resource;
 mod split;
+mod split_guard;
 mod workqueue;
 
-pub use claim::Overlap;
 pub use context::GreenContext;
 pub use current::CurrentGreenContext;
 pub use descriptor::Descriptor;
 pub use exact::{ExactSplit, GroupFlags, GroupRequest};
-pub use partition::{Part, Partitioning, Partitions, Wish};
+pub use partition::{Part, PartitionRequest, PartitionSize, Partitions};
 pub use plan::{EqualSplit, Method, Plan, PlannedPart};
-pub use pool::{GreenPool, GreenPoolFigures, GreenPoolOptions, Lease, PooledPartition};
+pub use pool::{GreenPool, GreenPoolOptions, GreenPoolStats, Lease, PooledPartition};
 pub use probe::{AddedSms, SmOverlap, SmOverlapCause, SmProbe, SmProbing, SmTrace};
 pub use resource::{Granularity, SmGroup, SmProperties, SmResource};
 pub use split::{Split, SplitByCount, SplitFlags};
+pub use split_guard::Overlap;
 pub use workqueue::{WorkqueueScope, Workqueues};

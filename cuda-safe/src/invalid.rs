@@ -1,151 +1,156 @@
-//! Arguments that cannot be right.
+//! Invalid arguments.
 
 mod text;
 
-/// An argument that was refused; each says what was given and what is possible.
+/// An argument that this crate rejects, or for which it explains the error of the driver.
+///
+/// This is the content of [`Error::Invalid`](crate::Error::Invalid). The `Display` text names the
+/// operation, the given value and the valid values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the fields say what the text of each shows")]
+#[allow(missing_docs, reason = "the text of each variant shows the fields")]
 pub enum Invalid {
-    /// No device has this number.
+    /// No device has this ordinal.
     DeviceOrdinal { ordinal: u32, count: u32 },
-    /// The driver does not know an attribute of a device, a kernel or a launch.
+    /// The driver is too old for an attribute of a device, a kernel or a launch.
     UnknownAttribute {
         attribute: &'static str,
         since: cuda_sys::CudaVersion,
         driver: cuda_sys::CudaVersion,
     },
-    /// Something that the driver is too old for.
+    /// The driver is too old for the operation or option `what`.
     NeedsNewerDriver {
         what: &'static str,
         since: cuda_sys::CudaVersion,
         driver: cuda_sys::CudaVersion,
     },
-    /// A split with a minimum above what there is.
+    /// The minimum group size of a split exceeds the number of SMs.
     SplitAboveResource { min: u32, sm_count: u32 },
-    /// A split into no groups, or a green context of none.
+    /// A split into zero groups, or a green context without a group.
     NoGroups,
-    /// Flags of a split that exclude each other, or that no driver knows.
+    /// Split flags that exclude each other, or that are not defined.
     SplitFlags { flags: u32 },
-    /// Split flags on a driver of CUDA 12.4.
+    /// Split flags, on a CUDA 12.4 driver.
     SplitFlagsNeedNewerDriver { driver: cuda_sys::CudaVersion },
-    /// Parts of the device's multiprocessors are in use under another split.
+    /// SMs of the device are in use under another split.
     SplitInUse { device: i32, holder: String },
-    /// A group of an exact split that there cannot be.
+    /// A group of an exact split that breaks a rule for groups. `index` is zero-based.
     GroupRequest {
         index: usize,
         sm_count: u32,
         coscheduled: u32,
         rule: &'static str,
     },
-    /// Flags of a group that this crate does not know.
+    /// Group flags that this crate does not know. `index` is zero-based.
     GroupFlags { index: usize, flags: u32 },
-    /// Flags of a group that are newer than the driver.
+    /// The driver is too old for flags of a group.
     GroupFlagsNeedNewerDriver {
         since: cuda_sys::CudaVersion,
         driver: cuda_sys::CudaVersion,
     },
-    /// More than one partition of all that the others leave.
+    /// More than one partition has the size "the rest".
     SeveralRests,
-    /// Partitions that the multiprocessors cannot be split into; the driver, if it is one that does
-    /// not compose a partition of several groups.
+    /// The SMs cannot be split into partitions of these sizes. `None` is "the rest". `single` is the
+    /// version of the driver if that driver does not support several groups in one partition.
     NoSuchPartitions {
-        wishes: Vec<Option<u32>>,
+        sizes: Vec<Option<u32>>,
         sm_count: u32,
         single: Option<cuda_sys::CudaVersion>,
     },
-    /// Work queues for a descriptor that has some.
+    /// Work queues for a descriptor that already has work queues.
     SecondWorkqueues,
-    /// Work queues with a setting that there is not.
+    /// A setting of work queues with an invalid value.
     WorkqueueSetting {
         setting: &'static str,
         given: u32,
         possible: &'static str,
     },
-    /// Work queues of another device than the groups of SMs.
+    /// The work queues and the groups of SMs belong to different devices.
     WorkqueuesOfOtherDevice { its: u32, expected: u32 },
-    /// A green context that is current on another thread.
+    /// The green context is current on another thread.
     CurrentElsewhere,
-    /// A call on a green context while a call of another thread on it does not return.
+    /// Another thread is in a driver call on the green context and does not return from it.
     GreenContextInUse,
-    /// An event of a whole green context of which a stream is recorded into a graph.
+    /// An event operation on a whole green context while one of its streams, or the event, is captured.
     GreenContextIsCaptured,
-    /// Partitions of a pool that are handed out.
+    /// The partition pool is in use: some of its partitions are leased.
     PoolInUse { holder: String, parts: usize },
-    /// A partition of a pool that is to be split, and has streams.
+    /// A split of a pool's partition that has streams.
     PartitionInUse { holder: String },
-    /// A stream of a pool, of which its green context is asked.
+    /// A request for the green context of a stream that belongs to a partition pool.
     StreamOfPool,
-    /// Groups of different splits or devices in one green context.
+    /// One green context with groups of different splits or devices.
     GroupsOfDifferentSplits,
-    /// Groups that differ in something that one green context has one of.
+    /// The groups of one green context differ in the property `what`.
     GroupsThatDiffer {
         what: &'static str,
         first: u32,
         other: u32,
     },
-    /// Several groups in one green context on a driver of CUDA 12.4.
+    /// Several groups in one green context, on a CUDA 12.4 driver.
     SeveralGroupsNeedNewerDriver {
         groups: usize,
         driver: cuda_sys::CudaVersion,
     },
-    /// A stream of a green context cannot wait for the default stream.
+    /// A blocking stream in a green context. Such a stream cannot wait for the default stream.
     BlockingGreenStream,
-    /// An allocation, host memory or a host function for a stream that is recorded into a graph.
+    /// An allocation, an operation on host memory or a host function, on a stream that is captured.
     StreamIsCaptured,
-    /// A capture cannot begin, or be joined, while other calls on the stream or event are under way.
-    CallsUnderWay {
+    /// A capture cannot begin or be joined while other calls on the stream or event are in progress.
+    CallsInProgress {
         what: &'static str,
         calls: u32,
         last: &'static str,
     },
-    /// A stream or an event belongs to another capture that is still open.
+    /// The stream or event belongs to another capture, which has not ended.
     OtherCapture { what: &'static str },
-    /// A release that would have to wait, of what hangs on a borrowed context or stream.
+    /// A release that cannot run now and cannot be deferred, because the context or stream of the object
+    /// is borrowed.
     BorrowedCannotWait,
-    /// An access policy with a part that is none, or misses that persist.
+    /// An access policy with an invalid hit ratio, or with a persisting miss property.
     AccessWindow { hit_ratio: String, miss: String },
-    /// More memory operations than a batch takes.
+    /// Too many memory operations in one batch.
     TooManyOperations { count: usize, max: usize },
-    /// A memory operation on memory of a kind that the driver has none for.
+    /// A memory operation on a kind of memory that the driver does not support there.
     NoMemoryOperations {
         memory: &'static str,
         address: cuda_sys::CUdeviceptr,
     },
-    /// An event for other processes that is to take the time.
+    /// An interprocess event with timing.
     InterprocessTiming,
-    /// A module image without a byte, or PTX without text.
+    /// An empty module image, or empty PTX text.
     EmptyImage,
-    /// A module image that ends before its header says.
+    /// A module image that is shorter than its header says.
     TruncatedImage { needed: u64, given: u64 },
-    /// Bytes that are neither a cubin nor a fatbin.
+    /// A module image that is neither a cubin nor a fatbin.
     NotAnImage { starts_with: [u8; 4] },
-    /// Text that does not begin, after comments, with PTX's `.version`.
+    /// Text that does not start, after comments, with the PTX directive `.version`.
     NotPtx,
-    /// A NUL byte inside a name or PTX text.
+    /// A NUL byte inside a name or PTX text. `position` is its byte offset.
     NulInText { position: usize },
-    /// No kernel of that name; the names there are, where the driver can list them.
+    /// The module has no kernel of this name. `available` holds the names of its kernels, if the driver
+    /// can list them.
     NoSuchKernel {
         name: String,
         available: Option<Vec<String>>,
     },
-    /// Another number of arguments than the kernel has parameters.
+    /// The number of arguments differs from the number of parameters of the kernel.
     ArgumentCount {
         kernel: String,
         parameters: usize,
         given: usize,
     },
-    /// An argument of another size than its parameter.
+    /// An argument and its parameter have different sizes, in bytes. `index` is zero-based.
     ArgumentSize {
         kernel: String,
         index: usize,
         parameter: usize,
         given: usize,
     },
-    /// No variable of that name in the module.
+    /// The module has no variable of this name.
     NoSuchGlobal { name: String },
-    /// A variable as a buffer of elements that it does not hold a whole number of, or that are
-    /// aligned otherwise.
+    /// A buffer of a variable, whose size is not a multiple of the element size or whose address is not
+    /// aligned for the element type.
     GlobalLayout {
         name: String,
         size: usize,
@@ -153,101 +158,104 @@ pub enum Invalid {
         element: usize,
         align: usize,
     },
-    /// An option of the driver's compiler with a value that it cannot have.
+    /// A JIT option with an invalid value.
     JitOption {
         option: &'static str,
         given: String,
         possible: &'static str,
     },
-    /// An option of the driver's compiler that is newer than the driver.
+    /// The driver is too old for a JIT option.
     JitOptionNeedsNewerDriver {
         option: &'static str,
         since: cuda_sys::CudaVersion,
         driver: cuda_sys::CudaVersion,
     },
-    /// An attribute of a launch with a value that it cannot have.
+    /// A launch attribute with an invalid value.
     LaunchAttribute {
         attribute: &'static str,
         given: String,
         possible: &'static str,
     },
-    /// A grid or block without an extent, or above what a number holds.
+    /// A grid or block with a dimension of zero, or a block of 2^32 or more threads.
     LaunchConfig { grid: [u32; 3], block: [u32; 3] },
-    /// Things of two contexts in one operation.
+    /// The objects of one operation belong to different contexts.
     OtherContext {
         what: &'static str,
         its: String,
         expected: String,
     },
-    /// A buffer that is bound to another stream than the operation's.
+    /// The buffer is bound to a different stream than that of the operation.
     OtherStream {
         what: String,
         its: String,
         expected: String,
     },
-    /// A copy between lengths that differ.
+    /// The source and the target of a copy have different numbers of elements.
     Lengths { source: usize, target: usize },
-    /// A range that is not within `len` elements.
+    /// A range that is out of bounds for `len` elements.
     Range {
         start: usize,
         end: usize,
         len: usize,
     },
-    /// A box that is not within `len` elements, or whose rows or slices overlap.
+    /// A 2-D or 3-D region that is out of bounds for `len` elements, or whose rows or slices overlap.
     Region {
         region: crate::memory::Region,
         extent: crate::memory::Extent,
         len: usize,
     },
-    /// Elements that the driver does not align rows for, or a pitch that is not a multiple of them.
+    /// Pitched memory with an element size, in bytes, that the driver does not support; or a pitch, in
+    /// bytes, that is not a multiple of the element size or is shorter than a row.
     PitchSize { size: usize, pitch: Option<usize> },
-    /// Memory that somebody else keeps, for the stream that they gave.
+    /// Foreign-owned memory that is shared or bound to another stream. Its owner relies on the stream
+    /// that it was given.
     ForeignMemory,
-    /// Memory of a manager, for a stream whose context object has another one, or none.
+    /// Memory of a manager with a stream whose context object has no manager or a different one.
     OtherManager,
-    /// Untyped memory of a context without a memory manager.
+    /// An operation that needs a memory manager, in a context without one.
     NoMemoryManager,
-    /// A memory manager that is written for another version of the interface.
+    /// A memory manager that implements a different version of the interface.
     ManagerVersion { version: u32, expected: u32 },
-    /// More memory than a manager was given.
+    /// An allocation that would exceed the limit of a manager. All values are in bytes.
     MemoryLimit { limit: u64, used: u64, asked: u64 },
-    /// Memory of a kind that other processes cannot open.
+    /// An export of memory of a kind that other processes cannot open.
     NotShareable { memory: &'static str },
-    /// A handle of shared memory of another kind than is opened there.
+    /// A handle of shared memory, of a different kind than the function opens.
     IpcKind {
         its: crate::manager::IpcKind,
         expected: crate::manager::IpcKind,
     },
-    /// Memory pools of the device are shared in other ways than by file descriptors; their mask.
+    /// The device does not share memory pools as file descriptors. `supported` is the mask of the handle
+    /// types that it supports.
     PoolHandles { supported: u32 },
-    /// A buffer of other memory than the pool's.
+    /// A buffer that was not allocated from the memory pool.
     NotOfPool,
-    /// Memory of another device, by its identity, than the context's.
+    /// Shared memory of a different device than that of the context. Both values are UUIDs.
     MemoryOfOtherDevice { its: String, expected: String },
-    /// Something that a memory manager does not do.
+    /// An operation that the memory manager does not support.
     ManagerCannot { what: &'static str },
-    /// A memory pool that work of the stream's device may not write.
+    /// The device of the stream has no read and write access to the memory pool.
     NoAccessToPool { pool: String, device: u32 },
-    /// Pinned memory that is the driver's and no vector's.
+    /// Unregistration of pinned memory that the driver allocated and that belongs to no vector.
     NotRegistered,
-    /// More bytes than an address can count.
+    /// A size in bytes that exceeds the address space.
     TooLarge { len: usize, size: usize },
-    /// A pattern that the driver cannot set memory to.
+    /// A fill pattern with a size, in bytes, that the driver does not support.
     FillSize { size: usize },
-    /// The stack of current contexts is not as the guard left it.
+    /// The current context is not the one that the guard made current.
     ContextStack { expected: usize, found: usize },
-    /// A guard that was ended while guards made after it were open, or had left their push behind.
+    /// A guard ended while `inner` later guards were still open or had failed to pop their context.
     GuardOrder { inner: usize },
-    /// A key of an array interface that is missing, or says what cannot be.
+    /// A key of an array interface that is missing or has an invalid value.
     ArrayInterface { key: &'static str, problem: String },
-    /// A view of an array that there cannot be.
+    /// An invalid view of an array.
     View { what: &'static str, problem: String },
-    /// A field of a DLPack tensor that says what cannot be, or an argument of its protocol.
+    /// A field of a DLPack tensor, or an argument of the DLPack protocol, with an invalid value.
     Dlpack {
         field: &'static str,
         problem: String,
     },
-    /// A raw handle that stands for no object of that kind.
+    /// A raw handle that is not an object of the kind `what`.
     Handle { what: &'static str, value: usize },
 }
 

@@ -1,4 +1,4 @@
-//! Launches: a kernel, a shape, arguments, and attributes where the launch is no plain one.
+//! Kernel launches: the kernel, the launch configuration, the arguments and optional attributes.
 
 mod attributes;
 mod params;
@@ -16,20 +16,23 @@ use core::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// How many blocks, how many threads in each, and how much dynamic shared memory a block has.
+/// A launch configuration: the number of blocks, the threads per block, and the dynamic shared memory
+/// per block.
+///
+/// Create one with [`LaunchConfig::linear`], [`LaunchConfig::for_elements`] or [`LaunchConfig::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LaunchConfig {
-    /// Blocks in the grid along x, y, z.
+    /// The number of blocks in the grid along x, y and z.
     pub grid: [u32; 3],
-    /// Threads in a block along x, y, z.
+    /// The number of threads in a block along x, y and z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes.
+    /// The dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
 }
 
 impl LaunchConfig {
-    /// A grid of blocks, without dynamic shared memory.
+    /// Returns a configuration without dynamic shared memory.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         Self {
             grid,
@@ -38,15 +41,17 @@ impl LaunchConfig {
         }
     }
 
-    /// A line of blocks.
+    /// Returns a one-dimensional configuration.
     pub const fn linear(blocks: u32, threads: u32) -> Self {
         Self::new([blocks, 1, 1], [threads, 1, 1])
     }
 
-    /// A line of as many blocks of `threads` as `elements` need, one thread each.
+    /// Returns a one-dimensional configuration with one thread per element, in blocks of `threads`
+    /// threads.
     ///
     /// # Errors
-    /// [`Invalid::LaunchConfig`]: no elements, no threads, or more blocks than a number holds.
+    /// [`Invalid::LaunchConfig`] if there are no elements or no threads, or if the number of blocks
+    /// does not fit into a `u32`.
     pub fn for_elements(elements: usize, threads: u32) -> Result<Self> {
         let blocks = match elements.div_ceil(threads.max(1) as usize) {
             blocks if threads == 0 || blocks == 0 => None,
@@ -57,7 +62,7 @@ impl LaunchConfig {
         Ok(config)
     }
 
-    /// The same with dynamic shared memory, in bytes a block.
+    /// Sets the dynamic shared memory per block, in bytes.
     #[must_use]
     pub const fn with_shared_bytes(self, shared_bytes: u32) -> Self {
         Self {
@@ -66,11 +71,12 @@ impl LaunchConfig {
         }
     }
 
-    /// The limits of the device are the driver's to check; a shape without extent is nothing.
+    /// Checks that no dimension is zero. The driver checks the device's limits.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         let [x, y, z] = self.block.map(u64::from);
-        // Neither product is beyond 64 bits if the first is a number of threads.
+        // Neither product overflows 64 bits: the first is a product of two 32-bit numbers and is
+        // clamped before the second.
         let row = x * y;
         let threads = row.min(u64::from(u32::MAX) + 1) * z;
         let [a, b, c] = self.grid;
@@ -93,15 +99,17 @@ impl LaunchConfig {
 }
 
 impl Kernel {
-    /// `cuLaunchKernel(kernel, …)` with pointers to the arguments, nothing checked but the shape
-    /// and the context: for arguments whose types are known at run time only.
+    /// Launches the kernel with raw argument pointers. Calls `cuLaunchKernel`.
+    ///
+    /// This checks only the dimensions and the context. It is meant for arguments whose types are known
+    /// only at run time.
     ///
     /// # Errors
-    /// As for [`TypedKernel::launch`].
+    /// See [`TypedKernel::launch`].
     ///
     /// # Safety
-    /// As for [`TypedKernel::launch`]; and there is a pointer for each of the kernel's parameters,
-    /// to as many readable bytes as the parameter has.
+    /// The conditions of [`TypedKernel::launch`] apply. In addition, `arguments` must contain one
+    /// pointer for each parameter of the kernel, to as many readable bytes as the parameter has.
     ///
     /// Since CUDA 4.0. Raw: [`cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel).
     #[doc(alias = "cuLaunchKernel")]
@@ -118,10 +126,10 @@ impl Kernel {
         let [block_x, block_y, block_z] = config.block;
         let (function, raw) = (self.as_raw(), stream.raw());
         let (shared, arguments) = (config.shared_bytes, arguments.as_mut_ptr());
-        // By value: so they stay in registers.
+        // The closure takes the values by move, so that they stay in registers.
         without_current(stream.context(), move || {
-            // SAFETY: the kernel and the stream are alive and of one context; the rest is the
-            // caller's promise. The driver copies the arguments before it returns.
+            // SAFETY: the kernel and the stream are alive and belong to one context. The caller
+            // guarantees the rest. The driver copies the arguments before it returns.
             unsafe {
                 answer!(cuLaunchKernel(
                     function,
@@ -140,15 +148,16 @@ impl Kernel {
         })
     }
 
-    /// `cuLaunchKernelEx(&config, kernel, …)` with pointers to the arguments: as
-    /// [`launch_raw`](Self::launch_raw), with attributes.
+    /// Launches the kernel with attributes and raw argument pointers. Calls `cuLaunchKernelEx`.
+    ///
+    /// See [`launch_raw`](Self::launch_raw).
     ///
     /// # Errors
-    /// As for [`TypedKernel::launch_with`].
+    /// See [`TypedKernel::launch_with`].
     ///
     /// # Safety
-    /// As for [`TypedKernel::launch_with`]; and there is a pointer for each of the kernel's
-    /// parameters, to as many readable bytes as the parameter has.
+    /// The conditions of [`TypedKernel::launch_with`] apply. In addition, `arguments` must contain one
+    /// pointer for each parameter of the kernel, to as many readable bytes as the parameter has.
     ///
     /// Since CUDA 11.6. Raw: [`cuLaunchKernelEx`](fn@cuda_sys::cuLaunchKernelEx).
     #[doc(alias = "cuLaunchKernelEx")]
@@ -168,15 +177,15 @@ impl Kernel {
         let (config, none) = (&raw const config, std::ptr::null_mut());
         let arguments = arguments.as_mut_ptr();
         without_current(stream.context(), || {
-            // SAFETY: the kernel, the stream and the events are alive and of one context, and the
-            // configuration has the attributes that it counts; the rest is the caller's promise.
+            // SAFETY: the kernel, the stream and the events are alive and belong to one context, and
+            // the configuration has as many attributes as it counts. The caller guarantees the rest.
             // The driver copies the arguments before it returns.
             unsafe { answer!(cuLaunchKernelEx(config, self.as_raw(), arguments, none)) }
         })
     }
 }
 
-/// A [`Kernel`] with the types of its arguments; of [`Kernel::typed`].
+/// A [`Kernel`] with the types of its parameters. Returned by [`Kernel::typed`].
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module};
@@ -232,34 +241,37 @@ impl<P: Params> TypedKernel<P> {
         })
     }
 
-    /// The kernel.
+    /// Returns the kernel.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// `cuLaunchKernel(kernel, …)`: gives the launch to the stream; one call of the driver. It
-    /// does not wait, and errors of the kernel appear later, at a wait.
+    /// Enqueues a launch of the kernel on a stream. Calls `cuLaunchKernel`.
+    ///
+    /// This makes one driver call and does not wait. Errors of the kernel appear at a later
+    /// synchronization.
     ///
     /// # Errors
-    /// A shape without extent; a stream of another context than the kernel's; a buffer that is
-    /// bound to another stream; `CUDA_ERROR_INVALID_VALUE` for a shape beyond the device;
+    /// A dimension is zero; the stream and the kernel belong to different contexts; a buffer is bound
+    /// to another stream; `CUDA_ERROR_INVALID_VALUE` if the dimensions exceed the device's limits;
     /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`.
     ///
     /// # Safety
-    /// With these arguments and this shape, and whatever the kernel is
-    /// [set to](Kernel::set_attribute), it
-    /// - accesses the buffers within their lengths, and writes only those given as `&mut`,
-    /// - touches no other memory but its own: local, static shared, as much dynamic shared memory
-    ///   as the launch gives it, and variables of its module, on which launches on other streams
-    ///   and [buffers](crate::Global::buffer) of them do not race with it,
-    /// - has parameters of the types of `P`, as sizes do not tell types apart; on drivers before
-    ///   CUDA 12.4, also as many of them and of these sizes,
-    /// - leaves bits in the buffers that are allowed for their element types.
+    /// With these arguments and this configuration, and with all [attributes
+    /// set](Kernel::set_attribute) on the kernel, the kernel must:
+    /// - access the buffers within their lengths, and write only to those passed as `&mut`;
+    /// - access no other memory except its own: local memory, static shared memory, the dynamic shared
+    ///   memory of the launch, and variables of its module. Launches on other streams and
+    ///   [buffers](crate::Global::buffer) of these variables must not race with it;
+    /// - have parameters of the types in `P`, because sizes do not distinguish types. On drivers before
+    ///   CUDA 12.4, the number and sizes of the parameters must match too;
+    /// - leave only bits in the buffers that are valid for their element types.
     ///
-    /// A launch is not kept out of captures: one that another thread begins on the stream while this call is
-    /// under way may record it. If the stream is being captured, the graph has the addresses: the same is
-    /// then true of each of its launches, and the buffers are alive until that is done. It has the kernel
-    /// too: the module stays loaded for as long as the graph, and what is made of it, is there.
+    /// A launch does not prevent captures: if another thread begins a capture on the stream while this
+    /// call is running, the capture may contain the launch. If the stream is capturing, the graph
+    /// contains the buffer addresses. The conditions above then apply to each launch of the graph, and
+    /// the buffers must stay alive until it completes. The graph also contains the kernel: its module
+    /// must stay loaded as long as the graph and the executable graphs created from it exist.
     ///
     /// Since CUDA 4.0. Raw: [`cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel).
     #[doc(alias = "cuLaunchKernel")]
@@ -271,32 +283,36 @@ impl<P: Params> TypedKernel<P> {
         arguments: impl Arguments<P>,
     ) -> Result<()> {
         arguments.with_pointers(stream, params::sealed::Here, |pointers| {
-            // SAFETY: the caller's promise; and the pointers are to values of the types of `P`, as
-            // many as the kernel has parameters and of their sizes (checked when it was typed).
+            // SAFETY: the caller guarantees the conditions of `launch`. The pointers refer to values of
+            // the types in `P`; their number and sizes match the kernel's parameters, which was checked
+            // when the kernel was typed.
             unsafe { self.kernel.launch_raw(stream, config, pointers) }
         })
     }
 
-    /// `cuLaunchKernelEx(&config, kernel, …)`: as [`launch`](Self::launch), with attributes; one
-    /// call of the driver, and no allocation.
+    /// Enqueues a launch of the kernel with attributes on a stream. Calls `cuLaunchKernelEx`.
+    ///
+    /// This makes one driver call and allocates nothing.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch); [`Invalid::UnknownAttribute`] for an attribute that is
-    /// newer than the driver; [`Invalid::LaunchAttribute`]; an event of another context, or one
-    /// with timing (`CUDA_ERROR_INVALID_VALUE`); `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`;
-    /// clusters that the device has not, that do not divide the grid, or are too large.
+    /// See [`launch`](Self::launch). In addition: [`Invalid::UnknownAttribute`] for an attribute that
+    /// is newer than the driver; [`Invalid::LaunchAttribute`]; an event of another context, or one with
+    /// timing (`CUDA_ERROR_INVALID_VALUE`); `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`; clusters that
+    /// the device does not support, that do not divide the grid, or that are too large.
     ///
     /// # Safety
-    /// As for [`launch`](Self::launch), with these attributes. And with
-    /// [`programmatic_serialization`](LaunchAttributes::programmatic_serialization), as the kernel
-    /// may start while the one before it in the stream is at work, and may end before it:
-    /// - every block waits for that (PTX `griddepcontrol.wait`, `cudaGridDependencySynchronize`)
-    ///   before it uses memory that work given to the stream before uses, other than both reading
-    ///   it, and in any case before it ends, so that what comes after it comes after both.
+    /// The conditions of [`launch`](Self::launch) apply, with these attributes. With
+    /// [`programmatic_serialization`](LaunchAttributes::programmatic_serialization), the kernel may
+    /// start while the previous kernel in the stream is running, and may complete before it. Then:
+    /// - every block must wait for the previous work (PTX `griddepcontrol.wait`,
+    ///   `cudaGridDependencySynchronize`) before it uses memory that work enqueued earlier on the
+    ///   stream uses, unless both only read it. Every block must also wait before it ends, so that
+    ///   later work runs after both.
     ///
-    /// In a capture the events of the attributes outlive the graph, what is made of it, and its launches, as well.
+    /// During a capture, the events of the attributes must outlive the graph, the executable graphs
+    /// created from it, and their launches.
     ///
-    /// Since CUDA 11.6 (officially 11.8); each attribute says when it came. Raw:
+    /// Since CUDA 11.6 (documented since 11.8). Each attribute states its own minimum version. Raw:
     /// [`cuLaunchKernelEx`](fn@cuda_sys::cuLaunchKernelEx).
     ///
     /// ```no_run
@@ -306,13 +322,13 @@ impl<P: Params> TypedKernel<P> {
     /// # let stream = context.stream()?;
     /// # let module = cuda_safe::Module::from_ptx(&context, "")?;
     /// # let sum: TypedKernel<()> = module.kernel("nothing")?.typed()?;
-    /// // As many blocks as run at once, which wait for each other.
+    /// // As many blocks as run at the same time, so that they can wait for each other.
     /// let fit = sum.kernel().max_active_blocks(256, Default::default())?;
     /// let cooperative = LaunchAttributes {
     ///     cooperative: true,
     ///     ..Default::default()
     /// };
-    /// // SAFETY: the kernel touches nothing.
+    /// // SAFETY: the kernel accesses no memory.
     /// unsafe { sum.launch_with(&stream, LaunchConfig::linear(fit, 256), &cooperative, ()) }?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
@@ -326,7 +342,7 @@ impl<P: Params> TypedKernel<P> {
         arguments: impl Arguments<P>,
     ) -> Result<()> {
         arguments.with_pointers(stream, params::sealed::Here, |pointers| {
-            // SAFETY: as for `launch`.
+            // SAFETY: see `launch`.
             unsafe {
                 self.kernel
                     .launch_raw_with(stream, config, attributes, pointers)

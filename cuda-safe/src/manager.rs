@@ -1,55 +1,61 @@
-//! Memory managers: one allocator for all of a process's device and pinned memory.
+//! Memory managers: one allocator for all device memory and pinned memory of a process.
 //!
-//! Without one, buffers come straight from the driver. With one, [chosen](set_memory_manager) before a
-//! context is made, everything that this crate allocates, pins and frees in that context goes through
-//! it: [`DeviceBuffer`](crate::DeviceBuffer), [`PinnedBuffer`](crate::PinnedBuffer),
-//! [`ManagedBuffer`](crate::ManagedBuffer), [`PitchedBuffer`](crate::PitchedBuffer), and the untyped
-//! [`MemoryPointer`] and its kin, which other libraries of the process are given. (Memory of a
-//! [`MemoryPool`](crate::MemoryPool) that is named comes from that pool.)
+//! Without a memory manager, buffers are allocated directly from the driver. If one is
+//! [set](set_memory_manager) before a context is created, it serves every allocation, registration and
+//! free of this crate in that context: [`DeviceBuffer`](crate::DeviceBuffer),
+//! [`PinnedBuffer`](crate::PinnedBuffer), [`ManagedBuffer`](crate::ManagedBuffer),
+//! [`PitchedBuffer`](crate::PitchedBuffer), and the untyped [`MemoryPointer`], [`PinnedMemory`] and
+//! [`MappedMemory`] for other libraries of the process. The exception is memory that is allocated from
+//! an explicit [`MemoryPool`](crate::MemoryPool).
 //!
 //! ```no_run
 //! use cuda_safe::manager::{DriverManager, set_memory_manager};
 //! use cuda_safe::{Context, Device, DeviceBuffer};
 //!
-//! // Of each context that is made from now on.
+//! // Applies to each context that is created from now on.
 //! set_memory_manager(|context| DriverManager::new(context))?;
 //! let context = Context::primary(&Device::get(0)?)?;
 //! let buffer = DeviceBuffer::<f32>::zeroed(&context.stream()?, 1000)?;
-//! // Freed by the manager, later and with others.
+//! // The manager frees it later, in a batch with other memory.
 //! drop(buffer);
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 //!
-//! # Which there are
+//! # Managers
 //! | manager | allocates | frees |
 //! |---|---|---|
-//! | [`DriverManager`] | plain memory | together, when enough is pending: waits for all work |
-//! | [`OrderedManager`] | of the driver's pools | in the order of streams |
-//! | [`CachingManager`] | what was freed before, without a call | to itself, without a call; to the manager below it when told |
+//! | [`DriverManager`] | synchronous memory (`cuMemAlloc`) | in batches; each batch waits for all work |
+//! | [`OrderedManager`] | stream-ordered memory from a pool of the driver | in stream order |
+//! | [`CachingManager`] | from its cache, without a driver call | into its cache |
 //!
-//! Around any of them: [`LimitManager`], [`FallbackManager`], [`SerialManager`], [`StatisticsManager`],
-//! [`LoggingManager`] (whose [traces](trace) can be replayed), [`LeakManager`]. One of one's own is a
-//! [`MemoryManager`] with a [`DriverMemory`] for what it does not do itself.
+//! These can be wrapped in a [`LimitManager`], [`FallbackManager`], [`SerialManager`],
+//! [`StatisticsManager`], [`LoggingManager`] (whose [traces](trace) can be replayed) or
+//! [`LeakManager`]. A custom manager implements [`MemoryManager`] and uses a [`DriverMemory`] for
+//! everything that it does not implement itself.
 //!
-//! # Whose is what
-//! A context holds its manager. The manager has the same context *without a manager*: what it makes in
-//! that one (memory, streams, events) is the driver's own, and does not hold the manager. So there is no
-//! cycle, and a manager goes with the last clone of its context and everything made in it; before that it is
-//! [reset](MemoryManager::reset), which says what that means for memory in use. What a manager must not keep is what it is called with: a clone of such a
-//! stream would hold the context that holds the manager.
+//! # Ownership
+//! A context owns its manager. The manager holds the same context *without a manager*: memory, streams
+//! and events that it creates in that context come directly from the driver and do not hold the
+//! manager. So there is no reference cycle, and a manager is dropped with the last clone of its context
+//! and the last object created in it. Before that, the manager is [reset](MemoryManager::reset). A
+//! manager must not keep the arguments of a call: a clone of such a stream would hold the context that
+//! owns the manager.
 //!
 //! # C code
-//! Methods of a manager are called with any context current, or none. A manager around C code that allocates in the
-//! current context [says so](MemoryManager::needs_current_context), and is then called with its context current.
+//! The methods of a manager are called with any context current, or none. A manager that wraps C code
+//! which allocates in the current context returns `true` from
+//! [`needs_current_context`](MemoryManager::needs_current_context). Its methods are then called with
+//! its context current.
 //!
 //! # Other processes
-//! [`AutoFreePointer::export`] makes a [handle](IpcHandle) of plain memory, which another process
-//! [opens](crate::Context::open_memory). Stream-ordered memory has one if its pool is
-//! [shareable](crate::MemoryPoolOptions::shareable), as that of [`OrderedManager::with`] may be: the other
-//! process opens it by the [pool](crate::pool::ImportedPool). Managed memory has none.
+//! [`AutoFreePointer::export`] creates a [handle](IpcHandle) for synchronous memory, which another
+//! process [opens](crate::Context::open_memory). Stream-ordered memory has a handle if its pool is
+//! [shareable](crate::MemoryPoolOptions::shareable), which is an option of [`OrderedManager::with`].
+//! The other process opens that handle with the [imported pool](crate::pool::ImportedPool). Managed
+//! memory has no handle.
 //!
-//! # What it costs
-//! A context without a manager is asked once for each allocation whether it has one.
+//! # Costs
+//! In a context without a manager, each allocation checks once whether there is one.
 
 mod block;
 mod caching;
@@ -74,8 +80,8 @@ mod statistics;
 pub mod trace;
 
 pub use block::{Block, HostBlock};
-pub use caching::{CacheFigures, CachingManager, CachingOptions};
-pub(crate) use choice::{Choice, reset_primary_manager};
+pub use caching::{CacheStats, CachingManager, CachingOptions};
+pub(crate) use choice::{ManagerSlot, reset_primary_manager};
 pub use choice::{clear_memory_manager, set_memory_manager};
 pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::DriverManager;
@@ -100,73 +106,81 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// The version of [`MemoryManager`] that this crate speaks.
+/// The version of the [`MemoryManager`] interface that this crate supports.
 pub const INTERFACE_VERSION: u32 = 1;
 
-/// Who allocates in a context: one for each, made by what [`set_memory_manager`] was given.
+/// The allocator of a context. The function given to [`set_memory_manager`] creates one for each
+/// context.
 ///
-/// What it hands out are [blocks](Block), plain values; who has one gives it back, once, and
-/// [`MemoryPointer`] sees to that. A manager for device memory alone supplies
-/// [`allocate`](Self::allocate), [`free`](Self::free) and a [`DriverMemory`] for the
-/// [rest](Self::base); whoever overrides [`reset`](Self::reset) or
-/// [`defer_cleanup`](Self::defer_cleanup) includes the base's.
+/// A manager allocates [blocks](Block), which are plain values. The owner of a block must free it
+/// exactly once; [`MemoryPointer`] does that. A manager for device memory only implements
+/// [`allocate`](Self::allocate), [`free`](Self::free) and [`base`](Self::base), which returns the
+/// [`DriverMemory`] for everything else. An implementation of [`reset`](Self::reset) or
+/// [`defer_cleanup`](Self::defer_cleanup) must include that of the base.
 ///
-/// Every method may be called by several threads at once. Any context may be current then, or none, unless the
-/// manager [needs its own](Self::needs_current_context).
-/// What frees may be called in a host function or on another thread of the driver's callbacks, where the
-/// driver refuses nearly everything, in a capture, and in a forked child, where nobody may call the
-/// driver; [`DriverMemory`] copes with all of these.
+/// Every method may be called from several threads at once. Any context may be current at that time, or
+/// none, unless the manager [needs its own](Self::needs_current_context).
+///
+/// Methods that free memory may be called in a host function or on another callback thread of the
+/// driver, where the driver refuses nearly every call, during a capture, and in a forked child, where
+/// the driver must not be called. [`DriverMemory`] handles all of these cases.
 ///
 /// # Safety
-/// A block that is handed out is memory as its method says, of the size asked for, aligned to 256
-/// bytes, accessible to the manager's context, and nobody else's until it is given back. Memory that was
-/// given back in the [order](Order) of a stream is used again only behind what that stream was given
-/// before; memory of no stream's order behind all work of the context at that time. What a block says does
-/// not change, and memory stays until it is given back, whatever else happens.
-/// [`wrapped`](Self::wrapped) returns the same manager each time, and following it comes to an end.
+/// An allocated block must be memory as its method describes: of the requested size, aligned to 256
+/// bytes, accessible to the manager's context, and not shared with any other block until it is freed.
+/// Memory that was freed in the [order](Order) of a stream must be reused only after the work that was
+/// enqueued on that stream before the free. Memory that was freed without a stream must be reused only
+/// after all work of the context at that time. The contents of a block value do not change, and the
+/// memory stays valid until it is freed, whatever else happens. [`wrapped`](Self::wrapped) must return
+/// the same manager each time, and following it repeatedly must end.
 pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
-    /// Returns the version of this interface that the manager is written for. [`set_memory_manager`] refuses a
-    /// manager of any other version than [`INTERFACE_VERSION`].
+    /// Returns the version of this interface that the manager implements. [`set_memory_manager`]
+    /// rejects a manager of any other version than [`INTERFACE_VERSION`].
     ///
-    /// A manager outside of this crate returns the number itself. The constant would claim the version of
-    /// whichever crate it is compiled with.
+    /// A manager outside of this crate must return the number itself. The constant would report the
+    /// version of the crate that the manager is compiled with.
     fn interface_version() -> u32
     where
         Self: Sized;
 
-    /// Returns whether the manager's context must be current while a method of the manager runs. The default is
-    /// `false`.
+    /// Returns whether the manager's context must be current while a method of the manager runs. The
+    /// default is `false`.
     ///
-    /// A manager around C code returns `true` if that code uses the current context, as everything on the
-    /// runtime API does. The context is then current during every call, from [`initialize`](Self::initialize) to
-    /// the drop of the manager, and the thread has its former current context back afterwards. Each call asks for
-    /// the current context (`cuCtxGetCurrent`), and pushes and pops if another one is current.
+    /// A manager that wraps C code returns `true` if that code uses the current context, as everything
+    /// based on the runtime API does. The context is then current during every call, from
+    /// [`initialize`](Self::initialize) to the drop of the manager, and the previous current context of
+    /// the thread is restored afterwards. Each call queries the current context (`cuCtxGetCurrent`),
+    /// and pushes and pops if another one is current.
     ///
-    /// The driver refuses to make a context current in host functions and on the threads of its other callbacks.
-    /// Methods that return a `Result` fail there. The other methods, those that free above all, are called
-    /// without a current context.
+    /// The driver refuses to make a context current in host functions and on its other callback
+    /// threads. Methods that return a `Result` fail there. The other methods, in particular those that
+    /// free memory, are called without a current context.
     ///
-    /// The answer must not change. A wrapper returns that of the manager it wraps, unless it makes the context
-    /// current itself, as [`CachingManager`] does for its upstream manager. [`interface_version`](Self::interface_version),
-    /// [`base`](Self::base) and [`wrapped`](Self::wrapped) are called without.
+    /// The returned value must not change. A wrapper returns the value of the manager that it wraps,
+    /// unless it makes the context current itself, as [`CachingManager`] does for its upstream manager.
+    /// [`interface_version`](Self::interface_version), [`base`](Self::base) and
+    /// [`wrapped`](Self::wrapped) are called without the context being made current.
     fn needs_current_context(&self) -> bool {
         false
     }
 
-    /// What allocates everything but device memory, and device memory for nobody else.
+    /// Returns the [`DriverMemory`] that allocates everything except device memory. It allocates device
+    /// memory only for this manager.
     fn base(&self) -> &DriverMemory;
 
-    /// Returns the manager that this is around, if it is around one. By that a pool is found inside its
-    /// wrappers, and the managers inside hear of [ends of streams](Self::stream_ends). A pool that is not found
-    /// there from the manager of a context treats the streams of that context as [passing](Order::passing).
+    /// Returns the manager that this manager wraps, if there is one. This is how a pool is found inside
+    /// its wrappers, and how inner managers are notified of [ending streams](Self::stream_ends). A pool
+    /// that cannot be found this way from the manager of a context treats the streams of that context
+    /// as [passing](Order::transient).
     fn wrapped(&self) -> Option<&dyn MemoryManager> {
         None
     }
 
-    /// Called before the first use; may be called again, and then undoes nothing.
+    /// Prepares the manager for its first use. It is called before that, and may be called again; a
+    /// repeated call must not undo anything.
     ///
     /// # Errors
-    /// The manager cannot work; the allocation that it was called for fails with this.
+    /// The manager cannot work. The allocation that caused this call fails with the same error.
     fn initialize(&self) -> Result<()> {
         Ok(())
     }
@@ -174,169 +188,179 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// Frees the memory that the manager has cached or whose free it has deferred. May be called before
     /// [`initialize`](Self::initialize), and more than once.
     ///
-    /// A reset never frees a block that was handed out and not given back: memory in use stays valid, and is freed
-    /// when its pointer is dropped. (Managers of Numba free all memory of the context instead.)
+    /// A reset never frees a block that is still allocated: memory in use stays valid, and is freed
+    /// when its pointer is dropped. (Memory managers of Numba free all memory of the context instead.)
     ///
-    /// The crate calls it when a context ends or is reset:
-    /// - When the last clone of the context and of everything made in it has been dropped, whether the context is
-    ///   then destroyed, released, or left to its owner. No memory is in use then, as memory keeps its context
-    ///   alive. The manager is dropped next.
-    /// - In [`Device::reset_primary`](crate::Device::reset_primary), before the driver destroys all memory of the
-    ///   context, including memory in use, which must not be touched afterwards. A context that is made later has
-    ///   a new manager.
+    /// This crate calls it when a context ends or is reset:
+    /// - When the last clone of the context and of everything created in it has been dropped, whether
+    ///   the context is then destroyed, released, or left to its owner. No memory is in use then, as
+    ///   memory keeps its context alive. The manager is dropped next.
+    /// - In [`Device::reset_primary`](crate::Device::reset_primary), before the driver destroys all
+    ///   memory of the context, including memory in use, which must not be accessed afterwards. A
+    ///   context that is created later has a new manager.
     ///
     /// It is not called in a forked child.
     fn reset(&self) {
         self.base().reset();
     }
 
-    /// Device memory, of at least one byte; for use in the order of a stream, or of none.
+    /// Allocates `size` bytes of device memory, at least one. The memory is for use in the order of a
+    /// stream, or without a stream.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, if there is no more; what else the manager says.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if there is not enough memory; other errors of the manager.
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block>;
 
-    /// Takes device memory back. It does not fail: what cannot be freed now is freed later, or leaked,
-    /// counted and [reported](crate::set_report_hook).
+    /// Frees device memory. It cannot fail: memory that cannot be freed now is freed later, or is
+    /// leaked, counted and [reported](crate::set_report_hook).
     ///
     /// # Safety
-    /// The block is of [`allocate`](Self::allocate) of this manager, and was not given back. Nobody uses
-    /// it but work that was given to the order's stream before; or, if that is none, to any. That stream
-    /// comes behind the one that it was allocated in the order of. It is of a context that has this manager,
-    /// which so hears that it [ends](Self::stream_ends), or stays longer than the manager; or the order is
-    /// [passing](Order::passing).
+    /// - `block` was returned by [`allocate`](Self::allocate) of this manager and has not been freed.
+    /// - The memory is used only by work that was enqueued before, on the stream of `order`; or on any
+    ///   stream, if `order` has none.
+    /// - The stream of `order` is ordered after the stream that the block was allocated on.
+    /// - The stream belongs to a context that has this manager, so that the manager is notified when
+    ///   the stream [ends](Self::stream_ends); or it outlives the manager; or the order is
+    ///   [passing](Order::transient).
     unsafe fn free(&self, block: Block, order: Order<'_>);
 
-    /// Page-locked host memory.
+    /// Allocates page-locked host memory.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate).
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if there is not enough memory; other errors of the manager.
     fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         self.base().allocate_host(size, flags)
     }
 
-    /// Takes host memory back.
+    /// Frees page-locked host memory.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of [`allocate_host`](Self::allocate_host); and the host does not use it
-    /// either.
+    /// See [`free`](Self::free). `block` was returned by [`allocate_host`](Self::allocate_host), and
+    /// the host does not use the memory either.
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         // SAFETY: the caller's promise.
         unsafe { self.base().free_host(block, order) }
     }
 
-    /// Pins host memory that the caller has.
+    /// Registers (pins) host memory of the caller.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     ///
     /// # Safety
-    /// There are `size` bytes, and they stay until the driver has let go of them.
+    /// `start` points to `size` bytes, which stay allocated until the driver has unregistered them.
     unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         // SAFETY: the caller's promise.
         unsafe { self.base().pin(start, size, flags) }
     }
 
-    /// Lets go of pinned memory at once: waits for all running work.
+    /// Unregisters pinned memory at once. Waits for all running work.
     ///
     /// # Errors
-    /// Those of the driver; then it is still pinned.
+    /// Errors of the driver. The memory is then still registered.
     ///
     /// # Safety
-    /// The block is of [`pin`](Self::pin) of this manager and still pinned.
+    /// `block` was returned by [`pin`](Self::pin) of this manager and is still registered.
     unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.base().unpin(block) }
     }
 
-    /// Unregisters pinned memory, perhaps later, and then drops its owner. The owner is never dropped before the
-    /// memory is unregistered: if that fails, it is leaked. While a [guard](Self::defer_cleanup) lives this is
-    /// held back. An owner that holds the context then keeps the context alive, and so the manager.
+    /// Unregisters pinned memory, possibly later, and then drops its owner. The owner is never dropped
+    /// before the memory is unregistered: if that fails, the owner is leaked. While a
+    /// [guard](Self::defer_cleanup) is alive, the release is deferred. An owner that holds the context
+    /// then keeps the context and so the manager alive.
     ///
     /// # Safety
-    /// As for [`unpin`](Self::unpin), and nobody uses it but work that was given to the order's stream
-    /// before.
+    /// See [`unpin`](Self::unpin). In addition, the memory is used only by work that was enqueued
+    /// before on the stream of `order`.
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         // SAFETY: the caller's promise.
         unsafe { self.base().release_pin(block, owner, order) }
     }
 
-    /// Managed memory, attached to all streams or, if not `global`, to the host.
+    /// Allocates managed memory, attached to all streams if `global`, otherwise to the host.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate); `CUDA_ERROR_NOT_SUPPORTED`.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if there is not enough memory; `CUDA_ERROR_NOT_SUPPORTED`; other
+    /// errors of the manager.
     fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
         self.base().allocate_managed(size, global)
     }
 
-    /// Takes managed memory back.
+    /// Frees managed memory.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of [`allocate_managed`](Self::allocate_managed).
+    /// See [`free`](Self::free). `block` was returned by [`allocate_managed`](Self::allocate_managed).
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         // SAFETY: the caller's promise.
         unsafe { self.base().free_managed(block, order) }
     }
 
-    /// The device memory that is free, and all there is, as far as allocations of this manager go.
+    /// Returns the free and the total device memory that this manager can allocate from.
     ///
     /// # Errors
-    /// [`Invalid::ManagerCannot`], if it does not know.
+    /// [`Invalid::ManagerCannot`] if the manager does not know.
     fn memory_info(&self) -> Result<MemoryInfo> {
         Err(Invalid::ManagerCannot {
-            what: "tell how much memory is free",
+            what: "report how much memory is free",
         }
         .into())
     }
 
-    /// For another process, which opens the memory by it.
+    /// Returns a handle with which another process opens the memory.
     ///
     /// # Errors
-    /// [`Invalid::NotShareable`]; those of the driver.
+    /// [`Invalid::NotShareable`]; errors of the driver.
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         IpcHandle::of(self.base().context(), block)
     }
 
-    /// Returns a guard. While it lives, clean-up that waits for work is held back: frees of device memory and of
-    /// host memory, and the unregistration of pinned memory, whose owner stays alive for as long. Guards nest.
+    /// Returns a guard. While it is alive, clean-up that waits for work is deferred: frees of device
+    /// memory and of host memory, and the unregistration of pinned memory, whose owner also stays
+    /// alive. Guards nest.
     fn defer_cleanup(&self) -> CleanupGuard {
         self.base().defer_cleanup()
     }
 
-    /// Gives kept memory back, until no more than `keep` bytes are kept; how many were given back.
-    /// May wait for the work that used it.
+    /// Frees cached memory until at most `keep` bytes are cached, and returns the number of bytes that
+    /// were freed. May wait for the work that used the memory.
     ///
     /// # Errors
-    /// Those of that work.
+    /// Errors of that work.
     fn trim(&self, keep: usize) -> Result<usize> {
         let _ = keep;
         Ok(0)
     }
 
-    /// Notes that a stream which was named in an [order](Order::of) ends: the last clone was dropped, and the
-    /// handle may be another stream's afterwards. The stream is alive during the call.
+    /// Notifies the manager that a stream which was used in an [order](Order::of) ends: its last clone
+    /// was dropped, and its handle may belong to another stream afterwards. The stream is alive during
+    /// the call.
     ///
-    /// The crate calls this on the manager of the stream's context and on each manager that it is
-    /// [around](Self::wrapped), so a wrapper does not pass it on. An implementation must not wait for another
-    /// thread. The call may come in the middle of an allocation, on the same thread. It does not come in callbacks
-    /// of the driver: a stream whose last clone is dropped there ends with a later call elsewhere. It does not come
-    /// for [borrowed](crate::Stream::borrow_raw) streams, whose order is [passing](Order::is_passing).
+    /// This crate calls it on the manager of the stream's context and on each manager that it
+    /// [wraps](Self::wrapped), so a wrapper must not forward it. An implementation must not wait for
+    /// another thread. The call can occur in the middle of an allocation on the same thread. It does
+    /// not occur in callbacks of the driver: a stream whose last clone is dropped there ends with a
+    /// later call elsewhere. It does not occur for [borrowed](crate::Stream::borrow_raw) streams, whose
+    /// order is [passing](Order::is_passing).
     fn stream_ends(&self, end: &StreamEnd<'_>) {
         let _ = end;
     }
 }
 
-/// The manager, and those that it is [around](MemoryManager::wrapped), from the outside to the inside.
+/// Iterates over the manager and those that it [wraps](MemoryManager::wrapped), from the outermost to
+/// the innermost.
 pub(crate) fn with_wrapped(
     manager: &dyn MemoryManager,
 ) -> impl Iterator<Item = &dyn MemoryManager> {
     std::iter::successors(Some(manager), |its| its.wrapped())
 }
 
-/// Whether an allocation failed for want of memory: of the driver's, or of a manager's limit.
+/// Returns whether an allocation failed because there was not enough memory, of the driver or within
+/// the limit of a manager.
 pub fn is_out_of_memory(error: &Error) -> bool {
     match error {
-        // Other functions have the code for other wants.
+        // Other functions return the same code for other resources.
         Error::Driver(error) => {
             error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && error.call.starts_with("cuMem")
         }
@@ -345,7 +369,7 @@ pub fn is_out_of_memory(error: &Error) -> bool {
     }
 }
 
-/// A manager as what it is; every type is this.
+/// Converts a manager to [`Any`], for downcasts to its concrete type. Implemented for every type.
 #[doc(hidden)]
 pub trait AsAny: Any {
     fn as_any(&self) -> &dyn Any;

@@ -1,9 +1,9 @@
-//! Memory: of the device, ordered by a stream; of the host, pinned; and what both reach.
+//! Device memory, pinned host memory, managed memory, and the copies between them.
 
 mod allocation;
 mod batch;
-mod boxes;
 mod copy;
+mod copy_3d;
 mod device;
 mod location;
 mod managed;
@@ -41,10 +41,11 @@ pub(crate) use vector::VectorMemory;
 use crate::error::{Error, Result};
 use crate::invalid::Invalid;
 
-/// The bytes of `len` elements of `T`, as long as an allocation can be so large.
+/// Returns the size of `len` elements of `T` in bytes, or an error if no allocation can be that
+/// large.
 fn bytes_of<T>(len: usize) -> Result<usize> {
-    // The driver's allocations begin at multiples of 256 (of memory pools and host pages: more).
-    const { assert!(align_of::<T>() <= 256, "no type needs a larger alignment") };
+    // The driver aligns its allocations to 256 bytes, and pool memory and host pages to more.
+    const { assert!(align_of::<T>() <= 256, "alignment above 256 is unsupported") };
     len.checked_mul(size_of::<T>())
         .filter(|bytes| isize::try_from(*bytes).is_ok())
         .ok_or_else(|| {

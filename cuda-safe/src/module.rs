@@ -1,8 +1,8 @@
-//! Code on the device: modules, libraries, and the kernels in them.
+//! Device code: modules, libraries and their kernels.
 //!
-//! PTX text is compiled by the driver and may come from anywhere. Cubin and fatbin images are
-//! trusted by the driver's loader, so loading them is `unsafe`. Kernels are written and compiled
-//! elsewhere: by nvcc or NVRTC from CUDA C++, or by Rust compilers for the `nvptx64` target.
+//! The driver compiles PTX text, which may come from any source. The driver's loader trusts cubin and
+//! fatbin images, so loading them is `unsafe`. Kernels are written and compiled elsewhere: from CUDA
+//! C++ by nvcc or NVRTC, or by Rust compilers for the `nvptx64` target.
 
 pub mod attribute;
 mod global;
@@ -25,8 +25,8 @@ use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::driver;
 use crate::error::{DriverError, Result};
-use crate::hold::Hold;
 use crate::invalid::Invalid;
+use crate::ownership::Ownership;
 use crate::release::{self, Resource, release};
 use cuda_sys::{CUfunction, CUmodule, CUmoduleLoadingMode, CUresult};
 use std::any::Any;
@@ -34,10 +34,10 @@ use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
 
-/// `CUmodule`: code loaded into one context.
+/// A module (`CUmodule`): code loaded into one context. Create one with [`Module::from_ptx`].
 ///
-/// Clones share it; kernels hold it. Loading and unloading wait for *all* running work of the
-/// context. [`Library`] is the newer way, which loads into every context that uses it.
+/// Clones share the module, and its kernels keep it alive. Loading and unloading wait for *all* running
+/// work of the context. [`Library`] is the newer API, which loads code into every context that uses it.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, Module};
@@ -57,38 +57,38 @@ pub struct Module {
 
 struct Inner {
     raw: CUmodule,
-    hold: Hold,
-    /// What the compiler wrote.
+    ownership: Ownership,
+    /// The compiler's info log.
     log: Box<str>,
-    /// Where loading is lazy, kernels are finished when they are first asked for.
+    /// Kept while the module is loaded, because lazy loading completes kernels on first use.
     #[allow(dead_code, reason = "held for the driver")]
     request: Option<jit::Request>,
     context: Context,
 }
 
-// SAFETY: the driver lets any thread use a module.
+// SAFETY: the driver allows any thread to use a module.
 unsafe impl Send for Inner {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for Inner {}
 
-/// `CUmoduleLoadingMode`: when code comes onto the device.
+/// When code is loaded onto the device (`CUmoduleLoadingMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LoadingMode {
-    /// All of a module when it is loaded.
+    /// All code of a module is loaded with the module.
     Eager,
-    /// A kernel when it is first used, or by [`Kernel::load`].
+    /// A kernel is loaded on first use, or by [`Kernel::load`].
     Lazy,
-    /// What a newer driver answered, by its number.
+    /// A mode that only a newer driver knows, by its number.
     Other(u32),
 }
 
 impl Module {
-    /// `cuModuleLoadDataEx(&module, ptx, …)`: compiles PTX text for the context's device.
+    /// Compiles PTX text for the context's device. Calls `cuModuleLoadDataEx`.
     ///
     /// # Errors
     /// [`Error::Compile`](crate::Error::Compile) with the compiler's log;
-    /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); empty text, or a NUL inside.
+    /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); the text is empty or contains a NUL.
     ///
     /// Since CUDA 2.1. Raw: [`cuModuleLoadData`](fn@cuda_sys::cuModuleLoadData),
     /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx),
@@ -100,11 +100,10 @@ impl Module {
         Self::from_ptx_with(context, ptx, &JitOptions::default())
     }
 
-    /// `cuModuleLoadDataEx(&module, text, count, options, values)`: as [`from_ptx`](Self::from_ptx), with
-    /// options for the compiler.
+    /// Compiles PTX text with options for the compiler. Calls `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// As for [`from_ptx`](Self::from_ptx); [`Invalid::JitOption`];
+    /// See [`from_ptx`](Self::from_ptx). In addition: [`Invalid::JitOption`];
     /// [`Invalid::JitOptionNeedsNewerDriver`].
     ///
     /// Since CUDA 2.1; some options are newer. Raw:
@@ -114,38 +113,38 @@ impl Module {
         Self::from_checked_ptx(context, &image::ptx(ptx)?, options)
     }
 
-    /// Of text that begins as PTX does.
+    /// Compiles text that was checked to begin as PTX does.
     fn from_checked_ptx(context: &Context, ptx: &CStr, options: &JitOptions) -> Result<Self> {
-        // SAFETY: the driver takes text that begins so for PTX, up to the NUL, and its compiler
+        // SAFETY: the driver recognizes such text as PTX and reads it up to the NUL. Its compiler
         // checks the rest.
         unsafe { Self::load(context, ptx.as_ptr().cast(), options) }
             .map_err(|error| jit::explain_ptx(error, ptx))
     }
 
-    /// `cuModuleLoadDataEx(&module, image, …)`: loads a cubin or fatbin.
+    /// Loads a cubin or fatbin. Calls `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// An image that is empty, of another kind, or shorter than its header says;
-    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` where it has no code for the device.
+    /// The image is empty, has another format, or is shorter than its header states;
+    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it has no code for the device.
     ///
     /// # Safety
-    /// `image` is a whole image made by NVIDIA's tools: the driver's loader trusts what is in it.
+    /// `image` must be a complete image made by NVIDIA's tools, because the driver's loader trusts its
+    /// contents.
     ///
     /// Since CUDA 2.1.
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the conditions of this function.
         unsafe { Self::from_image_with(context, image, &JitOptions::default()) }
     }
 
-    /// `cuModuleLoadDataEx(&module, image, count, options, values)`: as
-    /// [`from_image`](Self::from_image), with options for the PTX in a fatbin, and for which of
-    /// its images is taken.
+    /// Loads a cubin or fatbin with options for the PTX in a fatbin and for the choice among its
+    /// images. Calls `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// As for [`from_image`](Self::from_image) and [`from_ptx_with`](Self::from_ptx_with).
+    /// See [`from_image`](Self::from_image) and [`from_ptx_with`](Self::from_ptx_with).
     ///
     /// # Safety
-    /// As for [`from_image`](Self::from_image).
+    /// See [`from_image`](Self::from_image).
     ///
     /// Since CUDA 2.1; some options are newer. Raw:
     /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx).
@@ -156,12 +155,12 @@ impl Module {
         options: &JitOptions,
     ) -> Result<Self> {
         image::check(image)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the conditions of this function.
         unsafe { Self::load(context, image.as_ptr().cast(), options) }
     }
 
     /// # Safety
-    /// `image` is a whole image, or text that ends with a NUL.
+    /// `image` must be a complete image, or text that ends with a NUL.
     unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
         release::drain();
         let mut raw = std::ptr::null_mut();
@@ -169,50 +168,56 @@ impl Module {
         let (count, keys, values) = request.options();
         let done = {
             let _current = context.enter()?;
-            // SAFETY: the caller's promise for the image; the options are `count` keys and values
-            // of the types that they want, they and what they point to in heap memory of `request`,
-            // which lives as long as the module is loaded, or can be used.
+            // SAFETY: the caller guarantees that the image is valid. There are `count` option keys,
+            // with values of the expected types. They and the memory that they refer to are heap memory
+            // of `request`, which lives as long as the module is loaded or can be used.
             unsafe { call!(cuModuleLoadDataEx(&raw mut raw, image, count, keys, values)) }
         };
         request.attach(done)?;
-        Ok(Self::own(raw, context, Hold::Owned, Some(request)))
+        Ok(Self::own(raw, context, Ownership::Owned, Some(request)))
     }
 
-    /// Takes over a module: it is unloaded with the last clone and the last kernel of it.
+    /// Takes ownership of `raw`. The module is unloaded when its last clone and its last kernel are
+    /// dropped.
     ///
     /// # Safety
-    /// `raw` is a module of `context` that is loaded, and nobody else unloads it.
+    /// `raw` must be a loaded module of `context` that no other code unloads.
     pub unsafe fn from_raw(raw: CUmodule, context: &Context) -> Self {
-        Self::own(raw, context, Hold::Owned, None)
+        Self::own(raw, context, Ownership::Owned, None)
     }
 
-    /// A module that somebody else owns: never unloaded here.
+    /// Wraps a module that foreign code owns. It is never unloaded here.
     ///
     /// # Safety
-    /// `raw` is a module of `context` that stays loaded until the last clone of this, and the last
-    /// kernel of it, is gone.
+    /// `raw` must be a module of `context` that stays loaded until the last clone of the returned
+    /// object and its last kernel are dropped.
     pub unsafe fn borrow_raw(raw: CUmodule, context: &Context) -> Self {
-        Self::own(raw, context, Hold::Borrowed, None)
+        Self::own(raw, context, Ownership::Borrowed, None)
     }
 
-    /// A module that `owner` keeps: never unloaded here, and `owner` is dropped after the last
-    /// clone of this and the last kernel of it.
+    /// Wraps a module that `owner` keeps loaded. It is never unloaded here. `owner` is dropped after
+    /// the last clone of the returned object and its last kernel.
     ///
     /// # Safety
-    /// `raw` is a module of `context` that stays loaded as long as `owner` is.
+    /// `raw` must be a module of `context` that stays loaded as long as `owner` is alive.
     pub unsafe fn from_foreign(
         raw: CUmodule,
         context: &Context,
         owner: impl Any + Send + Sync,
     ) -> Self {
-        Self::own(raw, context, Hold::Foreign(Box::new(owner)), None)
+        Self::own(raw, context, Ownership::Foreign(Box::new(owner)), None)
     }
 
-    fn own(raw: CUmodule, context: &Context, hold: Hold, request: Option<jit::Request>) -> Self {
+    fn own(
+        raw: CUmodule,
+        context: &Context,
+        ownership: Ownership,
+        request: Option<jit::Request>,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 raw,
-                hold,
+                ownership,
                 log: request
                     .as_ref()
                     .map(jit::Request::info)
@@ -224,42 +229,45 @@ impl Module {
         }
     }
 
-    /// Never unloads the module: it and its context stay until the process ends.
-    pub fn leak(self) -> CUmodule {
+    /// Releases ownership and returns the raw handle. This crate never unloads the module; the module
+    /// and its context stay alive until the process exits.
+    pub fn into_raw(self) -> CUmodule {
         let raw = self.as_raw();
         std::mem::forget(self);
         raw
     }
 
-    /// The driver's handle. It stays this object's: do not unload it.
+    /// Returns the raw handle without giving up ownership. Do not unload it.
     pub fn as_raw(&self) -> CUmodule {
         self.inner.raw
     }
 
-    /// What the compiler wrote when it took the code, if that was
-    /// [asked for](JitOptions::info_log). It writes nothing about code in its cache.
+    /// Returns the compiler's info log, if [requested](JitOptions::info_log). The log has no output
+    /// about code that was in the driver's cache.
     pub fn log(&self) -> &str {
         &self.inner.log
     }
 
-    /// The context that the module is loaded into.
+    /// Returns the context into which the module is loaded.
     #[inline]
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// `cuModuleGetLoadingMode(&mode)`: whether the driver loads code at once or when it is first
-    /// used, in this process: as `CUDA_MODULE_LOADING` said when it was started.
+    /// Returns whether the driver loads code eagerly or on first use in this process. Calls
+    /// `cuModuleGetLoadingMode`.
+    ///
+    /// The environment variable `CUDA_MODULE_LOADING` sets the mode at process start.
     ///
     /// # Errors
-    /// No driver, or a driver without a GPU.
+    /// There is no driver or no GPU.
     ///
     /// Since CUDA 11.7. Raw: [`cuModuleGetLoadingMode`](fn@cuda_sys::cuModuleGetLoadingMode).
     #[doc(alias = "cuModuleGetLoadingMode")]
     pub fn loading_mode() -> Result<LoadingMode> {
         driver::init()?;
         let mut mode = CUmoduleLoadingMode::default();
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         unsafe { call!(cuModuleGetLoadingMode(&raw mut mode)) }?;
         Ok(match mode {
             CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING => LoadingMode::Eager,
@@ -268,11 +276,13 @@ impl Module {
         })
     }
 
-    /// `cuModuleGetFunction(&kernel, module, name)`: the kernel of that name (for C++ without
-    /// `extern "C"`: the mangled one).
+    /// Returns the kernel with this name. Calls `cuModuleGetFunction`.
+    ///
+    /// For C++ functions without `extern "C"`, this is the mangled name.
     ///
     /// # Errors
-    /// [`Invalid::NoSuchKernel`], which lists the kernels there are where the driver can (12.4).
+    /// [`Invalid::NoSuchKernel`], which lists the available kernels if the driver can enumerate them
+    /// (12.4).
     ///
     /// Since CUDA 2.0. Raw: [`cuModuleGetFunction`](fn@cuda_sys::cuModuleGetFunction).
     #[doc(alias = "cuModuleGetFunction")]
@@ -281,17 +291,18 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         let (function, module, text) = (&raw mut raw, self.as_raw(), c_name.as_ptr());
         let found = without_current(self.context(), || {
-            // SAFETY: the module is alive, the name ends with a NUL, and the pointer is to a local.
+            // SAFETY: the module is alive, the name ends with a NUL, and the pointer refers to a local
+            // variable.
             unsafe { answer!(cuModuleGetFunction(function, module, text)) }
         });
         explain_missing(found, name, || self.kernel_names())?;
         Ok(Kernel::new(raw, name, self.context(), self.clone()))
     }
 
-    /// `cuModuleEnumerateFunctions(kernels, count, module)`: the names of all kernels.
+    /// Returns the names of all kernels. Calls `cuModuleEnumerateFunctions`.
     ///
     /// # Errors
-    /// The driver is older.
+    /// The driver is too old.
     ///
     /// Since CUDA 12.4. Raw: [`cuModuleEnumerateFunctions`](fn@cuda_sys::cuModuleEnumerateFunctions),
     /// [`cuModuleGetFunctionCount`](fn@cuda_sys::cuModuleGetFunctionCount),
@@ -301,7 +312,7 @@ impl Module {
     #[doc(alias = "cuFuncGetName")]
     pub fn kernel_names(&self) -> Result<Vec<String>> {
         let mut count = 0;
-        // SAFETY: the module is alive, and the pointer is to a local.
+        // SAFETY: the module is alive, and the pointer refers to a local variable.
         unsafe { call!(cuModuleGetFunctionCount(&raw mut count, self.as_raw())) }?;
         let mut functions: Vec<CUfunction> = vec![std::ptr::null_mut(); count as usize];
         let start = functions.as_mut_ptr();
@@ -310,7 +321,8 @@ impl Module {
         let mut names = Vec::with_capacity(functions.len());
         for function in functions {
             let mut name = std::ptr::null();
-            // SAFETY: the function is of this module, which is alive; the pointer is to a local.
+            // SAFETY: the function belongs to this module, which is alive, and the pointer refers to a
+            // local variable.
             unsafe { call!(cuFuncGetName(&raw mut name, function)) }?;
             // SAFETY: the driver's string ends with a NUL and lives as long as the module.
             names.push(unsafe { owned_string(name, "cuFuncGetName") }?);
@@ -319,7 +331,8 @@ impl Module {
     }
 }
 
-/// The error for a kernel that is not there: with those that are, where the driver can list them.
+/// Adds the names of the available kernels to the error for a missing kernel, if the driver can
+/// enumerate them.
 fn explain_missing(
     found: Result<()>,
     name: &str,
@@ -337,23 +350,23 @@ fn explain_missing(
     }
 }
 
-/// A string of the driver's.
+/// Copies a string of the driver.
 ///
 /// # Safety
-/// `text` is null or a string that ends with a NUL and is alive.
+/// `text` must be null or a live string that ends with a NUL.
 unsafe fn owned_string(text: *const c_char, call: &'static str) -> Result<String> {
     if text.is_null() {
         let code = CUresult::CUDA_ERROR_UNKNOWN;
         return Err(DriverError { code, call }.into());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the string is valid.
     let text = unsafe { CStr::from_ptr(text) };
     Ok(text.to_string_lossy().into_owned())
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.hold.is_owned() {
+        if self.ownership.is_owned() {
             release(Resource::Module(self.raw), &self.context);
         }
     }

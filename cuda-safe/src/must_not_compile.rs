@@ -1,7 +1,7 @@
-//! What the compiler has to refuse, each with the code of its error. Nothing here but documentation
-//! that is tested.
+//! Programs that the compiler must reject, each with its error code. This module contains only
+//! documentation tests.
 
-/// Guards, and what hangs on what is current, stay on their thread.
+/// Guards, and objects that depend on the current context, stay on their thread.
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
@@ -49,7 +49,7 @@
 /// ```
 ///
 /// ```compile_fail,E0505
-/// // A default stream is one while its guard lives.
+/// // A default stream borrows its guard.
 /// fn outlive(current: cuda_safe::CurrentContext) {
 ///     let stream = current.legacy_stream();
 ///     drop(current);
@@ -58,7 +58,7 @@
 /// ```
 ///
 /// ```compile_fail,E0505
-/// // The same for a green context.
+/// // The same applies to the guard of a green context.
 /// fn outlive(current: cuda_safe::green::CurrentGreenContext) {
 ///     let stream = current.legacy_stream();
 ///     drop(current);
@@ -67,7 +67,7 @@
 /// ```
 ///
 /// ```compile_fail,E0515
-/// // So it does not come out of the closure form either.
+/// // A function cannot return a default stream without its guard.
 /// use cuda_safe::{Context, DefaultStream};
 /// fn keep<'a>(context: &Context) -> DefaultStream<'a> {
 ///     let current = context.make_current().unwrap();
@@ -76,7 +76,7 @@
 /// ```
 struct Threads;
 
-/// What the driver does not lock is changed by one thread at a time.
+/// Objects that the driver does not lock are modified by one thread at a time.
 ///
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
@@ -94,13 +94,13 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// // A buffer goes where its elements may go.
+/// // A buffer is `Send` only if its elements are.
 /// fn send<T: Send>() {}
 /// send::<cuda_safe::DeviceBuffer<std::rc::Rc<u8>>>();
 /// ```
 struct Locks;
 
-/// Memory that the device may use is out of the host's reach, and lives long enough.
+/// The host cannot access memory that the device may use, and that memory lives long enough.
 ///
 /// ```compile_fail,E0597
 /// // The device may write until the scope ends.
@@ -113,7 +113,7 @@ struct Locks;
 /// ```
 ///
 /// ```compile_fail,E0499
-/// // The scope has the memory until it ends: not twice at once,
+/// // The scope borrows the memory until it ends, so it cannot be borrowed twice.
 /// use cuda_safe::{DeviceBuffer, PinnedBuffer, Stream};
 /// fn lend(stream: &Stream, buffer: &DeviceBuffer<u8>, host: &mut PinnedBuffer<u8>) {
 ///     stream.copy_scope(|scope| {
@@ -124,7 +124,7 @@ struct Locks;
 /// ```
 ///
 /// ```compile_fail,E0502
-/// // and not to read meanwhile.
+/// // The host cannot read the memory while the scope borrows it.
 /// use cuda_safe::{DeviceBuffer, PinnedBuffer, Stream};
 /// fn lend(stream: &Stream, buffer: &DeviceBuffer<u8>, host: &mut PinnedBuffer<u8>) {
 ///     stream.copy_scope(|scope| {
@@ -135,7 +135,7 @@ struct Locks;
 /// ```
 ///
 /// ```compile_fail,E0521
-/// // The scope itself stays inside.
+/// // The scope cannot escape from the closure.
 /// use cuda_safe::{CopyScope, Stream};
 /// fn keep<'a>(stream: &'a Stream, place: &mut Option<&'a CopyScope<'a, 'a>>) {
 ///     stream.copy_scope(|scope| *place = Some(scope)).unwrap();
@@ -143,7 +143,7 @@ struct Locks;
 /// ```
 ///
 /// ```compile_fail,E0308
-/// // A part of pinned memory is no pinned memory: it is a slice, which is copied with a wait.
+/// // A part of pinned memory is a slice, not a `PinnedBuffer`. Copies of slices wait.
 /// use cuda_safe::{DeviceBuffer, PinnedBuffer};
 /// fn part(buffer: &DeviceBuffer<u8>, host: &mut PinnedBuffer<u8>) {
 ///     let _ = buffer.copy_to_pinned(&mut host[..8]);
@@ -151,7 +151,7 @@ struct Locks;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// // A copy under way owns the memory.
+/// // A pending copy owns the memory.
 /// use cuda_safe::{DeviceBuffer, PinnedBuffer};
 /// fn read(buffer: &DeviceBuffer<u8>, host: PinnedBuffer<u8>) -> u8 {
 ///     let pending = buffer.copy_to_pinned(host).unwrap();
@@ -164,7 +164,7 @@ struct Locks;
 /// ```compile_fail,E0502
 /// fn both(mut buffer: cuda_safe::ManagedBuffer<u8>) -> cuda_safe::Result<()> {
 ///     let there = buffer.device()?;
-///     let here = buffer.host()?; // while the device has it
+///     let here = buffer.host()?; // while the device may use it
 ///     println!("{here:?} {there:?}");
 ///     Ok(())
 /// }
@@ -173,14 +173,14 @@ struct Locks;
 /// ```compile_fail,E0502
 /// fn both(mut buffer: cuda_safe::MappedBuffer<u8>) -> cuda_safe::Result<()> {
 ///     let here = buffer.host()?;
-///     let there = buffer.as_slice(); // while the host has it
+///     let there = buffer.as_slice(); // while the host borrows it
 ///     println!("{here:?} {there:?}");
 ///     Ok(())
 /// }
 /// ```
 ///
 /// ```compile_fail,E0505
-/// // Nor is it freed under a slice.
+/// // Memory cannot be freed while a slice borrows it.
 /// fn free(buffer: cuda_safe::MappedBuffer<u8>) {
 ///     let there = buffer.as_slice();
 ///     drop(buffer);
@@ -189,10 +189,10 @@ struct Locks;
 /// ```
 struct HostMemory;
 
-/// Parts of device memory are borrowed as slices are.
+/// Parts of device memory follow the borrowing rules of slices.
 ///
 /// ```compile_fail,E0499
-/// // Two parts of a buffer to write may be one.
+/// // Two writable parts of a buffer might overlap.
 /// fn twice(buffer: &mut cuda_safe::DeviceBuffer<u8>) {
 ///     let one = buffer.slice_mut(..);
 ///     let two = buffer.slice_mut(..);
@@ -201,7 +201,7 @@ struct HostMemory;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// // A part to write is there once; `reborrow` lends it.
+/// // A writable part cannot be copied. `reborrow` borrows it for a shorter time.
 /// fn twice(part: cuda_safe::DeviceSliceMut<'_, u8>) {
 ///     let one = part.slice(..4);
 ///     let two = part.slice(..4);
@@ -218,7 +218,7 @@ struct HostMemory;
 /// ```
 ///
 /// ```compile_fail,E0499
-/// // A kernel does not get one memory to write as two parameters.
+/// // A kernel cannot take the same memory as two writable parameters.
 /// use cuda_safe::{DeviceBuffer, LaunchConfig, Stream, TypedKernel};
 /// type Two = TypedKernel<(&'static mut [u8], &'static mut [u8])>;
 /// fn launch(kernel: &Two, stream: &Stream, x: &mut DeviceBuffer<u8>) {
@@ -227,7 +227,7 @@ struct HostMemory;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// // What is shared is only read.
+/// // Shared memory is read-only.
 /// use cuda_safe::{DeviceSliceMut, SharedReader};
 /// fn write(reader: &mut SharedReader<u8>) -> DeviceSliceMut<'_, u8> {
 ///     reader.into()
@@ -235,7 +235,8 @@ struct HostMemory;
 /// ```
 struct Parts;
 
-/// What comes from the device may have any bits, and what goes there has no holes.
+/// Elements read from the device must accept any bit pattern, and elements copied to the device must
+/// have no padding.
 ///
 /// ```compile_fail,E0277
 /// fn read(buffer: cuda_safe::DeviceBuffer<bool>) { let _ = buffer.to_vec(); }
@@ -291,7 +292,7 @@ struct Bits;
 /// ```
 struct HostFunctions;
 
-/// What cannot be checked is promised.
+/// Conditions that cannot be checked make a function unsafe.
 ///
 /// ```compile_fail,E0133
 /// use cuda_safe::{LaunchConfig, Stream, TypedKernel};
@@ -308,14 +309,14 @@ struct HostFunctions;
 /// ```
 ///
 /// ```compile_fail,E0133
-/// // What it uses may be gone.
+/// // Memory that the graph uses may have been freed.
 /// fn launch(graph: &cuda_safe::ExecutableGraph, stream: &cuda_safe::Stream) {
 ///     let _ = graph.launch(stream);
 /// }
 /// ```
 ///
 /// ```compile_fail,E0133
-/// // The driver trusts images.
+/// // The driver does not validate images.
 /// fn load(context: &cuda_safe::Context, image: &[u8]) {
 ///     let _ = cuda_safe::Module::from_image(context, image);
 /// }
@@ -334,14 +335,14 @@ struct HostFunctions;
 /// ```
 ///
 /// ```compile_fail,E0133
-/// // Handles of everybody else dangle.
+/// // A reset invalidates handles held by other code.
 /// fn reset(device: &cuda_safe::Device) {
 ///     let _ = device.reset_primary();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0133
-/// // An address is anybody's.
+/// // The driver does not check who owns the memory at an address.
 /// fn write(stream: &cuda_safe::Stream, operation: cuda_safe::MemoryOperation) {
 ///     let _ = stream.memory_operation(operation);
 /// }
@@ -354,14 +355,14 @@ struct HostFunctions;
 /// ```
 ///
 /// ```compile_fail,E0133
-/// // Others may use a variable of a module.
+/// // Other code may use the same variable of a module.
 /// fn variable(global: &cuda_safe::Global, stream: &cuda_safe::Stream) {
 ///     let _ = global.buffer::<u32>(stream);
 /// }
 /// ```
 ///
 /// ```compile_fail,E0133
-/// // Handles are taken over by promise.
+/// // The caller must guarantee that it owns the handle.
 /// fn take(raw: cuda_safe::sys::CUstream, context: &cuda_safe::Context) {
 ///     let _ = cuda_safe::Stream::from_raw(raw, context);
 /// }
@@ -374,7 +375,7 @@ struct HostFunctions;
 /// ```
 struct Promises;
 
-/// What gives pointers to the driver is not for others to implement.
+/// Traits that pass pointers to the driver cannot be implemented outside of the crate.
 ///
 /// ```compile_fail,E0277
 /// #[derive(Clone, Copy)]
@@ -409,7 +410,7 @@ struct Promises;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// // The arguments are those that were declared.
+/// // The arguments must have the declared types.
 /// use cuda_safe::{LaunchConfig, Stream, TypedKernel};
 /// fn launch(kernel: &TypedKernel<(u32,)>, stream: &Stream) {
 ///     let _ = unsafe { kernel.launch(stream, LaunchConfig::linear(1, 1), (1.0_f32,)) };
@@ -417,7 +418,7 @@ struct Promises;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// // A vector on the host is no memory of the device.
+/// // A host slice is not device memory.
 /// use cuda_safe::{LaunchConfig, Stream, TypedKernel};
 /// fn launch(kernel: &TypedKernel<(&'static [f32],)>, stream: &Stream, host: &[f32]) {
 ///     let _ = unsafe { kernel.launch(stream, LaunchConfig::linear(1, 1), (host,)) };
@@ -425,13 +426,13 @@ struct Promises;
 /// ```
 struct Sealed;
 
-/// Multiprocessors are in one partition.
+/// A multiprocessor belongs to only one partition.
 ///
 /// ```compile_fail,E0382
 /// use cuda_safe::green::{GreenContext, SmGroup};
 /// fn twice(group: SmGroup) {
 ///     let one = GreenContext::new([group]);
-///     let two = GreenContext::new([group]); // a group goes into one green context
+///     let two = GreenContext::new([group]); // a group belongs to only one green context
 /// }
 /// ```
 ///
@@ -439,7 +440,7 @@ struct Sealed;
 /// use cuda_safe::green::{SmResource, SplitByCount};
 /// fn twice(resource: SmResource) {
 ///     let one = resource.split_by_count(SplitByCount::default());
-///     let two = resource.split_by_count(SplitByCount::default()); // a split consumes
+///     let two = resource.split_by_count(SplitByCount::default()); // a split consumes the resource
 /// }
 /// ```
 ///
@@ -447,7 +448,7 @@ struct Sealed;
 /// use cuda_safe::green::{SmGroup, SplitByCount};
 /// fn twice(group: SmGroup) {
 ///     let one = group.split_by_count(SplitByCount::default());
-///     let two = group.split_by_count(SplitByCount::default()); // so does a split of a group
+///     let two = group.split_by_count(SplitByCount::default()); // a split consumes the group
 /// }
 /// ```
 ///
@@ -463,7 +464,7 @@ struct Sealed;
 /// use cuda_safe::green::Descriptor;
 /// fn twice(descriptor: Descriptor) {
 ///     let one = descriptor.create();
-///     let two = descriptor.create(); // a descriptor makes one green context
+///     let two = descriptor.create(); // a descriptor creates only one green context
 /// }
 /// ```
 ///
@@ -476,10 +477,10 @@ struct Sealed;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// use cuda_safe::green::{Partitioning, PooledPartition};
-/// fn twice(partition: PooledPartition, halves: &Partitioning) {
+/// use cuda_safe::green::{PartitionRequest, PooledPartition};
+/// fn twice(partition: PooledPartition, halves: &PartitionRequest) {
 ///     let one = partition.split(halves);
-///     let whole = partition.stream(); // what is split is not used as a whole
+///     let whole = partition.stream(); // a split partition cannot be used as a whole
 /// }
 /// ```
 ///
@@ -504,7 +505,7 @@ struct Sealed;
 /// ```
 ///
 /// ```compile_fail,E0308
-/// // What a device has is no group until it is split.
+/// // The resource of a device must be split before it is used as a group.
 /// use cuda_safe::green::{GreenContext, SmResource};
 /// fn whole(resource: SmResource) {
 ///     let _ = GreenContext::new(std::iter::once::<cuda_safe::green::SmGroup>(resource));
@@ -512,7 +513,7 @@ struct Sealed;
 /// ```
 struct Partitions;
 
-/// Views borrow their memory, and those that write have it for themselves.
+/// Views borrow their memory, and writable views borrow it exclusively.
 ///
 /// ```compile_fail,E0505
 /// use cuda_safe::{DeviceBuffer, interop::ArrayView};
@@ -551,7 +552,7 @@ struct Partitions;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// // Its owner need not be.
+/// // The owner of an export does not have to be `Sync`.
 /// fn sync<T: Sync>() {}
 /// sync::<cuda_safe::interop::dlpack::Export>();
 /// ```

@@ -1,38 +1,41 @@
-//! The one place that releases what the driver made.
+//! The release of driver resources, all in one place.
 //!
-//! The rules, with what was measured on a real driver behind them:
+//! The rules, with measurements on a real driver behind them:
 //!
-//! - It never panics, and the caller's current context is what it was.
-//! - No earlier error stops it. After a fatal one the driver refuses every release: leaked quietly.
-//! - In a forked child nothing is called: the driver crashes there.
-//! - The end of a right to read shared memory is released as well: where it fails, the memory is
-//!   kept for ever, as nobody may write it or free it.
-//! - At the end of the process the driver says so (`DEINITIALIZED`): everything is gone, done.
-//! - In a host function of this crate no call at all is allowed, so none is made. On the threads of
-//!   the driver's other callbacks most calls are refused (`NOT_PERMITTED`), and one that waits for
-//!   all work would wait for the callback itself. There, and where the call would become part of a
-//!   capture or break it, the release stands in a queue until the next call that creates, copies or
-//!   synchronises something finds it possible.
-//! - What could be in the way is asked first. Where that gets no answer the release waits in the
-//!   queue as well, but not for ever: in the end it is reported as leaked.
-//! - What hangs on a borrowed context or stream does not stand in the queue: whoever lent that sees no
-//!   queue, and may destroy it as soon as everything made with it is dropped. It is leaked, and
-//!   reported.
-//! - A release counts itself as a call on the streams that it enqueues work on, so no capture begins
-//!   there meanwhile.
-//! - A release on one thread breaks captures of the whole process, unless it runs in the relaxed
-//!   capture mode: so it does.
+//! - A release never panics, and leaves the caller's current context unchanged.
+//! - Earlier errors do not prevent a release. After a fatal error, the driver refuses every release,
+//!   and the resource is leaked without a report.
+//! - In a forked child no driver call is made, because the driver crashes there.
+//! - A right to read shared memory is released too. If that fails, the memory is leaked, because it
+//!   must never be written or freed.
+//! - When the process exits, the driver returns `DEINITIALIZED`. All resources are destroyed then, and
+//!   nothing remains to be done.
+//! - In a host function of this crate no driver call is allowed, so none is made. On the threads of
+//!   other driver callbacks, the driver refuses most calls (`NOT_PERMITTED`), and a call that waits for
+//!   all work would wait for the callback itself. In these cases, and if the call would be captured or
+//!   invalidate a capture, the release is deferred: it stays in the release queue until the next call
+//!   that creates, copies or synchronizes finds that it is possible.
+//! - Possible obstacles are queried before the release. If the driver does not answer a query, the
+//!   release is deferred too, but only for a limited number of attempts; then the resource is reported
+//!   as leaked.
+//! - A resource that depends on a borrowed context or stream is never deferred: its foreign owner does
+//!   not know the release queue, and may destroy the context or stream as soon as everything created
+//!   with it is dropped. Such a resource is leaked and reported.
+//! - A release counts as a call on the streams on which it enqueues work, so no capture begins there
+//!   meanwhile.
+//! - A release on one thread would invalidate captures of the whole process, so releases run in the
+//!   relaxed capture mode.
 
+mod after_events;
 mod at_once;
 mod before;
-mod behind;
 mod mode;
 mod parent;
 mod queue;
 
-pub(crate) use at_once::{release_at_once, release_in_order};
+pub(crate) use after_events::AfterEvents;
+pub(crate) use at_once::{release_now, release_stream_ordered};
 pub(crate) use before::may_wait;
-pub(crate) use behind::Behind;
 pub(crate) use mode::{relaxed, restore_mode};
 pub(crate) use parent::{Parent, Root};
 pub use queue::deferred_releases;
@@ -43,7 +46,7 @@ use self::before::{
     wait_for_uses,
 };
 use self::mode::exchange_mode;
-use self::queue::put_off;
+use self::queue::defer;
 use crate::call::fail;
 use crate::context::Context;
 use crate::error::{Error, is_fatal};
@@ -57,7 +60,7 @@ use cuda_sys::{
     CUlibrary, CUlinkState, CUmemoryPool, CUmodule, CUresult, CUstream, CUstreamCaptureMode,
 };
 
-/// Something of the driver's that has to be given back, once.
+/// A driver resource that must be released once.
 #[derive(Debug)]
 pub(crate) enum Resource {
     Stream(CUstream),
@@ -65,37 +68,41 @@ pub(crate) enum Resource {
     Module(CUmodule),
     Library(CUlibrary),
     Linker(CUlinkState),
-    /// Of `cuMemAlloc`.
+    /// Memory from `cuMemAlloc`.
     Memory(CUdeviceptr),
-    /// Of a memory pool. (`cuMemFree` of it would not wait for kernels that use it.)
+    /// Memory of a memory pool, freed on this stream. (`cuMemFree` would not wait for kernels that use
+    /// it.)
     OrderedMemory(CUdeviceptr, CUstream),
-    /// Likewise, of a pool that its parent holds.
+    /// Memory of a memory pool that the parent keeps alive, freed on this stream.
     PoolMemory(CUdeviceptr, CUstream),
-    /// Likewise, of no stream's order: behind all work of the context.
+    /// Memory of a memory pool that is not ordered on one stream. It is freed after all work of the
+    /// context.
     LoosePoolMemory(CUdeviceptr),
-    /// Of `cuMemHostAlloc`.
+    /// Memory from `cuMemHostAlloc`.
     Pinned(*mut c_void),
-    /// Of `cuIpcOpenMemHandle`.
+    /// Memory from `cuIpcOpenMemHandle`.
     IpcMemory(CUdeviceptr),
-    /// Of `cuMemPoolImportPointer`.
+    /// Memory from `cuMemPoolImportPointer`.
     ImportedMemory(CUdeviceptr),
-    /// Of `cuMemHostRegister`. It is freed when it is no longer registered.
+    /// Memory registered with `cuMemHostRegister`. The vector is freed after it is unregistered.
     Registered(VectorMemory),
-    /// The same of memory whose owner its parent keeps.
+    /// Memory registered with `cuMemHostRegister`, whose owner the parent keeps alive.
     RegisteredOf(*mut c_void),
-    /// Of `cuMemPoolCreate`. A driver (580) goes on to use it, if frees of its memory were not done: its
-    /// parent has events behind them.
+    /// A pool from `cuMemPoolCreate`. A driver (580) still uses a destroyed pool while frees of its
+    /// memory are pending, so the parent holds events that were recorded after them.
     Pool(CUmemoryPool),
-    /// Likewise, of a manager: behind all work of the context.
+    /// A pool from `cuMemPoolCreate` that a memory manager used. It is destroyed after all work of the
+    /// context.
     LoosePool(CUmemoryPool),
-    /// A pool of somebody else's, who is to have it back when the frees are done; as above.
+    /// A pool owned by foreign code. Its owner is released when the frees are complete; the parent
+    /// holds the events.
     LentPool,
     Context(CUcontext),
     /// One retain of a device's primary context.
     Primary(CUdevice),
     GreenContext(CUgreenCtx),
-    /// The right to read memory on a stream, which its home, where it will be written or freed, has
-    /// to come behind. If it cannot, the memory is kept for ever.
+    /// The right to read memory on a stream. The memory's home stream, on which it will be written or
+    /// freed, must wait for the reads. If that is not possible, the memory is leaked.
     Reads {
         end: CUevent,
         stream: CUstream,
@@ -103,23 +110,23 @@ pub(crate) enum Resource {
     },
     Graph(CUgraph),
     ExecutableGraph(CUgraphExec),
-    /// Nothing of the driver's: the last clone of what its parent is, which ends elsewhere than in a host
-    /// function.
+    /// No driver resource: the last clone of the parent, which must not be dropped in a host function.
     LastClone,
 }
 
-// SAFETY: these are handles of the driver, whose releasing functions may be called on any thread;
-// nothing is read through the pointers.
+// SAFETY: these are driver handles, whose release functions may be called on any thread. Nothing is
+// read through the pointers.
 unsafe impl Send for Resource {}
 
-/// What becomes of a release.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// The driver's code, and the function that gave it.
+    /// The driver returned this code from this function.
     Said(CUresult, &'static str),
-    /// This is no moment for it: it stands in the queue.
+    /// The release is not possible now, so it is deferred.
     Later,
-    /// A question before it got this code, so that nobody knows what it would break now.
+    /// A query before the release failed with this code, so the release might invalidate a capture or
+    /// deadlock.
     Unknown(CUresult, &'static str),
 }
 
@@ -137,30 +144,30 @@ impl Answer {
         matches!(self, Self::Said(CUresult::CUDA_SUCCESS, _))
     }
 
-    /// Whether it may be another one with the resource's context current.
+    /// Returns whether the outcome may differ when the resource's context is current.
     #[inline(always)]
-    fn wants_a_context(self) -> bool {
+    fn needs_context(self) -> bool {
         self.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT)
     }
 }
 
-/// How often a release is put off for want of an answer. (What *is* known to be in the way, a
-/// capture or a callback, ends some time.)
-const PATIENCE: u32 = 16;
+/// The maximum number of retries after a query failed. (A *known* obstacle, a capture or a callback,
+/// ends eventually and is not counted.)
+const MAX_RETRIES: u32 = 16;
 
 /// Releases a resource now, or as soon as that is possible.
-// Inline all the way: who drops something knows what it is, and so nothing has to be asked here.
+// Always inlined: each caller knows the variant, so the compiler removes the matches.
 #[inline(always)]
 pub(crate) fn release(resource: Resource, parent: &(impl Parent + ?Sized)) {
     release_again(resource, parent, 0);
 }
 
-/// Has a release wait in the queue, of what hangs on nothing that is lent.
+/// Defers the release of a resource, unless it depends on a borrowed object.
 pub(crate) fn later(resource: Resource, parent: &(impl Parent + ?Sized)) {
-    put_off(resource, parent, 0, Answer::Later);
+    defer(resource, parent, 0, Answer::Later);
 }
 
-/// As [`release`], put off `before` times for want of an answer.
+/// Releases a resource whose release was retried `before` times after a query failed.
 #[inline(always)]
 fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
     if fork::in_child() {
@@ -171,25 +178,30 @@ fn release_again(resource: Resource, parent: &(impl Parent + ?Sized), before: u3
     match (answer.is_done(), resource) {
         (true, Resource::Registered(vector)) => vector.free(),
         (true, _) => {}
-        (false, resource) => not_yet(resource, parent, before, answer),
+        (false, resource) => handle_failure(resource, parent, before, answer),
     }
 }
 
-/// What becomes of a release that has not succeeded.
+/// Handles a release that did not succeed.
 #[cold]
 #[inline(never)]
-fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, answer: Answer) {
+fn handle_failure(
+    resource: Resource,
+    parent: &(impl Parent + ?Sized),
+    before: u32,
+    answer: Answer,
+) {
     let (code, function) = match answer {
         Answer::Said(CUresult::CUDA_ERROR_NOT_PERMITTED, _) => {
-            return put_off(resource, parent, before, answer);
+            return defer(resource, parent, before, answer);
         }
-        // Of a capture that was not seen, and of which nobody knows when it ends.
-        Answer::Said(code, _) if is_for_now(code) && before < PATIENCE => {
-            return put_off(resource, parent, before + 1, answer);
+        // The error is about a capture that was not detected, and that ends at an unknown time.
+        Answer::Said(code, _) if is_for_now(code) && before < MAX_RETRIES => {
+            return defer(resource, parent, before + 1, answer);
         }
-        Answer::Later => return put_off(resource, parent, before, answer),
-        Answer::Unknown(..) if before < PATIENCE => {
-            return put_off(resource, parent, before + 1, answer);
+        Answer::Later => return defer(resource, parent, before, answer),
+        Answer::Unknown(..) if before < MAX_RETRIES => {
+            return defer(resource, parent, before + 1, answer);
         }
         Answer::Said(code, function) | Answer::Unknown(code, function) => (code, function),
     };
@@ -199,13 +211,13 @@ fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, ans
             error: fail(function, code),
         });
     };
-    resource.keep_what_is_used(parent);
+    resource.leak_dependents(parent);
     match code {
         _ if matches!(resource, Resource::Reads { .. }) => leaked(),
-        // The process ends, and nothing is left to do.
+        // The process exits, and nothing remains to be done.
         CUresult::CUDA_ERROR_DEINITIALIZED => {}
-        // The context has taken the resource along; but pools and their memory are the device's,
-        // and whether a vector is still pinned nobody says.
+        // The resource was destroyed with its context. However, pools and their memory belong to the
+        // device, and the driver does not report whether a vector is still pinned.
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
             if let Resource::OrderedMemory(..)
             | Resource::PoolMemory(..)
@@ -224,8 +236,8 @@ fn not_yet(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, ans
     }
 }
 
-/// Whether a code speaks of this moment only: of a callback's thread, or of a capture that began
-/// after the look for one.
+/// Returns whether an error code is only temporary: it is about a callback thread, or about a capture
+/// that began after the check.
 fn is_for_now(code: CUresult) -> bool {
     let captures = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.0
         ..=CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD.0;
@@ -233,7 +245,7 @@ fn is_for_now(code: CUresult) -> bool {
 }
 
 impl Resource {
-    /// What it is, the function that releases it.
+    /// Returns the name of the resource for messages, and the function that releases it.
     #[inline(always)]
     fn names(&self) -> (&'static str, &'static str) {
         match self {
@@ -276,16 +288,17 @@ impl Resource {
         self.names().1
     }
 
-    /// For what is not released: nobody may write or free what may still be read, whatever the reason,
-    /// and a library that is still loaded may be compiled for a context that is made later.
-    fn keep_what_is_used(&self, parent: &(impl Parent + ?Sized)) {
+    /// Keeps objects alive that a leaked resource still uses. Memory that may still be read must never
+    /// be written or freed, and a library that is still loaded may be compiled for a context that is
+    /// created later.
+    fn leak_dependents(&self, parent: &(impl Parent + ?Sized)) {
         parent.has_leaked();
         if matches!(self, Self::Reads { .. } | Self::Library(_) | Self::LentPool) {
             std::mem::forget(parent.keep());
         }
     }
 
-    /// Releases it, if this is the moment: while no stream is captured that it enqueues work on.
+    /// Releases the resource, unless a stream on which the release enqueues work is capturing.
     #[inline(always)]
     fn release_uncaptured(&self, parent: &(impl Parent + ?Sized)) -> Answer {
         if is_inside() {
@@ -302,7 +315,8 @@ impl Resource {
         answer
     }
 
-    /// What is left to do as long as no capture can begin on the stream that it was enqueued on.
+    /// Runs the part of a release that must happen while no capture can begin on the stream of the
+    /// release.
     #[inline(always)]
     fn has_been_enqueued(&self, parent: &(impl Parent + ?Sized)) {
         if let Self::PoolMemory(..) = self {
@@ -327,13 +341,14 @@ impl Resource {
             Some(answer) => answer,
             None => self.call(parent),
         };
-        if answer.wants_a_context() {
+        if answer.needs_context() {
             return self.release_under_current(parent, answer);
         }
         answer
     }
 
-    /// What has to do with the legacy default stream, which is that of the current context.
+    /// Releases a resource with its context current, because the legacy default stream is the one of
+    /// the current context.
     #[cold]
     #[inline(never)]
     fn release_in_context(&self, parent: &(impl Parent + ?Sized)) -> Answer {
@@ -347,7 +362,8 @@ impl Resource {
         }
     }
 
-    /// Never seen, but drivers differ: once more with the context current.
+    /// Retries with the resource's context current. This was never observed to be necessary, but
+    /// drivers differ.
     #[cold]
     #[inline(never)]
     fn release_under_current(&self, parent: &(impl Parent + ?Sized), answer: Answer) -> Answer {
@@ -358,11 +374,11 @@ impl Resource {
         }
     }
 
-    /// Why this is no moment for the release: see the head of this file.
+    /// Returns why the release is not possible now. See the module documentation.
     #[inline(always)]
     fn obstacle(&self, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
         match *self {
-            // These wait for nothing and are permitted everywhere else.
+            // These calls wait for nothing and are permitted everywhere else.
             Self::Stream(_) | Self::Event(_) | Self::LastClone => None,
             Self::OrderedMemory(..) | Self::PoolMemory(..) | Self::Reads { .. } => {
                 raw_capture(parent)
@@ -371,10 +387,10 @@ impl Resource {
         }
     }
 
-    /// Makes the call, in the capture mode that breaks nobody's capture.
+    /// Makes the call in the relaxed capture mode, which invalidates no capture.
     #[inline(always)]
     fn call(&self, parent: &(impl Parent + ?Sized)) -> Answer {
-        // These disturb no capture (measured), so they go without the exchange.
+        // Measured: these calls disturb no capture, so the mode is not changed for them.
         let is_quiet = matches!(
             self,
             Self::Stream(_) | Self::Event(_) | Self::Reads { .. } | Self::LastClone
@@ -387,7 +403,8 @@ impl Resource {
         let function = "cuThreadExchangeStreamCaptureMode";
         match exchanged {
             CUresult::CUDA_SUCCESS => {}
-            // Of the context that is current now, which need not be the resource's.
+            // The error is about the context that is current now, which may be another one than the
+            // resource's.
             CUresult::CUDA_ERROR_INVALID_CONTEXT | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
                 return Answer::Unknown(CUresult::CUDA_ERROR_INVALID_CONTEXT, function);
             }
@@ -400,13 +417,14 @@ impl Resource {
         let failed = match self {
             Self::Pool(_) | Self::LentPool => wait_for_all(parent.waited_for()),
             Self::LoosePoolMemory(_) => wait_for_everything(parent),
-            // The events are of streams of other contexts, perhaps.
+            // The events may belong to streams of other contexts.
             Self::LoosePool(_) => {
                 wait_for_all(parent.waited_for()).or_else(|| wait_for_everything(parent))
             }
-            // The driver waits for all work of the context in these calls, and stops its other threads
-            // meanwhile. A wait for the stream that used the memory stops none. (A wait for the whole
-            // context would break its captures, in the relaxed mode too: measured with driver 580.)
+            // In these calls the driver waits for all work of the context and blocks other threads
+            // meanwhile. Waiting for the stream that used the memory blocks no other thread. (Waiting
+            // for the whole context would invalidate its captures, even in the relaxed mode: measured
+            // with driver 580.)
             Self::Memory(_) | Self::Pinned(_) | Self::Registered(_) | Self::RegisteredOf(_) => {
                 wait_for_all(parent.waited_for()).or_else(|| wait_for_uses(parent))
             }
@@ -419,7 +437,7 @@ impl Resource {
         answer
     }
 
-    /// The same where it is not known what the resource is.
+    /// Calls [`call`](Self::call) without inlining, where the variant is not known at compile time.
     #[inline(never)]
     fn call_again(&self, parent: &(impl Parent + ?Sized)) -> Answer {
         self.call(parent)
@@ -427,66 +445,69 @@ impl Resource {
 
     #[inline(always)]
     fn call_in_this_mode(&self) -> Answer {
-        // For all of these: the handle is of a resource that the driver made, its owner is being
-        // dropped and has given it here, once, and nothing else of this crate uses it any more.
+        // This holds for all calls below: the driver created the resource of the handle, its owner is
+        // being dropped and has passed it here once, and no other code of this crate uses it any more.
         let code = match *self {
-            // SAFETY: as said above; running work is not disturbed.
+            // SAFETY: see above. Running work is not affected.
             Self::Stream(stream) => unsafe { cuda_sys::cuStreamDestroy_v2(stream) },
-            // SAFETY: as said above.
+            // SAFETY: see above.
             Self::Event(event) => unsafe { cuda_sys::cuEventDestroy_v2(event) },
-            // SAFETY: as said above; the driver waits for kernels of it.
+            // SAFETY: see above. The driver waits for kernels of the module.
             Self::Module(module) => unsafe { cuda_sys::cuModuleUnload(module) },
-            // SAFETY: as said above; the driver waits for kernels of it.
+            // SAFETY: see above. The driver waits for kernels of the library.
             Self::Library(library) => unsafe { cuda_sys::cuLibraryUnload(library) },
-            // SAFETY: as said above; what it writes into is kept by its parent.
+            // SAFETY: see above. The parent keeps the memory alive to which the linker writes.
             Self::Linker(linker) => unsafe { cuda_sys::cuLinkDestroy(linker) },
-            // SAFETY: as said above; whoever used it by its address has waited.
+            // SAFETY: see above. All code that used the memory by its address has waited.
             Self::IpcMemory(address) => unsafe { cuda_sys::cuIpcCloseMemHandle(address) },
-            // SAFETY: as said above; likewise: this free waits for nothing.
+            // SAFETY: see above. This free waits for nothing, but all code that used the memory by its
+            // address has waited.
             Self::ImportedMemory(address) => unsafe { cuda_sys::cuMemFree_v2(address) },
-            // SAFETY: as said above; the stream on which all of its uses were is idle.
+            // SAFETY: see above. The stream on which all uses of the memory were enqueued is idle.
             Self::Memory(address) => unsafe { cuda_sys::cuMemFree_v2(address) },
-            // SAFETY: as said above; the stream orders the free behind the uses of the memory,
-            // which safe code can make on this stream only.
+            // SAFETY: see above. The stream orders the free after the uses of the memory, which safe
+            // code can enqueue only on this stream.
             Self::OrderedMemory(address, stream) | Self::PoolMemory(address, stream) => unsafe {
                 cuda_sys::cuMemFreeAsync(address, stream)
             },
-            // SAFETY: as said above; all work of its context is done, and the stream is the default one of
-            // the current context, which is that.
+            // SAFETY: see above. All work of the memory's context is complete. That context is current,
+            // so the stream is its default stream.
             Self::LoosePoolMemory(address) => unsafe {
                 cuda_sys::cuMemFreeAsync(address, CU_STREAM_LEGACY)
             },
-            // SAFETY: as said above; safe copies of it are over when they return, the stream that
-            // used it by its address is idle, and the driver waits for all other work.
+            // SAFETY: see above. Safe copies of the memory are complete when they return, the stream
+            // that used it by its address is idle, and the driver waits for all other work.
             Self::Pinned(address) => unsafe { cuda_sys::cuMemFreeHost(address) },
             Self::Registered(ref vector) => {
                 let start = vector.start().cast();
-                // SAFETY: as for pinned memory; it is registered from there on.
+                // SAFETY: as for pinned memory. The memory is registered from this address on.
                 unsafe { cuda_sys::cuMemHostUnregister(start) }
             }
-            // SAFETY: as said above; its memory has held it, so that is freed, and its frees are done.
+            // SAFETY: see above. The pool's memory keeps the pool alive, so that memory is freed, and
+            // the frees are complete.
             Self::Pool(pool) | Self::LoosePool(pool) => unsafe { cuda_sys::cuMemPoolDestroy(pool) },
-            // SAFETY: as for the vector; its owner is held by its parent.
+            // SAFETY: as for the vector. The parent keeps the owner of the memory alive.
             Self::RegisteredOf(start) => unsafe { cuda_sys::cuMemHostUnregister(start) },
             // The owner, or the object, is dropped with the parent.
             Self::LentPool | Self::LastClone => CUresult::CUDA_SUCCESS,
-            // SAFETY: as said above; whatever lives in the context has held it.
+            // SAFETY: see above. Every object that lives in the context keeps it alive.
             Self::Context(context) => unsafe { cuda_sys::cuCtxDestroy_v2(context) },
-            // SAFETY: as said above; it takes back one retain.
+            // SAFETY: see above. This releases one retain.
             Self::Primary(device) => unsafe { cuda_sys::cuDevicePrimaryCtxRelease_v2(device) },
-            // SAFETY: as said above; its streams hold it, so they are gone.
+            // SAFETY: see above. The streams of a green context keep it alive, so they are already
+            // destroyed.
             Self::GreenContext(context) => unsafe { cuda_sys::cuGreenCtxDestroy(context) },
-            // SAFETY: as said above; executable graphs are copies.
+            // SAFETY: see above. Executable graphs are copies.
             Self::Graph(graph) => unsafe { cuda_sys::cuGraphDestroy(graph) },
-            // SAFETY: as said above; launches of it go on, with what they need.
+            // SAFETY: see above. Its launches continue with the objects that they require.
             Self::ExecutableGraph(graph) => unsafe { cuda_sys::cuGraphExecDestroy(graph) },
             Self::Reads { end, stream, home } => {
-                // SAFETY: the event and the stream are the reader's, which keeps them alive.
+                // SAFETY: the event and the stream belong to the reader, which keeps them alive.
                 let recorded = unsafe { cuda_sys::cuEventRecord(end, stream) };
                 if !recorded.is_success() {
                     return Answer::Said(recorded, "cuEventRecord");
                 }
-                // SAFETY: as above; the memory keeps its stream alive.
+                // SAFETY: the reader keeps the event alive, and the memory keeps its stream alive.
                 unsafe { cuda_sys::cuStreamWaitEvent(home, end, 0) }
             }
         };

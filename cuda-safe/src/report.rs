@@ -1,4 +1,4 @@
-//! What nobody waits for: failures in `Drop`, told through one hook.
+//! The report hook: failures that occur in `Drop`, where no caller receives an error.
 
 use crate::error::Error;
 use crate::fork;
@@ -10,37 +10,39 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-/// Something that went wrong where no `Result` could be returned.
+/// A failure in a place that cannot return a `Result`, such as `Drop`.
+///
+/// The function set with [`set_report_hook`] receives it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Report {
-    /// An object of the driver was not released, and stays until the process ends.
+    /// A driver object was not released and stays allocated until the process ends.
     #[non_exhaustive]
     Leaked {
-        /// What it is.
+        /// The kind of object.
         what: &'static str,
-        /// Why.
+        /// The reason.
         error: Error,
     },
-    /// A guard found another current context than the one that it had made current, and popped
+    /// A guard found a different current context than the one that it had made current. It popped
     /// nothing.
     #[non_exhaustive]
     ContextStack {
         /// [`Invalid::ContextStack`](crate::Invalid::ContextStack) or
-        /// [`Invalid::GuardOrder`](crate::Invalid::GuardOrder), or why it could not look.
+        /// [`Invalid::GuardOrder`](crate::Invalid::GuardOrder), or the error of the query.
         error: Error,
     },
-    /// A stream could not be taken out of a capture that ended in `drop` or with an error: work
-    /// given to it is still recorded.
+    /// A capture that was dropped or that failed could not be ended. Work that is enqueued in its
+    /// stream is still captured.
     #[non_exhaustive]
     Capture {
-        /// Why.
+        /// The reason.
         error: Error,
     },
-    /// A thread is left in another capture mode than its own.
+    /// The capture mode of a thread was changed and could not be restored.
     #[non_exhaustive]
     CaptureMode {
-        /// Why its mode could not be put back.
+        /// The reason.
         error: Error,
     },
 }
@@ -54,7 +56,7 @@ impl fmt::Display for Report {
             Self::CaptureMode { error } => {
                 write!(
                     f,
-                    "the thread's capture mode could not be put back: {error}"
+                    "the capture mode of the thread could not be restored: {error}"
                 )
             }
         }
@@ -67,16 +69,17 @@ static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread runs the hook.
+    /// Whether this thread is running the hook.
     static IN_HOOK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets the function that hears of failures in `Drop`; the one before is replaced. Without one,
-/// they are only counted.
+/// Sets the function that receives failures in `Drop`, and replaces the previous one. Without a hook,
+/// leaks are only counted.
 ///
-/// It may be called on any thread, in the middle of a `drop`; a panic in it is swallowed. Memory of a
-/// [manager](crate::manager), which may be in the middle of something, is not allocated in it. What fails
-/// while it runs, on its thread, is only counted, and so is what fails in a forked child.
+/// The hook can be called on any thread, inside any `drop`. A panic in the hook is ignored. The hook
+/// must not allocate memory of a [manager](crate::manager), because the manager may be inside an
+/// operation. Failures on the thread of the hook while it runs are not reported, and neither are
+/// failures in a forked child. Leaks are counted in both cases.
 ///
 /// ```
 /// cuda_safe::set_report_hook(|report| eprintln!("cuda: {report}"));
@@ -85,36 +88,36 @@ pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
     let hook: Hook = Arc::new(hook);
     let mut current = HOOK.write().unwrap_or_else(PoisonError::into_inner);
     let before = current.replace(hook);
-    // What a hook owns may report when it is dropped: not under the lock.
+    // The lock is released first: values that the old hook owns may report when they are dropped.
     drop(current);
     drop(before);
 }
 
-/// How many objects of the driver this process has leaked, by design or for want of a way to
-/// release them; and host functions that the driver may have, or not.
+/// Returns the number of driver objects that this process has leaked, by design or because they could
+/// not be released. Host functions also count if it is unknown whether the driver accepted them.
 pub fn leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }
 
-/// Whether this thread runs the hook: in the middle of anything.
+/// Whether this thread is running the hook, which can be inside any operation of this crate.
 pub(crate) fn in_hook() -> bool {
     IN_HOOK.try_with(Cell::get).unwrap_or(false)
 }
 
-/// What somebody panicked with.
+/// Returns the message of a panic payload.
 pub(crate) fn words_of(payload: Box<dyn Any + Send>) -> String {
     let text = payload
         .downcast::<String>()
         .map(|text| *text)
         .or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
     text.unwrap_or_else(|other| {
-        // It may panic once more when it is dropped.
+        // The payload may panic again when it is dropped.
         std::mem::forget(other);
-        "something that is no text".to_owned()
+        "a payload that is not a string".to_owned()
     })
 }
 
-/// Counts a leak that is by design, or one of the many after a fatal error.
+/// Counts a leak without a report: a leak by design, or one of the many leaks after a fatal error.
 pub(crate) fn count_leak() {
     LEAKED.fetch_add(1, Ordering::Relaxed);
 }
@@ -123,11 +126,12 @@ pub(crate) fn report(report: &Report) {
     if matches!(report, Report::Leaked { .. }) {
         count_leak();
     }
-    // A forked child has the lock of a moment in another process, and may do little.
+    // In a forked child the lock has the state of the parent at the time of the fork, and only few
+    // operations are safe.
     if fork::in_child() {
         return;
     }
-    // A hook that reports would be called again without an end.
+    // A hook that causes a report must not be called again: this could recurse without end.
     if IN_HOOK.try_with(|inside| inside.replace(true)) != Ok(false) {
         return;
     }
@@ -137,10 +141,10 @@ pub(crate) fn report(report: &Report) {
         .as_ref()
         .map(Arc::clone);
     if let Some(hook) = hook {
-        // A drop must not panic, least of all while another panic unwinds; nor may that of the hook,
-        // whose last holder this is if another took its place meanwhile: so it ends in here.
+        // A drop must not panic, especially not while another panic unwinds. The hook itself is also
+        // dropped inside the closure: this may be the last reference, if another hook was set meanwhile.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(move || hook(report))) {
-            // Nor may what it panicked with, when that is dropped.
+            // The drop of the payload could panic, too.
             std::mem::forget(payload);
         }
     }

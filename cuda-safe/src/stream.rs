@@ -3,13 +3,13 @@
 mod attributes;
 mod borrow;
 mod capture;
+mod completion;
 mod default;
-mod done;
 mod end;
 mod enqueue;
 mod host;
 mod memory_op;
-mod needs;
+mod retained;
 mod wait;
 
 pub use attributes::{
@@ -17,48 +17,53 @@ pub use attributes::{
 };
 pub(crate) use borrow::has_green_context;
 pub use capture::{Capture, CaptureMode, CaptureStatus};
+pub use completion::StreamFuture;
 pub use default::DefaultStream;
-pub use done::Done;
 pub(crate) use enqueue::{ForeignStream, OrderedOn, is_default};
 pub(crate) use host::{Panicked, is_inside, refuse_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
-pub(crate) use needs::Need;
+pub(crate) use retained::Retained;
 
 use crate::call::{answer, call, without_current};
 use crate::capture::{Kind, State};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::green::GreenContext;
-use crate::hold::Hold;
 use crate::invalid::Invalid;
+use crate::ownership::Ownership;
 use crate::release::{self, Parent};
 use cuda_sys::{CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// `CUstream`: work given to one stream runs in order; streams run beside each other.
+/// A CUDA stream (`CUstream`). Work in one stream runs in order; work in different streams can run
+/// concurrently.
 ///
-/// Clones share the stream. It holds its context (or green context) and is destroyed with its last
-/// clone and the last buffer bound to it; destroying waits for nothing.
+/// Create a stream with [`Context::stream`] or [`GreenContext::stream`].
 ///
-/// Every call here that names the stream is one call of the driver, and needs no current context,
-/// unless it says otherwise.
+/// Clones share the stream. The stream keeps its context or green context alive. It is destroyed when
+/// its last clone and the last buffer that is bound to it are dropped. The destruction does not wait
+/// for work.
+///
+/// Unless documented otherwise, a function that operates on the stream makes exactly one driver call,
+/// and does not need a current context.
 ///
 /// # Several devices
-/// A stream works on its device, whichever context is current. Together with things of another device,
-/// or of another context of the same one:
+/// A stream works on its own device, regardless of the current context. The following table shows what
+/// happens if an operation on this stream involves an object of another device, or of another context
+/// of the same device:
 ///
-/// | | |
+/// | operation | result |
 /// |---|---|
-/// | [`wait`](Self::wait), [`DefaultStream::wait`] for its event | works: that is how devices get in order |
-/// | [`Event::record`](crate::Event::record), [`Event::record_external`](crate::Event::record_external), [`DefaultStream::record`] of its event | an error |
-/// | a stream of its that waits for an event of a [capture](Self::begin_capture) | becomes part of the capture, as any stream |
-/// | [`ExecutableGraph::launch`](crate::ExecutableGraph::launch) on a stream of its | an error |
-/// | [`copy_attributes_from`](Self::copy_attributes_from) a stream of its | an error |
-/// | [`set_access_window`](Self::set_access_window) to its memory | an error |
-/// | [`memory_operation`](Self::memory_operation) on its memory | `unsafe`: it takes [access](crate::Context::enable_peer_access) |
-/// | [`is_idle`](Self::is_idle), [`synchronize`](Self::synchronize), [`done`](Self::done), host functions, and all that asks events | are of one stream or event |
+/// | [`wait`](Self::wait), [`DefaultStream::wait`] for an event of the other context | works, and is the way to order work of several devices |
+/// | [`Event::record`](crate::Event::record), [`Event::record_external`](crate::Event::record_external), [`DefaultStream::record`] of an event of the other context | an error |
+/// | a stream of the other context waits for an event of a [capture](Self::begin_capture) | the stream joins the capture, like any other stream |
+/// | [`ExecutableGraph::launch`](crate::ExecutableGraph::launch) on a stream of the other context | an error |
+/// | [`copy_attributes_from`](Self::copy_attributes_from) a stream of the other context | an error |
+/// | [`set_access_window`](Self::set_access_window) to memory of the other context | an error |
+/// | [`memory_operation`](Self::memory_operation) on memory of the other context | `unsafe`: needs [peer access](crate::Context::enable_peer_access) |
+/// | [`is_idle`](Self::is_idle), [`synchronize`](Self::synchronize), [`completion`](Self::completion), host functions, queries of events | not applicable: these involve only one stream or event |
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, StreamOptions};
@@ -75,37 +80,40 @@ pub struct Stream {
 
 struct Inner {
     raw: CUstream,
-    hold: Hold,
-    /// Whether somebody has only lent it, or its context, and may end it as soon as this is gone.
+    ownership: Ownership,
+    /// Whether the stream or its context is borrowed, so that its owner may destroy it as soon as this
+    /// object is dropped.
     is_lent: bool,
     home: Home,
-    /// Of its home, within reach: every call looks at it.
+    /// The context of `home`. Every call reads it, so it is stored here, too.
     context: Context,
-    /// Of the handle: other objects of it have the same.
+    /// The capture state of the handle, shared by all objects of the handle.
     state: Arc<State>,
     panicked: Arc<Panicked>,
 }
 
-/// Where a stream's work runs.
+/// The context or green context in which the work of a stream runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Home {
     Context(Context),
     Green(GreenContext),
 }
 
-// SAFETY: the driver lets any thread use a stream, several at once (measured with 12).
+// SAFETY: the driver allows any thread to use a stream, and several threads at the same time (measured
+// with 12 threads).
 unsafe impl Send for Inner {}
-// SAFETY: as for Send.
+// SAFETY: see the argument for `Send`.
 unsafe impl Sync for Inner {}
 
-/// How a stream is made. The default is non-blocking, of priority 0.
+/// Options for [`Context::stream_with`]. The default is a non-blocking stream with priority 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StreamOptions {
-    /// Whether the stream waits for the legacy default stream, and it for this one. Not possible
-    /// in a green context.
+    /// Whether the stream and the legacy default stream wait for each other. Not possible in a green
+    /// context.
     pub blocking: bool,
-    /// Lower numbers go first; 0 is the default. Values outside the device's range are clamped.
-    /// A hint: nothing that runs is interrupted, and copies are not affected.
+    /// The priority. Lower numbers are higher priorities; 0 is the default. Values outside the range of
+    /// the device are clamped. This is a hint: running work is not preempted, and copies are not
+    /// affected.
     pub priority: i32,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -122,18 +130,18 @@ impl StreamOptions {
 }
 
 impl Context {
-    /// A [stream](Stream) of this context, non-blocking and of priority 0.
+    /// Creates a non-blocking [stream](Stream) with priority 0.
     ///
     /// # Errors
-    /// As for [`stream_with`](Self::stream_with).
+    /// See [`stream_with`](Self::stream_with).
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
 
-    /// `cuStreamCreateWithPriority(&stream, flags, priority)`: a stream of this context.
+    /// Creates a stream with the given options. Calls `cuStreamCreateWithPriority`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, or one of earlier work.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; the errors of earlier work.
     ///
     /// Since CUDA 5.5. Raw: [`cuStreamCreate`](fn@cuda_sys::cuStreamCreate),
     /// [`cuStreamCreateWithPriority`](fn@cuda_sys::cuStreamCreateWithPriority),
@@ -157,19 +165,19 @@ impl Context {
         Ok(Stream::own(
             raw,
             Home::Context(self.clone()),
-            Hold::Owned,
+            Ownership::Owned,
             state,
         ))
     }
 }
 
 impl Stream {
-    fn own(raw: CUstream, home: Home, hold: Hold, state: Arc<State>) -> Self {
+    fn own(raw: CUstream, home: Home, ownership: Ownership, state: Arc<State>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 raw,
-                is_lent: matches!(hold, Hold::Borrowed) || home.is_borrowed(),
-                hold,
+                is_lent: matches!(ownership, Ownership::Borrowed) || home.is_borrowed(),
+                ownership,
                 context: home.context().clone(),
                 home,
                 state,
@@ -178,69 +186,78 @@ impl Stream {
         }
     }
 
-    /// A stream just made in a green context.
+    /// Takes ownership of a stream that was just created in a green context.
     pub(crate) fn own_green(raw: CUstream, green: GreenContext) -> Self {
         Self::own(
             raw,
             Home::Green(green),
-            Hold::Owned,
+            Ownership::Owned,
             State::new(Kind::Stream),
         )
     }
 
-    /// A stream that others keep, for as long as `owner` is there.
+    /// A stream that `owner` keeps alive.
     pub(crate) fn leased(stream: &Self, owner: impl Any + Send + Sync) -> Self {
         let home = Home::Context(stream.context().clone());
         let state = Arc::clone(stream.state());
-        Self::own(stream.raw(), home, Hold::Foreign(Box::new(owner)), state)
+        Self::own(
+            stream.raw(),
+            home,
+            Ownership::Foreign(Box::new(owner)),
+            state,
+        )
     }
 
-    /// Who keeps it, if it is somebody else's.
+    /// Returns the owner of a foreign-owned stream.
     pub(crate) fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
-        match &self.inner.hold {
-            Hold::Foreign(owner) => Some(&**owner),
-            Hold::Owned | Hold::Borrowed => None,
+        match &self.inner.ownership {
+            Ownership::Foreign(owner) => Some(&**owner),
+            Ownership::Owned | Ownership::Borrowed => None,
         }
     }
 
-    /// Takes over a stream: it is destroyed with the last clone.
+    /// Takes ownership of a stream. The stream is destroyed when the last clone is dropped.
     ///
     /// # Errors
-    /// The handles 0, 1 and 2 are the default streams, which mean another stream in each context
-    /// or thread: see [`DefaultStream`].
+    /// [`Invalid::Handle`] for the handles 0, 1 and 2. They are the default streams and mean a different
+    /// stream in each context or thread. See [`DefaultStream`].
     ///
     /// # Safety
-    /// `raw` is a stream of `context`, and not of a green context, that is alive and not captured, and
-    /// nobody else destroys it.
+    /// `raw` is a live stream of `context`, but not of a green context. It is not being captured, and
+    /// no other code destroys it.
     pub unsafe fn from_raw(raw: CUstream, context: &Context) -> Result<Self> {
-        Self::wrap(raw, context, Hold::Owned)
+        Self::wrap(raw, context, Ownership::Owned)
     }
 
-    /// A stream that somebody else owns: never destroyed here.
+    /// Borrows a stream that other code owns. This crate never destroys it.
     ///
-    /// A buffer bound to it cannot wait for its release: see [`Context::borrow_raw`].
+    /// The release of a buffer that is bound to the stream cannot be deferred. See
+    /// [`Context::borrow_raw`].
     ///
     /// # Errors
-    /// As for [`from_raw`](Self::from_raw).
+    /// [`Invalid::Handle`] for the handles 0, 1 and 2. See [`from_raw`](Self::from_raw).
     ///
     /// # Safety
-    /// `raw` is a stream of `context`, or of a green context on its device if it is a primary one,
-    /// that stays alive until the last clone of this, and everything that holds one (buffers bound
-    /// to it, readers, copies under way, graphs of its work), is gone. (What this crate has leaked is
-    /// not used any more.)
+    /// - `raw` is a stream of `context`. If `context` is a primary context, `raw` can also be a stream
+    ///   of a green context on the same device.
+    /// - The stream stays alive until its last clone and every object that owns a clone is dropped.
+    ///   Such objects are buffers that are bound to it, readers, pending copies and graphs of its work.
+    ///   (Objects that this crate has leaked are not used any more.)
     pub unsafe fn borrow_raw(raw: CUstream, context: &Context) -> Result<Self> {
-        Self::wrap(raw, context, Hold::Borrowed)
+        Self::wrap(raw, context, Ownership::Borrowed)
     }
 
-    /// A stream that `owner` keeps alive: never destroyed here, and `owner` is dropped after the
-    /// last clone of this.
+    /// Borrows a stream that `owner` keeps alive. This crate never destroys the stream. It drops
+    /// `owner` after the last clone.
     ///
     /// # Errors
-    /// As for [`from_raw`](Self::from_raw); the owner is given back.
+    /// [`Invalid::Handle`] for the handles 0, 1 and 2. See [`from_raw`](Self::from_raw). The error
+    /// returns the owner.
     ///
     /// # Safety
-    /// `raw` is a stream of `context`, or of a green context on its device if it is a primary one,
-    /// that stays alive as long as `owner` is.
+    /// - `raw` is a stream of `context`. If `context` is a primary context, `raw` can also be a stream
+    ///   of a green context on the same device.
+    /// - The stream stays alive as long as `owner`.
     pub unsafe fn from_foreign<O: Any + Send + Sync>(
         raw: CUstream,
         context: &Context,
@@ -248,64 +265,68 @@ impl Stream {
     ) -> Result<Self, Rejected<O>> {
         match refuse_default(raw) {
             Ok(()) => {
-                let hold = Hold::Foreign(Box::new(owner));
-                Ok(Self::shared(raw, context, hold))
+                let ownership = Ownership::Foreign(Box::new(owner));
+                Ok(Self::shared(raw, context, ownership))
             }
             Err(error) => Err(Rejected::new(error, owner)),
         }
     }
 
-    fn wrap(raw: CUstream, context: &Context, hold: Hold) -> Result<Self> {
+    fn wrap(raw: CUstream, context: &Context, ownership: Ownership) -> Result<Self> {
         refuse_default(raw)?;
-        Ok(Self::shared(raw, context, hold))
+        Ok(Self::shared(raw, context, ownership))
     }
 
-    /// A stream whose handle other code knows.
-    fn shared(raw: CUstream, context: &Context, hold: Hold) -> Self {
+    /// Wraps a stream whose handle is known to other code.
+    fn shared(raw: CUstream, context: &Context, ownership: Ownership) -> Self {
         let state = State::of_shared(Kind::Stream, raw.addr());
-        Self::own(raw, Home::Context(context.clone()), hold, state)
+        Self::own(raw, Home::Context(context.clone()), ownership, state)
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// Returns the driver handle. The object keeps the ownership: do not destroy the handle.
     ///
-    /// From now on other code may capture this stream, so each allocation, free, host copy, record and
-    /// wait on it asks the driver first (`cuStreamIsCapturing`). Other streams are not affected, unless
-    /// they join such a capture by a wait. Other code must not begin, join or end a capture of this stream
-    /// while a call of this crate on it is under way on another thread, and a graph that it records here
-    /// must not outlive the events and contexts that are recorded. (A handle that became known in another
-    /// way, for example by a trace of the driver's calls, is not noticed: capture nothing with it.)
+    /// After this call other code may capture the stream. Therefore each allocation, free, host copy,
+    /// record and wait on it first asks the driver whether it is captured (`cuStreamIsCapturing`).
+    /// Other streams are not affected, unless they join such a capture by a wait.
+    ///
+    /// Other code must not begin, join or end a capture of this stream while a call of this crate on it
+    /// is in progress on another thread. A graph that other code captures from this stream must not
+    /// outlive the events and contexts that it contains. This crate does not notice if other code gets
+    /// the handle in another way, for example from a trace of driver calls: do not capture with such a
+    /// handle.
     #[inline]
     pub fn as_raw(&self) -> CUstream {
         self.inner.state.publish(self.raw().addr());
         self.raw()
     }
 
-    /// The driver's handle, for calls of this crate.
+    /// Returns the driver handle, for calls of this crate.
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
         self.inner.raw
     }
 
-    /// Never destroys the stream: it and its context stay until the process ends.
-    pub fn leak(self) -> CUstream {
+    /// Returns the handle and leaks the stream: the stream and its context stay alive until the process
+    /// ends.
+    pub fn into_raw(self) -> CUstream {
         let raw = self.as_raw();
         std::mem::forget(self);
         raw
     }
 
-    /// The context that the stream's memory and kernels belong to: for a stream of a green
-    /// context, the device's primary context.
+    /// Returns the context of the memory and the kernels of the stream. For a stream of a green context
+    /// this is the primary context of the device.
     #[inline]
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// Whether it was made here, or given over, so that what is known of it is true.
+    /// Returns whether this crate owns the stream, so that its recorded properties are reliable.
     pub(crate) fn is_own(&self) -> bool {
-        self.inner.hold.is_owned()
+        self.inner.ownership.is_owned()
     }
 
-    /// The green context that the stream was made in, if it was.
+    /// Returns the green context in which the stream was created, if any.
     pub fn green_context(&self) -> Option<&GreenContext> {
         match &self.inner.home {
             Home::Context(_) => None,
@@ -313,11 +334,11 @@ impl Stream {
         }
     }
 
-    /// `cuStreamSynchronize(stream)`: waits until all work given to the stream is done.
+    /// Blocks the thread until all work in the stream is complete. Calls `cuStreamSynchronize`.
     ///
     /// # Errors
-    /// Those of the work that it waits for; [`Error::HostFunctionPanicked`];
-    /// [`Error::InHostFunction`]; [`Error::Forked`].
+    /// The errors of that work; [`Error::HostFunctionPanicked`]; [`Error::InHostFunction`];
+    /// [`Error::Forked`].
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
     #[doc(alias = "cuStreamSynchronize")]
@@ -327,7 +348,7 @@ impl Stream {
         self.inner.panicked.take()
     }
 
-    /// The driver's answer and nothing else: that the work is done, or why that is not known.
+    /// Returns only the result of the driver: the work is complete, or the error.
     #[inline]
     pub(crate) fn wait_for_work(&self) -> Result<()> {
         refuse_inside()?;
@@ -337,10 +358,10 @@ impl Stream {
         })
     }
 
-    /// `cuStreamQuery(stream)`: whether all work given to the stream is done.
+    /// Returns whether all work in the stream is complete. Calls `cuStreamQuery`.
     ///
     /// # Errors
-    /// Those of the work that is done; [`Error::Forked`].
+    /// The errors of completed work; [`Error::Forked`].
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
     #[doc(alias = "cuStreamQuery")]
@@ -352,10 +373,10 @@ impl Stream {
         }))
     }
 
-    /// `cuStreamGetPriority(stream, &priority)`: the priority that the stream really has.
+    /// Returns the actual priority of the stream. Calls `cuStreamGetPriority`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 5.5. Raw: [`cuStreamGetPriority`](fn@cuda_sys::cuStreamGetPriority).
     #[doc(alias = "cuStreamGetPriority")]
@@ -368,11 +389,11 @@ impl Stream {
         Ok(priority)
     }
 
-    /// `cuStreamGetId(stream, &id)`: a number that no other stream of this process has or will
-    /// have.
+    /// Returns the ID of the stream, which is unique in the process, including later streams. Calls
+    /// `cuStreamGetId`.
     ///
     /// # Errors
-    /// The driver is older.
+    /// [`Error::Missing`].
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamGetId`](fn@cuda_sys::cuStreamGetId).
     #[doc(alias = "cuStreamGetId")]
@@ -386,11 +407,11 @@ impl Stream {
     }
 }
 
-/// The default streams are another stream in each context or thread.
+/// Rejects the handles of the default streams, which mean a different stream in each context or thread.
 fn refuse_default(raw: CUstream) -> Result<()> {
     if is_default(raw) {
         return Err(Invalid::Handle {
-            what: "stream of its own",
+            what: "non-default stream",
             value: raw.addr(),
         }
         .into());
@@ -398,7 +419,7 @@ fn refuse_default(raw: CUstream) -> Result<()> {
     Ok(())
 }
 
-/// The answer of a query: done, not yet, or an error.
+/// Converts the result of a query: complete, not ready, or an error.
 #[inline]
 pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
     match answer {
@@ -408,7 +429,7 @@ pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
 }
 
 impl Home {
-    /// That of memory and kernels.
+    /// Returns the context of memory and kernels.
     #[inline]
     pub(crate) fn context(&self) -> &Context {
         match self {
@@ -418,11 +439,11 @@ impl Home {
     }
 }
 
-/// Streams are equal if they are the same one.
+/// Two `Stream` values are equal if they are the same stream.
 impl PartialEq for Stream {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        // Clones, as a rule.
+        // The common case: both are clones of one object.
         Arc::ptr_eq(&self.inner, &other.inner) || self.inner.is_same(&other.inner)
     }
 }
@@ -433,7 +454,7 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn is_same(&self, other: &Self) -> bool {
-        // Both are alive, so one handle is one stream; handles of two contexts differ.
+        // Both streams are alive, so equal handles of one context are the same stream.
         self.raw == other.raw && self.context == other.context
     }
 }
@@ -455,7 +476,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// The error for things of two contexts in one operation.
+/// Checks that an object belongs to the context of an operation.
 #[inline]
 pub(crate) fn same_context(what: &'static str, its: &Context, expected: &Context) -> Result<()> {
     if its == expected {
@@ -481,7 +502,7 @@ fn other_context(what: &'static str, its: String, expected: &Context) -> Error {
 }
 
 impl Stream {
-    /// The error for something that is bound to this stream in an operation on another.
+    /// Returns the error for an object that is bound to this stream in an operation on another stream.
     #[cold]
     #[inline(never)]
     pub(crate) fn other_stream(&self, what: impl FnOnce() -> String, expected: &Self) -> Error {
@@ -494,7 +515,7 @@ impl Stream {
     }
 }
 
-/// A stream that this does not keep alive.
+/// A weak reference to a stream.
 #[derive(Clone)]
 pub(crate) struct WeakStream(Weak<Inner>);
 
@@ -505,7 +526,8 @@ impl Stream {
 }
 
 impl WeakStream {
-    /// Returns the stream, unless its last clone was dropped. Whoever has it may then drop the last clone.
+    /// Returns the stream, unless its last clone was dropped. The returned clone may then be the last
+    /// one.
     pub(crate) fn upgrade(&self) -> Option<Stream> {
         self.0.upgrade().map(|inner| Stream { inner })
     }

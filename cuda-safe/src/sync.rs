@@ -1,4 +1,5 @@
-//! The locks and atomics of this crate, by one name: so that a test can put its own in their place.
+//! The locks and atomics of this crate. Tests replace them with instrumented versions (feature
+//! `explore`).
 
 #[cfg(feature = "explore")]
 mod explored;

@@ -1,5 +1,5 @@
-//! What one operation of the software driver costs with few and with many objects alive, in
-//! nanoseconds: `cargo bench -p cuda-sim`. Each row should be nearly level.
+//! Measures the time of one operation of the software driver with few and with many live objects, in
+//! nanoseconds. Run it with `cargo bench -p cuda-sim`. The times in each row should be nearly equal.
 
 use core::ffi::c_void;
 use core::ptr::{null_mut, without_provenance_mut};
@@ -90,7 +90,7 @@ fn synchronize(stream: CUstream) {
     well(unsafe { cuStreamSynchronize(stream) });
 }
 
-/// Repeats `operation` for a while and returns its mean time in nanoseconds.
+/// Repeats `operation` for 200 ms, but at most 50,000 times, and returns its mean time in nanoseconds.
 fn time(mut operation: impl FnMut()) -> f64 {
     const LONG_ENOUGH: Duration = Duration::from_millis(200);
     cuda_sim::clear_calls();
@@ -103,7 +103,7 @@ fn time(mut operation: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / f64::from(count)
 }
 
-/// Prints a row: `operation` timed with each number of objects alive.
+/// Prints a row: the time of `operation` with each number of live objects.
 fn row<T>(
     name: &str,
     mut make: impl FnMut() -> T,
@@ -126,7 +126,7 @@ fn start() -> CUfunction {
     cuda_sim::kernel::register("nothing", |_| Ok(()));
     let (mut device, mut context): (_, CUcontext) = (0, null_mut());
     let (mut module, mut function): (CUmodule, CUfunction) = (null_mut(), null_mut());
-    // SAFETY: no condition.
+    // SAFETY: `cuInit` has no preconditions.
     well(unsafe { cuInit(0) });
     // SAFETY: the pointer is to a local variable.
     well(unsafe { cuDeviceGet(&raw mut device, 0) });
@@ -142,7 +142,7 @@ fn start() -> CUfunction {
 }
 
 fn main() {
-    // `cargo test --benches` runs this as well, and wants no figures.
+    // `cargo test --benches` also runs this program, but does not need measurements.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -167,7 +167,7 @@ fn main() {
         };
         well(code);
     };
-    print!("{:52}", "nanoseconds with so many alive");
+    print!("{:52}", "nanoseconds, by number of live objects");
     for count in COUNTS {
         print!("{count:12}");
     }
@@ -214,7 +214,7 @@ fn main() {
     };
     let once = || {
         launch(own);
-        // A question runs one operation of some stream.
+        // A query runs one operation of some stream.
         // SAFETY: the stream is alive.
         let _ = unsafe { cuStreamQuery(own) };
     };

@@ -1,4 +1,4 @@
-//! What was called, what is alive, what was done wrong.
+//! Records of calls, live objects and misuses.
 
 mod argument;
 
@@ -12,22 +12,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
-/// One call of the driver, in the order in which they ended.
+/// A driver call. [`calls`] returns them in the order in which they returned.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The symbol.
+    /// The symbol of the function.
     pub function: &'static str,
-    /// Who called.
+    /// The calling thread.
     pub thread: ThreadId,
-    /// What it answered.
+    /// The code that the call returned.
     pub result: CUresult,
-    /// The arguments, if [`record_arguments`] has turned that on, without those that are places for
-    /// an answer.
+    /// The arguments, if [`record_arguments`] is on. Output parameters are not recorded.
     pub arguments: Vec<Argument>,
 }
 
 impl Call {
-    /// Returns the [values](Argument::values) of an argument. `None` if it was not recorded, or has
+    /// Returns the [values](Argument::values) of an argument, or `None` if it was not recorded or has
     /// another type.
     pub fn values<T: 'static>(&self, argument: &str) -> Option<&[T]> {
         let mut all = self.arguments.iter();
@@ -36,10 +35,10 @@ impl Call {
 }
 
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
-static MISTAKES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static MISUSES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Keeps the seed, to tell it of what is found.
+/// Stores the seed, which the report of a misuse names.
 pub(crate) fn note_seed(seed: u64) -> u64 {
     SEED.store(seed, Ordering::Relaxed);
     seed
@@ -57,40 +56,41 @@ pub(crate) fn record(function: &'static str, arguments: Vec<Argument>, result: C
         });
 }
 
-/// Something that a real driver accepts, or crashes on, and that is wrong all the same.
-pub(crate) fn mistake(what: impl Into<String>) {
+/// Reports a misuse: an incorrect call that a real driver accepts or crashes on.
+pub(crate) fn misuse(what: impl Into<String>) {
     let what = what.into();
-    // What was found hangs on which work ran first, and so on the seed.
+    // Which misuse is found depends on the order in which work ran, and therefore on the seed.
     let seed = SEED.load(Ordering::Relaxed);
-    eprintln!("cuda-sim: mistake: {what} (seed {seed}: Profile::with_seed replays it)");
-    MISTAKES
+    eprintln!("cuda-sim: misuse: {what} (seed {seed}: Profile::with_seed replays it)");
+    MISUSES
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(what);
 }
 
-/// All calls since the start or the last [`clear_calls`].
+/// Returns all calls since [`install`](crate::install) or the last [`clear_calls`].
 pub fn calls() -> Vec<Call> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Forgets the calls so far.
+/// Clears the record of calls.
 pub fn clear_calls() {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// What was done wrong that a real driver accepts or crashes on, by the rules that were broken.
-pub fn mistakes() -> Vec<String> {
-    MISTAKES
+/// Returns the misuses detected so far: incorrect calls that a real driver accepts or crashes on. Each
+/// message names the violated rule.
+pub fn misuses() -> Vec<String> {
+    MISUSES
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
 }
 
-/// Forgets what was called and what was done wrong so far.
+/// Clears the records of calls and misuses.
 pub(crate) fn clear() {
     clear_calls();
-    MISTAKES
+    MISUSES
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clear();
@@ -100,22 +100,23 @@ pub(crate) fn call_count() -> usize {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner).len()
 }
 
-pub(crate) fn first_mistake() -> Option<String> {
-    let mistakes = MISTAKES.lock().unwrap_or_else(PoisonError::into_inner);
-    mistakes.first().cloned()
+pub(crate) fn first_misuse() -> Option<String> {
+    let misuses = MISUSES.lock().unwrap_or_else(PoisonError::into_inner);
+    misuses.first().cloned()
 }
 
-/// How many contexts are on this thread's stack.
+/// Returns the number of contexts on the calling thread's stack.
 pub fn stack_depth() -> usize {
     thread::depth()
 }
 
-/// How many contexts are on the stack of each thread that has any: of those that are over, too.
+/// Returns the number of contexts on the stack of each thread that has any, including threads that have
+/// ended.
 pub fn stack_depths() -> Vec<(ThreadId, usize)> {
     thread::depths()
 }
 
-/// How many objects of each kind there are.
+/// The number of live objects of each kind. Returned by [`alive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Alive {
@@ -133,10 +134,10 @@ pub struct Alive {
     pub device_allocations: usize,
     pub device_bytes: u64,
     pub pinned_allocations: usize,
-    /// Host memory that is registered.
+    /// Registered ranges of host memory.
     pub registered: usize,
     pub managed_allocations: usize,
-    /// Memory pools beside those that devices have by themselves.
+    /// Memory pools, except the default pools of devices.
     pub pools: usize,
 }
 
@@ -167,8 +168,8 @@ impl fmt::Display for Alive {
     }
 }
 
-/// What is alive. Work that is only waiting to run, a free among it, runs first; in a host function
-/// not what is behind it.
+/// Returns the number of live objects of each kind. First runs all pending work, including
+/// stream-ordered frees. In a host function, only work that does not come after that function runs.
 pub fn alive() -> Alive {
     if call::refuse_in_kernel("cuda_sim::alive") {
         return Alive::default();

@@ -1,11 +1,11 @@
-//! The functions that C calls, and the table that finds them by name.
+//! The functions that C code calls, and the table that finds them by name.
 //!
 //! # Safety
-//! A row says for each pointer what the driver's caller promises of it: `out` is null or a place
-//! to write one value, `inout` one to read and write; `val` is passed on as it is. With these the
-//! bodies are safe code; the few that take arrays and text say for themselves why they may. A length in
-//! brackets behind a pointer says how many values the driver reads there: see
-//! [`record_arguments`](crate::record_arguments).
+//! For each pointer, a row says what the caller of the driver guarantees. `out` is null or points to a
+//! place where one value can be written. `inout` is null or points to one value that can be read and
+//! written. `val` is passed on unchanged. With these guarantees the bodies are safe code; the few that
+//! take arrays and text justify their accesses themselves. A length in brackets after a pointer is the
+//! number of values that the driver reads there; see [`record_arguments`](crate::record_arguments).
 
 pub(crate) mod attributes;
 pub(crate) mod boxes;
@@ -55,17 +55,18 @@ use cuda_sys::{
     CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
 };
 
-/// A place for one value that the caller gave, or null. No reference: C may give one place twice.
+/// An output parameter: null, or a place where one value can be written. It is not a reference, because
+/// C code may pass the same place twice.
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
     /// # Safety
-    /// It is null, or a value may be written there for as long as this is used.
+    /// `place` is null, or a value may be written there while the result is used.
     unsafe fn new(place: *mut T) -> Self {
         Self(place)
     }
 
-    /// Refuses null, as the driver does before it does anything else.
+    /// Fails if the place is null. The driver checks this before it does anything else.
     pub(crate) fn required(&self) -> Answer {
         if self.0.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -73,10 +74,10 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Writes the value; nowhere if the place is null.
+    /// Writes the value, unless the place is null.
     pub(crate) fn set(&mut self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: a value may be written there, as whoever made this promised.
+            // SAFETY: `new` requires that a value may be written there.
             unsafe { self.0.write(value) };
         }
     }
@@ -91,34 +92,37 @@ macro_rules! c_type {
 macro_rules! receive {
     (val $param:ident) => {};
     (out $param:ident) => {
-        // SAFETY: the caller promises null or a place for one value, for the length of the call.
+        // SAFETY: the caller guarantees that the pointer is null or a place for one value during the
+        // call.
         let mut $param = unsafe { Out::new($param) };
         let $param = &mut $param;
     };
     (inout $param:ident) => {
-        // SAFETY: the caller promises null or a value to read and write, for the length of the call.
+        // SAFETY: the caller guarantees that the pointer is null or refers to one readable and writable
+        // value during the call.
         let mut $param = unsafe { $param.as_mut() };
         let $param = &mut $param;
     };
 }
 
-/// Adds a parameter to the list of recorded arguments: places for answers are left out, a pointer
-/// with a length in brackets is followed.
+/// Adds a parameter to the list of recorded arguments. Output parameters are left out; a pointer with a
+/// length in brackets is dereferenced.
 macro_rules! note {
     ($list:ident out $param:ident) => {};
     ($list:ident inout $param:ident) => { note!($list val $param [1]) };
     ($list:ident val $param:ident) => { $list.value(stringify!($param), $param) };
     ($list:ident val $param:ident [bytes $count:expr]) => {
-        // SAFETY: the caller promises null or a value of that size.
+        // SAFETY: the caller guarantees that the pointer is null or refers to a value of that size.
         unsafe { $list.pointed(stringify!($param), $param.cast::<u8>(), $count) }
     };
     ($list:ident val $param:ident [$count:expr]) => {
-        // SAFETY: the caller promises null or so many values, for the length of the call.
+        // SAFETY: the caller guarantees that the pointer is null or refers to that number of values
+        // during the call.
         unsafe { $list.pointed(stringify!($param), $param, $count as usize) }
     };
 }
 
-/// Rows become functions of the symbols' own types, and a function that finds one by name.
+/// Turns rows into functions of the symbols' types, and defines a function that finds one by name.
 macro_rules! functions {
     ($find:ident $home:ident $($class:ident $name:ident($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path;)*) => {
         $(
@@ -135,7 +139,7 @@ macro_rules! functions {
         fn $find(symbol: &str) -> *const c_void {
             match symbol {
                 $(stringify!($name) => {
-                    // The type of the symbol: what does not fit does not compile.
+                    // With the type of the symbol, so that a wrong signature does not compile.
                     let function: $home::$name = $name;
                     function as *const c_void
                 })*
@@ -377,8 +381,8 @@ functions! { find_older older
     Usual cuMemPrefetchAsync(address: val CUdeviceptr, size: val usize, device: val CUdevice, stream: val CUstream) => managed::prefetch_device;
 }
 
-/// The function that plays a symbol, of that symbol's type; what is not played answers that it is not
-/// supported.
+/// Returns the function that implements a symbol, with that symbol's type. For other symbols it returns
+/// a function that returns `CUDA_ERROR_NOT_SUPPORTED`.
 pub(crate) fn find(function: Function) -> *const c_void {
     for find in [find_newest, find_older] {
         let found = find(function.symbol());

@@ -1,49 +1,49 @@
-//! Which calls block while another thread is inside a call that waits for work.
+//! Calls that block while another thread is inside a call that waits for work.
 //!
-//! Measured on an H200 with driver 580: most waits block nobody, but `cuMemFree`, `cuMemFreeHost`
-//! and `cuModuleLoadData` stop almost every call of every other thread until they return, and a
-//! copy to pageable memory stops some. Rows marked *same kind* were not measured; they are variants
-//! of a function that was. A function without a row never blocks. Measured to never block:
+//! Measured on an H200 with driver 580: most waits block no other thread. However, `cuMemFree`,
+//! `cuMemFreeHost` and `cuModuleLoadData` block almost every call of every other thread until they
+//! return, and a copy to pageable memory blocks some. Rows marked *same kind* were not measured; they
+//! are variants of a function that was. A function without a row never blocks. Measured to never block:
 //! `cuStreamWaitEvent`, `cuMemAllocAsync`, `cuMemFreeAsync`, `cuStreamQuery`, `cuEventQuery`,
 //! `cuStreamIsCapturing`, `cuThreadExchangeStreamCaptureMode`, `cuMemGetInfo`, `cuCtxGetCurrent`,
 //! `cuPointerGetAttribute`, `cuMemCreate`, `cuDevicePrimaryCtxRetain`.
 
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::exec::Progress;
 use crate::thread;
 use crate::world::{Answer, World};
 use cuda_sys::CUresult;
 use std::thread::ThreadId;
 
-/// The calls that a waiting call stops.
+/// The calls that a waiting call blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     /// Every call that has a row in [`BLOCKED`].
     Everything,
-    /// The rows [`Blocked::ByCopies`], and on this stream the rows [`Blocked::OnItsStream`].
+    /// The rows [`Blocked::ByCopies`], and the rows [`Blocked::OnItsStream`] that use this stream.
     Copy(usize),
 }
 
-/// What a call waits for.
+/// The calls that block a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocked {
-    /// Calls that stop everything.
+    /// Calls that block everything.
     ByFrees,
-    /// The same, and copies to pageable memory on the same stream.
+    /// Calls that block everything, and copies to pageable memory on the same stream.
     OnItsStream,
-    /// The same, and copies to pageable memory on every stream.
+    /// Calls that block everything, and copies to pageable memory on every stream.
     ByCopies,
 }
 
-/// Calls that stop other threads while they wait for work.
+/// Calls that block other threads while they wait for work.
 #[rustfmt::skip]
 const STOPPING: [(&str, bool); 5] = [
-    // Name; whether it stops everything, rather than what copies stop.
+    // Name; whether it blocks everything, rather than only what copies block.
     ("cuMemFree_v2", true),
     ("cuMemFreeHost", true),
     ("cuModuleLoadData", true),
     ("cuModuleLoadDataEx", true), // same kind
-    // Copies from pageable memory stop the same, but here they never wait.
+    // Copies from pageable memory block the same calls, but in this driver they never wait.
     ("cuMemcpyDtoHAsync_v2", false),
 ];
 
@@ -92,7 +92,7 @@ const BLOCKED: [(&str, Blocked); 41] = [
     ("cuMemcpy3D_v2", Blocked::ByCopies), // same kind
 ];
 
-/// Threads inside a call that waits and stops others, and the name of that call.
+/// Threads inside a call that waits and blocks others, with the name of that call.
 #[derive(Debug, Default)]
 pub(crate) struct Stoppers(Vec<(ThreadId, &'static str, Stop)>);
 
@@ -109,8 +109,8 @@ impl Stop {
 }
 
 impl World {
-    /// Blocks a call that another thread's call stops: an error, as for a wait. With the stream,
-    /// once the call knows it.
+    /// Returns an error if a call of another thread blocks this one, as for a wait. `stream` is given
+    /// once the call has determined it.
     pub(crate) fn stopped(&self, name: &str, stream: Option<usize>) -> Answer {
         if self.stoppers.0.is_empty() {
             return Ok(());
@@ -119,7 +119,7 @@ impl World {
             return Ok(());
         };
         let here = thread::id();
-        // On a real driver a host function runs on another thread than the call that waits for it.
+        // On a real driver a host function does not run on the thread that waits for it.
         let in_callback = thread::in_callback();
         let mut stoppers = self.stoppers.0.iter();
         let stopper = stoppers.find(|(thread, _, stop)| {
@@ -129,16 +129,16 @@ impl World {
             return Ok(());
         };
         if in_callback && matches!(self.executor.in_callbacks(), Progress::Never) {
-            mistake(format!(
+            misuse(format!(
                 "a host function calls {name}, which blocks until {stopper} of another thread \
-                 returns, which waits for the host function: a real driver hangs"
+                 returns; that call waits for the host function: a real driver hangs"
             ));
             return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
         }
         Err(Self::WAIT)
     }
 
-    /// Notes that this thread's call waits, if such a call stops others. Returns whether it does.
+    /// Records that this thread's call waits, if it is a call that blocks others. Returns whether it is.
     pub(crate) fn stop_others(&mut self, name: &'static str, waits_for: Option<u64>) -> bool {
         let Some((_, everything)) = STOPPING.iter().find(|(its, _)| *its == name) else {
             return false;
@@ -154,7 +154,7 @@ impl World {
         true
     }
 
-    /// Ends what [`stop_others`](Self::stop_others) began.
+    /// Ends the blocking that [`stop_others`](Self::stop_others) began.
     pub(crate) fn stop_no_more(&mut self) {
         let here = thread::id();
         self.stoppers.0.retain(|(thread, ..)| *thread != here);

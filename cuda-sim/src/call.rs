@@ -1,6 +1,6 @@
-//! One call of the driver: faults, rules, the body, callbacks, the account.
+//! One driver call: faults, checks, the body, callbacks, and the record of the call.
 
-use crate::account::{Argument, mistake, record};
+use crate::account::{Argument, misuse, record};
 use crate::exec::{Callback, HostFunction};
 use crate::world::{Answer, World, lock};
 use crate::{explore, fault, hook, kernel, thread, world};
@@ -9,35 +9,36 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
 
-/// When a function may be called.
+/// The states in which a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Always: before `cuInit`, on callback threads, after a fatal error.
+    /// In every state: before `cuInit`, on callback threads and after a fatal error.
     Always,
-    /// After `cuInit`; on callback threads and after a fatal error too.
+    /// After `cuInit`, also on callback threads and after a fatal error.
     Robust,
-    /// After `cuInit`, on callback threads, and not after a fatal error.
+    /// After `cuInit` and on callback threads, but not after a fatal error.
     InCallbacks,
-    /// After `cuInit`, nowhere else.
+    /// After `cuInit`, but neither on callback threads nor after a fatal error.
     Usual,
 }
 
-/// A callback has ended, or a call that stopped others.
+/// Signaled when a callback, or a call that blocks other calls, has ended.
 static ENDED: Condvar = Condvar::new();
-/// How many have ended.
+/// Number of such ends.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 
 /// Number of threads in [`wait`].
 static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of threads that are blocked inside the driver: they wait for a host function
-/// that another thread runs, or for a call of another thread that stops them, as `cuMemFree` does
-/// while it waits for work. A test can wait until a call blocks.
+/// Returns the number of threads that are blocked inside the driver. Such a thread waits for a host
+/// function that another thread runs, or for a call of another thread that blocks it, such as
+/// `cuMemFree` while it waits for work. A test can poll this number to wait until a call blocks.
 pub fn blocked() -> usize {
     BLOCKED.load(Ordering::Relaxed)
 }
 
-/// The one place where a call waits for other threads. It then looks again.
+/// Blocks the call until something has ended. The caller then evaluates its condition again. No other
+/// function blocks a call on other threads.
 fn wait(locked: MutexGuard<'_, Option<World>>) {
     BLOCKED.fetch_add(1, Ordering::Relaxed);
     if explore::is_explored() {
@@ -50,13 +51,13 @@ fn wait(locked: MutexGuard<'_, Option<World>>) {
     BLOCKED.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// Has waiting calls look again.
+/// Makes blocked calls evaluate their conditions again.
 fn wake() {
     ENDS.fetch_add(1, Ordering::Release);
     ENDED.notify_all();
 }
 
-/// Makes one call of the driver.
+/// Makes one driver call.
 pub(crate) fn call(
     class: Class,
     name: &'static str,
@@ -82,23 +83,26 @@ fn answer(
     hook::before(name);
     let refused = fault::hit(name).or_else(|| fault::strictness(name));
     let result = refused.unwrap_or_else(|| {
-        // Unwinding into C would be undefined; a panic here is a bug of this crate.
+        // Unwinding into C is undefined behavior, and a panic here is a bug of this crate.
         catch_unwind(AssertUnwindSafe(|| guarded(class, name, body))).unwrap_or_else(|_| {
-            eprintln!("cuda-sim: a bug in the software driver, in {name}");
+            eprintln!("cuda-sim: internal error: the software driver panicked in {name}");
             std::process::abort()
         })
     });
     record(name, arguments, result);
-    // Outside of the lock.
+    // Without the lock, because dropping a kernel may call the driver.
     kernel::drop_replaced();
     result
 }
 
-/// Whether this thread runs a kernel. That is under the lock, so that what `calls` would hang.
+/// Returns whether this thread is running a kernel, and then reports a misuse. A kernel runs while the
+/// driver's lock is held, so the call would deadlock.
 pub(crate) fn refuse_in_kernel(calls: &str) -> bool {
     let inside = thread::in_kernel();
     if inside {
-        mistake(format!("a kernel calls {calls}, which no GPU can"));
+        misuse(format!(
+            "a kernel calls {calls}; a kernel on a GPU cannot call the driver"
+        ));
     }
     inside
 }
@@ -140,7 +144,7 @@ fn attempt(
                 failed.into_iter().for_each(run);
                 return code;
             }
-            // Others call in between.
+            // Other threads may have made calls since the last iteration.
             world.kept = kept.take();
             world.calling = name;
             let stopped = match begun {
@@ -176,8 +180,8 @@ fn attempt(
     }
 }
 
-/// Runs a callback outside of the lock, as it may call the driver. Until it has returned its
-/// operation is the first of its stream, so that nobody takes it for done.
+/// Runs a callback without the lock, as it may call the driver. Until the callback returns, its
+/// operation stays at the front of its stream and does not count as complete.
 fn run(callback: Callback) {
     if !explore::is_explored() {
         return run_here(callback);
@@ -190,10 +194,10 @@ fn run(callback: Callback) {
 fn run_here(callback: Callback) {
     let (result, data) = (callback.result, callback.data);
     thread::callback(|| match callback.function {
-        // SAFETY: the caller of cuLaunchHostFunc gave a function and its argument.
+        // SAFETY: the caller of `cuLaunchHostFunc` passed a function and its argument.
         HostFunction::Plain(Some(function)) => unsafe { function(data) },
         HostFunction::WithResult(Some(function), stream) => {
-            // SAFETY: the same of cuStreamAddCallback.
+            // SAFETY: the caller of `cuStreamAddCallback` passed a function and its argument.
             unsafe { function(stream, result, data) };
         }
         HostFunction::Plain(None) | HostFunction::WithResult(None, _) => {}
@@ -204,7 +208,7 @@ fn run_here(callback: Callback) {
     wake();
 }
 
-/// The device does one piece of work without being asked, if one is ready.
+/// Runs one operation that is ready, as a device does without a request. Returns whether one ran.
 pub(crate) fn device_step() -> bool {
     let callback = {
         let mut locked = lock();
@@ -222,12 +226,13 @@ pub(crate) fn device_step() -> bool {
     is_some
 }
 
-/// Runs all work, callbacks among it; in a callback only what is not behind it.
+/// Runs all work, including callbacks. Inside a callback, runs only the work that does not come after
+/// it.
 pub(crate) fn settle() {
     if thread::in_callback() {
-        guarded(Class::Always, "", &mut World::run_ready);
+        let _ = guarded(Class::Always, "", &mut World::run_ready);
     } else {
-        guarded(Class::Always, "", &mut World::run_all);
+        let _ = guarded(Class::Always, "", &mut World::run_all);
     }
     kernel::drop_replaced();
 }

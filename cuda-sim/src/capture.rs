@@ -1,4 +1,4 @@
-//! Captures: streams that are recorded into graphs, and what breaks that.
+//! Stream captures, and the calls that invalidate them.
 
 use crate::exec::Work;
 use crate::needs::Needs;
@@ -8,28 +8,28 @@ use cuda_sys::{CUresult, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as S
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::thread::ThreadId;
 
-/// Work in a graph, and the nodes that it comes after, by their places.
+/// Work in a graph, and the indices of the nodes that it depends on.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) work: Work,
     pub(crate) after: Vec<usize>,
-    /// What has to be alive when it is instantiated and launched.
+    /// The objects that must be alive when the graph is instantiated and launched.
     pub(crate) needs: Needs,
 }
 
-/// A recording under way, of one stream or several.
+/// A capture of one or several streams that has not ended.
 pub(crate) struct Capture {
     pub(crate) mode: Mode,
     pub(crate) thread: ThreadId,
     pub(crate) status: Status,
-    /// The stream that it began on, and has to end on.
+    /// The stream on which the capture began and must end.
     pub(crate) origin: usize,
-    /// The streams that are part of it.
+    /// The streams that take part in the capture.
     pub(crate) streams: BTreeSet<usize>,
     pub(crate) nodes: Vec<Node>,
 }
 
-/// Which calls a capture forbids: those of all threads, of its own, or none.
+/// The calls that a capture forbids: those of all threads, of its own thread, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Forbids {
     Everywhere,
@@ -44,7 +44,7 @@ struct Group {
     active: BTreeSet<u64>,
 }
 
-/// Captures under way, by their ids.
+/// Captures that have not ended, by their ids.
 #[derive(Default)]
 pub(crate) struct Captures {
     all: BTreeMap<u64, Capture>,
@@ -88,7 +88,7 @@ impl Captures {
         }
     }
 
-    /// Invalidates the captures of a group, and returns whether there were any.
+    /// Invalidates the captures of a group. Returns whether there were any.
     fn invalidate_group(&mut self, forbids: Forbids) -> bool {
         let Some(group) = self.groups.get_mut(&forbids) else {
             return false;
@@ -109,7 +109,7 @@ impl Capture {
         }
     }
 
-    /// Nodes, and all that come before them.
+    /// Returns the nodes `last` and all nodes that they depend on.
     fn up_to(&self, last: &[usize]) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut open = last.to_vec();
@@ -122,16 +122,17 @@ impl Capture {
     }
 }
 
-/// A place in a recording: of a stream what its next node comes after, of an event what it marks.
+/// A position in a capture. For a stream, the nodes that its next node depends on. For an event, the
+/// nodes that it records.
 #[derive(Clone, Debug)]
 pub(crate) struct Branch {
-    /// The recording, which may have ended meanwhile.
+    /// The capture, which may have ended.
     pub(crate) capture: u64,
     pub(crate) last: Vec<usize>,
 }
 
 impl World {
-    /// The recording that work given to a stream goes into, if any.
+    /// Returns the capture that records the work of a stream, if any.
     pub(crate) fn recording(&mut self, stream: usize) -> Answer<Option<u64>> {
         let branch = self
             .streams
@@ -159,7 +160,7 @@ impl World {
         })
     }
 
-    /// Gives work to a stream, or to the graph that is made of it.
+    /// Enqueues work on a stream, or adds it to the graph if the stream is capturing.
     pub(crate) fn give_or_capture(&mut self, stream: usize, work: Work) -> Answer {
         match self.recording(stream)? {
             Some(id) => self.add_node(id, stream, work),
@@ -182,8 +183,8 @@ impl World {
         }
     }
 
-    /// A stream's next work comes after that of an event as well; this may make it a part of the
-    /// recording.
+    /// Makes the next work of a stream depend on the work before an event. The stream joins the capture
+    /// of the event.
     pub(crate) fn join_capture(&mut self, stream: usize, event: &Branch) -> Answer {
         let capture = self.captures.get(event.capture);
         match capture.map(|capture| capture.status) {
@@ -220,7 +221,8 @@ impl World {
         self.captures.invalidate(id);
     }
 
-    /// A call that captures in a stricter mode forbid: it breaks them, and is refused.
+    /// Called by a function that captures may forbid. If a capture forbids it on this thread, returns an
+    /// error and invalidates these captures.
     pub(crate) fn forbidden_in_capture(&mut self) -> Answer {
         self.break_captures([Forbids::Everywhere, Forbids::On(thread::id())])
     }
@@ -238,7 +240,7 @@ impl World {
         answer
     }
 
-    /// A wait or a question on a stream that is being recorded breaks the recording.
+    /// Fails a wait for, or a query of, a stream that is capturing, and invalidates the capture.
     pub(crate) fn forbidden_on_capturing(&mut self, stream: usize) -> Answer {
         let branch = self
             .streams
@@ -251,7 +253,8 @@ impl World {
         Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// A wait for, or a question about, a mark in a recording breaks that.
+    /// Fails a wait for, or a query of, an event that was recorded in a capture, and invalidates the
+    /// capture.
     pub(crate) fn forbidden_on_captured(&mut self, event: usize) -> Answer {
         let Some(branch) = self.event(event)?.captured.clone() else {
             return Ok(());
@@ -260,7 +263,7 @@ impl World {
         Err(CUresult::CUDA_ERROR_CAPTURED_EVENT)
     }
 
-    /// The end of the recording that began on a stream: what was recorded.
+    /// Ends the capture that began on a stream and returns its nodes.
     pub(crate) fn end_capture(&mut self, stream: usize) -> Answer<Vec<Node>> {
         let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
         let branch = branch.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
@@ -290,7 +293,7 @@ impl World {
         Ok(capture.nodes)
     }
 
-    /// Takes a recording off its streams.
+    /// Removes a capture from its streams.
     fn forget_capture(&mut self, id: u64) -> Option<Capture> {
         let capture = self.captures.remove(id)?;
         for handle in &capture.streams {
@@ -302,7 +305,7 @@ impl World {
         Some(capture)
     }
 
-    /// Makes a stream part of a capture.
+    /// Makes a stream take part in a capture.
     pub(crate) fn enter_capture(&mut self, handle: usize, id: u64) {
         if let Some(stream) = self.streams.get_mut(handle) {
             stream.capture = Some(Branch {
@@ -318,7 +321,8 @@ impl World {
         }
     }
 
-    /// A stream goes: a recording that it is a part of has no use, and no end if it began there.
+    /// Handles the destruction of a stream: a capture that it takes part in becomes invalid. If the
+    /// capture began on this stream, it is removed, because it cannot be ended.
     pub(crate) fn leave_capture(&mut self, stream: usize) {
         let Some(its) = self.streams.get_mut(stream) else {
             return;

@@ -1,9 +1,9 @@
-//! The executor: operations with an order, run when somebody needs them.
+//! The executor: it runs enqueued operations when a caller waits for them.
 //!
-//! Each stream is a queue; an operation may also have to come after operations of other streams
-//! (a wait for an event, the legacy default stream). When something waits, operations run until
-//! what it waits for is done, the next one always chosen by the seed among the streams whose first
-//! operation is ready. Nothing else runs: work is as late as its order allows.
+//! Each stream is a queue. An operation may also depend on operations of other streams (a wait for an
+//! event, the legacy default stream). When a call waits, operations run until the one that it waits for
+//! is complete. The seed chooses the next one among the streams whose first operation is ready. Nothing
+//! else runs: work runs as late as its order allows.
 
 mod callback;
 mod ready;
@@ -21,34 +21,34 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::ThreadId;
 
-/// What an operation does.
+/// The effect of an operation.
 #[derive(Clone)]
 pub(crate) enum Work {
     Kernel(Box<Call>),
-    /// Bytes that were staged when the copy was given.
+    /// A copy of bytes that were staged when the copy was enqueued.
     CopyIn {
         to: u64,
         bytes: Vec<u8>,
     },
-    /// From pinned memory, read when the copy runs.
+    /// A copy from pinned memory, which is read when the copy runs.
     CopyInPinned {
         to: u64,
         from: usize,
         len: usize,
     },
-    /// To pinned memory.
+    /// A copy to pinned memory.
     CopyOut {
         from: u64,
         to: usize,
         len: usize,
     },
-    /// From pageable memory, of a graph: read when that runs.
+    /// A graph's copy from pageable memory, which is read when the graph runs.
     CopyInHost {
         to: u64,
         from: usize,
         len: usize,
     },
-    /// To pageable memory, of a graph.
+    /// A graph's copy to pageable memory.
     CopyOutHost {
         from: u64,
         to: usize,
@@ -64,14 +64,14 @@ pub(crate) enum Work {
         pattern: Vec<u8>,
         count: usize,
     },
-    /// Managed memory gets another stream, or the host.
+    /// Attaches managed memory to a stream or to the host.
     Attach(usize, Attached),
-    /// One word, of the device's or pinned memory.
+    /// Writes a word of device memory or pinned memory.
     WriteValue {
         at: u64,
         bytes: Vec<u8>,
     },
-    /// Only an order: not before a word is as the condition says, by its number in C.
+    /// Waits until a word of memory fulfills the condition, which is given by its value in C.
     WaitValue {
         at: u64,
         value: u64,
@@ -83,30 +83,30 @@ pub(crate) enum Work {
     Record {
         event: usize,
     },
-    /// For what an event has recorded when a graph is launched.
+    /// Waits for the operation that the event has recorded when the graph is launched.
     WaitFor {
         event: usize,
     },
-    /// Runs on the host, outside of the driver's lock.
+    /// Runs on the host without the driver's lock.
     HostFn {
         function: HostFunction,
         data: *mut c_void,
     },
-    /// Several things as one.
+    /// Several operations that run as one.
     All(Vec<Self>),
-    /// Only an order.
+    /// Has no effect, only an order.
     Nothing,
 }
 
-// SAFETY: the pointer of a callback is passed on, never followed, and cuLaunchHostFunc's rule is
-// that any thread may run it.
+// SAFETY: the pointer of a callback is passed on and never dereferenced, and `cuLaunchHostFunc` requires
+// that the function may run on any thread.
 unsafe impl Send for Work {}
 
-/// A kernel to run.
+/// A kernel launch.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) kernel: Runnable,
-    /// Whose memory it may use, and the device that it runs on.
+    /// The context whose memory the kernel may use.
     pub(crate) context: usize,
     pub(crate) device: usize,
     pub(crate) grid: [u32; 3],
@@ -115,14 +115,15 @@ pub(crate) struct Call {
     pub(crate) cluster: [u32; 3],
     pub(crate) cooperative: bool,
     pub(crate) arguments: Vec<Vec<u8>>,
-    /// The SMs that it may run on.
+    /// The SMs that the kernel may run on.
     pub(crate) sms: Vec<u32>,
-    /// The green context that it runs in, by its id, and what that is a part of.
+    /// The green context that the kernel runs in, by its id, and the green contexts that this one is a
+    /// part of.
     pub(crate) partition: Option<(u64, Vec<u64>)>,
 }
 
 impl Call {
-    /// Whether both run in partitions that have the same SMs by accident: neither is a part of the
+    /// Returns whether both kernels run in partitions that overlap although neither is a part of the
     /// other.
     fn shares_sms(&self, other: &Self) -> bool {
         let (Some((its, wholes)), Some((others, other_wholes))) =
@@ -139,20 +140,21 @@ impl Call {
 struct Operation {
     work: Work,
     stream: usize,
-    /// How many operations that it comes after are not done, beside those of its stream.
+    /// Number of incomplete operations of other streams that it depends on.
     missing: usize,
-    /// The operations for which it is one of those.
+    /// The operations that depend on it in this way.
     followers: Vec<u64>,
 }
 
-/// What came of an operation.
+/// The result of running an operation.
 pub(crate) enum Done {
     Well,
-    /// An event was recorded: at this tick.
+    /// An event was recorded, at this tick.
     Recorded(usize, u64),
-    /// Something for the host to run.
+    /// The host must run a callback.
     Host(Callback),
-    /// The device met something it may not do, in words: the end of the process's use of it.
+    /// The device made an illegal access, which the text describes. The process cannot use the device
+    /// afterwards.
     Illegal(String),
 }
 
@@ -161,33 +163,33 @@ pub(crate) struct Executor {
     next: u64,
     ticks: u64,
     random: u64,
-    /// Operations that are not done.
+    /// Operations that are not complete.
     operations: BTreeMap<u64, Operation>,
-    /// Those of each stream that has any.
+    /// The incomplete operations of each stream that has any.
     queues: BTreeMap<usize, VecDeque<u64>>,
     ready: Ready,
-    /// Callbacks under way, with the thread that runs each, outside of the lock.
+    /// Callbacks that are running, without the lock, with the thread that runs each.
     running: BTreeMap<u64, ThreadId>,
-    /// Callbacks that have not begun and are called even if work fails.
+    /// Callbacks that have not started and that run even after a failure.
     failing: BTreeSet<u64>,
-    /// Queues that are no stream's, so far.
+    /// Number of queues created so far that belong to no stream.
     asides: usize,
-    /// Threads that wait for the end of a callback.
+    /// Threads that wait for a callback to end.
     blocked: HashSet<ThreadId>,
-    /// What the host has to run next.
+    /// The callback that the host must run next.
     pub(crate) callback: Option<Callback>,
 }
 
 impl Executor {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            // Splitmix64 is content with any start.
+            // Splitmix64 accepts any seed.
             random: seed,
             ..Self::default()
         }
     }
 
-    /// Gives an operation to a stream.
+    /// Enqueues an operation on a stream.
     pub(crate) fn give(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -213,9 +215,9 @@ impl Executor {
         id
     }
 
-    /// Gives an operation to nobody's stream: it is in order with what it comes after alone.
+    /// Enqueues an operation that belongs to no stream and is ordered only after `after`.
     pub(crate) fn give_aside(&mut self, work: Work, after: Vec<u64>) -> u64 {
-        // No handle is so large.
+        // No stream handle is that large.
         self.asides += 1;
         self.give(usize::MAX - self.asides, work, after)
     }
@@ -224,7 +226,7 @@ impl Executor {
         !self.operations.contains_key(&operation)
     }
 
-    /// What a stream has to do last, if anything.
+    /// Returns the last incomplete operation of a stream, if any.
     pub(crate) fn last(&self, stream: usize) -> Option<u64> {
         self.queues.get(&stream)?.back().copied()
     }
@@ -233,12 +235,12 @@ impl Executor {
         !self.queues.contains_key(&stream)
     }
 
-    /// Whether no stream has work.
+    /// Returns whether no stream has work.
     pub(crate) fn is_all_idle(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// The stream that an operation was given to, if it is not done.
+    /// Returns the stream of an operation that is not complete.
     pub(crate) fn stream_of(&self, operation: u64) -> Option<usize> {
         self.operations.get(&operation).map(|its| its.stream)
     }
@@ -269,7 +271,8 @@ impl Executor {
         Some(run(work, memory, self.ticks))
     }
 
-    /// Runs the frees whose turn it is: what a driver takes back before it is out of memory.
+    /// Runs all frees that are ready. A driver reclaims this memory before it reports that it is out of
+    /// memory.
     pub(crate) fn free_what_is_next(&mut self, memory: &mut Memory) {
         while let Some((stream, id)) = self.next_free() {
             if let Some(work) = self.finish(id) {
@@ -279,7 +282,7 @@ impl Executor {
         }
     }
 
-    /// Splitmix64.
+    /// Returns a number less than `below`, with splitmix64.
     fn random(&mut self, below: usize) -> usize {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -288,7 +291,7 @@ impl Executor {
         ((z ^ (z >> 31)) % below as u64) as usize
     }
 
-    /// Forgets a stream's work, which its context takes along.
+    /// Discards the work of a stream whose context is destroyed.
     pub(crate) fn forget(&mut self, stream: usize) {
         self.begin(stream);
         for id in self.queues.remove(&stream).unwrap_or_default() {
@@ -297,7 +300,7 @@ impl Executor {
     }
 }
 
-/// Whether the host is to hear of it if work fails.
+/// Returns whether an operation runs on the host even after a failure.
 fn is_told_of_failures(work: &Work) -> bool {
     let Work::HostFn { function, .. } = work else {
         return false;
@@ -315,13 +318,14 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
         Work::CopyInHost { to, from, len } => memory.bytes(to, len).map(|target| {
             let source = core::ptr::with_exposed_provenance(from);
-            // SAFETY: who captured the copy gave `len` bytes there, and who launched the graph
-            // promised that they still are; the target is as long, and elsewhere.
+            // SAFETY: the caller that captured the copy passed `len` readable bytes at `from`, and the
+            // caller that launched the graph guarantees that they are still readable. The target has the
+            // same length and does not overlap the source.
             unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
         }),
         Work::CopyOutHost { from, to, len } => memory.bytes(from, len).map(|source| {
             let target = core::ptr::with_exposed_provenance_mut(to);
-            // SAFETY: as above, the other way.
+            // SAFETY: the same argument as for `CopyInHost`, with source and target exchanged.
             unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
         }),
         Work::CopyOnDevice { from, to, len } => memory
@@ -342,7 +346,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         Work::WaitValue { at, size, .. } => match memory.word(at, size) {
             Some(_) => Ok(()),
             None => Err(format!(
-                "a wait for a value at {at:#x}, which is not allocated then"
+                "a wait for a value at {at:#x}, which is not allocated when the wait runs"
             )),
         },
         Work::Allocate(address) => {
@@ -371,7 +375,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             return Done::Well;
         }
         Work::Record { event } => return Done::Recorded(event, tick),
-        // A callback is not run here.
+        // Callbacks do not run here.
         Work::HostFn { .. } | Work::WaitFor { .. } | Work::Nothing => Ok(()),
     };
     match done {
@@ -380,7 +384,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     }
 }
 
-/// Whether a word is as a wait wants it.
+/// Returns whether a word fulfills the condition of a wait.
 fn holds(condition: u32, word: u64, value: u64, size: usize) -> bool {
     use cuda_sys::CUstreamWaitValue_flags as Wait;
     let all = if size == 4 {
@@ -389,7 +393,7 @@ fn holds(condition: u32, word: u64, value: u64, size: usize) -> bool {
         u64::MAX
     };
     match Wait(condition) {
-        // As a signed difference: not negative.
+        // The difference, as a signed number, is not negative.
         Wait::CU_STREAM_WAIT_VALUE_GEQ => word.wrapping_sub(value) & all <= all >> 1,
         Wait::CU_STREAM_WAIT_VALUE_EQ => word == value,
         Wait::CU_STREAM_WAIT_VALUE_AND => word & value != 0,
@@ -403,7 +407,7 @@ fn write_value(memory: &mut Memory, at: u64, bytes: &[u8]) -> Result<(), String>
         return Ok(());
     };
     for (offset, byte) in bytes.iter().enumerate() {
-        // SAFETY: it is pinned memory, as was just checked; the lock is held.
+        // SAFETY: the byte is in pinned memory, as checked above, and the lock is held.
         let target = unsafe { pinned_byte(host + offset) };
         target.store(*byte, Ordering::Relaxed);
     }
@@ -428,7 +432,7 @@ fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), 
         ));
     }
     for (offset, byte) in memory.bytes(to, len)?.iter_mut().enumerate() {
-        // SAFETY: the source is alive, as was just checked, and `len` long; the lock is held.
+        // SAFETY: the source is alive and `len` bytes long, as checked above, and the lock is held.
         let source = unsafe { pinned_byte(from + offset) };
         *byte = source.load(Ordering::Relaxed);
     }
@@ -442,23 +446,23 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
         ));
     }
     for (offset, byte) in memory.bytes(from, len)?.iter().enumerate() {
-        // SAFETY: as above, the other way.
+        // SAFETY: the target is alive and `len` bytes long, as checked above, and the lock is held.
         let target = unsafe { pinned_byte(to + offset) };
         target.store(*byte, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// A byte of pinned memory, as a device sees it: the host may use it meanwhile, after a wait that
-/// failed, and then each byte is what was there before or after. (The host's uses are plain ones, so by
-/// the letter of Rust's rules such a program has a race here, as it has with a real device: this crate
-/// can only keep its own side of it defined.)
+/// Returns a byte of pinned memory as a device accesses it. The host may access the byte at the same
+/// time, for example after a wait that failed; each byte then has either its old or its new value. The
+/// host's accesses are not atomic. By Rust's rules such a program has a data race, as it has with a real
+/// device; this function only keeps the accesses of this crate well-defined.
 ///
 /// # Safety
-/// It is in an allocation of the map of pinned memory, and the driver's lock, under which those are
-/// freed, is held as long as the byte is used.
+/// The byte is in an allocation of the map of pinned memory, and the driver's lock is held while the
+/// byte is used. Pinned memory is freed under that lock.
 pub(crate) unsafe fn pinned_byte<'a>(address: usize) -> &'a AtomicU8 {
     let byte = core::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the caller's promise; a byte has no alignment.
+    // SAFETY: the caller guarantees that the byte is alive, and any address is aligned for a byte.
     unsafe { AtomicU8::from_ptr(byte) }
 }

@@ -1,11 +1,11 @@
-//! Exploration of thread schedules: runs a scenario of a few threads many times, each time with
-//! another interleaving, and checks every run.
+//! Exploration of thread schedules. An [`Explorer`] runs a scenario of a few threads many times, each
+//! time with another interleaving, and checks every run.
 //!
-//! A scenario is a closure that [spawns](spawn) threads. They are real threads, of which exactly
-//! one runs at a time. A thread can lose its turn only at a *scheduling point*: before and after
-//! every call of the driver, and wherever [`point`], [`yield_now`] or [`wait_until`] is called. The
-//! locks of `cuda-safe` are scheduling points too if that crate is built with its feature `explore`
-//! and [`point_at`], [`wait_at`] and [`yield_at`] are its hooks.
+//! A scenario is a closure that [spawns](spawn) threads. They are real threads, but only one runs
+//! at a time. A thread can be preempted only at a *scheduling point*: before and after every driver
+//! call, and wherever [`point`], [`yield_now`] or [`wait_until`] is called. The locks of `cuda-safe` are
+//! scheduling points too if that crate is built with its feature `explore` and [`point_at`], [`wait_at`]
+//! and [`yield_at`] are its hooks.
 //!
 //! ```
 //! use cuda_sim::{Profile, explore};
@@ -32,30 +32,30 @@
 //! ```
 //!
 //! # Schedules
-//! Half of the schedules follow the PCT algorithm (probabilistic concurrency testing): each thread
-//! gets a random priority, the ready thread with the highest priority runs, and at a few random
-//! scheduling points the running thread drops to the lowest priority. The others choose a thread at
-//! random at one scheduling point of two, four or eight. The first two schedules of an exploration have
-//! no preemption; they also measure how many scheduling points there are. Each schedule depends on
-//! its seed alone, so a [`Violation`] is reproduced by an exploration of one schedule with that seed.
+//! Half of the schedules follow the PCT algorithm (probabilistic concurrency testing): each thread gets
+//! a random priority, the ready thread with the highest priority runs, and at a few random scheduling
+//! points the running thread drops to the lowest priority. The other schedules choose a thread at random
+//! at every second, fourth or eighth scheduling point on average. The first two schedules of an
+//! exploration have no preemption; they also count the scheduling points. Each schedule depends only on
+//! its seed, so an exploration of one schedule with the seed of a [`Violation`] reproduces it.
 //!
 //! # Host functions and device work
-//! Under the explorer a host function runs on a thread of its own, as with a real driver, and not on
-//! the thread that waits for it. Device work runs when a thread waits for it, at random scheduling
-//! points, and when no thread can continue otherwise.
+//! Under the explorer a host function runs on a separate thread, as with a real driver, and not on the
+//! thread that waits for it. Device work runs when a thread waits for it, at random scheduling points,
+//! and when no thread could continue otherwise.
 //!
 //! # Checks
-//! A schedule violates the rules if
-//! - a thread panics, which is how a scenario checks contents;
+//! The explorer reports a violation if
+//! - a thread panics, which is how a scenario checks results;
 //! - no thread can continue (a deadlock), or the schedule does not end;
-//! - there is a [misuse](crate::mistakes);
-//! - an object is alive at the end ([`alive`](crate::alive)) or a thread has a context on its stack.
-//!   [`Explorer::settle`] names the function that completes deferred releases first, and
-//!   [`Explorer::reported`] the one that counts losses which the tested library has reported.
+//! - the driver detects a [misuse](crate::misuses);
+//! - at the end of the schedule an object is alive ([`alive`](crate::alive)) or a thread has a context
+//!   on its stack. Before this check the function of [`Explorer::settle`] completes deferred releases.
+//!   The function of [`Explorer::reported`] counts the losses that the tested library has reported.
 //!
 //! # Why real threads
-//! Model checkers such as `loom` and `shuttle` replace the threads by coroutines, under which
-//! thread-local state and host functions that C code calls do not behave as in a real program.
+//! Model checkers such as `loom` and `shuttle` replace threads by coroutines. Thread-local state, and
+//! host functions that C code calls, do not behave in coroutines as in a real program.
 
 mod baton;
 mod judge;

@@ -1,4 +1,4 @@
-//! Faults on demand.
+//! Fault injection.
 //!
 //! ```no_run
 //! use cuda_sim::fault::{Fault, Scope};
@@ -9,12 +9,12 @@
 //!     .nth(2)
 //!     .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 //!     .inject(Scope::Thread);
-//! // ... what is tested ...
+//! // ... the code under test ...
 //! assert_eq!(faults.hits(), 1);
 //! ```
 //!
-//! A fault answers in the place of the function, which then has no effect. Faults end with the
-//! guard that [`Fault::inject`] gives.
+//! A fault returns its code in place of the function, which then has no effect. A fault is active until
+//! the guard that [`Fault::inject`] returned is dropped.
 
 use crate::{call, thread, world};
 use cuda_sys::CUresult;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 
-/// Which calls fail, and how.
+/// A fault: the calls that fail, and the code that they return. Activate it with [`Fault::inject`].
 #[derive(Clone, Debug)]
 #[must_use = "a fault does nothing before it is injected"]
 pub struct Fault {
@@ -32,17 +32,17 @@ pub struct Fault {
     code: CUresult,
 }
 
-/// Whose calls a fault sees.
+/// The threads to whose calls a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// This thread's: other tests of the process go on undisturbed.
+    /// The calling thread. Other tests of the process are not affected.
     Thread,
-    /// All threads'.
+    /// All threads of the process.
     Process,
 }
 
 impl Fault {
-    /// Of any function.
+    /// Returns a fault of any function.
     pub fn of_any() -> Self {
         Self {
             function: None,
@@ -52,7 +52,7 @@ impl Fault {
         }
     }
 
-    /// Of one, by the name of its symbol (`cuMemAlloc_v2`).
+    /// Returns a fault of the function with this symbol (for example `cuMemAlloc_v2`).
     pub fn of_function(symbol: &'static str) -> Self {
         Self {
             function: Some(symbol),
@@ -60,12 +60,12 @@ impl Fault {
         }
     }
 
-    /// Beginning with the n-th call from now on, counted from 1.
+    /// Sets the first call that fails: the n-th from injection on, counted from 1.
     pub fn nth(self, nth: u64) -> Self {
         Self { nth, ..self }
     }
 
-    /// Not only once: every call from the n-th on.
+    /// Makes every call fail from the n-th on, instead of only that one.
     pub fn from_then_on(self) -> Self {
         Self {
             times: u64::MAX,
@@ -73,17 +73,17 @@ impl Fault {
         }
     }
 
-    /// With this code.
+    /// Sets the code that failing calls return.
     ///
     /// # Panics
-    /// The code is `CUDA_SUCCESS`: whoever calls would believe that the function did something,
-    /// and use what it did not write.
+    /// The code is `CUDA_SUCCESS`: the caller would believe that the function succeeded, and read
+    /// outputs that were not written.
     pub fn with(self, code: CUresult) -> Self {
-        assert!(!code.is_success(), "a fault answers with an error");
+        assert!(!code.is_success(), "the code of a fault must be an error");
         Self { code, ..self }
     }
 
-    /// From now on, until the guard is dropped.
+    /// Activates the fault until the returned guard is dropped.
     pub fn inject(self, scope: Scope) -> Injected {
         let thread = (scope == Scope::Thread).then(thread::id);
         let active = Arc::new(Active {
@@ -111,7 +111,7 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<Arc<Active>>> {
     ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A fault that is in force; dropped, it ends.
+/// An active fault. Dropping it deactivates the fault.
 #[derive(Debug)]
 #[must_use = "the fault ends when this is dropped"]
 pub struct Injected {
@@ -119,7 +119,7 @@ pub struct Injected {
 }
 
 impl Injected {
-    /// How many calls have failed by it.
+    /// Returns the number of calls that this fault has made fail.
     pub fn hits(&self) -> u64 {
         self.active.hits.load(Ordering::Relaxed)
     }
@@ -131,18 +131,18 @@ impl Drop for Injected {
     }
 }
 
-/// Bytes that allocations of a device may have together: the last of what is in force.
+/// Active limits of the bytes that the allocations of a device may have in total. The last one applies.
 static MEMORY_LIMITS: Mutex<Vec<Arc<u64>>> = Mutex::new(Vec::new());
-/// How many guards want it.
+/// Number of active guards of [`strict_contexts`].
 static STRICT: AtomicU64 = AtomicU64::new(0);
 
 fn memory_limits() -> std::sync::MutexGuard<'static, Vec<Arc<u64>>> {
     MEMORY_LIMITS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory of each device ends there, until the guard is dropped; the limit before it is in force again
-/// then. For the whole process: a device has one memory, whoever asks. (One thread's allocations fail
-/// by [`Fault::of_function`].)
+/// Limits the memory of each device until the guard is dropped; then the previous limit applies again.
+/// The limit applies to the whole process, since all threads share a device's memory. To make
+/// allocations of one thread fail, use [`Fault::of_function`].
 pub fn limit_memory(bytes: u64) -> Limit {
     let bytes = Arc::new(bytes);
     memory_limits().push(Arc::clone(&bytes));
@@ -151,15 +151,16 @@ pub fn limit_memory(bytes: u64) -> Limit {
     }
 }
 
-/// A stricter driver than 580, until the guard is dropped: calls that name a stream, an event or
-/// memory answer `CUDA_ERROR_INVALID_CONTEXT` on a thread without a current context. For the whole
-/// process, as a driver is.
+/// Simulates a driver that is stricter than version 580 until the guard is dropped: on a thread without
+/// a current context, calls that name a stream, an event or memory return `CUDA_ERROR_INVALID_CONTEXT`.
+/// This applies to the whole process.
 pub fn strict_contexts() -> Limit {
     STRICT.fetch_add(1, Ordering::Relaxed);
     Limit { memory: None }
 }
 
-/// The device meets an illegal address now: as on a GPU, the process cannot use it any more.
+/// Simulates an access to an illegal address on the device. As with a GPU, the process cannot use the
+/// device afterwards.
 pub fn poison() {
     if call::refuse_in_kernel("cuda_sim::fault::poison") {
         return;
@@ -167,11 +168,11 @@ pub fn poison() {
     world::with(|world| world.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
 }
 
-/// [`limit_memory`] or [`strict_contexts`] in force; dropped, it ends.
+/// Guard of [`limit_memory`] or [`strict_contexts`]. Dropping it ends the limit.
 #[derive(Debug)]
 #[must_use = "the limit ends when this is dropped"]
 pub struct Limit {
-    /// None: of strict contexts.
+    /// `None` for [`strict_contexts`].
     memory: Option<Arc<u64>>,
 }
 
@@ -190,7 +191,7 @@ pub(crate) fn memory_limit(all: u64) -> u64 {
     memory_limits().last().map_or(all, |limit| all.min(**limit))
 }
 
-/// The code of a strict driver for a call on a thread without a context.
+/// Returns the code that a strict driver returns for a call on a thread without a context.
 pub(crate) fn strictness(function: &str) -> Option<CUresult> {
     const CONCERNED: [&str; 6] = [
         "cuEvent", "cuFunc", "cuLaunch", "cuMem", "cuModule", "cuStream",
@@ -201,7 +202,7 @@ pub(crate) fn strictness(function: &str) -> Option<CUresult> {
     refused.then_some(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
-/// The code that a call is to answer instead of doing something.
+/// Returns the code that an active fault makes this call return.
 pub(crate) fn hit(function: &str) -> Option<CUresult> {
     let mut code = None;
     let here = thread::id();

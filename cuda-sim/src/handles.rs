@@ -1,21 +1,22 @@
-//! Handles: numbers that look like pointers, name one object for ever, and fault when followed.
+//! Handles: numbers that look like pointers. Each one identifies one object, is never reused, and faults
+//! when it is dereferenced.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Addresses of this range belong to nobody: outside what processes get mapped by default.
+/// Start of the range of handles. Addresses in this range are not mapped by default.
 const BASE: usize = 0x00c0_0000_0000_0000;
 
-/// Objects of one kind. A handle is never used again, so a dead one is known as such.
+/// Objects of one kind. A handle is never reused, so the use of a dead handle can be detected.
 #[derive(Debug)]
 pub(crate) struct Handles<T> {
-    /// Sets the handles of this kind apart from those of others.
+    /// Distinguishes the handles of this kind from those of other kinds.
     kind: usize,
     next: usize,
     alive: BTreeMap<usize, T>,
     dead: BTreeSet<usize>,
 }
 
-/// What a handle is.
+/// The state of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Alive,
@@ -33,7 +34,7 @@ impl<T> Handles<T> {
         }
     }
 
-    /// A handle without an object yet.
+    /// Returns a new handle that has no object yet.
     pub(crate) fn reserve(&mut self) -> usize {
         let handle = BASE | self.kind << 40 | self.next << 4;
         self.next += 1;
@@ -46,7 +47,7 @@ impl<T> Handles<T> {
         handle
     }
 
-    /// Gives a handle its object, again if it is that of a primary context.
+    /// Assigns an object to a handle. A handle of a primary context can be assigned again.
     pub(crate) fn revive(&mut self, handle: usize, object: T) {
         self.dead.remove(&handle);
         self.alive.insert(handle, object);

@@ -1,4 +1,4 @@
-//! A function of the test that runs before each driver call.
+//! A function of a test that runs before each driver call.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,11 @@ thread_local! {
     static IN_HOOK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets a function that runs before each driver call, on the calling thread and without a lock of the software
-/// driver. It is called with the symbol. It may call the driver, and it may wait for other threads: so it shows
-/// what they can do while this thread is inside the driver. Its own calls do not run it again.
+/// Sets a function that runs before each driver call, with the symbol's name as its argument.
+///
+/// The function runs on the calling thread, and the software driver holds no lock meanwhile. It may call
+/// the driver and wait for other threads, so a test can show what other threads can do while this thread
+/// is inside a driver call. Driver calls of the function itself do not run it again.
 pub fn set_call_hook(hook: impl Fn(&'static str) + Send + Sync + 'static) {
     *HOOK.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hook));
     IS_SET.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
-//! Kernels: functions on the host, registered by name.
+//! Kernels: host functions that are registered under a kernel's name.
 //!
-//! A kernel sees its arguments and the memory that they point to, checked: an access outside of an
-//! allocation, or to memory that was freed or not yet allocated in the order of the streams, is an
-//! illegal address, as on a GPU.
+//! A kernel reads its arguments and the memory that they point to through checked accessors. An access
+//! outside of an allocation, to freed memory, or to memory that is not yet allocated in stream order
+//! fails as an illegal address, as on a GPU.
 //!
 //! ```
 //! use cuda_sim::kernel;
@@ -15,8 +15,8 @@
 //! });
 //! ```
 //!
-//! One is there without being registered: `cuda_safe_record_sm(u32 *sms, u32 cycles)`, with which
-//! `cuda_safe::green::SmProbe` finds out where blocks run. Registering that name replaces it.
+//! One kernel is registered by default: `cuda_safe_record_sm(u32 *sms, u32 cycles)`, which
+//! `cuda_safe::green::SmProbe` uses to find the SM of each block. Registering that name replaces it.
 
 use crate::exec::Call;
 use crate::memory::Memory;
@@ -27,20 +27,21 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// A registered kernel. An error is an illegal address, with these words in the report.
+/// A registered kernel. An error is reported as an illegal address, with this text.
 pub(crate) type KernelFn = Arc<dyn Fn(&mut Launch<'_>) -> Result<(), String> + Send + Sync>;
 
 static KERNELS: RwLock<BTreeMap<String, KernelFn>> = RwLock::new(BTreeMap::new());
 
-/// Those that others replaced: a launch may still have them. This keeps the last of each, so that
-/// none is dropped under a lock of the driver's; what it owns may call the driver.
+/// Kernels that were replaced and that a launch may still use. The last reference to each is kept here,
+/// so that no kernel is dropped while a lock of the driver is held: what a kernel owns may call the
+/// driver.
 static REPLACED: Mutex<Vec<KernelFn>> = Mutex::new(Vec::new());
 
-/// Makes `body` what runs when a kernel of that name is launched, in modules loaded before or
-/// after.
+/// Registers `body` as the kernel `name`. It runs when a kernel of that name is launched from any
+/// module, even one that was loaded before.
 ///
-/// It runs while the driver is locked: a call of the driver in it is refused, and a
-/// [mistake](crate::mistakes). A panic in it is an illegal address, as an error is.
+/// `body` runs while the driver is locked. A driver call in it fails and is a [misuse](crate::misuses).
+/// A panic in it has the same effect as an error: an illegal address.
 pub fn register(
     name: &str,
     body: impl Fn(&mut Launch<'_>) -> Result<(), String> + Send + Sync + 'static,
@@ -57,9 +58,9 @@ fn replaced_ones() -> MutexGuard<'static, Vec<KernelFn>> {
     REPLACED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops what was replaced and no launch has any more.
+/// Drops replaced kernels that no launch uses any more.
 pub(crate) fn drop_replaced() {
-    // A kernel runs under the lock; the next call comes here again.
+    // A kernel runs while the driver is locked. The next driver call runs this function again.
     if thread::in_kernel() {
         return;
     }
@@ -71,15 +72,15 @@ pub(crate) fn drop_replaced() {
         unused
     };
     for body in unused {
-        // This may be on the way back to C, into which nothing may unwind.
+        // The caller may be about to return to C, into which a panic must not unwind.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(body))) {
-            // It may panic once more when it is dropped.
+            // Leaked, because dropping the payload may panic again.
             std::mem::forget(payload);
         }
     }
 }
 
-/// Runs a kernel. A panic is its error: it must not unwind into C.
+/// Runs a kernel. A panic becomes its error, because it must not unwind into C.
 pub(crate) fn run(body: &KernelFn, launch: &mut Launch<'_>) -> Result<(), String> {
     let done = catch_unwind(AssertUnwindSafe(|| thread::kernel(|| body(launch))));
     done.unwrap_or_else(|payload| {
@@ -89,7 +90,8 @@ pub(crate) fn run(body: &KernelFn, launch: &mut Launch<'_>) -> Result<(), String
             .or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
         Err(text.map_or_else(
             |other| {
-                // It may panic once more when it is dropped, or call the driver, which is locked.
+                // Leaked, because dropping the payload may panic again, or call the driver, which is
+                // locked.
                 std::mem::forget(other);
                 "panicked".to_owned()
             },
@@ -98,21 +100,21 @@ pub(crate) fn run(body: &KernelFn, launch: &mut Launch<'_>) -> Result<(), String
     })
 }
 
-/// Binary images by their bytes: the names of their kernels, and the sizes of their parameters.
+/// Binary images, with the names of their kernels and the sizes of the parameters.
 static IMAGES: RwLock<Vec<(Vec<u8>, Contents)>> = RwLock::new(Vec::new());
 
-/// Makes a cubin or fatbin loadable, which is code for a GPU: its kernels by name, each with the
-/// sizes of its parameters. (What they do is for [`register`].)
+/// Makes a binary image (a cubin or a fatbin) loadable. `kernels` lists its kernels by name, each with
+/// the sizes of its parameters. Register the functions of the kernels with [`register`].
 ///
 /// # Panics
-/// The image is the beginning of one that was registered before, or the other way round: nobody
-/// says how long a loaded image is, so they could not be told apart. (The same one again takes the
-/// place of the first.)
+/// The image is a prefix of an image that was registered before, or has such an image as a prefix. The
+/// driver is not told the length of an image that a program loads, so the two could not be
+/// distinguished. Registering the same image again replaces the first registration.
 pub fn register_image(image: &[u8], kernels: &[(&str, &[usize])]) {
     let info = |(name, sizes): &(&str, &[usize])| {
         let mut offset = 0usize;
         let place = |size: &usize| {
-            // Parameters of the sizes of numbers are aligned to them.
+            // A parameter that has the size of a number is aligned to that size.
             let at = offset.next_multiple_of((*size).clamp(1, 16).next_power_of_two());
             offset = at + size;
             (at, *size)
@@ -139,13 +141,13 @@ pub(crate) fn add_image(image: &[u8], contents: Contents) {
         images.push((image.to_vec(), contents));
     }
     drop(images);
-    assert!(!unclear, "one image is the beginning of another");
+    assert!(!unclear, "one registered image is a prefix of another");
 }
 
-/// What is in a registered image whose bytes are those that `byte` gives, one after another.
+/// Returns the contents of the registered image whose bytes `byte` returns by their index.
 pub(crate) fn find_image(mut byte: impl FnMut(usize) -> u8) -> Option<Contents> {
     let images = IMAGES.read().unwrap_or_else(PoisonError::into_inner);
-    // Stops at the first other byte, so that nothing behind a shorter image is read.
+    // Stops at the first different byte, so that no byte after the end of a shorter image is read.
     let mut same = |image: &[u8]| image.iter().enumerate().all(|(at, its)| byte(at) == *its);
     let found = images.iter().find(|(image, _)| same(image));
     found.map(|(_, contents)| contents.clone())
@@ -160,14 +162,14 @@ pub(crate) fn find(name: &str) -> Option<KernelFn> {
     })
 }
 
-/// The kernel of `cuda-safe`'s own: which SM each block runs on.
+/// The kernel of `cuda-safe` that records the SM on which each block runs.
 fn record_sm(launch: &mut Launch<'_>) -> Result<(), String> {
     let blocks = launch.blocks();
     let sms: Vec<u32> = (0..blocks).map(|block| launch.sm_of_block(block)).collect();
     launch.update::<u32>(0, blocks, |block, _| sms[block])
 }
 
-/// A number that has the same bytes on host and device.
+/// A number type with the same representation on host and device.
 pub trait Plain: Copy + sealed::Sealed {
     #[doc(hidden)]
     fn read(bytes: &[u8]) -> Option<Self>;
@@ -195,7 +197,7 @@ macro_rules! plain {
 
 plain!(u8 i8 u16 i16 u32 i32 u64 i64 usize isize f32 f64);
 
-/// One launch of a kernel, all of its blocks and threads together.
+/// A launch of a kernel, with all of its blocks and threads. [`register`] passes it to the kernel.
 pub struct Launch<'a> {
     memory: &'a mut Memory,
     call: &'a Call,
@@ -206,32 +208,34 @@ impl<'a> Launch<'a> {
         Self { memory, call }
     }
 
-    /// Blocks along x, y, z.
+    /// Returns the number of blocks along x, y and z.
     pub fn grid(&self) -> [u32; 3] {
         self.call.grid
     }
 
-    /// Threads of a block along x, y, z.
+    /// Returns the number of threads in a block along x, y and z.
     pub fn block(&self) -> [u32; 3] {
         self.call.block
     }
 
-    /// Dynamic shared memory of a block, in bytes.
+    /// Returns the size of a block's dynamic shared memory in bytes.
     pub fn shared_bytes(&self) -> u32 {
         self.call.shared
     }
 
-    /// Blocks of a cluster along x, y, z; ones where the launch has no clusters.
+    /// Returns the number of blocks in a cluster along x, y and z; `[1, 1, 1]` for a launch without
+    /// clusters.
     pub fn cluster(&self) -> [u32; 3] {
         self.call.cluster
     }
 
-    /// Whether all blocks run at once, so that they can wait for each other.
+    /// Returns whether the launch is cooperative, so that all blocks run at once and can wait for each
+    /// other.
     pub fn is_cooperative(&self) -> bool {
         self.call.cooperative
     }
 
-    /// Blocks in the grid.
+    /// Returns the total number of blocks in the grid.
     pub fn blocks(&self) -> usize {
         self.call
             .grid
@@ -240,15 +244,16 @@ impl<'a> Launch<'a> {
             .fold(1, usize::saturating_mul)
     }
 
-    /// The SM that a block runs on: those that the stream may use, in turn.
+    /// Returns the SM on which a block runs. Blocks are assigned in turn to the SMs that the stream may
+    /// use.
     pub fn sm_of_block(&self, block: usize) -> u32 {
         self.call.sms[block % self.call.sms.len()]
     }
 
-    /// An argument by its value.
+    /// Returns the value of an argument.
     ///
     /// # Errors
-    /// There is no such argument, or it has another size.
+    /// There is no such argument, or it has another size than `T`.
     pub fn value<T: Plain>(&self, argument: usize) -> Result<T, String> {
         let bytes = self.call.arguments.get(argument);
         bytes
@@ -256,10 +261,10 @@ impl<'a> Launch<'a> {
             .ok_or_else(|| format!("argument {argument} has no {} bytes", size_of::<T>()))
     }
 
-    /// The first `len` elements of the memory that an argument points to.
+    /// Returns the first `len` elements of the memory that an argument points to.
     ///
     /// # Errors
-    /// The memory is not so long, not yet allocated, or freed.
+    /// The memory is shorter, not yet allocated, or freed.
     pub fn read<T: Plain>(&mut self, argument: usize, len: usize) -> Result<Vec<T>, String> {
         let bytes = self.bytes::<T>(argument, len)?;
         Ok(bytes
@@ -268,11 +273,11 @@ impl<'a> Launch<'a> {
             .collect())
     }
 
-    /// Sets the first `len` elements of the memory that an argument points to, each from its
-    /// number and what it was.
+    /// Updates the first `len` elements of the memory that an argument points to. `f` gets the index and
+    /// the value of an element and returns the new value.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// See [`read`](Self::read).
     pub fn update<T: Plain>(
         &mut self,
         argument: usize,
@@ -288,10 +293,10 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
-    /// The first `len` elements of a variable of the kernel's module.
+    /// Returns the first `len` elements of a variable of the kernel's module.
     ///
     /// # Errors
-    /// There is no such variable, or it is not so long.
+    /// There is no such variable, or it is shorter.
     pub fn read_variable<T: Plain>(&mut self, name: &str, len: usize) -> Result<Vec<T>, String> {
         let bytes = self.variable(name, len.saturating_mul(size_of::<T>()))?;
         Ok(bytes
@@ -300,11 +305,11 @@ impl<'a> Launch<'a> {
             .collect())
     }
 
-    /// Sets the first `len` elements of a variable of the kernel's module, each from its number and
-    /// what it was.
+    /// Updates the first `len` elements of a variable of the kernel's module. `f` gets the index and the
+    /// value of an element and returns the new value.
     ///
     /// # Errors
-    /// As for [`read_variable`](Self::read_variable).
+    /// See [`read_variable`](Self::read_variable).
     pub fn update_variable<T: Plain>(
         &mut self,
         name: &str,
@@ -332,7 +337,7 @@ impl<'a> Launch<'a> {
         if len == 0 {
             return Ok(&mut []);
         }
-        // So many that their bytes cannot be counted are not there either.
+        // If the number of bytes overflows, the memory is not that long either.
         let size = len.saturating_mul(size_of::<T>());
         let Call {
             context, device, ..

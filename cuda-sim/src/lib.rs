@@ -1,5 +1,5 @@
-//! A software CUDA driver: programs on `cuda-safe` or `cuda-sys` are developed and tested without a
-//! GPU, and fail on demand as no GPU would.
+//! A software implementation of the CUDA driver API for tests. Programs that use `cuda-safe` or
+//! `cuda-sys` run on it without a GPU, and tests can make any driver call fail.
 //!
 //! ```
 //! use cuda_sim::Profile;
@@ -14,27 +14,32 @@
 //! # Ok::<_, cuda_sys::InstallError>(())
 //! ```
 //!
-//! - **Deterministic.** There are no threads in it. Work given to a stream runs when something
-//!   waits or asks for it, as late as its order allows, and a [seed](Profile::with_seed) chooses
-//!   among the streams that have work ready: a missing wait, an early free, a stale read shows,
-//!   every time, and the seed replays it.
-//! - **Honest.** What a real driver refuses it refuses with the same code. What a real driver
-//!   accepts although it is wrong, or crashes on, it reports as a [mistake](mistakes), by the rule
-//!   that was broken. A device and driver whose answers are not recorded from a real one are
-//!   marked *unverified (from documentation)*.
-//! - **Faults** on demand ([`fault`]): the n-th call, a function's n-th, all of them, once or from
-//!   then on, for a thread or the process; memory that ends at a limit.
-//! - **Schedules** ([`explore`]): a scenario of several threads under many interleavings, each
-//!   reproducible from its seed, with misuse, leaks, deadlocks and panics as violations.
-//! - **Accounting**: every [call](calls) in order, what is [alive], each thread's stack.
+//! # Rules
+//! - **Installation.** [`install`] replaces the driver for the whole process. It must run before the
+//!   first use of `cuda-sys`.
+//! - **Determinism.** The driver starts no threads. Work that is enqueued on a stream runs when the
+//!   program waits for it or queries it, and as late as stream order allows. A
+//!   [seed](Profile::with_seed) chooses among the streams that have work ready. A missing wait, an early
+//!   free or a stale read therefore fails in every run with that seed.
+//! - **Error codes.** If a real driver rejects a call, this driver returns the same code. If a real
+//!   driver accepts an incorrect call, or crashes on it, this driver reports a [misuse](misuses) that
+//!   names the violated rule. Devices and driver versions whose answers were not recorded from real
+//!   hardware are marked *unverified (from documentation)*.
+//! - **Faults** ([`fault`]). A test can make the n-th call fail, the n-th call of one function, or every
+//!   call, once or permanently, for one thread or for the process. A test can also limit the device
+//!   memory.
+//! - **Schedules** ([`explore`]). A scenario with several threads runs under many interleavings. Each
+//!   one is reproducible from its seed. Misuses, leaks, deadlocks and panics are violations.
+//! - **Accounting.** The crate records every [call](calls) in order, the objects that are [alive], and
+//!   the context stack of each thread.
 //!
-//! [`testing`] is a page on testing one's own crate with it.
+//! [`testing`] explains how to test a crate with this driver.
 //!
-//! # What it is not
-//! Not an emulator: PTX is read for its variables and its kernels' names, parameters and limits, and
-//! not run. A kernel is a [function on the host](kernel) that is registered under its name. No timing. It
-//! plays the functions that `cuda-safe` calls, and a few that C programs call in their place; every
-//! other function answers `CUDA_ERROR_NOT_SUPPORTED`.
+//! # Limitations
+//! This is not an emulator. It parses PTX for variables and for the names, parameters and limits of
+//! kernels, but does not execute it. A kernel is a [host function](kernel) that is registered under the
+//! kernel's name. Timing is not modeled. The driver implements the functions that `cuda-safe` calls, and
+//! a few that C programs call instead. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`.
 
 mod account;
 mod api;
@@ -60,7 +65,7 @@ mod thread;
 mod world;
 
 pub use account::{
-    Alive, Argument, Call, alive, calls, clear_calls, mistakes, record_arguments, stack_depth,
+    Alive, Argument, Call, alive, calls, clear_calls, misuses, record_arguments, stack_depth,
     stack_depths,
 };
 pub use api::ipc::shared_by_another;
@@ -75,21 +80,22 @@ pub use profile::{Profile, UnknownProfile};
 use core::ffi::{CStr, c_void};
 use cuda_sys::InstallError;
 
-/// Puts the software driver in the place of the real one, for the whole process.
+/// Replaces the real driver by the software driver for the whole process.
 ///
 /// # Errors
-/// The process has a driver already: this comes before the first use of `cuda-sys`.
+/// The process already has a driver. `install` must run before the first use of `cuda-sys`.
 pub fn install(profile: Profile) -> Result<(), InstallError> {
     let driver = profile.driver;
     world::start(profile, || {
-        // SAFETY: for each name this answers null, or the function of that name in `api`, whose type
-        // is checked there to be that of the symbol, and which keeps what is known of the driver's
-        // rules; or one of the symbol's type that does nothing.
+        // SAFETY: for each name, `find` returns null or a function of that symbol's type. If `api` has a
+        // function of that name, `find` returns it: its type is checked in `api` against the type of the
+        // symbol, and it follows the documented behavior of the driver. Otherwise `find` returns a
+        // function of the symbol's type that has no effect.
         unsafe { cuda_sys::install(move |name: &CStr| find(name, driver)) }
     })
 }
 
-/// The address of a function, if a driver of that version has it.
+/// Returns the address of a function, or null if a driver of version `driver` does not have it.
 fn find(name: &CStr, driver: cuda_sys::CudaVersion) -> *const c_void {
     let function = name.to_str().ok().and_then(cuda_sys::Function::find);
     match function {

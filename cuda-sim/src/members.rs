@@ -1,11 +1,11 @@
-//! Which objects belong to which: a context's streams, events and modules, a green context's
-//! streams. No call has to scan the objects of other contexts.
+//! Ownership between objects: the streams, events and modules of a context, and the streams of a green
+//! context. With these sets no call has to scan the objects of other contexts.
 
 use crate::objects::{Event, Module, Stream};
 use crate::world::World;
 use std::collections::BTreeSet;
 
-/// Handles by the handle of what they belong to.
+/// Pairs of an owner's handle and a member's handle.
 #[derive(Debug, Default)]
 pub(crate) struct Members(BTreeSet<(usize, usize)>);
 
@@ -32,12 +32,12 @@ impl Members {
 /// The members of contexts and green contexts.
 #[derive(Debug, Default)]
 pub(crate) struct Belongings {
-    /// Streams by their contexts and by their green contexts.
+    /// Streams by context, and by green context.
     pub(crate) streams: Members,
     pub(crate) green_streams: Members,
     pub(crate) events: Members,
     pub(crate) modules: Members,
-    /// Blocking streams that are part of a capture, by their contexts.
+    /// Blocking streams that take part in a capture, by context.
     pub(crate) capturing: Members,
     /// Number of streams that are not default streams.
     pub(crate) named_streams: usize,
@@ -55,7 +55,7 @@ impl World {
         handle
     }
 
-    /// Removes a stream from all but the executor, which still has its work.
+    /// Removes a stream, except from the executor, which still has its work.
     pub(crate) fn remove_stream(&mut self, handle: usize) {
         self.leave_capture(handle);
         let Some(stream) = self.streams.remove(handle) else {

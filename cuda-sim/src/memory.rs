@@ -1,5 +1,5 @@
-//! Memory: device addresses that the host cannot follow, their bytes, and host memory that devices
-//! reach.
+//! Device memory, whose addresses the host cannot dereference, with its contents; and host memory that
+//! devices can access.
 
 mod host;
 mod totals;
@@ -13,22 +13,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Device addresses start here: beyond what processes get mapped, so that the host faults.
+/// Start of the device addresses. It is above the addresses that are mapped in a process, so an access
+/// by the host faults.
 const BASE: u64 = 0x0070_0000_0000_0000;
 const ALIGNMENT: u64 = 512;
-/// Between allocations, so that an access past an end meets nothing.
+/// Unused space between allocations, so that an access past the end of one does not hit another.
 const GAP: u64 = 512;
-/// What is in memory that nobody has written.
+/// The value of bytes that were never written.
 const UNINIT: u8 = 0xa5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of `cuMemAlloc`.
+    /// Allocated by `cuMemAlloc`.
     Plain,
-    /// Of `cuMemAllocAsync`; usable once its stream has come to the allocation.
+    /// Allocated by `cuMemAllocAsync`. Usable when its stream has executed the allocation.
     Ordered {
         ready: bool,
-        /// Its free was given to a stream, and may not have run.
+        /// Whether a free was enqueued. It may not have run.
         freed: bool,
     },
 }
@@ -39,16 +40,18 @@ pub(crate) struct Allocation {
     pub(crate) context: usize,
     pub(crate) device: usize,
     pub(crate) bytes: Vec<u8>,
-    /// Of this memory and no other, ever.
+    /// A unique id that is never reused.
     pub(crate) id: u64,
-    /// The memory pool that it is of, if it is of one.
+    /// The memory pool of the allocation, if any.
     pub(crate) pool: Option<usize>,
 }
 
-/// So much is not filled with [`UNINIT`], which would take it from the machine at once.
+/// Allocations of this size or more are not filled with [`UNINIT`], because that would make the system
+/// commit all of the memory at once.
 const LARGE: u64 = 1 << 30;
 
-/// The host's memory for an allocation; none if the host has not so much.
+/// Allocates the host memory that holds an allocation's contents. Returns `None` if the host has not
+/// enough memory.
 fn host_memory(size: u64) -> Option<Vec<u8>> {
     let len = usize::try_from(size).ok()?;
     let mut bytes = Vec::new();
@@ -60,8 +63,8 @@ fn host_memory(size: u64) -> Option<Vec<u8>> {
     let layout = Layout::array::<u8>(len).ok()?;
     // SAFETY: the size is not zero.
     let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-    // SAFETY: the memory is of the global allocator, with the layout of a vector of `len` bytes,
-    // all of them zero, and nobody else has it.
+    // SAFETY: the memory was allocated by the global allocator with the layout of a vector of `len`
+    // bytes, all bytes are initialized to zero, and nothing else refers to the memory.
     Some(unsafe { Vec::from_raw_parts(start.as_ptr(), len, len) })
 }
 
@@ -70,23 +73,24 @@ pub(crate) struct Memory {
     next: u64,
     device: BTreeMap<u64, Allocation>,
     host: BTreeMap<usize, Host>,
-    /// Those of `device` that are variables of modules.
+    /// The addresses in `device` that are variables of modules.
     variables: BTreeSet<u64>,
-    /// Contexts whose kernels may use the plain memory of another.
+    /// Pairs of a context whose kernels may use another context's synchronous memory, and that context.
     pub(crate) peers: BTreeSet<(usize, usize)>,
-    /// Memory pools, and devices whose kernels may use memory of them.
+    /// Pairs of a memory pool and a device whose kernels may use its memory.
     pub(crate) pool_access: BTreeSet<(usize, usize)>,
     totals: totals::Totals,
     host_totals: host::Totals,
     last_id: u64,
-    /// Whether devices reach registered and write-combined memory at an address of its own.
+    /// Whether registered and write-combined memory has a device address that differs from its host
+    /// address.
     pub(crate) disjoint: bool,
-    /// The stream whose operation runs.
+    /// The stream whose operation is running.
     pub(crate) running: usize,
 }
 
 impl Memory {
-    /// Takes `size` bytes of `device`, which has `limit`.
+    /// Allocates `size` bytes on `device`, whose allocations may have `limit` bytes in total.
     pub(crate) fn allocate(
         &mut self,
         size: usize,
@@ -104,7 +108,7 @@ impl Memory {
         }
         let bytes = host_memory(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let address = BASE + self.next;
-        // Addresses are never used again: a stale one is known as such.
+        // Addresses are never reused, so the use of a stale address can be detected.
         self.next += (size + GAP).next_multiple_of(ALIGNMENT);
         let id = self.new_id();
         let allocation = Allocation {
@@ -134,7 +138,7 @@ impl Memory {
         Some(allocation)
     }
 
-    /// Makes an allocation one of a memory pool.
+    /// Assigns an allocation to a memory pool.
     pub(crate) fn set_pool(&mut self, address: u64, pool: usize) {
         if let Some(allocation) = self.device.get_mut(&address) {
             self.totals.remove(address, allocation);
@@ -143,12 +147,12 @@ impl Memory {
         }
     }
 
-    /// Bytes that allocations of a device have.
+    /// Returns the allocated bytes of a device.
     pub(crate) fn used(&self, device: usize) -> u64 {
         self.totals.of_device(device)
     }
 
-    /// Bytes that all allocations have.
+    /// Returns the allocated bytes of all devices.
     pub(crate) fn device_bytes(&self) -> u64 {
         self.totals.without_variables()
     }
@@ -157,32 +161,32 @@ impl Memory {
         self.device.get_mut(&address)
     }
 
-    /// The allocation that holds an address, and how far in.
+    /// Returns the start of the allocation that contains an address, and the allocation.
     pub(crate) fn containing(&self, address: u64) -> Option<(u64, &Allocation)> {
         let (start, allocation) = self.device.range(..=address).next_back()?;
         (address - start < allocation.bytes.len() as u64).then_some((*start, allocation))
     }
 
-    /// The bytes at an address, if all of them are of one allocation that may be used now.
+    /// Returns the bytes at an address, if all of them are in one allocation that may be used now.
     pub(crate) fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8], String> {
         if address < BASE {
             return self.host_bytes(address, len);
         }
         let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
         let Some((start, allocation)) = self.device.range_mut(..=address).next_back() else {
-            return wrong("are nobody's");
+            return wrong("are not allocated");
         };
         let offset = usize::try_from(address - start).unwrap_or(usize::MAX);
         match allocation.kind {
             Kind::Ordered { ready: false, .. } => {
-                return wrong("are used before their stream comes to the allocation");
+                return wrong("are used before their stream has executed the allocation");
             }
             Kind::Ordered { .. } | Kind::Plain => {}
         }
         let size = allocation.bytes.len();
         let end = offset.saturating_add(len);
         if offset >= size && len != 0 {
-            return wrong("are nobody's, or were freed");
+            return wrong("are not allocated, or were freed");
         }
         match allocation.bytes.get_mut(offset..end) {
             Some(bytes) => Ok(bytes),
@@ -192,7 +196,7 @@ impl Memory {
         }
     }
 
-    /// Refuses memory of another device that kernels of `context` have no access to.
+    /// Fails for memory of another device that kernels of `context` cannot access.
     pub(crate) fn check_reach(
         &self,
         address: u64,
@@ -215,12 +219,12 @@ impl Memory {
         ))
     }
 
-    /// A word of 4 or 8 bytes, of the device's or pinned memory, if it may be used now.
+    /// Returns a word of 4 or 8 bytes of device or pinned memory, if it may be used now.
     pub(crate) fn word(&self, address: u64, size: usize) -> Option<u64> {
         let mut word = [0; 8];
         if let Some(host) = self.host_reached(address, size) {
             for (offset, byte) in word[..size].iter_mut().enumerate() {
-                // SAFETY: it is pinned memory, as was just checked; the lock is held.
+                // SAFETY: the byte is in pinned memory, as checked above, and the lock is held.
                 let source = unsafe { pinned_byte(host + offset) };
                 *byte = source.load(Ordering::Relaxed);
             }
@@ -239,7 +243,7 @@ impl Memory {
         self.device.len() - self.variables.len()
     }
 
-    /// A variable of a module: an allocation that is not counted, and not freed by the program.
+    /// Marks an allocation as a module variable, which is not counted and which the program cannot free.
     pub(crate) fn add_variable(&mut self, address: u64) {
         if let Some(allocation) = self.device.get(&address) {
             if self.variables.insert(address) {
@@ -252,12 +256,12 @@ impl Memory {
         self.variables.contains(&address)
     }
 
-    /// Bytes of a memory pool that are allocated.
+    /// Returns the allocated bytes of a memory pool.
     pub(crate) fn used_of_pool(&self, pool: usize) -> u64 {
         self.totals.of_pool(pool)
     }
 
-    /// What a context leaves behind when it goes.
+    /// Frees the memory of a context that is destroyed.
     pub(crate) fn free_of_context(&mut self, context: usize) {
         let is_plain = |address: &u64| {
             let allocation = self.device.get(address);
@@ -269,7 +273,7 @@ impl Memory {
         }
         self.peers
             .retain(|(from, to)| *from != context && *to != context);
-        // Pinned memory too, portable or not (unverified, from documentation).
+        // Pinned memory is freed too, portable or not (unverified, from documentation).
         self.forget_host_of_context(context);
     }
 }

@@ -1,7 +1,8 @@
-//! What a graph names and does not own. A real driver crashes when a graph is instantiated or
-//! launched after one of these was destroyed (measured), or runs on with what is there instead.
+//! Objects that a graph references but does not own. If one of them was destroyed before the graph is
+//! instantiated or launched, a real driver crashes (measured), or continues with another object at that
+//! address.
 
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::capture::Node;
 use crate::exec::Work;
 use crate::memory::{HostKind, Kind};
@@ -9,22 +10,22 @@ use crate::objects::Executable;
 use crate::world::{Answer, World};
 use cuda_sys::CUresult;
 
-/// The codes are unverified: a real driver crashes.
+/// These codes are unverified, because a real driver crashes.
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const DESTROYED: CUresult = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
-/// What a node names beside its work.
+/// The objects that a node references beside those in its work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
-    /// Contexts by their handles and ids: a primary context has one handle for ever.
+    /// Contexts by handle and id, because the handle of a primary context is reused.
     contexts: Vec<(usize, u64)>,
     green: Option<usize>,
-    /// Pinned memory that copies read, where the driver allocated it: its address and id.
+    /// Pinned source memory of copies that the driver allocated, by address and id.
     pinned: Vec<(usize, u64)>,
 }
 
 impl World {
-    /// What a node needs that is captured now.
+    /// Returns the objects that a node references, at the time of its capture.
     pub(crate) fn needs_of(&self, stream: usize, work: &Work) -> Needs {
         let its = self.streams.get(stream);
         let mut contexts: Vec<usize> = its.map(|its| its.context).into_iter().collect();
@@ -37,8 +38,8 @@ impl World {
         }
     }
 
-    /// The contexts of synchronous memory that is copied (measured: of the source, and of the target on
-    /// another device). Pool memory has none.
+    /// Returns the contexts of synchronous memory that a copy uses (measured: that of the source, and
+    /// that of a target on another device). Pool memory has no context.
     fn contexts_of_copies(&self, work: &Work) -> Vec<usize> {
         match work {
             Work::CopyOnDevice { from, to, .. } => {
@@ -55,7 +56,8 @@ impl World {
         }
     }
 
-    /// Registered memory is none: if it is unregistered, the copy fails when it runs (measured).
+    /// Registered memory is not included: if it was unregistered, the copy fails when it runs
+    /// (measured).
     fn pinned_sources(&self, work: &Work) -> Vec<(usize, u64)> {
         match work {
             Work::CopyInPinned { from, .. } => {
@@ -65,7 +67,7 @@ impl World {
                     .into_iter()
                     .collect()
             }
-            // A plane or a volume: its rows.
+            // A 2-D or 3-D copy consists of copies of its rows.
             Work::All(parts) => {
                 let mut all: Vec<_> = parts
                     .iter()
@@ -78,7 +80,7 @@ impl World {
         }
     }
 
-    /// Refuses a graph that names what was destroyed. `how` is what happens to the graph.
+    /// Fails if a node references a destroyed object. `how` says what happens to the graph.
     pub(crate) fn check_nodes(&self, nodes: &[Node], how: &str) -> Answer {
         for node in nodes {
             self.check_contexts(&node.needs, how)?;
@@ -89,7 +91,7 @@ impl World {
         Ok(())
     }
 
-    /// Refuses the destruction of an executable graph after a context of its nodes.
+    /// Fails if an executable graph is destroyed after a context of its nodes.
     pub(crate) fn check_destruction(&self, executable: &Executable) -> Answer {
         let mut nodes = executable.nodes.iter();
         nodes.try_for_each(|node| self.check_contexts(&node.needs, "destroyed"))
@@ -103,7 +105,7 @@ impl World {
         if needs.contexts.iter().all(is_alive) {
             return Ok(());
         }
-        mistake(format!(
+        misuse(format!(
             "a graph is {how} after the context of a node was destroyed"
         ));
         Err(DESTROYED)
@@ -113,7 +115,7 @@ impl World {
         if needs.green.is_none_or(|its| self.greens.get(its).is_some()) {
             return Ok(());
         }
-        mistake(format!(
+        misuse(format!(
             "a graph is {how} after the green context of a node was destroyed"
         ));
         Err(DESTROYED)
@@ -127,7 +129,7 @@ impl World {
         if needs.pinned.iter().all(is_alive) {
             return Ok(());
         }
-        mistake(format!(
+        misuse(format!(
             "a graph is {how} after the pinned source of a copy was freed"
         ));
         Err(INVALID)
@@ -139,7 +141,7 @@ impl World {
                 if self.events.get(*event).is_some() {
                     return Ok(());
                 }
-                mistake(format!(
+                misuse(format!(
                     "a graph is {how} after the event of a node was destroyed"
                 ));
                 Err(INVALID)
@@ -150,12 +152,12 @@ impl World {
                 if self.modules.get(module).or(library).is_some() {
                     return Ok(());
                 }
-                mistake(format!(
+                misuse(format!(
                     "a graph is {how} after the module of a kernel was unloaded"
                 ));
                 Err(INVALID)
             }
-            // A plane or a volume: its rows.
+            // A 2-D or 3-D copy consists of copies of its rows.
             Work::All(parts) => parts.iter().try_for_each(|part| self.check_work(part, how)),
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! The driver's objects.
+//! The objects of the driver.
 
 use crate::capture::{Branch, Node};
 use crate::kernel::KernelFn;
@@ -11,24 +11,25 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) id: u64,
     pub(crate) kind: ContextKind,
-    /// The default stream that the context's blocking streams wait for.
+    /// The legacy default stream, with which the context's blocking streams synchronize.
     pub(crate) legacy: usize,
     pub(crate) settings: Settings,
     /// Number of `cuCtxAttach` calls without a `cuCtxDetach`.
     pub(crate) attached: usize,
-    /// What work given to it from now on comes after.
+    /// The operation after which all further work of the context runs.
     pub(crate) after: Option<u64>,
-    /// The last operation of each blocking stream that was given one since the legacy default
-    /// stream was. The latter comes after all of them, and forgets them then.
+    /// The last operation of each blocking stream on which work was enqueued since work was last
+    /// enqueued on the legacy default stream. The next work on that stream runs after all of them and
+    /// clears this map.
     pub(crate) given: BTreeMap<usize, u64>,
 }
 
-/// What a context can be set to.
+/// The settings of a context.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) flags: u32,
     pub(crate) cache: u32,
-    /// By their numbers, where they are not the driver's.
+    /// By number. Limits that were not set are absent.
     pub(crate) limits: BTreeMap<u32, usize>,
 }
 
@@ -45,34 +46,35 @@ pub(crate) struct Green {
     pub(crate) device: usize,
     pub(crate) id: u64,
     pub(crate) sms: BTreeSet<u32>,
-    /// As the driver counts, which is more where groups overlap.
+    /// The number of SMs that the driver reports. It is larger if groups overlap.
     pub(crate) sm_count: u32,
-    /// The ids of the green contexts that it is a part of.
+    /// The ids of the green contexts that this one is a part of.
     pub(crate) wholes: Vec<u64>,
     pub(crate) queues: crate::api::workqueue::Queues,
-    /// The context that stands for it, of `cuCtxFromGreenCtx`.
+    /// The context that `cuCtxFromGreenCtx` returns.
     pub(crate) view: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// The context that its memory and kernels belong to: a green stream's is the primary one.
+    /// The context that owns its memory and kernels. For a stream of a green context this is the primary
+    /// context.
     pub(crate) context: usize,
     pub(crate) green: Option<usize>,
-    /// Nobody made it, and nobody destroys it.
+    /// The stream is a default stream: the program neither creates nor destroys it.
     pub(crate) is_default: bool,
-    /// It is the legacy default stream of a context or of a green context's view.
+    /// The stream is the legacy default stream of a context or of a green context's view.
     pub(crate) is_legacy: bool,
-    /// Its green context is gone: it can only be destroyed.
+    /// The stream's green context was destroyed. The stream can only be destroyed.
     pub(crate) is_detached: bool,
     pub(crate) id: u64,
     pub(crate) blocking: bool,
     pub(crate) priority: i32,
-    /// What it was set to, by the numbers of the attributes.
+    /// The attributes that were set, by number.
     pub(crate) attributes: BTreeMap<u32, [c_char; 64]>,
-    /// The operation given to it last, done or not.
+    /// The last operation that was enqueued, complete or not.
     pub(crate) last: Option<u64>,
-    /// Where in a recording it is.
+    /// Its position in a capture, if it takes part in one.
     pub(crate) capture: Option<Branch>,
 }
 
@@ -80,41 +82,41 @@ pub(crate) struct Stream {
 pub(crate) struct Event {
     pub(crate) context: usize,
     pub(crate) timing: bool,
-    /// Its place in a recording, if it was recorded last in a stream that is part of one.
+    /// Its position in a capture, if its last record was on a stream that takes part in one.
     pub(crate) captured: Option<Branch>,
-    /// The operation that records it, of the last record.
+    /// The operation of its last record.
     pub(crate) recorded: Option<u64>,
-    /// When that ran, in operations of the executor.
+    /// When that operation ran, as a number of executor steps.
     pub(crate) time: Option<u64>,
 }
 
-/// A graph that can be launched.
+/// An executable graph.
 pub(crate) struct Executable {
     pub(crate) nodes: Vec<Node>,
-    /// The end of its last launch.
+    /// The last operation of its last launch.
     pub(crate) last: Option<u64>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// None of a library's: it is of every context.
+    /// `None` for a library, which belongs to every context.
     pub(crate) context: Option<usize>,
     pub(crate) kernels: Arc<[KernelInfo]>,
     pub(crate) variables: Arc<[Variable]>,
-    /// Where the variables are, in each context that has them.
+    /// The addresses of the variables in each context that has them.
     pub(crate) placed: BTreeMap<usize, Vec<u64>>,
-    /// The functions handed out for its kernels.
+    /// The function handles returned for its kernels.
     pub(crate) functions: Vec<usize>,
 }
 
-/// What a text or an image has.
+/// The contents of a PTX text or an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     pub(crate) kernels: Vec<KernelInfo>,
     pub(crate) variables: Vec<Variable>,
-    /// What it uses, and has not.
+    /// Symbols that it uses and does not define.
     pub(crate) wanted: Vec<String>,
-    /// The functions that others may use.
+    /// Functions that other images may use.
     pub(crate) offered: Vec<String>,
 }
 
@@ -124,37 +126,37 @@ pub(crate) struct Variable {
     pub(crate) name: String,
     pub(crate) size: usize,
     pub(crate) align: usize,
-    /// The first bytes; the rest are zeros.
+    /// The first bytes. The rest are zero.
     pub(crate) initial: Vec<u8>,
     pub(crate) managed: bool,
 }
 
-/// What a kernel is compiled for.
+/// The limits that a kernel was compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Threads in a block.
+    /// Maximum number of threads in a block.
     pub(crate) threads: u32,
     /// Static shared memory of a block, in bytes.
     pub(crate) shared: u32,
-    /// Zeros where no size is required.
+    /// Required cluster size, or zeros if none is required.
     pub(crate) cluster: [u32; 3],
-    /// The architecture in the text: 52.
+    /// The target architecture, for example 52.
     pub(crate) target: u32,
 }
 
-/// A kernel as PTX declares it.
+/// A kernel that PTX declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelInfo {
     pub(crate) name: String,
-    /// With the NUL that C wants.
+    /// The name as a C string.
     pub(crate) c_name: std::ffi::CString,
-    /// Offset and size of each parameter.
+    /// The offset and size of each parameter.
     pub(crate) params: Vec<(usize, usize)>,
     pub(crate) limits: Limits,
 }
 
 impl KernelInfo {
-    /// None for a name with a NUL in it.
+    /// Returns `None` for a name that contains a NUL.
     pub(crate) fn new(name: &str, params: Vec<(usize, usize)>) -> Option<Self> {
         Some(Self {
             name: name.to_owned(),
@@ -178,14 +180,14 @@ pub(crate) struct Function {
     pub(crate) settings: FunctionSettings,
 }
 
-/// What a kernel can be set to.
+/// The settings of a kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FunctionSettings {
-    /// Dynamic shared memory of a block, at most, where it is not the usual.
+    /// Maximum dynamic shared memory of a block, if it was set.
     pub(crate) dynamic_shared: Option<u32>,
-    /// Percent; none: the driver's choice.
+    /// In percent. `None` for the driver's choice.
     pub(crate) carveout: Option<u32>,
-    /// Zeros where the text's count.
+    /// Zeros if it was not set; the size in the PTX then applies.
     pub(crate) cluster: [u32; 3],
     pub(crate) non_portable: bool,
     pub(crate) policy: u32,
@@ -194,24 +196,24 @@ pub(crate) struct FunctionSettings {
     pub(crate) loaded: bool,
 }
 
-/// A linker at work.
+/// A linker (`CUlinkState`).
 #[derive(Debug)]
 pub(crate) struct Linker {
     pub(crate) contents: Contents,
     pub(crate) log: crate::api::jit::Logs,
-    /// What came out of it, which lives as long.
+    /// The output. It lives as long as the linker.
     pub(crate) image: Option<Vec<u8>>,
 }
 
-/// A kernel of a module with the host function that stands for it, if one is registered.
+/// A kernel of a module with the host function that is registered for it, if any.
 #[derive(Clone)]
 pub(crate) struct Runnable {
     pub(crate) info: KernelInfo,
-    /// The module or library that it is of.
+    /// The module or library of the kernel.
     pub(crate) module: usize,
     pub(crate) body: Option<KernelFn>,
     pub(crate) settings: FunctionSettings,
-    /// The variables of its module where it runs: name, address, size.
+    /// The variables of its module in the context where it runs: name, address, size.
     pub(crate) variables: Vec<(String, u64, usize)>,
 }
 

@@ -1,13 +1,13 @@
-//! Which GPU and which driver the software driver plays.
+//! The GPU and the driver version that the software driver simulates.
 
 use cuda_sys::CudaVersion;
 use std::fmt;
 use std::str::FromStr;
 
-/// A GPU, how many of it there are, and the CUDA version of the driver.
+/// A GPU model, the number of devices, and the CUDA version of the driver.
 ///
-/// `H200 at 13.0` is what a real one answered; every other device and version is
-/// **unverified (from documentation)**, and says so when it is printed.
+/// The profile [`h200`](Self::h200) with CUDA 13.0 returns what a real device and driver returned. Every
+/// other device and version is **unverified (from documentation)**, and is printed with this note.
 ///
 /// ```
 /// use cuda_sim::Profile;
@@ -23,13 +23,13 @@ pub struct Profile {
     pub(crate) driver: CudaVersion,
     pub(crate) devices: u32,
     pub(crate) seed: u64,
-    /// Whether the host may touch managed memory while kernels run.
+    /// Whether the host may access managed memory while kernels run.
     pub(crate) concurrent_managed_access: bool,
-    /// Whether devices reach some host memory at an address other than the host's.
+    /// Whether devices access some host memory at an address that differs from the host address.
     pub(crate) disjoint_host_addresses: bool,
 }
 
-/// What is known of a GPU.
+/// The known properties of a GPU.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gpu {
     pub(crate) key: &'static str,
@@ -44,12 +44,12 @@ pub(crate) struct Gpu {
     pub(crate) threads_per_sm: u32,
     pub(crate) blocks_per_sm: u32,
     pub(crate) l2: u32,
-    /// Parts with multiprocessors and memory of their own.
+    /// Number of parts that have their own SMs and memory.
     pub(crate) locality_domains: u32,
 }
 
 impl Gpu {
-    /// Shared memory of a block, at most, in bytes.
+    /// The maximum shared memory of a block, in bytes.
     pub(crate) fn shared_opt_in(&self) -> u32 {
         if self.capability.0 < 7 {
             48 * 1024
@@ -58,12 +58,12 @@ impl Gpu {
         }
     }
 
-    /// What the driver takes of a block's shared memory for itself, in bytes.
+    /// Shared memory of each block that the driver reserves, in bytes.
     pub(crate) fn shared_reserved(&self) -> u32 {
         if self.capability.0 < 8 { 0 } else { 1024 }
     }
 
-    /// The locality domain of an SM: which ones these are nobody has told.
+    /// The locality domain of an SM. Unverified: NVIDIA does not document which SMs belong to a domain.
     pub(crate) fn domain_of(&self, sm: u32) -> u32 {
         sm / self.sms.div_ceil(self.locality_domains)
     }
@@ -163,7 +163,7 @@ const GPUS: [Gpu; 7] = [
     },
 ];
 
-/// The driver versions that are played.
+/// The driver versions that can be simulated.
 const VERSIONS: [CudaVersion; 9] = [
     CudaVersion::new(11, 8),
     CudaVersion::new(12, 2),
@@ -176,7 +176,7 @@ const VERSIONS: [CudaVersion; 9] = [
     CudaVersion::new(13, 5),
 ];
 
-/// The version of the driver whose answers were recorded.
+/// The version of the driver from which the answers were recorded.
 const RECORDED: CudaVersion = CudaVersion::new(13, 0);
 
 impl Profile {
@@ -191,47 +191,48 @@ impl Profile {
         }
     }
 
-    /// NVIDIA H200 (compute capability 9.0, 132 SMs), driver for CUDA 13.0: recorded.
+    /// Returns the profile of an NVIDIA H200 (compute capability 9.0, 132 SMs) with a driver for CUDA
+    /// 13.0. It is recorded from real hardware.
     pub const fn h200() -> Self {
         Self::of(&GPUS[0])
     }
 
-    /// NVIDIA H100 (9.0, 132 SMs): unverified (from documentation), as those that follow.
+    /// Returns the profile of an NVIDIA H100 (9.0, 132 SMs). Unverified (from documentation).
     pub const fn h100() -> Self {
         Self::of(&GPUS[1])
     }
 
-    /// NVIDIA A100 (8.0, 108 SMs).
+    /// Returns the profile of an NVIDIA A100 (8.0, 108 SMs). Unverified (from documentation).
     pub const fn a100() -> Self {
         Self::of(&GPUS[2])
     }
 
-    /// NVIDIA L40S (8.9, 142 SMs).
+    /// Returns the profile of an NVIDIA L40S (8.9, 142 SMs). Unverified (from documentation).
     pub const fn l40s() -> Self {
         Self::of(&GPUS[3])
     }
 
-    /// Tesla P40 (6.1, 30 SMs).
+    /// Returns the profile of a Tesla P40 (6.1, 30 SMs). Unverified (from documentation).
     pub const fn p40() -> Self {
         Self::of(&GPUS[4])
     }
 
-    /// Tesla V100 (7.0, 80 SMs).
+    /// Returns the profile of a Tesla V100 (7.0, 80 SMs). Unverified (from documentation).
     pub const fn v100() -> Self {
         Self::of(&GPUS[5])
     }
 
-    /// NVIDIA B200 (10.0, 148 SMs in two locality domains).
+    /// Returns the profile of an NVIDIA B200 (10.0, 148 SMs in two locality domains). Unverified (from
+    /// documentation).
     pub const fn b200() -> Self {
         Self::of(&GPUS[6])
     }
 
-    /// The same GPU with a driver of another CUDA version: functions above it are absent, fields
-    /// newer than it are zero, and rules that changed with versions are that version's.
+    /// Sets the CUDA version of the driver. Newer functions are absent, newer fields are zero, and rules
+    /// that changed between versions are those of this version.
     ///
     /// # Errors
-    /// It is none of the versions that are played: 11.8, 12.2, 12.4, 12.6, 12.9, 13.0, 13.1, 13.4,
-    /// 13.5.
+    /// The version is not one of 11.8, 12.2, 12.4, 12.6, 12.9, 13.0, 13.1, 13.4 and 13.5.
     pub fn with_driver(self, driver: CudaVersion) -> Result<Self, UnknownProfile> {
         if VERSIONS.contains(&driver) {
             Ok(Self { driver, ..self })
@@ -240,21 +241,21 @@ impl Profile {
         }
     }
 
-    /// Several of the GPU.
+    /// Sets the number of devices. All are of the same model.
     #[must_use]
     pub fn with_devices(self, devices: u32) -> Self {
         Self { devices, ..self }
     }
 
-    /// What chooses among the streams that have work ready. One that found something is worth
-    /// keeping: it replays it.
+    /// Sets the seed that chooses among the streams that have work ready. The same seed reproduces a
+    /// misuse.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// As on systems (Windows, WSL) where the host may not touch managed memory while kernels run:
-    /// such memory is attached to one stream or to the host.
+    /// Simulates a system (Windows, WSL) where the host must not access managed memory while kernels
+    /// run: such memory is attached to one stream or to the host.
     #[must_use]
     pub fn without_concurrent_managed_access(self) -> Self {
         Self {
@@ -263,9 +264,9 @@ impl Profile {
         }
     }
 
-    /// Gives registered and write-combined host memory a device address that differs from its host
-    /// address, as NVIDIA documents for systems with unified addressing. Devices cannot use its host
-    /// address; copies accept it as a host pointer.
+    /// Simulates a system where registered and write-combined host memory has a device address that
+    /// differs from its host address, as NVIDIA documents for systems with unified addressing. Devices
+    /// cannot use its host address; copies accept it as a host pointer.
     ///
     /// Unverified (from documentation): an H200 uses one address for both.
     #[must_use]
@@ -276,17 +277,17 @@ impl Profile {
         }
     }
 
-    /// The CUDA version of the driver.
+    /// Returns the CUDA version of the driver.
     pub fn driver(&self) -> CudaVersion {
         self.driver
     }
 
-    /// The seed.
+    /// Returns the seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Whether the answers are those of a real device and driver.
+    /// Returns whether the answers were recorded from a real device and driver.
     pub fn is_recorded(&self) -> bool {
         self.gpu.key == "h200"
             && self.driver == RECORDED
@@ -294,13 +295,14 @@ impl Profile {
             && !self.disjoint_host_addresses
     }
 
-    /// The names of the GPUs, for [`str::parse`].
+    /// Returns the names of the GPUs that [`str::parse`] accepts.
     pub fn names() -> impl Iterator<Item = &'static str> {
         GPUS.iter().map(|gpu| gpu.key)
     }
 }
 
-/// `H200, CUDA 13.0`; with the seed, if that is not 0, and a note where nothing real stands behind it.
+/// Prints the GPU and the version (`NVIDIA H200, CUDA 13.0`), the seed if it is not 0, and a note if the
+/// profile was not recorded from real hardware.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, CUDA {}", self.gpu.name, self.driver)?;
@@ -314,8 +316,8 @@ impl fmt::Display for Profile {
     }
 }
 
-/// `h200`, `h200*2` for [two](Profile::with_devices), or `h200@12.4`; each with a
-/// [seed](Profile::with_seed) behind it, as `h200*2@12.4#7`.
+/// Parses `h200`, `h200*2` for [two devices](Profile::with_devices), or `h200@12.4`. A
+/// [seed](Profile::with_seed) may follow: `h200*2@12.4#7`.
 impl FromStr for Profile {
     type Err = UnknownProfile;
 
@@ -342,7 +344,7 @@ impl FromStr for Profile {
     }
 }
 
-/// There is no such profile.
+/// The error of parsing a [`Profile`] or of [`Profile::with_driver`]: the profile does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownProfile(String);
 
@@ -352,8 +354,8 @@ impl fmt::Display for UnknownProfile {
         let names: Vec<&str> = Profile::names().collect();
         write!(
             f,
-            "no profile {}: there are {}, each with * and a number of them, with @ and a driver \
-             version of {}, and with # and a seed",
+            "no profile {}: the GPUs are {}; optional suffixes are * and a number of devices, @ and a \
+             driver version ({}), # and a seed",
             self.0,
             names.join(", "),
             versions.join(", ")

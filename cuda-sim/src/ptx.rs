@@ -1,23 +1,23 @@
-//! What PTX text declares: its version, its variables, and the names, parameters and limits of its
+//! Parser for the declarations in PTX: version, variables, and the names, parameters and limits of
 //! kernels.
 //!
-//! Read, not compiled: a text that a real compiler refuses may pass here, but for what
-//! [`Refusal`] names.
+//! The text is not compiled. Text that a real compiler rejects may be accepted here, except for the
+//! errors of [`Refusal`].
 
 mod declare;
 
 use crate::objects::{Contents, KernelInfo};
 
-/// Why a text is no module.
+/// The reason why a text cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No `.version` where it has to be, or a directive that does not end.
+    /// A missing `.version`, or a directive that does not end.
     Invalid(String),
-    /// Of a newer PTX than the driver's.
+    /// The PTX version is newer than the driver supports.
     Version(u32, u32),
 }
 
-/// What is in a text, for a compiler that knows PTX up to `newest`.
+/// Returns the contents of a text, for a compiler that supports PTX up to `newest`.
 pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal> {
     let text = without_comments(text);
     let invalid = |what: &str| Refusal::Invalid(what.to_owned());
@@ -39,11 +39,11 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal>
     for line in text.lines() {
         check_registers(&text, line)?;
     }
-    let wrong = || invalid("an .entry without an end, or with too much");
+    let wrong = || invalid("an .entry without an end, or with too many parameters");
     let items = declare::items(rest).ok_or_else(wrong)?;
     let mut contents = Contents::default();
     let mut shared = Vec::new();
-    // What declares a function has words like those of variables in its parameters.
+    // The parameters of a function are declared with the same words as variables.
     let is_data = |head: &str| !head.contains(".func") && !head.contains(".entry");
     for head in items
         .iter()
@@ -83,7 +83,7 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal>
     Ok(contents)
 }
 
-/// The registers that nobody declares.
+/// The predefined registers.
 const SPECIAL: [&str; 35] = [
     "aggr_smem_size",
     "clock",
@@ -121,14 +121,14 @@ const SPECIAL: [&str; 35] = [
     "total_smem_size",
     "warpid",
 ];
-/// Those that are numbered, without their numbers.
+/// The predefined registers with a number in their names, without the number.
 const NUMBERED: [&str; 4] = ["envreg", "pm", "pm_64", "reserved_smem_offset_"];
 
 fn is_special(name: &str) -> bool {
     if SPECIAL.contains(&name) {
         return true;
     }
-    // `%pm0_64`, of which the number is not at the end.
+    // In `%pm0_64` the number is not at the end.
     let (stem, wide) = match name.strip_suffix("_64") {
         Some(stem) => (stem, "_64"),
         None => (name, ""),
@@ -137,8 +137,7 @@ fn is_special(name: &str) -> bool {
     family != stem && NUMBERED.contains(&format!("{family}{wide}").as_str())
 }
 
-/// One thing that a compiler refuses and people get wrong: an operand `%name` that nothing
-/// declares.
+/// Detects an operand `%name` that is not declared. This is a common error that a compiler rejects.
 fn check_registers(text: &str, line: &str) -> Result<(), Refusal> {
     let instruction = line.trim();
     if instruction.starts_with('.') {
@@ -158,7 +157,7 @@ fn check_registers(text: &str, line: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `.reg .b32 %name;` or `.reg .b32 %n<7>;`, which declares %n0 to %n6.
+/// Accepts `.reg .b32 %name;`, and `.reg .b32 %n<7>;`, which declares `%n0` to `%n6`.
 fn is_declared(text: &str, name: &str) -> bool {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     text.split(['\n', ';'])
@@ -193,7 +192,7 @@ fn without_comments(text: &str) -> String {
     }
 }
 
-/// ` name( .param .u64 a, .param .u32 b )`: what follows an `.entry`.
+/// Parses the text after `.entry`: ` name( .param .u64 a, .param .u32 b )`.
 fn kernel(entry: &str) -> Option<KernelInfo> {
     let entry = entry.trim_start();
     let end = entry.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$'));
@@ -207,10 +206,10 @@ fn kernel(entry: &str) -> Option<KernelInfo> {
     KernelInfo::new(name, params)
 }
 
-/// What the parameters of a kernel may take, since PTX 8.1.
+/// Maximum size of a kernel's parameters since PTX 8.1, in bytes.
 const ROOM: usize = 32_764;
 
-/// None if they take more: a number that is not checked here overflows somewhere.
+/// Returns `None` if the parameters are larger. Without this check, a later computation overflows.
 fn params(list: &str) -> Option<Vec<(usize, usize)>> {
     let mut params = Vec::new();
     let mut offset = 0usize;
@@ -231,7 +230,7 @@ fn params(list: &str) -> Option<Vec<(usize, usize)>> {
             .map(|bits: usize| bits / 8)?;
         let align = words
             .iter()
-            // What comes after it is the alignment of what the parameter points to.
+            // An alignment after `.ptr` is that of the memory that the parameter points to.
             .take_while(|word| **word != ".ptr")
             .position(|word| *word == ".align")
             .and_then(|at| words.get(at + 1)?.parse().ok())

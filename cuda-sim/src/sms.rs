@@ -1,19 +1,21 @@
-//! Multiprocessors: what a split gives.
+//! Splits of multiprocessors (SMs) into groups.
 //!
-//! The counts of an H200 with driver 580 are recorded, for every minimum and flag. Which SMs a
-//! group has is not: groups get the lowest numbers in their order, and the remainder the rest.
+//! The group sizes of an H200 with driver 580 are recorded for every minimum and flag. The SMs of each
+//! group are not recorded: groups get consecutive SMs from number 0 on, in order, and the remainder gets
+//! the rest.
 
 use crate::profile::Profile;
 use cuda_sys::CudaVersion;
 
-/// The smallest group, and what sizes are multiples of.
+/// The minimum size of a group, and the step between sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granularity {
     pub(crate) min: u32,
     pub(crate) multiple: u32,
 }
 
-/// By compute capability, as NVIDIA's guide for drivers that do not tell.
+/// Returns the granularity by compute capability, according to NVIDIA's guide, for drivers that do not
+/// report it.
 pub(crate) fn granularity(profile: &Profile, ignore_coscheduling: bool) -> Granularity {
     let (min, multiple) = match profile.gpu.capability.0 {
         0..=6 if profile.driver < CudaVersion::new(13, 0) => (1, 1),
@@ -26,7 +28,7 @@ pub(crate) fn granularity(profile: &Profile, ignore_coscheduling: bool) -> Granu
     Granularity { min, multiple }
 }
 
-/// Size and number of the groups that a split by count gives at most.
+/// Returns the size and the maximum number of groups of a split by count.
 pub(crate) fn split_by_count(
     profile: &Profile,
     sms: u32,
@@ -41,7 +43,7 @@ pub(crate) fn split_by_count(
         return (sms, 1);
     }
     let count = sms / size;
-    // Recorded: the SMs of an H200 give one group of 8 less than they have room for.
+    // Recorded: an H200 returns one group of 8 SMs fewer than fit on the device.
     let whole_device = sms == profile.gpu.sms && profile.gpu.capability == (9, 0);
     if whole_device && !ignore_coscheduling && size == 8 {
         return (size, count - 1);

@@ -1,4 +1,4 @@
-//! What the driver keeps for each thread: its stack of contexts and its capture mode.
+//! The driver's state of each thread: the context stack and the capture mode.
 
 use cuda_sys::CUstreamCaptureMode;
 use std::cell::{Cell, RefCell};
@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
 thread_local! {
-    /// Never dropped: a program's own last words, after the end of thread locals, call the driver.
+    /// Never dropped, because a program may still call the driver when the thread-local variables of the
+    /// thread are destroyed.
     static STACK: ManuallyDrop<RefCell<Vec<usize>>> =
         const { ManuallyDrop::new(RefCell::new(Vec::new())) };
     static MODE: Cell<CUstreamCaptureMode> =
@@ -18,7 +19,8 @@ thread_local! {
     static ID: Cell<Option<ThreadId>> = const { Cell::new(None) };
 }
 
-/// Who calls. Kept, as std does not tell it at the very end of a thread, where C still may call.
+/// Returns the id of the calling thread. The id is cached, because std does not return it late in the
+/// destruction of a thread, when C code may still call.
 pub(crate) fn id() -> ThreadId {
     let id = ID.get().unwrap_or_else(|| std::thread::current().id());
     ID.set(Some(id));
@@ -30,7 +32,7 @@ pub(crate) fn push(context: usize) {
     note_depth();
 }
 
-/// The threads that have contexts on their stacks, and how many.
+/// The threads that have contexts on their stacks, with the number of contexts.
 static DEPTHS: Mutex<Option<HashMap<ThreadId, usize>>> = Mutex::new(None);
 
 fn note_depth() {
@@ -42,7 +44,7 @@ fn note_depth() {
     } else {
         known.remove(&id);
         if known.is_empty() {
-            // What is never dropped is not to keep memory either.
+            // The static is never dropped, so an empty map must not keep memory.
             *depths = None;
         }
     }
@@ -62,7 +64,7 @@ pub(crate) fn pop() -> Option<usize> {
         let mut stack = stack.borrow_mut();
         let popped = stack.pop();
         if stack.is_empty() {
-            // What is never dropped is not to keep memory either.
+            // The stack is never dropped, so an empty one must not keep memory.
             *stack = Vec::new();
         }
         popped
@@ -79,7 +81,7 @@ pub(crate) fn depth() -> usize {
     STACK.with(|stack| stack.borrow().len())
 }
 
-/// The mode of this thread; `mode` takes its place.
+/// Sets the capture mode of this thread and returns the previous one.
 pub(crate) fn exchange_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
     MODE.replace(mode)
 }
@@ -88,17 +90,17 @@ pub(crate) fn mode() -> CUstreamCaptureMode {
     MODE.get()
 }
 
-/// Whether this thread is running a callback of the driver's.
+/// Returns whether this thread is running a callback of the driver.
 pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// Whether this thread is running a kernel, which it does under the driver's lock.
+/// Returns whether this thread is running a kernel. Kernels run while the driver's lock is held.
 pub(crate) fn in_kernel() -> bool {
     IN_KERNEL.get()
 }
 
-/// Runs a kernel.
+/// Runs a kernel on this thread.
 pub(crate) fn kernel<T>(f: impl FnOnce() -> T) -> T {
     struct Inside;
     impl Drop for Inside {
@@ -107,13 +109,13 @@ pub(crate) fn kernel<T>(f: impl FnOnce() -> T) -> T {
         }
     }
     IN_KERNEL.set(true);
-    // It ends with a panic as well.
+    // The guard also resets the flag if the kernel panics.
     let _inside = Inside;
     f()
 }
 
-/// Runs a callback, as on a thread of the driver's: with a stack and a mode of its own. It may be
-/// inside of another one.
+/// Runs a callback as if on a driver thread, with its own context stack and capture mode. The call may
+/// be nested in another callback.
 pub(crate) fn callback(f: impl FnOnce()) {
     let inside = IN_CALLBACK.replace(true);
     let mode = MODE.replace(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL);

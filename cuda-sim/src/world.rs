@@ -1,6 +1,6 @@
-//! The one driver of the process: all of its state, under one lock.
+//! The state of the process's driver, under one lock.
 
-use crate::account::{self, Alive, mistake};
+use crate::account::{self, Alive, misuse};
 use crate::api::pool::Pool;
 use crate::blocking::Stoppers;
 use crate::call::Class;
@@ -19,17 +19,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-/// What a function of the driver answers: success, or a code.
+/// The result of a driver function: success or an error code.
 pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 
 pub(crate) struct World {
     pub(crate) profile: Profile,
     pub(crate) initialised: bool,
-    /// Unique for ever: contexts, streams, green contexts.
+    /// The next unique id of a context, a stream or a green context.
     next_id: u64,
-    /// Of each device: the handle of its primary context, for ever the same, and its retains.
+    /// For each device: the permanent handle of its primary context, and the number of retains.
     pub(crate) primaries: Vec<(usize, usize)>,
-    /// The default streams of threads, by these and their contexts.
+    /// The per-thread default streams, by thread and context.
     per_thread: HashMap<(ThreadId, usize), usize>,
     /// The flags that each primary context has when it is active.
     pub(crate) primary_flags: Vec<u32>,
@@ -37,9 +37,9 @@ pub(crate) struct World {
     pub(crate) greens: Handles<Green>,
     /// Green contexts by their ids.
     pub(crate) green_ids: HashMap<u64, usize>,
-    /// Views of green contexts that are current, and on which threads.
+    /// For each thread, the view of a green context that is current on it.
     pub(crate) current_views: HashMap<ThreadId, usize>,
-    /// On how many threads each of them is current.
+    /// For each view, the number of threads on which it is current.
     pub(crate) view_threads: HashMap<usize, usize>,
     pub(crate) streams: Handles<Stream>,
     pub(crate) members: Belongings,
@@ -50,7 +50,7 @@ pub(crate) struct World {
     pub(crate) libraries: Handles<Module>,
     pub(crate) functions: Handles<Function>,
     pub(crate) linkers: Handles<Linker>,
-    /// How many images were linked.
+    /// Number of images that were linked.
     pub(crate) linked: u32,
     pub(crate) descriptors: Handles<crate::api::green::Descriptor>,
     pub(crate) graphs: Handles<Vec<Node>>,
@@ -58,29 +58,31 @@ pub(crate) struct World {
     pub(crate) captures: Captures,
     pub(crate) splits: u32,
     pub(crate) pools: Handles<Pool>,
-    /// Of each device: its own memory pool, for ever the same, and the one that it allocates from.
+    /// For each device: the permanent handle of its default memory pool, and the pool that it allocates
+    /// from.
     pub(crate) default_pools: Vec<usize>,
     pub(crate) current_pools: Vec<usize>,
     pub(crate) memory: Memory,
-    /// What processes share.
+    /// Memory shared between processes.
     pub(crate) shared: crate::api::ipc::Shared,
     pub(crate) pool_shared: crate::api::pool_ipc::Shared,
     pub(crate) executor: Executor,
-    /// What the call under way waits for, kept while callbacks run and its body comes again: none
-    /// before it gave anything, and within it none if there is nothing to wait for.
+    /// The operation that the current call waits for. It is kept while callbacks run, because the body
+    /// of the call then runs again. The outer option is `None` until the body has determined the
+    /// operation; the inner one is `None` if there is nothing to wait for.
     pub(crate) kept: Option<Option<u64>>,
-    /// The name of the call under way.
+    /// The name of the current call.
     pub(crate) calling: &'static str,
-    /// Threads whose waits stop calls of other threads.
+    /// Threads inside a call that blocks calls of other threads.
     pub(crate) stoppers: Stoppers,
-    /// An error that ended the process's use of the GPU.
+    /// The fatal error after which the process cannot use the GPU.
     pub(crate) fatal: Option<CUresult>,
 }
 
 static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
-/// Starts the driver if `install` succeeds. Under the lock: a thread that finds the driver
-/// installed waits until there is one.
+/// Starts the driver if `install` succeeds. The lock is held, so a thread that finds the driver
+/// installed waits until it has started.
 pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
     let mut started = lock();
     install()?;
@@ -88,7 +90,8 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
     Ok(())
 }
 
-/// Replaces the driver by a new one of the same profile with another seed, on which `cuInit` was called.
+/// Replaces the driver by a new one with the same profile and another seed, and marks it as initialized
+/// by `cuInit`.
 ///
 /// # Panics
 /// The software driver is not installed.
@@ -161,9 +164,10 @@ impl World {
         world
     }
 
-    /// Not a code of the driver's: a callback has to run, then the body again.
+    /// Not a driver code: the caller must run a callback and then the body again.
     pub(crate) const CALLBACK: CUresult = CUresult(u32::MAX);
-    /// As little: a callback or a waiting call of another thread has to end, then the body again.
+    /// Not a driver code: a callback or a waiting call of another thread must end before the body runs
+    /// again.
     pub(crate) const WAIT: CUresult = CUresult(u32::MAX - 1);
 
     pub(crate) fn refusal(&self, class: Class) -> Option<CUresult> {
@@ -185,7 +189,7 @@ impl World {
         id
     }
 
-    /// The context that is current on this thread, alive.
+    /// Returns the context that is current on this thread, if it is alive.
     pub(crate) fn current(&self) -> Answer<usize> {
         let handle = thread::current().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         self.context(handle).map(|_| handle)
@@ -201,8 +205,8 @@ impl World {
         }
     }
 
-    /// Where memory and modules made in a context belong: a green context's view stands for the
-    /// primary context.
+    /// Returns the context that owns memory and modules created in `context`. For the view of a green
+    /// context this is the primary context.
     pub(crate) fn owner_of(&self, context: usize) -> Answer<usize> {
         let its = self.context(context)?;
         Ok(match its.kind {
@@ -218,7 +222,7 @@ impl World {
             .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// A stream by its handle: the default ones are those of the current context.
+    /// Returns a stream by its handle. The default streams are those of the current context.
     pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
         let stream = self.known_stream(handle)?;
         self.stopped(self.calling, Some(stream))?;
@@ -231,7 +235,8 @@ impl World {
             if handle == cuda_sys::CU_STREAM_PER_THREAD.addr() {
                 return self.per_thread_stream(current);
             }
-            // It would have to wait for what is only recorded. Unverified (from documentation).
+            // The stream would have to wait for work that is only captured. Unverified (from
+            // documentation).
             let owner = self.owner_of(current)?;
             if self.members.capturing.has_any(owner) {
                 return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
@@ -240,22 +245,22 @@ impl World {
         }
         match self.streams.state(handle) {
             State::Alive if self.streams.get(handle).is_some_and(|its| its.is_detached) => {
-                mistake("a stream is used after its green context was destroyed");
+                misuse("a stream is used after its green context was destroyed");
                 Err(CUresult::CUDA_ERROR_STREAM_DETACHED)
             }
             State::Alive => Ok(handle),
             State::Dead => {
-                mistake("a stream is used after it was destroyed");
+                misuse("a stream is used after it was destroyed");
                 Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
             }
             State::Unknown => {
-                mistake("a handle that is no stream is used as one");
+                misuse("a handle that is not a stream is used as a stream");
                 Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
             }
         }
     }
 
-    /// This thread's default stream of a context, which is there from its first use on.
+    /// Returns this thread's default stream of a context, and creates it at its first use.
     fn per_thread_stream(&mut self, context: usize) -> Answer<usize> {
         let key = (thread::id(), context);
         let known = self.per_thread.get(&key).copied();
@@ -290,14 +295,14 @@ impl World {
             Some(event) => Ok(event),
             None => {
                 if self.events.state(handle) == State::Dead {
-                    mistake("an event is used after it was destroyed");
+                    misuse("an event is used after it was destroyed");
                 }
                 Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
             }
         }
     }
 
-    /// Gives work to a stream, behind what its order asks for.
+    /// Enqueues work on a stream, after `after` and after the work that the stream's type implies.
     pub(crate) fn give(&mut self, stream: usize, work: Work, mut after: Vec<u64>) -> u64 {
         let (context, blocking) = match self.streams.get(stream) {
             Some(its) => (its.context, its.blocking),
@@ -305,14 +310,14 @@ impl World {
         };
         let its = self.contexts.get_mut(context);
         let legacy = its.as_ref().map_or(0, |its| its.legacy);
-        // A wait of the whole context.
+        // The operation of a wait by the whole context.
         after.extend(its.as_ref().and_then(|its| its.after));
         if stream == legacy {
             // The legacy default stream waits for all blocking streams of its context ...
             let others = its.map(|its| std::mem::take(&mut its.given));
             after.extend(others.unwrap_or_default().into_values());
         } else if blocking {
-            // ... and they for it.
+            // ... and they wait for it.
             after.extend(self.streams.get(legacy).and_then(|legacy| legacy.last));
         }
         let id = self.executor.give(stream, work, after);
@@ -327,12 +332,12 @@ impl World {
         id
     }
 
-    /// Gives work to the queue of a stream without the orders that come with streams.
+    /// Enqueues work on a stream without the implicit order of blocking streams.
     pub(crate) fn give_beside(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
         self.executor.give(stream, work, after)
     }
 
-    /// Runs work until `done` says that it is enough.
+    /// Runs work until `done` returns true.
     pub(crate) fn run_until(&mut self, done: impl Fn(&Executor) -> bool) -> Answer {
         while !done(&self.executor) {
             if !self.step()? {
@@ -343,8 +348,8 @@ impl World {
         self.fatal.map_or(Ok(()), Err)
     }
 
-    /// Waits for the operation that `given` gives or finds. That is done once: the body of a call
-    /// comes again after each callback, and is to wait for the same.
+    /// Waits for the operation that `given` returns. `given` is called once, although the body of a call
+    /// runs again after each callback: it must wait for the same operation.
     pub(crate) fn wait_for(
         &mut self,
         given: impl FnOnce(&mut Self) -> Answer<Option<u64>>,
@@ -357,23 +362,23 @@ impl World {
         self.run_until(|executor| operation.is_none_or(|id| executor.is_done(id)))
     }
 
-    /// Runs what can run now, and waits for nobody.
+    /// Runs the work that can run now, without waiting for other threads.
     pub(crate) fn run_ready(&mut self) -> Answer {
         while self.step()? {}
         Ok(())
     }
 
-    /// Nothing is ready. If that is because of a callback that has not ended: an error.
+    /// Called when no work is ready. Returns an error if the reason is a callback that has not ended.
     fn stuck(&self) -> Answer {
         match self.executor.in_callbacks() {
             Progress::None if self.executor.waits_for_values(&self.memory) => {
-                mistake("a stream waits for a value that no work given writes: a real GPU hangs");
+                misuse("a stream waits for a value that no enqueued work writes; a real GPU hangs");
                 Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
             }
             Progress::None => Ok(()),
             Progress::Elsewhere => Err(Self::WAIT),
             Progress::Never => {
-                mistake("a host function waits for work that is behind it: a real driver hangs");
+                misuse("a host function waits for work that comes after it; a real driver hangs");
                 Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
             }
         }
@@ -389,7 +394,7 @@ impl World {
             Some(Done::Well) => {}
             Some(Done::Recorded(event, tick)) => {
                 if let Some(event) = self.events.get_mut(event) {
-                    // Of the last record only: an older one may run before or after it.
+                    // Only the last record counts: an older one may run before or after it.
                     if event.time.is_none()
                         && event
                             .recorded
@@ -404,7 +409,7 @@ impl World {
                 return Err(Self::CALLBACK);
             }
             Some(Done::Illegal(what)) => {
-                mistake(what);
+                misuse(what);
                 self.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
                 return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
             }
@@ -412,20 +417,20 @@ impl World {
         Ok(true)
     }
 
-    /// Callbacks that are to hear of a failure after which nothing is done any more.
+    /// Returns the callbacks that must be notified of a fatal error.
     pub(crate) fn failed_callbacks(&mut self) -> Vec<Callback> {
         let failed = self.fatal.map(|fatal| self.executor.take_failed(fatal));
         failed.unwrap_or_default()
     }
 
-    /// What `cuMemFree`, unloading and destroying contexts do first: all work runs.
+    /// Runs all work. `cuMemFree`, unloading a module and destroying a context do this first.
     pub(crate) fn run_all(&mut self) -> Answer {
         self.run_until(Executor::is_all_idle)
     }
 
-    /// As [`run_all`](Self::run_all), for what ends something afterwards whatever came of the work:
-    /// an error only if a callback has to run or end first, and the body then comes again, or if
-    /// this is called in the callback that it would wait for.
+    /// The same as [`run_all`](Self::run_all) for a call that destroys something whether the work
+    /// succeeds or fails. The outer error means that a callback must run or end before the body runs
+    /// again, or that this call is inside the callback that it would wait for.
     pub(crate) fn run_down(&mut self) -> Answer<Answer> {
         match self.run_all() {
             Err(code) if self.fatal.is_none() => Err(code),
@@ -436,14 +441,14 @@ impl World {
     pub(crate) fn function(&self, handle: usize) -> Answer<&Function> {
         self.functions.get(handle).ok_or_else(|| {
             if self.functions.state(handle) == State::Dead {
-                mistake("a kernel is used after its module was unloaded");
+                misuse("a kernel is used after its module was unloaded");
             }
             CUresult::CUDA_ERROR_INVALID_HANDLE
         })
     }
 
-    /// A kernel by its function, with the host function that stands for it now, to run in a
-    /// context.
+    /// Returns a kernel by its function handle, to run in `context`, with the host function that is now
+    /// registered for it.
     pub(crate) fn runnable(
         &self,
         function: usize,
@@ -455,7 +460,7 @@ impl World {
             .get(function.module)
             .or_else(|| self.libraries.get(function.module));
         let Some(module) = module else {
-            mistake("a kernel is launched after its module was unloaded");
+            misuse("a kernel is launched after its module was unloaded");
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         };
         let info = module.kernels[function.kernel].clone();

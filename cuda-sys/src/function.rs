@@ -1,4 +1,4 @@
-//! The functions as data: names, since when, whether this driver has them.
+//! Metadata of the functions: names, versions and availability.
 
 use crate::bindings::{self, SYMBOLS};
 use crate::{CudaVersion, LoadError, loader};
@@ -6,7 +6,8 @@ use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use std::fmt;
 
-/// One function of the driver API.
+/// A function of the driver API, identified by its symbol. Get one with [`find`](Self::find) or
+/// [`all`](Self::all).
 ///
 /// ```
 /// use cuda_sys::{CudaVersion, Function};
@@ -21,12 +22,12 @@ use std::fmt;
 pub struct Function(usize);
 
 impl Function {
-    /// Every function of the bindings, in the order of their names.
+    /// Returns every function of the bindings, in the order of the symbols' names.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
         (0..SYMBOLS.len()).map(Self)
     }
 
-    /// The function with the exact name of its symbol (`cuMemAlloc_v2`).
+    /// Returns the function with this exact symbol, for example `cuMemAlloc_v2`.
     pub fn find(symbol: &str) -> Option<Self> {
         SYMBOLS
             .binary_search_by(|(name, _)| name[..name.len() - 1].cmp(symbol))
@@ -42,20 +43,20 @@ impl Function {
         self.0
     }
 
-    /// The name of the symbol.
+    /// Returns the name of the symbol.
     pub fn symbol(self) -> &'static str {
         let (name, _) = SYMBOLS[self.0];
         &name[..name.len() - 1]
     }
 
-    /// The name of the symbol, as C has it.
+    /// Returns the name of the symbol as a C string.
     pub fn symbol_c(self) -> &'static CStr {
-        // The table ends each name with the one NUL that it has.
+        // Each name in the table ends with a NUL and contains no other.
         CStr::from_bytes_until_nul(SYMBOLS[self.0].0.as_bytes()).unwrap_or_default()
     }
 
-    /// The name without ABI and stream mode, as in NVIDIA's documentation and
-    /// `cuGetProcAddress`: `cuMemcpyHtoD` of `cuMemcpyHtoD_v2_ptds`.
+    /// Returns the name without the suffixes for ABI and stream mode, as used in NVIDIA's documentation
+    /// and by `cuGetProcAddress`. For `cuMemcpyHtoD_v2_ptds` it is `cuMemcpyHtoD`.
     pub fn base(self) -> &'static str {
         let name = self.symbol();
         let name = self
@@ -73,31 +74,32 @@ impl Function {
             .find(|suffix| self.symbol().ends_with(suffix))
     }
 
-    /// Whether stream 0 is the calling thread's own default stream in this variant.
+    /// Returns whether this is a variant for which stream 0 is the per-thread default stream.
     pub fn is_per_thread(self) -> bool {
         self.stream_suffix().is_some()
     }
 
-    /// The first CUDA version whose driver has the function.
+    /// Returns the first CUDA version whose driver has the function.
     pub fn since(self) -> CudaVersion {
         CudaVersion::from_number(SYMBOLS[self.0].1)
     }
 
-    /// Where the function is. Loads the driver if that has not been done.
+    /// Returns the address of the function. Loads the driver if it is not loaded yet.
     ///
     /// # Errors
-    /// There is no driver, or it is too old, or too new, to have the function.
+    /// There is no driver, or the driver is too old or too new to have the function.
     pub fn address(self) -> Result<NonNull<c_void>, Unavailable> {
         loader::find(self)
     }
 
-    /// A function of this one's type that answers `CUDA_ERROR_NOT_SUPPORTED`: for an
-    /// [installed](crate::install) source that does not have them all.
+    /// Returns a function of this function's type that returns `CUDA_ERROR_NOT_SUPPORTED`. An
+    /// [installed](crate::install) source can use it for functions that it does not implement.
     pub fn not_supported(self) -> *const c_void {
         bindings::not_supported(self.0)
     }
 
-    /// Whether the driver of this process has the function.
+    /// Returns whether the driver of this process has the function. Loads the driver if it is not loaded
+    /// yet.
     pub fn is_available(self) -> bool {
         self.address().is_ok()
     }
@@ -109,12 +111,12 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Why a function cannot be called.
+/// The reason why a function cannot be called.
 #[derive(Clone, Debug)]
 pub enum Unavailable {
     /// There is no driver.
     Load(LoadError),
-    /// There is one, and it has no such function.
+    /// The driver does not have the function.
     Missing(MissingFunction),
 }
 
@@ -129,17 +131,17 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// The driver does not have a function.
+/// The error that the driver does not have a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingFunction {
-    /// Which one.
+    /// The missing function.
     pub function: Function,
-    /// The version of the driver, where it tells.
+    /// The version of the driver, if known.
     pub driver: Option<CudaVersion>,
 }
 
 impl MissingFunction {
-    /// Whether a newer driver would have it.
+    /// Returns whether the function was introduced after this driver's version.
     pub fn needs_newer_driver(&self) -> bool {
         self.driver
             .is_some_and(|driver| self.function.since() > driver)

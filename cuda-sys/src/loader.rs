@@ -1,47 +1,49 @@
-//! Where the functions come from: the driver's library, or whatever was installed in its place.
+//! The source of the functions: the driver's library, or an installed replacement.
 //!
 //! # Safety
-//! The unsafe code here opens libraries, asks them for symbols, and calls two functions
-//! (`cuDriverGetVersion`, `cuGetProcAddress_v2`) by hand, before or beside the table of slots.
+//! The unsafe code in this module opens libraries, looks up symbols, and calls two functions
+//! (`cuDriverGetVersion` and `cuGetProcAddress_v2`) directly, without the table of slots.
 
-mod library;
+mod driver;
 
-pub use library::{Attempt, AttemptFailure, LoadError};
+pub(crate) use driver::VARIABLE;
 
 use crate::bindings::{slot, slots};
+use crate::library::LoadError;
 use crate::{CUresult, CudaVersion, Function, MissingFunction, Unavailable, cuDriverGetVersion};
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
-use library::Library;
+use driver::Driver;
 use once_cell::sync::OnceCell;
 use std::fmt;
 use std::path::Path;
 
-/// A source of functions: from a symbol's name to its address, or null.
+/// A source of functions. It returns the address of a symbol, or null.
 type Installed = Box<dyn Fn(&CStr) -> *const c_void + Send + Sync>;
 
 enum Source {
-    Library(Library),
+    Driver(Driver),
     Installed(Installed),
 }
 
-/// The one source of this process. A failure to load is not kept: the next call tries again.
+/// The source of this process. A failure to load is not stored, so the next call tries again.
 static SOURCE: OnceCell<Source> = OnceCell::new();
 
-/// The symbols that the source does not have: it is asked once.
+/// The symbols that the source does not have. The source is asked only once for each.
 static ABSENT: [AtomicBool; crate::bindings::SYMBOLS.len()] =
     [const { AtomicBool::new(false) }; crate::bindings::SYMBOLS.len()];
 
-/// Whether nothing is called any more.
+/// Whether [`close`] was called, after which no function is called.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
 fn source() -> Result<&'static Source, LoadError> {
-    SOURCE.get_or_try_init(|| Library::open_default().map(Source::Library))
+    SOURCE.get_or_try_init(|| Driver::open_default().map(Source::Driver))
 }
 
-/// The address of a function whose slot is still empty, or null and the code that says why: the
-/// cold half of every raw call. (A pair and no `Result`: it comes back in registers.)
+/// Returns the address of a function whose slot is empty, or null and the reason as a code. This is the
+/// slow path of every raw call. It returns a pair rather than a `Result`, because a pair is returned in
+/// registers.
 #[cold]
 #[inline(never)]
 pub(crate) fn resolve(index: usize) -> (*mut c_void, CUresult) {
@@ -60,23 +62,23 @@ pub(crate) fn resolve(index: usize) -> (*mut c_void, CUresult) {
     (core::ptr::null_mut(), code)
 }
 
-/// Finds a function, and remembers where it is or that it is not there.
+/// Looks up a function and caches the result.
 pub(crate) fn find(function: Function) -> Result<NonNull<c_void>, Unavailable> {
     let slot = slot(function.index());
-    if let Some(address) = NonNull::new(slot.load(Ordering::Acquire)) {
+    if let Some(address) = NonNull::new(slot.address()) {
         return Ok(address);
     }
     let source = source().map_err(Unavailable::Load)?;
     let absent = &ABSENT[function.index()];
     if !absent.load(Ordering::Relaxed) {
         let address = match source {
-            Source::Library(library) => library.find(function),
+            Source::Driver(driver) => driver.find(function),
             Source::Installed(find) => NonNull::new(find(function.symbol_c()).cast_mut()),
         };
         if let Some(address) = address {
-            // Two threads may come here with the same answer.
+            // Two threads may store the same address here.
             if !CLOSED.load(Ordering::Relaxed) {
-                slot.store(address.as_ptr(), Ordering::Release);
+                slot.fill(address);
             }
             return Ok(address);
         }
@@ -88,50 +90,50 @@ pub(crate) fn find(function: Function) -> Result<NonNull<c_void>, Unavailable> {
     }))
 }
 
-/// The version that a source answers; none if an installed one does not tell.
+/// Returns the version of a source, or `None` if an installed source does not report one.
 fn version_of(source: &Source) -> Option<CudaVersion> {
-    if let Source::Library(library) = source {
-        return Some(library.version());
+    if let Source::Driver(driver) = source {
+        return Some(driver.version());
     }
     let name = Function::find("cuDriverGetVersion")?;
     if ABSENT[name.index()].load(Ordering::Relaxed) {
         return None;
     }
     let mut number = 0;
-    // SAFETY: the pointer is to an i32 that lives through the call.
+    // SAFETY: the pointer is to an `i32` that outlives the call.
     let result = unsafe { cuDriverGetVersion(&raw mut number) };
     result
         .is_success()
         .then_some(CudaVersion::from_number(number))
 }
 
-/// Opens the driver now instead of at the first call.
+/// Opens the driver now rather than at the first call.
 ///
 /// # Errors
-/// No file that was tried is a driver: the error lists them, each with the reason. Nothing is lost by
-/// it: the next call tries again.
+/// None of the files that were tried is a driver. The error lists them, each with the reason. A failure
+/// is not stored: the next call tries again.
 pub fn load() -> Result<(), LoadError> {
     source().map(|_| ())
 }
 
-/// Opens the driver in the file `path`, which the dynamic linker takes as `dlopen` does: a name
-/// without a folder is looked for. (On Windows: a path that is not absolute, in the system folder.)
+/// Opens the driver in the file `path`. The path is resolved as by `dlopen`: a name without a folder is
+/// searched for. On Windows, a path that is not absolute is searched for in the system folder.
 ///
 /// # Errors
-/// Something has been loaded or installed already, or the file is no driver.
+/// A driver has already been loaded or installed, or the file is not a driver.
 ///
 /// # Safety
-/// Opening a library runs its code, and all of this crate then trusts it: the file has to be a
-/// CUDA driver, or another library whose functions have the ABI of the driver's.
+/// Opening a library runs its code, and this crate then trusts that code. The file must be a CUDA
+/// driver, or another library whose functions have the ABI of the driver's functions.
 pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<(), InstallError> {
     let mut ours = false;
     SOURCE
         .get_or_try_init(|| {
             ours = true;
-            // SAFETY: the caller's promise.
-            unsafe { Library::open(path.as_ref()) }
-                .map(Source::Library)
-                .map_err(|attempt| InstallError::Load(LoadError::new(vec![attempt])))
+            // SAFETY: the caller guarantees that the file is such a library.
+            unsafe { Driver::open(path.as_ref()) }
+                .map(Source::Driver)
+                .map_err(|attempt| InstallError::Load(LoadError::of_driver(vec![attempt])))
         })
         .and(if ours {
             Ok(())
@@ -140,18 +142,19 @@ pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<(), InstallError> {
         })
 }
 
-/// Puts `find` in the place of the driver: it is asked for each symbol by its exact name when the
-/// symbol is first used, and answers its address, or null if it has none.
+/// Replaces the driver by `find`. When a symbol is first used, `find` is called with its exact name and
+/// returns its address, or null if it does not have the symbol.
 ///
-/// Software drivers, tracing and tests come in this way. No lock is held while `find` runs; two
-/// threads may ask for the same symbol at once.
+/// Software drivers, tracing tools and tests use this function. No lock is held while `find` runs, and
+/// two threads may call it for the same symbol at the same time.
 ///
 /// # Errors
-/// Something has been loaded or installed already: a process has one driver.
+/// A driver has already been loaded or installed. A process has one driver.
 ///
 /// # Safety
-/// What `find` answers for a name is null or a function of that symbol's ABI (the type of the
-/// same name in this crate), valid until the process ends, that keeps the rules the driver keeps.
+/// For each name, `find` must return null or a function with that symbol's ABI (the type of the same
+/// name in this crate) that is valid until the process ends and follows the same rules as the driver's
+/// function.
 pub unsafe fn install(
     find: impl Fn(&CStr) -> *const c_void + Send + Sync + 'static,
 ) -> Result<(), InstallError> {
@@ -160,43 +163,46 @@ pub unsafe fn install(
         .map_err(|_| InstallError::InUse)
 }
 
-/// Calls no function any more: from now on each answers `CUDA_ERROR_NOT_INITIALIZED`, for ever.
+/// Permanently disables the driver: from now on every function returns `CUDA_ERROR_NOT_INITIALIZED`.
 ///
-/// For a forked child of a process that has started CUDA, where the driver crashes in some functions and
-/// answers success in others without having done anything. It stores and nothing else, and so may be
-/// called in a handler of `pthread_atfork`. (What another thread is calling meanwhile goes on; in a
-/// forked child there is none.)
+/// This is for a forked child of a process that has initialized CUDA. There, some driver functions
+/// crash, and others return success without having done anything. This function only stores values, so
+/// it may be called in a handler of `pthread_atfork`. Calls that other threads are making continue; a
+/// forked child has no other threads.
 pub fn close() {
     CLOSED.store(true, Ordering::Relaxed);
     for slot in slots() {
-        slot.store(core::ptr::null_mut(), Ordering::Relaxed);
+        slot.clear();
     }
 }
 
-/// The version of the driver API that this process's driver offers. `cuInit` is not needed.
+/// Returns the CUDA version that the driver of this process supports. `cuInit` is not required. Loads
+/// the driver if it is not loaded yet.
 ///
 /// # Errors
-/// There is no driver. An installed source that does not tell its version counts as the version
-/// of these bindings.
+/// There is no driver. An installed source that does not report a version counts as the version of these
+/// bindings.
 pub fn driver_version() -> Result<CudaVersion, LoadError> {
     Ok(version_of(source()?).unwrap_or(CudaVersion::BINDINGS))
 }
 
-/// The name under which the driver was opened; none before that, or if a source was installed.
+/// Returns the name under which the driver was opened. Returns `None` before that, or if a source was
+/// installed.
 pub fn library_path() -> Option<&'static Path> {
     match SOURCE.get()? {
-        Source::Library(library) => Some(library.path()),
+        Source::Driver(driver) => Some(driver.path()),
         Source::Installed(_) => None,
     }
 }
 
-/// Why [`install`] or [`load_from`] did not take effect.
+/// The reason why [`install`], [`load_from`] or [`Library::load_from`](crate::Library::load_from) had no
+/// effect.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// Functions come from somewhere already.
+    /// The process already has a driver, or the library is already open.
     InUse,
-    /// The file is no driver.
+    /// The file is not a driver, or cannot be opened.
     Load(LoadError),
 }
 
@@ -204,7 +210,7 @@ impl fmt::Display for InstallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse => f.write_str(
-                "the process has a driver already: install or load_from come before its first use",
+                "the driver or library is already in use; call install or load_from before its first use",
             ),
             Self::Load(error) => error.fmt(f),
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A version of the CUDA driver API, as `cuDriverGetVersion` counts: 12040 is 12.4.
+/// A version of the CUDA driver API, encoded as by `cuDriverGetVersion`: 12040 is 12.4.
 ///
 /// ```
 /// use cuda_sys::CudaVersion;
@@ -18,31 +18,32 @@ use std::str::FromStr;
 pub struct CudaVersion(i32);
 
 impl CudaVersion {
-    /// The version of the headers that these bindings are made from.
+    /// The version of the headers from which these bindings were generated.
     #[allow(clippy::cast_possible_wrap, reason = "a small constant")]
     pub const BINDINGS: Self = Self(crate::CUDA_VERSION as i32);
 
-    /// `major.minor`; the minor version is at most 99, as the number has two digits for it.
+    /// Returns the version `major.minor`. `minor` must be at most 99, because the number has two digits
+    /// for it.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self(major as i32 * 1000 + minor as i32 * 10)
     }
 
-    /// From the driver's number.
+    /// Returns the version with this number, as returned by `cuDriverGetVersion`.
     pub const fn from_number(number: i32) -> Self {
         Self(number)
     }
 
-    /// The driver's number.
+    /// Returns the number of this version, as returned by `cuDriverGetVersion`.
     pub const fn number(self) -> i32 {
         self.0
     }
 
-    /// 12 of 12.4.
+    /// Returns the major version: 12 for 12.4.
     pub const fn major(self) -> i32 {
         self.0 / 1000
     }
 
-    /// 4 of 12.4.
+    /// Returns the minor version: 4 for 12.4.
     pub const fn minor(self) -> i32 {
         self.0 % 1000 / 10
     }
@@ -60,7 +61,7 @@ impl fmt::Debug for CudaVersion {
     }
 }
 
-/// The text is no version of the form `12.4`.
+/// The error of parsing a [`CudaVersion`]: the text does not have the form `12.4`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseVersionError(String);
 

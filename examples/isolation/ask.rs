@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const USAGE: &str = "\
-What does a neighbour do to the latency of a short kernel, and what do green contexts change?
+Measures the effect of a neighbor on the latency of a short kernel, with and without green contexts.
 
 usage: isolation [options]
 
   --device N      the device (default 0)
-  --sim PROFILE   the software driver instead of a GPU: h200, ... (latencies mean nothing there)
-  --rounds N      rounds, in each of which every series is measured once (default 5; --sim: 2)
-  --launches N    launches of a series in a round (default 1000; --sim: 100)
-  --limit SECONDS ... but a series of a round ends after so long (default 10)
-  --sms N         SMs of the partition for the short kernel, at least (default 16)
+  --sim PROFILE   use the software driver instead of a GPU: h200, ... (latencies are meaningless there)
+  --rounds N      number of rounds, in each of which every series is measured once (default 5; --sim: 2)
+  --launches N    number of launches of a series in a round (default 1000; --sim: 100)
+  --limit SECONDS ... but a series ends after this time in a round (default 10)
+  --sms N         minimum number of SMs of the short kernel's partition (default 16)
   --json          print one JSON object
   --svg FILE      draw the distributions into FILE
 ";
@@ -63,7 +63,7 @@ pub(crate) fn parse() -> Result<Command, Error> {
         }
     }
     if options.rounds == Some(0) || options.launches == Some(0) {
-        return Err("--rounds and --launches want numbers above 0".into());
+        return Err("--rounds and --launches must be at least 1".into());
     }
     Ok(Command::Measure(options))
 }

@@ -1,7 +1,7 @@
-// A kernel whose latency matters, and two neighbours of it.
-// kernels.ptx is this, written by hand for the oldest target in use.
+// A kernel whose latency is measured, and two neighbors.
+// kernels.ptx contains the same kernels, written by hand for the oldest target in use.
 
-// Some microseconds of reading and computing: `steps` elements a thread.
+// Reads and computes for some microseconds. Each thread reads `steps` elements.
 extern "C" __global__ void respond(const float *data, float *out, unsigned int steps) {
     unsigned int thread = blockIdx.x * blockDim.x + threadIdx.x;
     unsigned int threads = gridDim.x * blockDim.x;
@@ -13,7 +13,7 @@ extern "C" __global__ void respond(const float *data, float *out, unsigned int s
     out[thread] = sum;
 }
 
-// Nothing but arithmetic, for so many clock cycles.
+// Does only arithmetic for `cycles` clock cycles.
 extern "C" __global__ void compute(float *out, unsigned int cycles) {
     long long start = clock64();
     float a = 1.0f, b = 2.0f, c = 3.0f, d = 4.0f;
@@ -26,7 +26,7 @@ extern "C" __global__ void compute(float *out, unsigned int cycles) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = (a + b) + (c + d);
 }
 
-// Reads and writes `words` times 16 bytes a block, one after another.
+// Each block reads and writes `words` words of 16 bytes, sequentially.
 extern "C" __global__ void sweep(uint4 *data, unsigned int words) {
     uint4 *mine = data + (size_t)blockIdx.x * words;
     for (unsigned int i = threadIdx.x; i < words; i += blockDim.x) {

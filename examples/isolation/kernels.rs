@@ -1,4 +1,4 @@
-//! The kernels: typed, and for the software driver.
+//! The kernels, with their types and with implementations for the software driver.
 
 use cuda_safe::{Context, Module, Result, TypedKernel};
 use cuda_sim::kernel::register;
@@ -8,7 +8,7 @@ pub(crate) struct Kernels {
     pub(crate) respond: TypedKernel<(&'static [f32], &'static mut [f32], u32)>,
     /// `(out, cycles)`
     pub(crate) compute: TypedKernel<(&'static mut [f32], u32)>,
-    /// `(data, words of 16 bytes a block)`
+    /// `(data, number of 16-byte words per block)`
     pub(crate) sweep: TypedKernel<(&'static mut [u32], u32)>,
 }
 
@@ -23,7 +23,8 @@ impl Kernels {
     }
 }
 
-/// They touch the memory that they have, and compute nothing: there the time they take says nothing.
+/// Registers the kernels with the software driver. They only access their memory and compute nothing,
+/// because times on the software driver are meaningless.
 pub(crate) fn register_kernels() {
     register("respond", |launch| {
         launch.read::<f32>(0, 1)?;

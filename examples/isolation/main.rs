@@ -1,11 +1,11 @@
-//! What does a neighbour do to the latency of a short kernel, and what do green contexts change?
+//! Measures the effect of a neighbor on the latency of a short kernel, with and without green contexts.
 //!
-//! A short kernel is launched and waited for again and again: alone; beside a neighbour that keeps the
-//! GPU's arithmetic busy; and beside one that keeps its memory busy. With a neighbour, once with a
-//! higher stream priority alone, and once with the GPU's multiprocessors (SMs) in two partitions.
-//! Rounds of all of these follow each other, so that what changes with time changes all alike.
+//! A short kernel is launched and waited for repeatedly: alone, next to a neighbor that keeps the GPU's
+//! arithmetic units busy, and next to one that keeps its memory busy. With each neighbor there are two
+//! series: one with only a higher stream priority, and one with the GPU's multiprocessors (SMs) in two
+//! partitions. Each round measures all series, so that slow changes affect all of them equally.
 //!
-//! `cargo run --release --example isolation -- --help`
+//! Run it with `cargo run --release --example isolation -- --help`.
 
 mod ask;
 mod kernels;

@@ -1,23 +1,23 @@
-//! The series: a short kernel alone, and with neighbours, with priorities and in partitions.
+//! The series: a short kernel alone and with neighbors, with priorities and in partitions.
 
 use crate::Error;
 use crate::ask::Options;
 use crate::kernels::Kernels;
 use crate::neighbour::{Kind, Load, Neighbour};
 use crate::support::stats::Rounds;
-use cuda_safe::green::{Partitioning, SmOverlap, SmProbe, SmResource, Wish};
+use cuda_safe::green::{PartitionRequest, PartitionSize, SmOverlap, SmProbe, SmResource};
 use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Result, Stream, StreamOptions};
 use std::time::{Duration, Instant};
 
-/// The short kernel: this many blocks and threads, and elements that a thread reads.
+/// The short kernel's numbers of blocks, of threads per block, and of elements that a thread reads.
 pub(crate) const BLOCKS: u32 = 16;
 pub(crate) const THREADS: u32 = 256;
 const STEPS: u32 = 8;
 
-/// Launches before those that count.
+/// Number of warm-up launches.
 const WARM_UP: u32 = 20;
 
-/// What keeps the short kernel and its neighbour apart.
+/// How the short kernel and its neighbor are isolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Way {
@@ -38,15 +38,15 @@ impl Series {
         match (self.neighbour, self.way) {
             (None, Way::Priority) => "alone",
             (None, Way::Green) => "alone, in its partition",
-            (Some(Kind::Compute), Way::Priority) => "compute neighbour, priority only",
-            (Some(Kind::Compute), Way::Green) => "compute neighbour, green contexts",
-            (Some(Kind::Bandwidth), Way::Priority) => "bandwidth neighbour, priority only",
-            (Some(Kind::Bandwidth), Way::Green) => "bandwidth neighbour, green contexts",
+            (Some(Kind::Compute), Way::Priority) => "compute neighbor, priority only",
+            (Some(Kind::Compute), Way::Green) => "compute neighbor, green contexts",
+            (Some(Kind::Bandwidth), Way::Priority) => "bandwidth neighbor, priority only",
+            (Some(Kind::Bandwidth), Way::Green) => "bandwidth neighbor, green contexts",
         }
     }
 }
 
-/// The streams of one way.
+/// The streams of one kind of isolation.
 struct Pair {
     urgent: Stream,
     other: Stream,
@@ -54,14 +54,14 @@ struct Pair {
 
 pub(crate) struct Measured {
     pub(crate) series: Vec<Series>,
-    /// SMs of the short kernel's partition and of the neighbour's.
+    /// The number of SMs in the short kernel's partition and in the neighbor's.
     pub(crate) sms: [u32; 2],
-    /// What the probe finds of the partitions.
+    /// The SMs on which the partitions ran, from the probe.
     pub(crate) overlap: SmOverlap,
     pub(crate) plan: Plan,
 }
 
-/// How much is measured.
+/// The number of rounds and launches.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) rounds: u32,
@@ -95,8 +95,8 @@ pub(crate) fn run(
         urgent: context.stream_with(of_priority(high))?,
         other: context.stream_with(of_priority(low))?,
     };
-    let partitions = SmResource::of_device(device)?.partition(&Partitioning {
-        wishes: vec![Wish::Sms(options.sms), Wish::Rest],
+    let partitions = SmResource::of_device(device)?.partition(&PartitionRequest {
+        sizes: vec![PartitionSize::Sms(options.sms), PartitionSize::Rest],
         label: "the example".to_owned(),
         ..Default::default()
     })?;
@@ -123,7 +123,7 @@ pub(crate) fn run(
     for round in 0..plan.rounds as usize {
         let count = series.len();
         for turn in 0..count {
-            // Another order each round, so that no series is always first.
+            // The order differs from round to round, so that no series is always first.
             let its = &mut series[(turn + round) % count];
             let pair = match its.way {
                 Way::Priority => &plain,
@@ -141,7 +141,8 @@ pub(crate) fn run(
     })
 }
 
-/// One round of one series: from before each launch to after the wait for it, in nanoseconds.
+/// Measures a series in one round. A time runs from before the launch to after the wait for it, in
+/// nanoseconds.
 fn measure(
     kernels: &Kernels,
     pair: &Pair,
@@ -164,8 +165,8 @@ fn measure(
             neighbour.keep_going()?;
         }
         let start = Instant::now();
-        // SAFETY: it reads STEPS elements for each of its threads and writes one, and there are as
-        // many.
+        // SAFETY: the kernel reads STEPS elements and writes one element for each of its threads, and
+        // the buffers have that many elements.
         unsafe {
             kernels
                 .respond
@@ -180,7 +181,7 @@ fn measure(
             }
         }
     }
-    // Nothing of it reaches into the next series.
+    // No work of this series continues during the next one.
     neighbour.map_or(Ok(()), Neighbour::end)?;
     Ok(times)
 }

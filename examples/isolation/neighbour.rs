@@ -1,18 +1,18 @@
-//! The neighbours: work that never ends, given ahead in batches.
+//! The neighbors: endless work that is enqueued in batches, ahead of time.
 
 use crate::kernels::Kernels;
 use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Result, Stream, attribute};
 use std::collections::VecDeque;
 
 const THREADS: u32 = 256;
-/// So many blocks of these threads fill an SM.
+/// This number of blocks of `THREADS` threads fills an SM.
 const BLOCKS_PER_SM: u32 = 8;
 
-/// Compute: blocks of so many milliseconds, so many times more of them than fit.
+/// For compute: the duration of a block, and the number of blocks as a multiple of those that fit.
 const BLOCK_MILLISECONDS: u32 = 5;
 const WAVES: u32 = 8;
 
-/// Bandwidth: what a block reads and writes, and launches in a batch.
+/// For bandwidth: the bytes that a block reads and writes, and the number of launches in a batch.
 const CHUNK_BYTES: u32 = 1 << 20;
 const SWEEPS: u32 = 64;
 
@@ -23,10 +23,10 @@ pub(crate) enum Kind {
     Bandwidth,
 }
 
-/// How much the neighbours do.
+/// The amount of work of the neighbors.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
-    /// Blocks of one batch, or chunks of memory, for a device of so many SMs.
+    /// The number of blocks in a batch, or of chunks of memory.
     blocks: u32,
     chunk_bytes: u32,
     cycles: u32,
@@ -58,7 +58,7 @@ impl Load {
     }
 }
 
-/// Work on a stream. Two batches are always given, so that the device goes on while one is added.
+/// Work on a stream. Two batches are always enqueued, so that the device stays busy while one is added.
 pub(crate) struct Neighbour<'a> {
     kind: Kind,
     kernels: &'a Kernels,
@@ -94,7 +94,7 @@ impl<'a> Neighbour<'a> {
         })
     }
 
-    /// Gives what is missing to two batches; waits for nothing.
+    /// Enqueues work until two batches are pending. Does not wait.
     pub(crate) fn keep_going(&mut self) -> Result<()> {
         while let Some(first) = self.given.front() {
             if !first.is_done()? {
@@ -116,14 +116,16 @@ impl<'a> Neighbour<'a> {
             Kind::Compute => {
                 let config = LaunchConfig::linear(load.blocks * load.waves, THREADS);
                 let arguments = (&mut self.out, load.cycles);
-                // SAFETY: it writes an element for each of its threads, and there are as many.
+                // SAFETY: the kernel writes one element for each of its threads, and the buffer has that
+                // many elements.
                 unsafe { self.kernels.compute.launch(&self.stream, config, arguments) }
             }
             Kind::Bandwidth => {
                 let config = LaunchConfig::linear(load.blocks, THREADS);
                 for _ in 0..load.sweeps {
                     let arguments = (&mut self.data, load.chunk_bytes / 16);
-                    // SAFETY: each block has a chunk of these words of 16 bytes for itself.
+                    // SAFETY: each block accesses only its own chunk, which has this number of 16-byte
+                    // words.
                     unsafe { self.kernels.sweep.launch(&self.stream, config, arguments) }?;
                 }
                 Ok(())
@@ -131,7 +133,7 @@ impl<'a> Neighbour<'a> {
         }
     }
 
-    /// Waits for all that was given.
+    /// Waits for all enqueued work.
     pub(crate) fn end(mut self) -> Result<()> {
         self.given.clear();
         self.stream.synchronize()

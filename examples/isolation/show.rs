@@ -1,4 +1,4 @@
-//! What came of it, as text and as JSON.
+//! The results as text and as JSON.
 
 use crate::measure::{BLOCKS, Measured, Series, THREADS, Way};
 use crate::neighbour::Kind;
@@ -17,7 +17,7 @@ pub(crate) struct Report {
 struct Json<'a> {
     driver: &'a str,
     device: &'a str,
-    /// The software driver: the latencies mean nothing.
+    /// Whether this ran on the software driver, where latencies are meaningless.
     simulated: bool,
     rounds: u32,
     launches: u32,
@@ -33,12 +33,12 @@ struct JsonSeries {
     way: Way,
     launches: usize,
     min_us: f64,
-    /// These with 95 % bounds of a bootstrap over the rounds.
+    /// Percentiles with 95 % bounds from a bootstrap over the rounds.
     p50_us: Bounds,
     p90_us: Bounds,
     p99_us: Bounds,
     max_us: f64,
-    /// p99 / p99 alone.
+    /// The ratio of the p99 to the p99 of the short kernel alone.
     p99_ratio: Bounds,
 }
 
@@ -94,7 +94,7 @@ impl Report {
         );
         let _ = writeln!(
             text,
-            "{urgent} SMs for it, {other} for the neighbour: {}; {} rounds of {} launches\n",
+            "{urgent} SMs for it, {other} for the neighbor: {}; {} rounds of {} launches\n",
             self.measured.overlap, plan.rounds, plan.launches
         );
         let _ = writeln!(
@@ -125,7 +125,9 @@ impl Report {
             );
         }
         if self.simulated {
-            text.push_str("\nthe software driver has no time: these latencies mean nothing\n");
+            text.push_str(
+                "\nthe software driver does not model time, so these latencies are meaningless\n",
+            );
         }
         text
     }

@@ -1,4 +1,4 @@
-//! The distributions as a picture: a hill for each series over one axis of time.
+//! Draws the distributions: a histogram for each series, on a common time axis.
 
 use crate::measure::{Series, Way};
 use crate::show::Report;
@@ -12,7 +12,7 @@ const RIGHT: u32 = 130;
 const HEAD: u32 = 84;
 const ROW: u32 = 74;
 const HILL: u32 = 52;
-/// Bars of a hill.
+/// Number of bars in a histogram.
 const BARS: u32 = 200;
 
 const ALONE: &str = "#7f7f7f";
@@ -20,7 +20,7 @@ const PRIORITY: &str = "#d55e00";
 const GREEN: &str = "#009e73";
 const GRID: &str = "#dddddd";
 
-/// Time from left to right, each ten times of the same width.
+/// A logarithmic time axis.
 struct Axis {
     from: f64,
     to: f64,
@@ -35,7 +35,7 @@ impl Axis {
         Self { from, to }
     }
 
-    /// From 0 to 1.
+    /// Returns the position from 0 to 1.
     fn part(&self, nanoseconds: u64) -> f64 {
         let log = (nanoseconds.max(1) as f64).log10();
         ((log - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
@@ -52,15 +52,15 @@ pub(crate) fn draw(report: &Report) -> String {
     let rows = u32::try_from(series.len()).unwrap_or(0);
     let bottom = HEAD + rows * ROW;
     let mut svg = begin(LEFT + WIDTH + RIGHT, bottom + 96);
-    let title = "Latency of a short kernel, and what a neighbour does to it";
+    let title = "Latency of a short kernel, and the effect of a neighbor";
     text(&mut svg, 20, 32, 18, title);
     let [urgent, other] = report.measured.sms;
     let below = format!(
-        "{}, CUDA {}; green contexts: {urgent} SMs for the kernel, {other} for the neighbour{}",
+        "{}, CUDA {}; green contexts: {urgent} SMs for the kernel, {other} for the neighbor{}",
         report.device,
         report.driver,
         if report.simulated {
-            "; SOFTWARE DRIVER, times mean nothing"
+            "; SOFTWARE DRIVER, times are meaningless"
         } else {
             ""
         }
@@ -77,8 +77,8 @@ pub(crate) fn draw(report: &Report) -> String {
         "<line x1=\"{alone}\" y1=\"{HEAD}\" x2=\"{alone}\" y2=\"{bottom}\" stroke=\"black\" \
          stroke-dasharray=\"4 4\"/>"
     );
-    let legend = "dashed: p99 alone; the bar in a hill: its p99, the tick at its end: the slowest \
-                  launch; the height: how many launches (logarithmic)";
+    let legend = "dashed: p99 alone; bar in a histogram: its p99; tick at its end: slowest \
+                  launch; height: number of launches (logarithmic)";
     text(&mut svg, 20, bottom + 56, 12, legend);
     let keys = [
         (ALONE, "alone"),
@@ -97,7 +97,7 @@ pub(crate) fn draw(report: &Report) -> String {
     svg
 }
 
-/// A line for each ten times, and one for its double and fivefold where there is room.
+/// Draws a line for each power of ten, and lines for its double and fivefold if there is room.
 fn grid(svg: &mut String, axis: &Axis, bottom: u32) {
     let few = axis.to - axis.from < 4.0;
     for power in 2..11u32 {
@@ -133,7 +133,7 @@ fn draw_row(svg: &mut String, axis: &Axis, base: u32, series: &Series) {
         let bar = (axis.part(time) * f64::from(BARS)) as usize;
         counts[bar.min(BARS as usize - 1)] += 1;
     }
-    // So that a hundredth of all is seen, too.
+    // Logarithmic, so that one percent of the launches is still visible.
     let height = |count: u32| f64::from(count).ln_1p();
     let most = counts.iter().copied().map(height).fold(1.0, f64::max);
     let mut path = format!("M{LEFT} {base}");

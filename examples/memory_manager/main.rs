@@ -1,9 +1,9 @@
-//! One allocator for a process: how is it chosen, what does it do, and what does its memory look like over
-//! time?
+//! Shows how a process selects one allocator, what the allocator does, and how its memory changes over
+//! time.
 //!
-//! `cargo run --example memory_manager -- --svg memory.svg` does what a training loop does with memory, on
-//! two streams, with a caching pool, and draws it; `--trace FILE` writes a trace for
-//! `cuda-bench --managers --trace FILE`; `--sim PROFILE` is for the software driver.
+//! `cargo run --example memory_manager -- --svg memory.svg` allocates and frees memory as a training
+//! loop does, on two streams, with a caching pool, and draws a figure. `--trace FILE` writes a trace for
+//! `cuda-bench --managers --trace FILE`. `--sim PROFILE` uses the software driver.
 
 mod picture;
 #[path = "../support/mod.rs"]
@@ -16,7 +16,7 @@ use cuda_safe::{Context, Device, DeviceBuffer, Stream};
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
-/// A caching pool, with everything that it is asked for written down and counted.
+/// A caching pool whose calls are logged and counted.
 type Manager = StatisticsManager<LoggingManager<CachingManager>>;
 
 const STEPS: usize = 60;
@@ -47,7 +47,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         return Err(format!("unknown argument {other}").into());
     }
 
-    // Chosen before the context is made, for each that is made from now on.
+    // The manager is set before the context is created. It is used by every context created from now on.
     set_memory_manager(move |context| {
         let writer: Box<dyn Write + Send> = match &trace {
             Some(path) => Box::new(BufWriter::new(create(path))),
@@ -59,28 +59,28 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let context = Context::primary(&Device::get(0)?)?;
     let streams = [context.stream()?, context.stream()?];
     let manager = context.memory_manager_as::<Manager>()?;
-    let manager = manager.ok_or("the context has the manager that was chosen")?;
+    let manager = manager.ok_or("the context has the manager that was set")?;
     train(&streams, manager)?;
 
     let statistics = manager.statistics();
-    let pool = manager.inner().inner().figures();
+    let pool = manager.inner().inner().stats();
     println!(
-        "{} allocations, {} of them without a look beyond the thread's own; at most {} MiB in use, {} MiB taken",
+        "{} allocations, {} of them from per-thread caches; at most {} MiB in use, {} MiB allocated",
         statistics.allocated,
         pool.hits,
         statistics.high >> 20,
-        pool.reserved_high >> 20,
+        pool.reserved_peak >> 20,
     );
     println!(
-        "{} MiB kept in {} slabs, {:.0} % in pieces; {} waits of a stream for another, {} of the host",
-        pool.kept() >> 20,
+        "{} MiB cached in {} slabs, {:.0} % fragmented; {} waits of a stream for another, {} waits of the host",
+        pool.cached() >> 20,
         pool.slabs,
         100.0 * pool.fragmentation(),
         pool.stream_waits,
         pool.host_waits,
     );
     let given_back = manager.trim(0)?;
-    println!("{} MiB given back to the driver", given_back >> 20);
+    println!("{} MiB returned to the driver", given_back >> 20);
     manager.sample();
     if let Some(path) = svg {
         let name = context.device().name()?;
@@ -91,7 +91,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A file, or where there can be none nothing, with a word.
+/// Creates a file. If that fails, prints the error and returns a writer that discards its input.
 fn create(path: &str) -> Box<dyn Write + Send> {
     match std::fs::File::create(path) {
         Ok(file) => Box::new(file),
@@ -102,8 +102,8 @@ fn create(path: &str) -> Box<dyn Write + Send> {
     }
 }
 
-/// What a training step does with memory: activations that grow and go, gradients, a batch of another size
-/// now and then, and copies on a stream of their own.
+/// Uses memory as a training step does: activations that grow and shrink, gradients, a batch of another
+/// size now and then, and copies on a separate stream.
 fn train(streams: &[Stream; 2], manager: &Manager) -> cuda_safe::Result<()> {
     let [compute, copies] = streams;
     let weights: Vec<DeviceBuffer<f32>> = (0..LAYERS)

@@ -1,5 +1,5 @@
-//! Memory over time as a picture: what is in use by size, one on the other, what is kept beyond, and how far
-//! that is in pieces.
+//! Draws memory over time: the memory in use as a stack of size classes, the cached memory above it, and
+//! its fragmentation.
 
 use crate::support::svg::{COLOURS, anchored, begin, line, text};
 use cuda_safe::manager::{Sample, Timeline};
@@ -13,7 +13,7 @@ const PIECES: u32 = 70;
 const GRID: &str = "#dddddd";
 const CACHED: &str = "#bbbbbb";
 
-/// Sizes that are drawn as one: from, below, in powers of two.
+/// Groups of size classes: first, end (exclusive), label. Classes are powers of two.
 const GROUPS: [(usize, usize, &str); 5] = [
     (0, 16, "below 64 KiB"),
     (16, 18, "to 256 KiB"),
@@ -22,7 +22,7 @@ const GROUPS: [(usize, usize, &str); 5] = [
     (22, 64, "above"),
 ];
 
-/// Bytes in use of a group.
+/// Returns the bytes in use in a group.
 fn of_group(sample: &Sample, (from, below, _): (usize, usize, &str)) -> u64 {
     sample.classes.iter().take(below).skip(from).sum()
 }
@@ -57,10 +57,10 @@ pub(crate) fn draw(timeline: &Timeline, device: &str) -> String {
         20,
         32,
         18,
-        "Device memory over time, of a caching pool",
+        "Device memory of a caching pool over time",
     );
     let below = format!(
-        "{device}; {} samples in {:.1} ms; in use, by the size of the allocation, and kept",
+        "{device}; {} samples in {:.1} ms; in use, by allocation size, and cached",
         samples.len(),
         end * 1e3
     );
@@ -76,7 +76,7 @@ pub(crate) fn draw(timeline: &Timeline, device: &str) -> String {
         let words = format!("{} MiB", mark >> 20);
         anchored(&mut svg, LEFT - 8, y + 4, 12, "end", &words);
     }
-    // From the top of all down, so that each hides the lower part of the one before.
+    // From the largest sum down, so that each area covers the lower part of the previous one.
     area(&mut svg, &axes, samples, CACHED, |its| {
         its.used() + its.cached
     });
@@ -109,7 +109,7 @@ pub(crate) fn draw(timeline: &Timeline, device: &str) -> String {
     svg
 }
 
-/// A round number of bytes of which there are a few.
+/// Returns a round number of bytes that divides the axis into a few steps.
 fn step_of(most: f64) -> u64 {
     let mut step = 1u64 << 20;
     while most / step as f64 > 8.0 {
@@ -118,7 +118,7 @@ fn step_of(most: f64) -> u64 {
     step
 }
 
-/// The area below a curve, as steps.
+/// Draws the area below a step curve.
 fn area(
     svg: &mut String,
     axes: &Axes,
@@ -142,7 +142,7 @@ fn area(
     );
 }
 
-/// How far what is kept is in pieces.
+/// Draws the fragmentation of the cached memory.
 fn pieces(svg: &mut String, axes: &Axes, samples: &[Sample], top: u32) {
     let base = top + PIECES;
     line(svg, (LEFT, base), (LEFT + WIDTH, base), GRID, 1);
@@ -155,7 +155,7 @@ fn pieces(svg: &mut String, axes: &Axes, samples: &[Sample], top: u32) {
             axes.x(sample),
             f64::from(base) - sample.fragmentation * f64::from(PIECES),
         );
-        // It is what it was until the sample.
+        // The value is constant up to the sample.
         let _ = match path.is_empty() {
             true => write!(path, "M{x:.1} {y:.1}"),
             false => write!(path, "H{x:.1}V{y:.1}"),
@@ -171,6 +171,6 @@ fn pieces(svg: &mut String, axes: &Axes, samples: &[Sample], top: u32) {
         base + 18,
         12,
         "end",
-        "fragmentation of what is kept",
+        "fragmentation of cached memory",
     );
 }

@@ -7,18 +7,18 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "\
-Partitions a GPU's multiprocessors with green contexts, and shows where the work ran.
+Partitions a GPU's multiprocessors with green contexts and shows where the work ran.
 
 usage: partition [options]
 
   --device N            the device (default 0)
-  --sim PROFILE         the software driver instead of a GPU: h200, h200@12.4, a100, ...
-  --by-count MIN        groups of at least MIN SMs, as many as there can be
-  --max-groups N        ... but at most N
-  --ignore-coscheduling ... finer groups, without large clusters
-  --max-cluster         ... groups for the largest clusters, and how large those are
+  --sim PROFILE         use the software driver instead of a GPU: h200, h200@12.4, a100, ...
+  --by-count MIN        the maximum number of groups of at least MIN SMs
+  --max-groups N        ... but at most N groups
+  --ignore-coscheduling ... with a finer granularity, without large clusters
+  --max-cluster         ... for the largest clusters; also print the cluster sizes
   --groups A,B,...      groups of at least A, B, ... SMs
-  --plan                make nothing: what there would be, and the table of all equal splits
+  --plan                create nothing; print the partitions and a table of all equal splits
   --json                print one JSON object
   --svg FILE            draw the partitions into FILE
 
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     pub(crate) sim: Option<String>,
 }
 
-/// What partitions are asked for.
+/// The requested partitions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Halves,
@@ -52,7 +52,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// Whether it is the clusters that matter.
+    /// Returns whether the partitions are for large clusters.
     pub(crate) fn is_for_clusters(&self) -> bool {
         match self {
             Self::ByCount { flags, .. } => flags.contains(SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE),
@@ -60,7 +60,7 @@ impl Ask {
         }
     }
 
-    /// How the driver splits by count.
+    /// Returns the flags of a split by count.
     pub(crate) fn flags(&self) -> SplitFlags {
         match self {
             Self::ByCount { flags, .. } => *flags,
@@ -91,13 +91,13 @@ pub(crate) fn parse() -> Result<Command, Error> {
         }
     }
     if flags.is_all() {
-        return Err("--ignore-coscheduling and --max-cluster exclude each other".into());
+        return Err("--ignore-coscheduling and --max-cluster cannot be combined".into());
     }
     if plan && svg.is_some() {
-        return Err("--svg draws what ran, and with --plan nothing does".into());
+        return Err("--svg cannot be combined with --plan, which runs nothing".into());
     }
     let ask = match (min, groups) {
-        (Some(_), Some(_)) => return Err("--by-count and --groups exclude each other".into()),
+        (Some(_), Some(_)) => return Err("--by-count and --groups cannot be combined".into()),
         (Some(min), None) => Ask::ByCount {
             min,
             max_groups,
@@ -105,7 +105,7 @@ pub(crate) fn parse() -> Result<Command, Error> {
         },
         (None, _) if max_groups.is_some() || !flags.is_empty() => {
             return Err(
-                "--max-groups, --ignore-coscheduling and --max-cluster go with --by-count".into(),
+                "--max-groups, --ignore-coscheduling and --max-cluster require --by-count".into(),
             );
         }
         (None, Some(groups)) => Ask::Groups(groups),
@@ -125,7 +125,7 @@ fn sizes(list: &str) -> Result<Vec<u32>, Error> {
     let sizes: Result<Vec<u32>, _> = list.split(',').map(|size| size.trim().parse()).collect();
     match sizes {
         Ok(sizes) if !sizes.contains(&0) => Ok(sizes),
-        _ => Err(format!("--groups wants numbers above 0 like 64,32,16, not {list:?}").into()),
+        _ => Err(format!("--groups needs positive numbers such as 64,32,16, not {list:?}").into()),
     }
 }
 

@@ -1,11 +1,11 @@
-//! How is a GPU partitioned, and does the work really stay where it belongs?
+//! Partitions a GPU and verifies that work stays in its partition.
 //!
-//! Splits the GPU's multiprocessors (SMs), makes a green context and a stream for each group, and
-//! shows which SMs each partition ran on, as the library's probe finds it; with `--max-cluster` also
-//! how large clusters of blocks may be there. With `--plan` it makes nothing, and tells what there would
-//! be.
+//! The program splits the GPU's multiprocessors (SMs), creates a green context and a stream for each
+//! group, and shows on which SMs each partition ran, as measured by the library's probe. With
+//! `--max-cluster` it also prints the maximum cluster size. With `--plan` it creates nothing and only
+//! prints the partitions that it would create.
 //!
-//! `cargo run --release --example partition -- --help`
+//! Run it with `cargo run --release --example partition -- --help`.
 
 mod ask;
 mod plan;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 type Error = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    // Even the complaint about an option is JSON where JSON was asked for.
+    // With `--json`, errors in the options are printed as JSON too.
     let json = std::env::args().any(|argument| argument == "--json");
     let done = ask::parse().and_then(|command| match command {
         Command::Help => {
@@ -47,7 +47,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Partitions, proves and shows; whether the partitions are disjoint, but for what the hardware adds.
+/// Creates, verifies and shows the partitions. Returns whether they are disjoint, except for SMs that
+/// the hardware adds.
 fn partition(options: &Options) -> Result<bool, Error> {
     if let Some(line) = support::choose(options.sim.as_deref())? {
         support::say(&line, options.json);

@@ -1,23 +1,25 @@
-//! From what is asked for to groups of SMs.
+//! Converts the request to groups of SMs.
 
 use crate::Error;
 use crate::ask::Ask;
 use cuda_safe::Device;
-use cuda_safe::green::{Partitioning, SmGroup, SmResource, SplitByCount, SplitFlags, Wish};
+use cuda_safe::green::{
+    PartitionRequest, PartitionSize, SmGroup, SmResource, SplitByCount, SplitFlags,
+};
 
 const LABEL: &str = "the example";
 
-/// The SMs for one partition.
+/// The SMs of one partition.
 pub(crate) struct Part {
     pub(crate) asked: u32,
-    /// Several groups of one split are composed to one partition.
+    /// The groups of a split that form this partition.
     pub(crate) groups: Vec<SmGroup>,
 }
 
 pub(crate) struct Plan {
     pub(crate) sms: u32,
     pub(crate) parts: Vec<Part>,
-    /// SMs in no partition.
+    /// The number of SMs in no partition.
     pub(crate) remaining: u32,
 }
 
@@ -25,15 +27,15 @@ pub(crate) fn make(device: &Device, ask: &Ask) -> Result<Plan, Error> {
     let resource = SmResource::of_device(device)?;
     let sms = resource.sm_count();
     let parts = match ask {
-        Ask::Halves => of_wishes(resource, vec![(Wish::Equal, sms / 2); 2])?,
+        Ask::Halves => of_sizes(resource, vec![(PartitionSize::Equal, sms / 2); 2])?,
         Ask::ByCount {
             min,
             max_groups,
             flags,
         } => by_count(resource, *min, *max_groups, *flags)?,
         Ask::Groups(sizes) => {
-            let wish = |size: &u32| (Wish::Sms(*size), *size);
-            of_wishes(resource, sizes.iter().map(wish).collect())?
+            let size = |size: &u32| (PartitionSize::Sms(*size), *size);
+            of_sizes(resource, sizes.iter().map(size).collect())?
         }
     };
     let given: u32 = parts
@@ -68,16 +70,16 @@ fn by_count(
     Ok(split.groups.into_iter().map(part).collect())
 }
 
-/// The asked number is what is shown, not what a wish comes to.
-fn of_wishes(resource: SmResource, wishes: Vec<(Wish, u32)>) -> Result<Vec<Part>, Error> {
-    let partitions = resource.partition(&Partitioning {
-        wishes: wishes.iter().map(|(wish, _)| *wish).collect(),
+/// Partitions by sizes. The output shows the requested numbers rather than the resulting sizes.
+fn of_sizes(resource: SmResource, sizes: Vec<(PartitionSize, u32)>) -> Result<Vec<Part>, Error> {
+    let partitions = resource.partition(&PartitionRequest {
+        sizes: sizes.iter().map(|(size, _)| *size).collect(),
         label: LABEL.to_owned(),
         ..Default::default()
     })?;
-    let part = |(part, (_, asked)): (cuda_safe::green::Part, (Wish, u32))| Part {
+    let part = |(part, (_, asked)): (cuda_safe::green::Part, (PartitionSize, u32))| Part {
         asked,
         groups: part.groups,
     };
-    Ok(partitions.parts.into_iter().zip(wishes).map(part).collect())
+    Ok(partitions.parts.into_iter().zip(sizes).map(part).collect())
 }

@@ -1,4 +1,4 @@
-//! Where work really runs: the library's probe on each partition, on all of them at once.
+//! Finds out where work runs: the library's probe runs on all partitions at the same time.
 
 use crate::Error;
 use crate::plan::Part;
@@ -6,7 +6,8 @@ use crate::show::Group;
 use cuda_safe::green::{GreenContext, SmProbe};
 use cuda_safe::{Context, Device, Kernel, LaunchConfig, Module, attribute, kernel_attribute};
 
-/// Makes the partitions, and sees where they run; asks for their largest clusters if that is wanted.
+/// Creates the partitions and measures where they run. With `clusters`, also queries their maximum
+/// cluster sizes.
 pub(crate) fn run(device: &Device, parts: Vec<Part>, clusters: bool) -> Result<Vec<Group>, Error> {
     let context = Context::primary(device)?;
     let probe = SmProbe::new(&context)?;
@@ -26,7 +27,8 @@ pub(crate) fn run(device: &Device, parts: Vec<Part>, clusters: bool) -> Result<V
     for (asked, green, probing) in running {
         let trace = probing.finish()?;
         let largest = kernel.as_ref().map(|kernel| {
-            // As many blocks as the largest cluster of any device, so that it divides the grid.
+            // The number of blocks is the largest cluster size of any device, so that it divides the
+            // grid.
             green.max_cluster_size(kernel, LaunchConfig::linear(16, 32))
         });
         let known = trace
@@ -44,7 +46,8 @@ pub(crate) fn run(device: &Device, parts: Vec<Part>, clusters: bool) -> Result<V
     Ok(groups)
 }
 
-/// A small kernel that may have clusters of any size; none where the device has no clusters.
+/// Returns a small kernel that may have clusters of any size, or `None` if the device does not support
+/// clusters.
 fn cluster_kernel(context: &Context) -> Result<Option<Kernel>, Error> {
     if !context.device().attribute(attribute::CLUSTER_LAUNCH)? {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What came of it, as text and as JSON.
+//! The results as text and as JSON.
 
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -8,15 +8,15 @@ use std::fmt::Write;
 pub(crate) struct Group {
     pub(crate) asked: u32,
     pub(crate) given: u32,
-    /// The SMs that its work ran on.
+    /// The SMs on which its work ran.
     pub(crate) sm_ids: BTreeSet<u32>,
-    /// More SMs than were given, and why that may be.
+    /// A description of additional SMs, if there are more than the driver reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) added: Option<String>,
-    /// How many of these have a known reason.
+    /// The number of additional SMs with a known reason.
     #[serde(skip)]
     pub(crate) explained: u32,
-    /// Blocks of the largest cluster, where that was asked for and there are clusters.
+    /// The maximum cluster size in blocks, if it was requested and the device supports clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_cluster: Option<u32>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Report {
     pub(crate) remaining: u32,
 }
 
-/// The fields of [`Report`], and what follows from them, in the order of the output.
+/// The fields of [`Report`] and values derived from them, in the order of the output.
 #[derive(Serialize)]
 struct Json<'a> {
     driver: &'a str,
@@ -49,12 +49,12 @@ pub(crate) fn json_error(error: &str) -> String {
     serde_json::to_string(&JsonError { error }).unwrap_or_default()
 }
 
-/// What stands for an SM of each partition in the map.
+/// The marks of the partitions in the map.
 const MARKS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 const MAP_WIDTH: u32 = 16;
 
 impl Report {
-    /// Whether no SM ran work of two partitions.
+    /// Returns whether no SM ran work of two partitions.
     pub(crate) fn disjoint(&self) -> bool {
         let mut seen = BTreeSet::new();
         self.groups
@@ -63,8 +63,7 @@ impl Report {
             .all(|id| seen.insert(*id))
     }
 
-    /// Whether what each two partitions share is no more than what the hardware is known to add to
-    /// them.
+    /// Returns whether any two partitions share only SMs that the hardware is known to add to them.
     pub(crate) fn is_by_hardware(&self) -> bool {
         self.groups.iter().enumerate().all(|(index, one)| {
             self.groups[index + 1..].iter().all(|other| {
@@ -93,7 +92,7 @@ impl Report {
             "{}, {} SMs, driver for CUDA {}",
             self.device, self.sms, self.driver
         );
-        let _ = writeln!(text, "asked for {asked}; {} SMs remain\n", self.remaining);
+        let _ = writeln!(text, "requested: {asked}; {} SMs remain\n", self.remaining);
         let clusters = self.groups.iter().any(|group| group.max_cluster.is_some());
         let head = if clusters { "  cluster" } else { "" };
         let _ = writeln!(text, "      asked  given{head}  ran on");
@@ -109,7 +108,7 @@ impl Report {
         text
     }
 
-    /// The SMs in rows, each marked with its partition.
+    /// Draws the SMs in rows, each with the mark of its partition.
     fn map(&self) -> String {
         let mut map = String::new();
         for id in 0..self.id_end() {
@@ -123,13 +122,13 @@ impl Report {
         map
     }
 
-    /// One past the highest SM: ids are not always below the count.
+    /// Returns the end of the SM ids. An id can be larger than the number of SMs.
     pub(crate) fn id_end(&self) -> u32 {
         let highest = self.groups.iter().filter_map(|group| group.sm_ids.last());
         highest.max().map_or(0, |id| id + 1).max(self.sms)
     }
 
-    /// The first partition that ran on an SM.
+    /// Returns the first partition that ran on an SM.
     pub(crate) fn owner(&self, id: u32) -> Option<usize> {
         self.groups
             .iter()
@@ -141,7 +140,7 @@ impl Report {
         if self.disjoint() {
             text.push_str("disjoint: no SM ran work of two partitions\n");
         } else if self.is_by_hardware() {
-            text.push_str("given disjoint; the hardware has added SMs that several share\n");
+            text.push_str("disjoint as reported by the driver; the hardware added SMs that several partitions share\n");
         } else {
             text.push_str("NOT disjoint: an SM ran work of two partitions\n");
         }
@@ -154,12 +153,12 @@ impl Report {
     }
 }
 
-/// What stands for a partition; they repeat when there are more than marks.
+/// Returns the mark of a partition. Marks repeat if there are more partitions than marks.
 fn mark(index: usize) -> char {
     char::from(MARKS[index % MARKS.len()])
 }
 
-/// `0-3 8 10-11`.
+/// Formats ids as `0-3 8 10-11`.
 fn ranges(ids: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for id in ids {

@@ -1,4 +1,4 @@
-//! The partitions as a picture: a square for each SM, in the colour of its partition.
+//! Draws the partitions: a square for each SM, in the color of its partition.
 
 use crate::show::Report;
 use crate::support::svg::{COLOURS, begin, text};

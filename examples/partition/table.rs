@@ -1,9 +1,11 @@
-//! What partitions there could be, with none made: the driver is asked for counts alone.
+//! Lists the possible partitions without creating any. Only the driver's counts are queried.
 
 use crate::Error;
 use crate::ask::Ask;
 use cuda_safe::Device;
-use cuda_safe::green::{Granularity, Method, Partitioning, SmResource, SplitFlags, Wish};
+use cuda_safe::green::{
+    Granularity, Method, PartitionRequest, PartitionSize, SmResource, SplitFlags,
+};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -12,7 +14,7 @@ pub(crate) struct Table {
     driver: String,
     device: String,
     sms: u32,
-    /// SMs of the smallest partition, and what sizes are multiples of.
+    /// The smallest partition in SMs, and the step between sizes.
     smallest: u32,
     multiple: u32,
     equal_splits: Vec<Equal>,
@@ -26,7 +28,7 @@ struct Equal {
     remaining: u32,
 }
 
-/// What the partitions that are asked for would be.
+/// The partitions that the request would create.
 #[derive(Serialize)]
 struct Plan {
     method: String,
@@ -64,7 +66,7 @@ pub(crate) fn make(device: &Device, ask: &Ask) -> Result<Table, Error> {
 fn plan(resource: &SmResource, splits: &[Equal], ask: &Ask) -> Result<Plan, Error> {
     let sms = resource.sm_count();
     let equal = |asked: u32, most: Option<u32>, split: Option<&Equal>| {
-        let split = split.ok_or_else(|| format!("{sms} SMs cannot be split like that"))?;
+        let split = split.ok_or_else(|| format!("{sms} SMs cannot be split in this way"))?;
         let groups = most.unwrap_or(u32::MAX).min(split.groups);
         let given = split.sms;
         Ok(Plan {
@@ -85,10 +87,10 @@ fn plan(resource: &SmResource, splits: &[Equal], ask: &Ask) -> Result<Plan, Erro
             equal(*min, *max_groups, fitting)
         }
         Ask::Groups(sizes) => {
-            let plan = resource.plan(&Partitioning {
-                wishes: sizes.iter().map(|size| Wish::Sms(*size)).collect(),
+            let plan = resource.plan(&PartitionRequest {
+                sizes: sizes.iter().map(|size| PartitionSize::Sms(*size)).collect(),
                 flags: SplitFlags::empty(),
-                ..Partitioning::default()
+                ..PartitionRequest::default()
             })?;
             let part = |part: &cuda_safe::green::PlannedPart| Part {
                 asked: part.asked.unwrap_or(0),
@@ -98,7 +100,7 @@ fn plan(resource: &SmResource, splits: &[Equal], ask: &Ask) -> Result<Plan, Erro
                 method: match plan.method {
                     Method::Exact => "an exact split".to_owned(),
                     Method::Composed { unit, units } => {
-                        format!("composed of {units} groups of {unit}, of one split by count")
+                        format!("composed of {units} groups of {unit} from one split by count")
                     }
                     other => format!("{other:?}"),
                 },
@@ -141,7 +143,7 @@ impl Table {
         for Part { asked, given } in parts {
             let _ = writeln!(text, "  {asked:5} {given:6}");
         }
-        let _ = writeln!(text, "{remaining} SMs remain; nothing was made");
+        let _ = writeln!(text, "{remaining} SMs remain; nothing was created");
         text
     }
 }

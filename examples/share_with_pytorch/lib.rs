@@ -1,17 +1,19 @@
-//! How do PyTorch and CuPy work on a partition that was made here? A library of three functions, which
-//! share.py beside this calls through `ctypes`: it opens a partition with a stream, and gives the
-//! stream's handle to `torch.cuda.ExternalStream` and `cupy.cuda.ExternalStream`.
+//! Runs PyTorch and CuPy on a partition that cuda-safe created. This is a library of three functions,
+//! which the script share.py in this folder calls through `ctypes`. It creates a partition with a
+//! stream, and the script passes the stream's handle to `torch.cuda.ExternalStream` and
+//! `cupy.cuda.ExternalStream`.
 //!
-//! `cargo build --release --example share_with_pytorch`, then
-//! `python3 examples/share_with_pytorch/share.py`.
+//! Build it with `cargo build --release --example share_with_pytorch`, then run `python3
+//! examples/share_with_pytorch/share.py`.
 //!
-//! It works as both sides use the device's primary context, and the driver that is in the process.
+//! This works because both sides use the device's primary context and the same driver library in the
+//! process.
 
 use cuda_safe::green::{GreenContext, SmProbe, SmResource, SplitByCount};
 use cuda_safe::{Context, Device, Result, Stream};
 use std::fmt::Display;
 
-/// A partition, a stream of it, and what tells where that runs. Opaque to C.
+/// A partition, its stream, and a probe that finds out where the stream runs. Opaque to C.
 #[derive(Debug)]
 pub struct Shared {
     stream: Stream,
@@ -29,7 +31,7 @@ impl Shared {
         })?;
         let partition = GreenContext::new(split.groups)?;
         Ok(Self {
-            // It holds the partition.
+            // The stream keeps the partition alive.
             stream: partition.stream()?,
             probe: SmProbe::new(&Context::primary(&device)?)?,
         })
@@ -44,16 +46,16 @@ fn complain(why: impl Display) {
     eprintln!("share_with_pytorch: {why}");
 }
 
-/// Makes a partition of at least so many SMs, and writes the handle of its stream, a `CUstream`. Null
-/// if it cannot, with the reason on the standard error.
+/// Creates a partition of at least `sms` SMs and writes the handle of its stream, a `CUstream`. Returns
+/// null on failure, and prints the reason to stderr.
 ///
 /// # Safety
-/// `stream` points to a place for the handle. The handle is used until [`share_close`] and no longer.
+/// `stream` points to a place for the handle. The handle must not be used after [`share_close`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn share_open(device: u32, sms: u32, stream: *mut usize) -> *mut Shared {
     match Shared::open(device, sms) {
         Ok(shared) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `stream` points to a place for the handle.
             unsafe { stream.write(shared.stream.as_raw().addr()) };
             Box::into_raw(Box::new(shared))
         }
@@ -64,20 +66,22 @@ pub unsafe extern "C" fn share_open(device: u32, sms: u32, stream: *mut usize) -
     }
 }
 
-/// Runs a probe on the stream, waits for it, and writes the numbers of the SMs that it ran on: how many
-/// there are, of which at most `room` are written; below 0 if that failed, with the reason on the
-/// standard error.
+/// Runs a probe on the stream, waits for it, and writes the ids of the SMs on which it ran. Returns
+/// their number; at most `room` of them are written. Returns a negative number on failure, and prints
+/// the reason to stderr.
 ///
 /// # Safety
-/// `shared` is of [`share_open`] and not closed; `numbers` points to a place for `room` numbers.
+/// `shared` was returned by [`share_open`] and is not closed. `numbers` points to a place for `room`
+/// numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn share_sms(shared: *const Shared, numbers: *mut u32, room: usize) -> isize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `shared` is alive.
     let shared = unsafe { &*shared };
     match shared.sms() {
         Ok(sms) => {
             let count = sms.len().min(room);
-            // SAFETY: the caller's promise for the target; the source is as long, and elsewhere.
+            // SAFETY: the caller guarantees room for the numbers in the target, and the source has
+            // `count` numbers and does not overlap it.
             unsafe { numbers.copy_from_nonoverlapping(sms.as_ptr(), count) };
             isize::try_from(sms.len()).unwrap_or(isize::MAX)
         }
@@ -88,12 +92,12 @@ pub unsafe extern "C" fn share_sms(shared: *const Shared, numbers: *mut u32, roo
     }
 }
 
-/// Destroys the stream and its partition, which waits for all work of the device.
+/// Destroys the stream and its partition. This waits for all work of the device.
 ///
 /// # Safety
-/// `shared` is of [`share_open`], is not used any more, and nobody uses its stream.
+/// `shared` was returned by [`share_open`] and is not used again, and its stream is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn share_close(shared: *mut Shared) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `shared` was returned by `share_open` and is not used again.
     drop(unsafe { Box::from_raw(shared) });
 }

@@ -1,10 +1,10 @@
-"""PyTorch and CuPy on a partition of a GPU that cuda-safe made.
+"""Runs PyTorch and CuPy on a partition of a GPU that cuda-safe created.
 
 usage: share.py [LIBRARY]
 
-LIBRARY is libshare_with_pytorch.so: beside this file, or built by
-`cargo build --release --example share_with_pytorch`. The exit code is 77 where something is
-missing that this needs: a driver, PyTorch and CuPy.
+LIBRARY is libshare_with_pytorch.so. The default is the file next to this script, or the one built by
+`cargo build --release --example share_with_pytorch`. The exit code is 77 if a requirement is missing:
+a driver, or PyTorch or CuPy.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import sys
 DEVICE, SMS = 0, 16
 MISSING = 77
 
-# Where each block runs; the blocks stay for a while, so that they spread over all SMs there are.
+# Records where each block runs. The blocks run for a while, so that they spread over all available SMs.
 WHERE = r"""
 extern "C" __global__ void where_am_i(unsigned int *sms) {
     long long start = clock64();
@@ -35,7 +35,7 @@ def missing(what):
 
 
 class Partition:
-    """A partition of at least SMS multiprocessors, its stream's handle, and where that runs."""
+    """A partition of at least SMS multiprocessors, with the handle of its stream."""
 
     def __init__(self, library):
         self.library = library
@@ -78,7 +78,7 @@ def find_library():
 
 
 def check(name, seen, allowed):
-    """Whether work stayed on the partition."""
+    """Returns whether work stayed on the partition."""
     stayed = seen <= allowed
     verdict = "stayed there" if stayed else "LEFT IT: " + str(sorted(seen - allowed))
     print(f"{name}: ran on {len(seen)} SMs of the partition's {len(allowed)}: {verdict}")
@@ -106,19 +106,19 @@ def with_pytorch(torch, partition, sms):
         part, right = seconds()
         good &= right
         print(
-            f"PyTorch: a product of matrices takes {whole:.2f} ms on the whole device, {part:.2f} ms "
-            f"on the partition, and is {'right' if right else 'WRONG'} there"
+            f"PyTorch: a matrix product takes {whole:.2f} ms on the whole device and {part:.2f} ms "
+            f"on the partition, and is {'correct' if right else 'WRONG'} there"
         )
         try:
             where = torch.cuda._compile_kernel(WHERE, "where_am_i")
             seen = torch.zeros(BLOCKS, dtype=torch.int32, device="cuda")
             where(grid=(BLOCKS, 1, 1), block=(THREADS, 1, 1), args=(seen,))
-            good &= check("PyTorch, a kernel of its own", set(seen.tolist()), sms)
+            good &= check("PyTorch, a compiled kernel", set(seen.tolist()), sms)
             del seen
         except (AttributeError, RuntimeError, OSError) as why:
-            print(f"PyTorch compiles no kernel here that could tell where it runs: {why}")
+            print(f"PyTorch cannot compile a kernel that records where it runs: {why}")
     stream.synchronize()
-    # What it has allocated on the stream goes before the stream does.
+    # Release the memory that PyTorch has allocated on the stream, before the stream is destroyed.
     torch.cuda.empty_cache()
     return good
 
@@ -127,7 +127,7 @@ def with_cupy(cupy, partition, sms):
     with cupy.cuda.Device(DEVICE), cupy.cuda.ExternalStream(partition.stream) as stream:
         seen = cupy.zeros(BLOCKS, dtype=cupy.uint32)
         cupy.RawKernel(WHERE, "where_am_i")((BLOCKS,), (THREADS,), (seen,))
-        good = check("CuPy, a kernel of its own", set(seen.tolist()), sms)
+        good = check("CuPy, a compiled kernel", set(seen.tolist()), sms)
         x = cupy.arange(1000, dtype=cupy.int64)
         good &= int(x.sum()) == 499500
         stream.synchronize()
@@ -139,7 +139,7 @@ def with_cupy(cupy, partition, sms):
 def main():
     partition = Partition(find_library())
     sms = partition.sms()
-    print(f"a stream of a partition, handle {partition.stream:#x}, runs on {len(sms)} SMs:", sorted(sms))
+    print(f"the partition's stream {partition.stream:#x} runs on {len(sms)} SMs:", sorted(sms))
     good, shared = True, 0
     try:
         import torch
@@ -148,7 +148,7 @@ def main():
             good &= with_pytorch(torch, partition, sms)
             shared += 1
         else:
-            print("PyTorch sees no GPU")
+            print("PyTorch finds no GPU")
     except ImportError as why:
         print(f"no PyTorch: {why}")
     try:

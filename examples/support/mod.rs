@@ -1,5 +1,5 @@
-//! What examples share: on which driver they run, the GPU's or the software driver's; and numbers and
-//! pictures.
+//! Code shared by the examples: the selection of the GPU's driver or the software driver, statistics and
+//! figures.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
@@ -11,19 +11,19 @@ pub(crate) mod svg;
 use cuda_safe::{Device, Error};
 use cuda_sim::Profile;
 
-/// Takes `--sim PROFILE` out of the arguments.
+/// Removes `--sim PROFILE` from the arguments.
 pub(crate) fn take_sim(arguments: &mut Vec<String>) -> Result<Option<String>, String> {
     let Some(at) = arguments.iter().position(|argument| argument == "--sim") else {
         return Ok(None);
     };
     if at + 1 == arguments.len() {
-        return Err("--sim wants a profile, like h200 or h200@12.4".to_owned());
+        return Err("--sim needs a profile, for example h200 or h200@12.4".to_owned());
     }
     Ok(arguments.drain(at..=at + 1).nth(1))
 }
 
-/// Says which driver it is, in the first line; beside the standard output where that is to be JSON and
-/// nothing else.
+/// Prints which driver is used, as the first line. With `json` it is printed to stderr, so that stdout
+/// contains only JSON.
 pub(crate) fn say(line: &str, json: bool) {
     if json {
         eprintln!("{line}");
@@ -32,15 +32,18 @@ pub(crate) fn say(line: &str, json: bool) {
     }
 }
 
-/// Chooses the driver: the software one where it is asked for or there is no other. A line that
-/// says so, if that is the one.
+/// Selects the driver: the software driver if it is requested or there is no other. Returns a line that
+/// says so in that case.
 pub(crate) fn choose(sim: Option<&str>) -> Result<Option<String>, String> {
     let (name, why) = match sim {
-        Some(name) => (name, "as --sim asks"),
+        Some(name) => (name, "selected by --sim"),
         None => match Device::count() {
             Err(Error::Load(_)) => ("h200", "no NVIDIA driver here"),
             Err(Error::NoDevice) => {
-                return Err(format!("{}; --sim h200 runs without one", Error::NoDevice));
+                return Err(format!(
+                    "{}; --sim h200 runs without a GPU",
+                    Error::NoDevice
+                ));
             }
             Err(other) => return Err(other.to_string()),
             Ok(_) => return Ok(None),

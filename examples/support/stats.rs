@@ -1,6 +1,6 @@
-//! Percentiles of measurements in rounds, and how sure they are.
+//! Percentiles of measurements in rounds, with confidence bounds.
 
-/// Measurements in nanoseconds, each round sorted.
+/// Measurements in nanoseconds. Each round is sorted.
 #[derive(Default)]
 pub(crate) struct Rounds(Vec<Vec<u64>>);
 
@@ -20,7 +20,7 @@ impl Rounds {
         self.0.push(round);
     }
 
-    /// How many measurements there are.
+    /// Returns the number of measurements.
     pub(crate) fn count(&self) -> usize {
         self.0.iter().map(Vec::len).sum()
     }
@@ -37,13 +37,13 @@ impl Rounds {
         self.all().min().unwrap_or(0)
     }
 
-    /// The smallest value that so many percent of all are not above.
+    /// Returns the smallest value that is not exceeded by `percent` percent of the measurements.
     pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let all: Vec<usize> = (0..self.0.len()).collect();
         self.percentile_of(&all, percent)
     }
 
-    /// Of some rounds, each as often as it is named.
+    /// Returns a percentile over a selection of rounds, which may contain a round several times.
     fn percentile_of(&self, rounds: &[usize], percent: f64) -> u64 {
         let drawn = || rounds.iter().filter_map(|round| self.0.get(*round));
         let count: usize = drawn().map(Vec::len).sum();
@@ -65,14 +65,14 @@ impl Rounds {
         low
     }
 
-    /// A percentile in nanoseconds, with its bounds.
+    /// Returns a percentile in nanoseconds, with its bounds.
     pub(crate) fn bounds(&self, percent: f64) -> Bounds {
         bootstrap(self.0.len(), |rounds| {
             self.percentile_of(rounds, percent) as f64
         })
     }
 
-    /// A percentile divided by that of another series of the same rounds, with its bounds.
+    /// Returns the ratio of a percentile to that of another series of the same rounds, with its bounds.
     pub(crate) fn ratio(&self, base: &Self, percent: f64) -> Bounds {
         bootstrap(self.0.len().min(base.0.len()), |rounds| {
             let below = base.percentile_of(rounds, percent).max(1);
@@ -81,8 +81,8 @@ impl Rounds {
     }
 }
 
-/// What is said of all rounds, with bounds from a bootstrap over the rounds: measurements of one round are
-/// no independent ones.
+/// Returns a statistic of all rounds, with bounds from a bootstrap over the rounds. Rounds are resampled
+/// because the measurements within a round are not independent.
 fn bootstrap(count: usize, of: impl Fn(&[usize]) -> f64) -> Bounds {
     let all: Vec<usize> = (0..count).collect();
     let mut random = Random(count as u64);
@@ -100,7 +100,7 @@ fn bootstrap(count: usize, of: impl Fn(&[usize]) -> f64) -> Bounds {
     }
 }
 
-/// Splitmix64: the same numbers every time.
+/// Splitmix64 with a fixed seed, so that the numbers are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -113,7 +113,7 @@ impl Random {
     }
 }
 
-/// Nanoseconds as microseconds, for people.
+/// Formats nanoseconds as microseconds.
 pub(crate) fn microseconds(nanoseconds: u64) -> String {
     let value = nanoseconds as f64 / 1000.0;
     match value {

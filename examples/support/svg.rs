@@ -1,13 +1,13 @@
-//! What the pictures share.
+//! Helpers for drawing SVG figures.
 
 use std::fmt::Write;
 
-/// Colours that people with colour-blindness tell apart (after Okabe and Ito).
+/// Colors that are distinguishable with color blindness (after Okabe and Ito).
 pub(crate) const COLOURS: [&str; 7] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442",
 ];
 
-/// The beginning of a picture: white, of that size.
+/// Returns the start of a figure of the given size, with a white background.
 pub(crate) fn begin(width: u32, height: u32) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -20,7 +20,7 @@ pub(crate) fn text(svg: &mut String, x: u32, y: u32, size: u32, words: &str) {
     anchored(svg, x, y, size, "start", words);
 }
 
-/// Text whose place is its start, middle or end.
+/// Draws text that is anchored at its start, middle or end.
 pub(crate) fn anchored(svg: &mut String, x: u32, y: u32, size: u32, anchor: &str, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
     let _ = writeln!(

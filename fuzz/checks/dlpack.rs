@@ -10,8 +10,8 @@ use cuda_safe::interop::dlpack::raw::{
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor};
 use std::cell::Cell;
 
-/// A tensor that is read is given out as one that is read as the same; any other is refused. Each
-/// deleter is called once.
+/// A tensor that is accepted can be exported and imported again with the same contents; any other tensor
+/// is rejected. Each deleter is called once.
 pub(crate) fn dlpack(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let Ok(mut tensor) = Tensor::arbitrary(&mut input) else {
@@ -57,16 +57,16 @@ fn given_out(tensor: &ManagedTensor) {
     let (memory, device) = (tensor.memory(), tensor.device());
     let export = Export::new(tensor.dtype(), layout, address, memory, device, ());
     let Ok(mut export) = export else {
-        // Of less than a byte each.
+        // The elements are smaller than a byte.
         return assert!(tensor.dtype().item_size().is_none());
     };
     if tensor.is_read_only() {
         export = export.read_only();
     }
     let raw = export.into_raw_versioned();
-    // SAFETY: nobody else has it.
+    // SAFETY: nothing else refers to the tensor.
     let again = unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) };
-    let again = again.expect("what was read once");
+    let again = again.expect("an exported tensor can be imported");
     assert_eq!(again.dtype(), tensor.dtype());
     assert_eq!(again.layout(), tensor.layout());
     assert_eq!(again.is_read_only(), tensor.is_read_only());
@@ -75,7 +75,7 @@ fn given_out(tensor: &ManagedTensor) {
     }
 }
 
-/// A tensor as somebody gives it out, whose shape and strides have as many entries as they should.
+/// A tensor as exported by another library, whose shape and strides have the right number of entries.
 #[derive(Arbitrary)]
 struct Tensor {
     is_legacy: bool,
@@ -115,7 +115,7 @@ enum Power {
 enum Dimensions {
     Strided(Vec<(Number, Number)>),
     Contiguous(Vec<Number>),
-    /// A number, and no shape.
+    /// A number of dimensions without a shape.
     Of(i8),
 }
 
@@ -126,17 +126,17 @@ struct Held<'a> {
 }
 
 unsafe extern "C" fn delete_legacy(tensor: *mut DLManagedTensor) {
-    // SAFETY: the tensor is of `Tensor::read`, and this is called once.
+    // SAFETY: the tensor was created by `Tensor::read`, and the deleter is called once.
     let tensor = unsafe { Box::from_raw(tensor) };
-    // SAFETY: likewise.
+    // SAFETY: `Tensor::read` created the context, and the deleter is called once.
     let held = unsafe { Box::from_raw(tensor.manager_ctx.cast::<Held<'_>>()) };
     held.deleted.set(held.deleted.get() + 1);
 }
 
 unsafe extern "C" fn delete_versioned(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: the tensor is of `Tensor::read`, and this is called once.
+    // SAFETY: the tensor was created by `Tensor::read`, and the deleter is called once.
     let tensor = unsafe { Box::from_raw(tensor) };
-    // SAFETY: likewise.
+    // SAFETY: `Tensor::read` created the context, and the deleter is called once.
     let held = unsafe { Box::from_raw(tensor.manager_ctx.cast::<Held<'_>>()) };
     held.deleted.set(held.deleted.get() + 1);
 }
@@ -184,7 +184,7 @@ impl Tensor {
                     Bits::Some(Power::SixtyFour) => 64,
                     Bits::Other(bits) => bits,
                 },
-                // Mostly one.
+                // One lane in most cases.
                 lanes: if lanes < 200 {
                     1
                 } else {
@@ -210,7 +210,7 @@ impl Tensor {
                 manager_ctx,
                 deleter: Some(delete_legacy),
             }));
-            // SAFETY: it is right for as far as it is read, and nobody else has it.
+            // SAFETY: the tensor is valid as far as it is read, and nothing else refers to it.
             return unsafe { ManagedTensor::from_raw(raw) };
         }
         let (major, minor) = self.version.unwrap_or((1, 0));
@@ -221,7 +221,7 @@ impl Tensor {
             flags: self.flags.into(),
             dl_tensor,
         }));
-        // SAFETY: as above.
+        // SAFETY: the tensor is valid as far as it is read, and nothing else refers to it.
         unsafe { ManagedTensor::from_raw_versioned(raw) }
     }
 }

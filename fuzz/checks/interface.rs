@@ -1,4 +1,4 @@
-//! Array interfaces, of anything.
+//! Array interfaces with arbitrary contents.
 
 use super::{Number, names_a_field, names_a_key};
 use arbitrary::{Arbitrary, Unstructured};
@@ -7,7 +7,8 @@ use cuda_safe::interop::{
     ArrayInterface, DescrEntry, DescrType, Dtype, Layout, RawInterface, ReadOptions,
 };
 
-/// An interface that is read is written as one that is read as the same; any other is refused.
+/// An interface that is accepted can be written and read again with the same result; any other is
+/// rejected.
 pub(crate) fn array_interface(data: &[u8]) {
     let mut input = Unstructured::new(data);
     if let (Ok(raw), Ok(options)) = (Interface::arbitrary(&mut input), options(&mut input)) {
@@ -29,7 +30,9 @@ pub(super) fn interface(raw: &RawInterface, options: ReadOptions) {
         Err(refusal) => return names_a_key(&refusal),
     };
     let written = array.to_raw();
-    let again = written.check(options).expect("what was read once");
+    let again = written
+        .check(options)
+        .expect("a written interface is valid");
     assert_eq!(again.to_raw(), written);
     assert_eq!(again.dtype(), array.dtype());
     let (layout, other) = (array.layout(), again.layout());
@@ -44,7 +47,7 @@ pub(super) fn interface(raw: &RawInterface, options: ReadOptions) {
     assert!(!layout.is_reversed() || range.start < 0 || layout.is_empty());
     assert!(!array.dtype().to_string().is_empty());
     let by_hand = ArrayInterface::new(array.dtype().clone(), layout.clone(), array.address());
-    let by_hand = by_hand.expect("what was read once");
+    let by_hand = by_hand.expect("the parts of a valid interface are valid");
     let by_hand = by_hand
         .with_stream(array.stream())
         .with_mask(array.mask().cloned());
@@ -58,7 +61,7 @@ pub(super) fn interface(raw: &RawInterface, options: ReadOptions) {
         Ok(ty) => assert_eq!(ty.numpy().map(Dtype::from).as_ref(), Some(array.dtype())),
         Err(refusal) => names_a_field(&refusal),
     }
-    // No elements there, and elements of another size.
+    // A null address, and elements of another size.
     for (item_size, address) in [(layout.item_size(), 0), (layout.item_size() + 1, 64)] {
         let Ok(layout) = Layout::c_contiguous(layout.shape(), item_size) else {
             continue;

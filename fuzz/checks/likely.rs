@@ -1,11 +1,12 @@
-//! Array interfaces that are mostly right.
+//! Array interfaces that are mostly valid.
 
 use super::interface::{interface, options};
 use super::names_a_key;
 use arbitrary::{Arbitrary, Unstructured};
 use cuda_safe::interop::{DescrEntry, DescrType, Dtype, Field, RawInterface, Record, TypeString};
 
-/// The same of interfaces that are mostly right, with records and masks.
+/// The check of [`array_interface`](super::array_interface) for interfaces that are mostly valid, with
+/// records and masks.
 pub(crate) fn likely_interface(data: &[u8]) {
     let mut input = Unstructured::new(data);
     if let (Ok(raw), Ok(options)) = (Likely::arbitrary(&mut input), options(&mut input)) {
@@ -14,13 +15,13 @@ pub(crate) fn likely_interface(data: &[u8]) {
     }
 }
 
-/// A record of fields that lie anywhere is written as one that is read as the same; any other is
-/// refused.
+/// A record with fields at arbitrary offsets can be written and read again with the same result; any
+/// other is rejected.
 fn by_hand(raw: &Likely) {
     let fields = raw.descr.iter().flatten().map(|(entry, gap)| Field {
         name: entry.name().to_owned(),
         title: entry.title.then(|| "title".to_owned()),
-        // Behind one another, mostly.
+        // In most cases the fields are adjacent.
         offset: usize::from(*gap),
         dtype: Dtype::Plain(entry.text().parse().expect("it is a type")),
         shape: entry
@@ -44,16 +45,16 @@ fn by_hand(raw: &Likely) {
     }
 }
 
-/// An interface whose parts are right, and mostly fit.
+/// An interface whose parts are valid and in most cases match each other.
 #[derive(Arbitrary)]
 struct Likely {
     version: u8,
     shape: Vec<u8>,
     strides: Option<Vec<i8>>,
     item_size: u8,
-    /// The fields, and where each begins if they are not just behind one another.
+    /// The fields, with their offsets if they are not adjacent.
     descr: Option<Vec<(Simple, u8)>>,
-    /// Records within each other, so many.
+    /// The depth of nested records.
     depth: u8,
     data: (u16, bool),
     mask: Option<(Vec<u8>, bool)>,
@@ -94,7 +95,7 @@ impl From<Likely> for RawInterface {
         let fields: Option<Vec<Simple>> = likely
             .descr
             .map(|fields| fields.into_iter().map(|(field, _)| field).collect());
-        // What the fields have, or now and then not.
+        // The size of the fields, except for an occasional wrong size.
         let sum = |fields: &Vec<Simple>| {
             let sizes = fields.iter().map(Simple::size);
             sizes.fold(0, usize::saturating_add)

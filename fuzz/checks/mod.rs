@@ -1,5 +1,5 @@
-//! What holds for every input, a file for each parser. The fuzz targets call it, and a test with the
-//! corpus.
+//! Properties that hold for every input, with a file for each parser. The fuzz targets check them, and a
+//! test checks them with the corpus.
 
 #![allow(dead_code, unused_imports, reason = "each target calls one of them")]
 
@@ -37,7 +37,7 @@ const FIELDS: [&str; 10] = [
     "stream",
 ];
 
-/// Of an array interface, and why.
+/// Checks that an error names a key of an array interface and a problem.
 fn names_a_key(refusal: &Invalid) {
     let Invalid::ArrayInterface { key, problem } = refusal else {
         panic!("{refusal}");
@@ -46,7 +46,7 @@ fn names_a_key(refusal: &Invalid) {
     assert!(refusal.to_string().contains(key), "{refusal}");
 }
 
-/// Of a tensor, and why.
+/// Checks that an error names a field of a tensor and a problem.
 fn names_a_field(refusal: &Invalid) {
     let Invalid::Dlpack { field, problem } = refusal else {
         panic!("{refusal}");
@@ -55,7 +55,7 @@ fn names_a_field(refusal: &Invalid) {
     assert!(refusal.to_string().contains(field), "{refusal}");
 }
 
-/// Mostly small, as those that something can be done with are.
+/// A number that is small in most cases, because most valid inputs contain small numbers.
 #[derive(Arbitrary)]
 enum Number {
     Small(i8),

@@ -4,7 +4,8 @@ use super::names_a_key;
 use cuda_safe::interop::dlpack::DataType;
 use cuda_safe::interop::{ByteOrder, Kind, TypeString};
 
-/// A type string that is read is written as one that is read as the same; any other is refused.
+/// A type string that is accepted can be written and read again with the same result; any other is
+/// rejected.
 pub(crate) fn type_string(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -18,13 +19,13 @@ pub(crate) fn type_string(data: &[u8]) {
     }
 }
 
-/// Of its kind and size another one is made, but for what only the string says.
+/// Constructs the type from its kind and size. Properties that only the string contains are ignored.
 fn made_by_hand(ty: TypeString) {
     let native = TypeString::native(ty.kind(), ty.item_size());
     if ty.bits().is_some_and(|bits| bits % 8 != 0) {
         return assert_ne!(native, Ok(ty));
     }
-    let native = native.expect("there is one");
+    let native = native.expect("every such type can be constructed");
     assert_eq!(native.item_size(), ty.item_size());
     assert!(native.is_native());
     assert_eq!(native == ty, ty.is_native() && ty.unit().is_none());

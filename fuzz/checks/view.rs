@@ -5,7 +5,8 @@ use arbitrary::{Arbitrary, Unstructured};
 use cuda_safe::Invalid;
 use cuda_safe::interop::{Index, Layout};
 
-/// A view of an array is within the array, and has the elements that it says; any other is refused.
+/// A view of an array is within the array and has the elements that it states; any other view is
+/// rejected.
 pub(crate) fn view(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let Ok(array) = Array::arbitrary(&mut input) else {
@@ -70,7 +71,7 @@ pub(crate) fn view(data: &[u8]) {
 struct Array {
     item_size: u8,
     shape: Vec<u8>,
-    /// One that is not small.
+    /// An extent that is not small.
     vast: Option<usize>,
     strides: Option<Vec<Number>>,
     looks: Vec<Look>,
@@ -102,7 +103,7 @@ impl From<At> for Index {
             At::Range(Some(start), None, 1) => (isize::from(start)..).into(),
             At::Range(None, Some(end), 1) => (..isize::from(end)).into(),
             At::Range(Some(start), Some(end), 1) => (start.into()..end.into()).into(),
-            At::Range(None, None, step) if step < 0 => Self::backwards(-isize::from(step)),
+            At::Range(None, None, step) if step < 0 => Self::reversed(-isize::from(step)),
             At::Range(start, end, step) => Self::Range {
                 start: start.map(isize::from),
                 end: end.map(isize::from),

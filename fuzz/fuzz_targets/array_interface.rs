@@ -1,4 +1,4 @@
-//! Whole interfaces: `cargo fuzz run array_interface`.
+//! Arbitrary interfaces: `cargo fuzz run array_interface`.
 
 #![no_main]
 

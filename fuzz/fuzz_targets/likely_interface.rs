@@ -1,4 +1,4 @@
-//! Interfaces that are mostly right: `cargo fuzz run likely_interface`.
+//! Interfaces that are mostly valid: `cargo fuzz run likely_interface`.
 
 #![no_main]
 

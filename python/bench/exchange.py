@@ -1,10 +1,10 @@
-"""What it costs to hand an array over, beside CuPy: in turns, in one run, on a GPU.
+"""Compares the cost of importing and exporting an array with CuPy, alternating in one run on a GPU.
 
 usage: exchange.py [ROUNDS]
 
-Prints the median time of each, and whether the aims hold: a tensor of PyTorch's comes in at most half the
-time of cupy.asarray, and an array goes in at most the time of CuPy's own, where nothing has to be put in
-order. The exit code says the same.
+Prints the median times and whether the targets are met: importing a PyTorch tensor takes at most half the
+time of cupy.asarray, and exporting an array takes at most CuPy's time, if no streams have to be ordered.
+The exit code is 0 if the targets are met, otherwise 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALLS = 2000
 
 
 def once(call):
-    """Nanoseconds of one call, of many at once."""
+    """Returns the nanoseconds per call, averaged over many calls."""
     start = time.perf_counter_ns()
     for _ in range(CALLS):
         call()
@@ -36,7 +36,7 @@ def main():
     ours = cuda_safe.DeviceArray.zeros((3, 4), "f4")
     torch.cuda.synchronize()
 
-    # The same numbers, whichever way they came.
+    # All imports have the same elements.
     expected = tensor.cpu().numpy()
     assert (cupy.asarray(tensor).get() == expected).all()
     assert (cuda_safe.from_dlpack(tensor).copy_to_host() == expected).all()
@@ -53,12 +53,12 @@ def main():
         "export, __cuda_array_interface__": {
             "cupy": lambda: theirs.__cuda_array_interface__,
             "cuda_safe": lambda: ours.__cuda_array_interface__,
-            "cuda_safe, the first of an array": lambda: ours[:].__cuda_array_interface__,
+            "cuda_safe, first export of an array": lambda: ours[:].__cuda_array_interface__,
         },
         "export, __dlpack__": {
             "cupy": lambda: theirs.__dlpack__(stream=-1),
             "cuda_safe": lambda: ours.__dlpack__(stream=-1),
-            # Its array is of a stream of its own, which the default stream then waits for.
+            # The array has its own stream, so the default stream must wait for it.
             "cuda_safe, for another stream": lambda: ours.__dlpack__(),
         },
     }
@@ -78,7 +78,7 @@ def main():
 
     def aim(what, ratio, most):
         holds = ratio <= most
-        print(f"{what}: {ratio:.2f} of CuPy's time; the aim is {most}: {'holds' if holds else 'MISSED'}")
+        print(f"{what}: {ratio:.2f} of CuPy's time; the target is at most {most}: {'met' if holds else 'MISSED'}")
         return holds
 
     group = "import of a tensor"

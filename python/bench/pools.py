@@ -1,14 +1,14 @@
-"""Pools on the same trace of allocations: CuPy's, PyTorch's, and that of this package, on a GPU.
+"""Compares the pools of CuPy, PyTorch and this package with the same trace of allocations, on a GPU.
 
 usage: pools.py [--bench CUDA_BENCH] [--rounds N] [TRACE ...]
        pools.py record FOLDER
 
-`record` writes two traces, of training steps with PyTorch and of a workload with CuPy, as those libraries'
-own allocators saw them: lines `a TIME NUMBER SIZE STREAM` and `f TIME NUMBER STREAM`, in nanoseconds. Without
-a trace both are recorded first. Each is replayed by each pool, in a process for each, as fast as that goes:
-first with a pool that has nothing, and then again. No kernel runs, so what is compared is the pools'
-own work, and how much they take of the driver for the same use. With cuda-bench (`--managers --trace`) the
-pool is measured without Python, too.
+`record` writes two traces as seen by the libraries' own allocators: training steps with PyTorch, and a
+workload with CuPy. The lines are `a TIME NUMBER SIZE STREAM` and `f TIME NUMBER STREAM`, in nanoseconds.
+Without a trace argument, both are recorded first. Each pool replays each trace in its own process, as fast
+as possible: first with an empty pool, then again. No kernels run, so this compares the time of the pools
+themselves, and how much memory they reserve from the driver for the same use. With cuda-bench
+(`--managers --trace`) the pool is also measured without Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MIB = 1 << 20
 ROUNDS = 21
 
 WAYS = {
-    "loop": "the loop of Python itself",
+    "loop": "the Python loop alone",
     "cupy": "CuPy's pool",
     "ours-cupy": "cuda_safe, as CuPy's allocator",
     "torch": "PyTorch's caching allocator",
@@ -35,7 +35,8 @@ WAYS = {
 
 
 def write_trace(path, what, events):
-    """Events are ("a", nanoseconds, number, size, stream) and ("f", nanoseconds, number, stream)."""
+    """Writes a trace. Events are ("a", nanoseconds, number, size, stream) and ("f", nanoseconds, number,
+    stream)."""
     with open(path, "w") as file:
         print(f"# {what}", file=file)
         for event in events:
@@ -44,8 +45,8 @@ def write_trace(path, what, events):
 
 
 def read_trace(path):
-    """Operations for a replay: (number, size, place of the stream), of which size 0 is a free; the number of
-    streams, and the most bytes in use."""
+    """Returns the operations of a replay, the number of streams, and the maximum of bytes in use. An
+    operation is (number, size, index of the stream), with size 0 for a free."""
     operations, places, live = [], {}, {}
     used = high = 0
     for line in open(path):
@@ -62,13 +63,13 @@ def read_trace(path):
         else:
             used -= live.pop(number)
             operations.append((int(number), 0, place))
-    # What is left at the end is given back, so that the next round begins with nothing.
+    # Free the remaining allocations, so that the next round begins without any.
     operations += [(int(number), 0, 0) for number in live]
     return operations, max(len(places), 1), high
 
 
 def record_torch(path, steps=12):
-    """Training steps of a small transformer, with sequences of several lengths."""
+    """Records training steps of a small transformer, with sequences of several lengths."""
     import torch
 
     torch.manual_seed(1)
@@ -107,7 +108,7 @@ def record_torch(path, steps=12):
 
 
 def record_cupy(path, steps=40):
-    """Transforms, reductions and solutions of arrays of several sizes, on two streams."""
+    """Records transforms, reductions and linear solves with arrays of several sizes, on two streams."""
     import cupy
 
     events, live = [], {}
@@ -149,7 +150,7 @@ def record_cupy(path, steps=40):
 
 
 def replay(operations, allocate, free):
-    """Nanoseconds of one round."""
+    """Returns the nanoseconds of one round."""
     live = {}
     start = time.perf_counter_ns()
     for number, size, place in operations:
@@ -167,7 +168,7 @@ def way_loop(_streams):
 def cupy_streams(count):
     import cupy
 
-    # One stream of a trace is the default one, as in most programs.
+    # One stream of a trace is the default stream, as in most programs.
     streams = [cupy.cuda.Stream.null]
     streams += [cupy.cuda.Stream(non_blocking=True) for _ in range(count - 1)]
 
@@ -188,7 +189,7 @@ def way_cupy(streams):
     import cupy
 
     pool = cupy.cuda.MemoryPool()
-    # The last reference goes with the replay's.
+    # The replay drops the last reference to the memory, which frees it.
     return cupy_streams(streams)(pool.malloc), (lambda memory: None), pool.total_bytes, pool.free_all_blocks
 
 
@@ -200,7 +201,7 @@ def way_ours_cupy(streams):
     return (
         cupy_streams(streams)(cuda_safe.cupy.allocator),
         (lambda memory: None),
-        lambda: pool.statistics().reserved_high,
+        lambda: pool.statistics().reserved_peak,
         pool.trim,
     )
 
@@ -233,13 +234,13 @@ def way_ours_torch(streams):
     cuda_safe.torch.use()
     pool = cuda_safe.memory_manager()
     allocate, free = torch_functions(streams)
-    return allocate, free, lambda: pool.statistics().reserved_high, pool.trim
+    return allocate, free, lambda: pool.statistics().reserved_peak, pool.trim
 
 
 def child(way, path, rounds):
     operations, streams, _ = read_trace(path)
     allocate, free, reserved, empty = globals()[f"way_{way.replace('-', '_')}"](streams)
-    # What is made the first time; of nothing that stays.
+    # Do the initialization of the first allocation, without cached memory afterwards.
     free(allocate(512, 0))
     empty()
     times = [replay(operations, allocate, free) for _ in range(rounds + 1)]
@@ -255,7 +256,7 @@ def run(*arguments):
 
 
 def bench_rows(bench, path):
-    """What cuda-bench says of the same trace."""
+    """Yields the results of cuda-bench for the same trace."""
     done = subprocess.run([bench, "--managers", "--trace", path], capture_output=True, text=True)
     if done.returncode:
         print(done.stdout, done.stderr, file=sys.stderr)
@@ -268,8 +269,8 @@ def bench_rows(bench, path):
 def table(path, rounds, bench):
     operations, streams, high = read_trace(path)
     what = open(path).readline().lstrip("# ").strip()
-    print(f"\n{what}: {len(operations)} operations on {streams} stream(s), {high / MIB:.1f} MiB in use at the most\n")
-    print("| pool | µs, the first time | µs, again | ns an operation, without the loop | MiB of the driver's at the most |")
+    print(f"\n{what}: {len(operations)} operations on {streams} stream(s), {high / MIB:.1f} MiB in use at most\n")
+    print("| pool | µs, first replay | µs, later replays | ns per operation, without the loop | maximum reserved MiB |")
     print("|---|--:|--:|--:|--:|")
     loop = 0.0
     good = True
@@ -292,7 +293,7 @@ def table(path, rounds, bench):
 
 
 def record(folder):
-    """Both traces, each in a process that ends with it."""
+    """Records both traces, each in its own process."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "torch.trace", folder / "cupy.trace"]

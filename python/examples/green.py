@@ -1,10 +1,10 @@
-"""An array on a partition of the GPU, worked on by CuPy and then by PyTorch, without a copy.
+"""CuPy and then PyTorch work on one array on a partition of the GPU, without a copy.
 
 usage: green.py
 
-The partition is a green context of at least SMS multiprocessors; the array is made on a stream of it.
-CuPy and PyTorch take the stream by its handle and the array by its address; a kernel of CuPy's writes down
-where it ran. The exit code is 77 where something is missing that this needs.
+The partition is a green context of at least SMS multiprocessors, and the array is allocated on one of its
+streams. CuPy and PyTorch use the stream by its handle and the array by its address. A CuPy kernel records
+the SMs on which it ran. The exit code is 77 if something that this example needs is missing.
 """
 
 import sys
@@ -12,8 +12,8 @@ import sys
 SMS, N, BLOCKS = 16, 1 << 20, 4096
 MISSING = 77
 
-# Each block writes its multiprocessor down and adds one to its share of the array. It stays for a while,
-# so that the blocks spread over all SMs that there are.
+# Each block records its multiprocessor and adds one to its part of the array. It then spins for some time,
+# so that the blocks spread over all available SMs.
 KERNEL = r"""
 extern "C" __global__ void add_one(float *array, int count, unsigned int *sms) {
     long long start = clock64();
@@ -61,15 +61,15 @@ with cupy.cuda.ExternalStream(stream.handle):
     kernel = cupy.RawKernel(KERNEL, "add_one")
     kernel((BLOCKS,), (64,), (theirs, cupy.int32(N), cupy.asarray(where)))
 
-# PyTorch, on the partition, behind that: nobody has waited.
+# PyTorch, on the same stream of the partition, after CuPy and without a wait of the host.
 with torch.cuda.stream(torch.cuda.ExternalStream(stream.handle)):
     tensor = torch.from_dlpack(array)
     assert tensor.data_ptr() == array.address
     tensor.mul_(2)
 
-# And here.
+# This package.
 result, sms = array.copy_to_host(), set(where.copy_to_host().tolist())
 print(f"(1 + 1) * 2 = {result.min()} to {result.max()}; CuPy's kernel ran on {len(sms)} SMs: {sorted(sms)}")
 good = bool((result == 4).all()) and len(sms) <= partition.sm_count
-print("as it should be" if good else "WRONG")
+print("as expected" if good else "WRONG")
 sys.exit(0 if good else 1)

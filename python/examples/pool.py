@@ -1,9 +1,10 @@
-"""Numba, CuPy and PyTorch allocate out of one pool, and what one has given back another gets.
+"""Numba, CuPy and PyTorch allocate from one pool, and reuse memory that another library has freed.
 
 usage: pool.py
 
-Each allocates the same in its turn. The pool's figures move by that, and what the driver says is free does
-not: nothing was allocated besides. The exit code is 77 where something is missing that this needs.
+Each library allocates the same amount in turn. The pool's bytes in use grow by this amount, and the free
+device memory shrinks only by what the pool reserves, so nothing is allocated outside of the pool. The exit
+code is 77 if something that this example needs is missing.
 """
 
 import gc
@@ -14,7 +15,7 @@ MIB = 1 << 20
 SIZE = 256 * MIB
 MISSING = 77
 
-# Before Numba's first use of the device.
+# This must be set before Numba's first use of the device.
 os.environ["NUMBA_CUDA_MEMORY_MANAGER"] = "cuda_safe.numba"
 
 
@@ -26,7 +27,7 @@ def missing(what):
 try:
     import numpy
 
-    # Versions of Numba that are older than NumPy 2.5 look for this alias, which that has not any more.
+    # Versions of Numba from before NumPy 2.5 use this alias, which NumPy 2.5 has removed.
     if not hasattr(numpy, "row_stack"):
         numpy.row_stack = numpy.vstack
     import cupy
@@ -34,7 +35,7 @@ try:
     from numba import cuda
 
     if not torch.cuda.is_available():
-        missing("a GPU that PyTorch sees")
+        missing("a GPU that PyTorch can use")
 except ImportError as why:
     missing(why)
 
@@ -56,14 +57,14 @@ ways = {
 }
 
 
-def figures():
-    """Bytes in use, bytes of the driver's in the pool, bytes that the driver says are free."""
+def stats():
+    """Returns the pool's bytes in use, its reserved bytes, and the free device memory in bytes."""
     gc.collect()
     its = pool.statistics()
     return its.used, its.reserved, device.memory_info().free
 
 
-# What the libraries need for themselves is there afterwards, and the pool has enough.
+# This initializes the libraries, and the pool afterwards has enough memory.
 arrays = [allocate() for allocate in ways.values()]
 arrays[1].fill(1)
 arrays[2].fill_(1)
@@ -77,24 +78,24 @@ good = True
 for turn in range(2):
     arrays = []
     for name, allocate in ways.items():
-        before = figures()
+        before = stats()
         arrays.append(allocate())
-        after = figures()
+        after = stats()
         moved = [(its - was) // MIB for its, was in zip(after, before)]
-        as_it_should_be = moved[0] == SIZE // MIB and moved[2] == -moved[1]
-        # The second time all are made of what the first time gave back.
-        as_it_should_be &= turn == 0 or moved[1] == 0
-        good &= as_it_should_be
+        is_expected = moved[0] == SIZE // MIB and moved[2] == -moved[1]
+        # The second round reuses the memory that the first one has freed.
+        is_expected &= turn == 0 or moved[1] == 0
+        good &= is_expected
         print(
-            f"{name:10} in use {moved[0]:+5} MiB, the pool's {moved[1]:+5} MiB, free on the device {moved[2]:+5} MiB"
-            f"{'' if as_it_should_be else '  WRONG'}"
+            f"{name:10} in use {moved[0]:+5} MiB, reserved {moved[1]:+5} MiB, free on the device {moved[2]:+5} MiB"
+            f"{'' if is_expected else '  WRONG'}"
         )
     del arrays
     gc.collect()
     device.synchronize()
-    # Numba names no stream: its memory is for all again when a wait for the device is over.
+    # Numba names no stream, so its memory can be reused after a wait for the device.
     pool.trim(keep=4096 * MIB)
 
 print(pool.statistics())
-print("as it should be" if good else "WRONG")
+print("as expected" if good else "WRONG")
 sys.exit(0 if good else 1)

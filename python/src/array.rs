@@ -1,4 +1,4 @@
-//! Arrays: what they are made of. `methods.rs` is what Python sees.
+//! The data of a `DeviceArray`. `methods.rs` has the methods that Python sees.
 
 mod dlpack;
 mod exchange;
@@ -13,9 +13,9 @@ mod strided;
 use crate::config;
 use crate::ending::{calling, detached, let_go, let_go_of};
 use crate::error::{Failure, Result};
-use crate::lane::{At, Lane};
 use crate::once::{Once, intern};
 use crate::stream::PyStream;
+use crate::stream_handle::{At, StreamHandle};
 use cuda_safe::Stream;
 use cuda_safe::interop::dlpack::DataType;
 use cuda_safe::interop::{Dtype, Layout};
@@ -27,14 +27,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strided::Elements;
 
-/// What an array is, and where.
+/// Description of the elements of an array and their address.
 #[derive(Clone)]
 struct Array {
     dtype: Dtype,
-    /// What the elements are to DLPack, where NumPy has no such type.
+    /// The DLPack type of the elements, if NumPy has no such type.
     exchange: Option<DataType>,
     layout: Layout,
-    /// Of the first element; 0 if there is none.
+    /// The address of the first element, or 0 if the array is empty.
     address: u64,
     read_only: bool,
 }
@@ -48,10 +48,10 @@ impl Array {
     }
 }
 
-/// What an array keeps alive.
+/// Owners of the memory of an array.
 struct Kept {
     memory: Arc<Memory>,
-    /// The producer of memory that is not ours.
+    /// The producer, for foreign memory.
     owner: Option<Py<PyAny>>,
 }
 
@@ -63,13 +63,13 @@ impl Kept {
         }
     }
 
-    /// Lets go of it, without the GIL if that may wait.
+    /// Drops the references, without the GIL if this may block.
     fn release(self, py: Python<'_>) {
         let Self { memory, owner } = self;
         if let Some(memory) = Arc::into_inner(memory) {
             match memory.may_wait() {
                 true => let_go(py, move || drop(memory)),
-                // It may be for its producer to hear of it.
+                // The release may notify the producer.
                 false => let_go_of(py, memory),
             }
         }
@@ -79,17 +79,18 @@ impl Kept {
     }
 }
 
-/// An array in memory of a device, in the order of a stream: all work on it runs there, and nobody
-/// waits for it but who copies to the host.
+/// An array in device memory. All work on it runs in order on its stream; the host waits only for
+/// copies to host memory.
 ///
-/// It has NumPy's types and layouts. An index gives a view: numbers, slices, `...`, `None`, and the
-/// names of fields. Others take it by `__cuda_array_interface__` or `__dlpack__`, without a copy.
+/// The array has NumPy's types and layouts. Indexing with integers, slices, `...`, `None` or field
+/// names returns a view. Other libraries use the array without a copy, through
+/// `__cuda_array_interface__` or `__dlpack__`.
 #[pyclass(frozen, name = "DeviceArray", module = "cuda_safe", weakref)]
 pub(crate) struct PyDeviceArray {
     array: Array,
     kept: Mutex<Option<Kept>>,
     is_closed: AtomicBool,
-    /// Whether somebody else may use the memory by its address.
+    /// Whether other code may have the address of the memory.
     is_exported: AtomicBool,
     interface: Once<Py<PyDict>>,
 }
@@ -105,7 +106,7 @@ impl PyDeviceArray {
         }
     }
 
-    /// A new array, with whatever is in its memory.
+    /// Allocates a new array with uninitialized elements.
     fn allocate(py: Python<'_>, stream: Stream, dtype: Dtype, shape: &[usize]) -> Result<Self> {
         let layout = Layout::c_contiguous(shape, dtype.item_size()).map_err(|_| {
             let size = dtype.item_size();
@@ -129,7 +130,7 @@ impl PyDeviceArray {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it keeps alive, if it is not closed.
+    /// Returns new references to the owners, or an error if the array was closed.
     fn kept(&self, py: Python<'_>) -> Result<Kept> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Failure::closed("array"));
@@ -138,7 +139,7 @@ impl PyDeviceArray {
         kept.ok_or_else(|| Failure::closed("array"))
     }
 
-    /// Looks at what it keeps alive.
+    /// Calls `f` with the memory, or returns an error if the array was closed.
     fn look<R>(&self, f: impl FnOnce(&Memory) -> R) -> Result<R> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Failure::closed("array"));
@@ -148,14 +149,15 @@ impl PyDeviceArray {
         Ok(f(&kept.memory))
     }
 
-    /// Does work on the memory, and perhaps on that of another array, in order.
+    /// Runs work on the memory, and optionally on that of another array, in stream order.
     fn work(
         &self,
         py: Python<'_>,
         other: Option<&Self>,
-        work: impl FnOnce(&Lane) -> Result<()> + Send,
+        work: impl FnOnce(&StreamHandle) -> Result<()> + Send,
     ) -> Result<()> {
-        // Both stay alive meanwhile, whoever closes them.
+        // These references keep both alive during the work, even if another thread closes the
+        // arrays.
         let kept = self.kept(py)?;
         let others = other.map(|other| other.kept(py)).transpose()?;
         let mut order = Order::of(py, &kept.memory)?;
@@ -170,7 +172,7 @@ impl PyDeviceArray {
         done
     }
 
-    /// An array on the same memory.
+    /// Returns an array that shares the memory.
     fn view(&self, py: Python<'_>, dtype: Dtype, view: View) -> Result<Self> {
         let Kept { memory, owner } = self.kept(py)?;
         let View { offset, layout } = view;
@@ -179,7 +181,7 @@ impl PyDeviceArray {
             false => self.array.address.wrapping_add_signed(offset as i64),
         };
         let array = Array {
-            // Of a field, or of another type, it is no part.
+            // A field, or a view as another type, does not have the DLPack type.
             exchange: self.array.exchange.filter(|_| dtype == self.array.dtype),
             dtype,
             layout,
@@ -201,7 +203,7 @@ impl PyDeviceArray {
         }
     }
 
-    /// Sets all elements to one, given as its bytes.
+    /// Sets all elements to the value with the bytes `item`.
     fn fill_with(&self, py: Python<'_>, item: &[u8]) -> Result<()> {
         self.refuse_read_only()?;
         if item.len() != self.array.dtype.item_size() {
@@ -218,12 +220,13 @@ impl PyDeviceArray {
             layout, address, ..
         } = &self.array;
         self.work(py, None, |lane| {
-            // SAFETY: the memory is kept alive, and the view is within it; the item is an element.
+            // SAFETY: the memory is kept alive during the call, the view is within it, and `item`
+            // has the size of an element.
             unsafe { strided::fill(lane, *address, layout, item) }
         })
     }
 
-    /// Copies an array of the same type, whose shape is broadcast to this one's.
+    /// Copies an array of the same type, whose shape is broadcast to the shape of this array.
     fn copy_array(&self, py: Python<'_>, source: &Self) -> Result<()> {
         self.refuse_read_only()?;
         let (to, from) = (&self.array, &source.array);
@@ -241,7 +244,7 @@ impl PyDeviceArray {
             )));
         };
         if to.layout.ranges_overlap(to.address, &layout, from.address) {
-            // Perhaps the same elements in another order.
+            // The two may be the same elements in different order.
             let apart = source.copy(py)?;
             return self.copy_array(py, &apart);
         }
@@ -250,8 +253,8 @@ impl PyDeviceArray {
             layout: &layout,
         };
         self.work(py, Some(source), |lane| {
-            // SAFETY: both are kept alive, the views are within the memory, of one shape and type, and
-            // do not overlap.
+            // SAFETY: both memories are kept alive during the call, the views are within them, have
+            // the same shape and type, and do not overlap.
             unsafe { strided::copy(lane, to.elements(), from) }
         })
     }
@@ -263,23 +266,23 @@ impl PyDeviceArray {
         let memory = self.kept(py)?.memory;
         memory.set_used();
         memory.grant_peer_access(py);
-        let stream = memory.lane().map(Lane::number);
+        let stream = memory.lane().map(StreamHandle::number);
         self.is_exported.store(true, Ordering::Relaxed);
         if !config::export_stream() {
             return interface::write(py, &self.array, None);
         }
         let interface = interface::write(py, &self.array, stream)?;
-        // Fields are lists, which consumers may write into.
+        // Fields are lists, which the consumer may modify.
         if matches!(self.array.dtype, Dtype::Record(_)) {
             return Ok(interface);
         }
         let copy = interface.copy()?;
-        // If another thread was faster, that has the same in it.
+        // If another thread was faster, it has stored the same contents.
         self.interface.keep(py, interface.unbind());
         Ok(copy)
     }
 
-    /// The field of a record, in each element.
+    /// Returns a view of a field of all records.
     fn field(&self, py: Python<'_>, name: &str) -> Result<Self> {
         let field = match &self.array.dtype {
             Dtype::Record(record) => record.fields().iter().find(|field| field.name == name),
@@ -313,7 +316,7 @@ impl Drop for PyDeviceArray {
             }
         });
         if released.is_none() {
-            // The interpreter is no more: nothing of it can be let go of.
+            // The interpreter has been finalized, so Python objects cannot be released.
             std::mem::forget(kept);
         }
     }
@@ -326,7 +329,7 @@ fn has_interface(object: &Bound<'_, PyAny>) -> Result<bool> {
     })
 }
 
-/// The address of the first element of an array, ours or of another library.
+/// Returns the address of the first element of an array of this package or of another library.
 pub(crate) fn address_of(array: &Bound<'_, PyAny>) -> Result<u64> {
     if let Ok(array) = array.cast::<PyDeviceArray>() {
         let array = array.get();
@@ -336,7 +339,7 @@ pub(crate) fn address_of(array: &Bound<'_, PyAny>) -> Result<u64> {
     }
 }
 
-/// The value of `__cuda_array_interface__`.
+/// Returns the value of `__cuda_array_interface__`.
 fn interface_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
     let interface = calling(py, || {
@@ -352,26 +355,28 @@ fn interface_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     Ok(interface)
 }
 
-/// The array of an object that has the CUDA Array Interface, without a copy. It keeps the object, and
-/// is in the order of the stream that the object names: all work on it runs there.
+/// Imports an object that has the CUDA Array Interface, without a copy. The array keeps the object
+/// alive. All work on the array runs on the stream that the object names.
 ///
-/// That stream has to live as long as the array, its views and its `stream`, so the object has to keep
-/// it. CuPy's arrays do not: they name CuPy's current stream, which is kept here as well. But a
-/// `cupy.cuda.ExternalStream` keeps nothing, and then it is for the caller to keep the stream.
+/// That stream must stay alive as long as the array, its views and its `stream`, so the object must
+/// keep it alive. CuPy's arrays do not: they name CuPy's current stream, and the returned array
+/// keeps that stream object alive. But a `cupy.cuda.ExternalStream` does not own its stream, so the
+/// caller must keep that stream alive.
 ///
-/// If `sync` or `config.array_interface_sync` is off, that stream is ignored, and the caller has to prevent
-/// races. The stream 0, which the specification forbids and Numba exports for arrays on its default stream,
-/// is accepted only then.
+/// If `sync` or `config.array_interface_sync` is false, that stream is ignored, and the caller must
+/// prevent data races. Only then is the stream 0 accepted, which the specification forbids and
+/// Numba exports for arrays on its default stream.
 #[pyfunction]
 #[pyo3(signature = (obj, sync = true))]
 pub(crate) fn as_cuda_array(obj: &Bound<'_, PyAny>, sync: bool) -> Result<PyDeviceArray> {
     interface::import(&interface_of(obj)?, Some(obj.clone().unbind()), sync)
 }
 
-/// The array that an interface describes, without a copy. It keeps `owner`. Where that does not keep the
-/// memory, or the stream that the interface names, or there is none, it is for the caller to keep them
-/// as long as the array, its views and its `stream`. With an array of CuPy's as the owner the stream is
-/// kept here, if it is CuPy's current one.
+/// Imports the array that an interface describes, without a copy. The array keeps `owner` alive. If
+/// `owner` is None, or does not keep alive the memory or the stream that the interface names, the
+/// caller must keep these alive as long as the array, its views and its `stream`. If `owner` is a
+/// CuPy array and the stream is CuPy's current stream, the returned array keeps that stream object
+/// alive.
 #[pyfunction]
 #[pyo3(signature = (desc, owner = None, sync = true))]
 pub(crate) fn from_cuda_array_interface(
@@ -382,12 +387,12 @@ pub(crate) fn from_cuda_array_interface(
     interface::import(desc, owner, sync)
 }
 
-/// The array of an object that has DLPack, without a copy unless `copy` asks for one.
+/// Imports an object that supports DLPack. The elements are copied only if `copy` is true.
 ///
-/// Its producer puts its work so far before that of `stream`, which by default is the stream of the
-/// innermost `with` block of one, or else the default stream of the device: all work on the array runs
-/// there. What the producer does from now on is for the caller to order (`stream.wait`); when the last
-/// view is gone the work on it is waited for, and the producer is told.
+/// All work on the array runs on `stream`. The default is the stream of the innermost `with
+/// stream:` block, or else the default stream of the device. The producer orders its previous work
+/// before this stream. The caller must order later work of the producer (`stream.wait`). Releasing
+/// the last view waits for the work on the array and then notifies the producer.
 #[pyfunction]
 #[pyo3(signature = (obj, *, stream = None, copy = None))]
 pub(crate) fn from_dlpack(

@@ -11,18 +11,18 @@ use cuda_safe::Context;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// A device's primary context, which all libraries of a process share.
+/// The primary context of a device, which all libraries of a process share.
 ///
-/// `with context:` makes it current on this thread, and what was current before is so again at the
-/// end, or at that of the last block that began inside; if other code has left another one current, that
-/// is an exception, and nothing is taken away.
+/// `with context:` makes it current on this thread. The previous context becomes current again when
+/// the block ends, or when the last block that began within it ends. If other code has left another
+/// context current, an exception is raised and no context is popped.
 #[pyclass(frozen, eq, hash, name = "Context", module = "cuda_safe", weakref)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct PyContext(pub(crate) Context);
 
 #[pymethods]
 impl PyContext {
-    /// The primary context of a device, or of the current one.
+    /// Returns the primary context of a device, by default of the current device.
     #[staticmethod]
     #[pyo3(signature = (device = None))]
     fn primary(py: Python<'_>, device: Option<DeviceLike>) -> Result<Self> {
@@ -30,51 +30,54 @@ impl PyContext {
         Ok(Self(primary(py, ordinal)?))
     }
 
-    /// The device.
+    /// The device of the context.
     #[getter]
     fn device(&self) -> PyDevice {
         PyDevice(self.0.device())
     }
 
-    /// The driver's handle, a `CUcontext`. It stays this object's.
+    /// The driver's handle, a `CUcontext`, which this object keeps owning.
     #[getter]
     fn handle(&self) -> usize {
         self.0.as_raw().addr()
     }
 
-    /// A number that no other context of this process has or will have; none on old drivers.
+    /// A number that is unique among all contexts of the process, past and future; None on old
+    /// drivers.
     #[getter]
     fn id(&self) -> Option<u64> {
         self.0.id()
     }
 
-    /// The bytes of device memory that are free, and all there are.
+    /// Returns the free and the total device memory in bytes.
     fn memory_info<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         memory_info(py, &self.0)
     }
 
-    /// A stream of this context.
+    /// Creates a stream in this context.
     #[pyo3(signature = (*, priority = 0, blocking = false))]
     fn stream(&self, py: Python<'_>, priority: i32, blocking: bool) -> Result<PyStream> {
         PyStream::create(py, &self.0, priority, blocking)
     }
 
-    /// An event of this context.
+    /// Creates an event in this context.
     #[pyo3(signature = (*, timing = false, blocking_sync = false))]
     fn event(&self, py: Python<'_>, timing: bool, blocking_sync: bool) -> Result<PyEvent> {
         PyEvent::create(py, &self.0, timing, blocking_sync)
     }
 
-    /// Returns the multiprocessors that work of the context may use: those of the device, or fewer under MPS.
-    /// They are split like those of `Device.sm_resource`. Calls `cuCtxGetDevResource` (since CUDA 12.4).
+    /// Returns the multiprocessors that the context may use: those of the device, or fewer under
+    /// MPS. They are split like those of `Device.sm_resource`. Calls `cuCtxGetDevResource` (since
+    /// CUDA 12.4).
     fn sm_resource(&self, py: Python<'_>) -> Result<PySmResource> {
         PySmResource::of_context(py, self.0.clone())
     }
 
-    /// Records in an event the work that all streams of the context and of its green contexts have been
-    /// given up to now. Without an event, creates one. Returns the event, which has to be of this context.
+    /// Records in an event all work submitted so far to all streams of the context and of its green
+    /// contexts, and returns the event. Without an event, creates one. An event must belong to this
+    /// context.
     ///
-    /// Raises an exception if one of the streams is being captured, which invalidates that capture. Calls
+    /// Raises an exception if one of the streams is capturing, and invalidates that capture. Calls
     /// `cuCtxRecordEvent` (since CUDA 12.5).
     #[pyo3(signature = (event = None))]
     fn record_event(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> Result<Py<PyEvent>> {
@@ -84,17 +87,17 @@ impl PyContext {
         Ok(event)
     }
 
-    /// Makes all work that is given to the context and its green contexts from now on wait for the work that
-    /// the event recorded. The host does not wait. The event may be of another context or device.
+    /// Makes all later work of the context and its green contexts wait for the work that the event
+    /// recorded. The host does not wait. The event may belong to another context or device.
     ///
-    /// Raises an exception if one of the streams, or the event, is being captured, which invalidates that
+    /// Raises an exception if one of the streams, or the event, is captured, and invalidates that
     /// capture. Calls `cuCtxWaitEvent` (since CUDA 12.5).
     fn wait_event(&self, py: Python<'_>, event: &PyEvent) -> Result<()> {
         let event = event.event()?;
         detached(py, || self.0.wait(&event))
     }
 
-    /// Waits for all work of the context, that of its green contexts included.
+    /// Waits for all work of the context, including its green contexts.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         detached(py, || self.0.synchronize())
     }

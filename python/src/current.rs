@@ -1,13 +1,13 @@
-//! What is current on a thread: contexts, and the stream of new arrays, by `with` blocks.
+//! The current context and the stream for new arrays of each thread, as set by `with` blocks.
 //!
-//! A guard of `cuda-safe` stays on its thread, and objects of Python do not: so the guards of the blocks
-//! that are open lie here, each with the object whose block it is.
+//! A guard of `cuda-safe` must stay on its thread, but a Python object can move. The guards of open
+//! blocks are therefore stored here, each with the address of the object of its block.
 
 use crate::device::default_stream;
 use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
-use crate::lane::Lane;
 use crate::stream::PyStream;
+use crate::stream_handle::StreamHandle;
 use cuda_safe::green::{CurrentGreenContext, GreenContext};
 use cuda_safe::sys::{self, CUcontext, CUresult};
 use cuda_safe::{Context, CurrentContext, Stream};
@@ -19,31 +19,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 struct Open {
     /// The address of the object, which its block keeps alive.
     of: usize,
-    stream: Option<Lane>,
+    stream: Option<StreamHandle>,
     made: Made,
-    /// Whether its block has ended, before one that began later, and could not be taken out.
+    /// Whether the block has ended before a later one and could not be removed yet.
     has_ended: bool,
 }
 
 /// A context that was made current.
 struct Made {
-    /// Not dropped where a thread ends in the middle of a block: nothing is current there any more, and
-    /// the driver may be gone by then.
+    /// Not dropped if a thread ends within a block: no context is current there any more, and the
+    /// driver may already be unloaded.
     guard: ManuallyDrop<Guard>,
-    /// What was current before, and is with it.
+    /// The context that was current before, and that is current again after it.
     before: CUcontext,
     now: CUcontext,
 }
 
 enum Guard {
     Context(CurrentContext),
-    /// With one that is kept until the guard is gone, which stays on its thread.
+    /// The green context is kept alive as long as the guard, which stays on its thread.
     Green(CurrentGreenContext, GreenContext),
-    /// What was to be current again, and could not.
+    /// A context that could not be made current again.
     None,
 }
 
-/// What a guard makes current.
+/// A context to make current.
 enum Wanted {
     Context(Context),
     Green(GreenContext),
@@ -67,7 +67,7 @@ impl Wanted {
 }
 
 impl Made {
-    /// Whether its context was current already: then there is nothing to pop.
+    /// Returns whether the context was already current, so that nothing must be popped.
     fn is_empty(&self) -> bool {
         self.before == self.now && matches!(*self.guard, Guard::Context(_))
     }
@@ -90,21 +90,21 @@ thread_local! {
     static OPEN: RefCell<Vec<Open>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The current context of this thread, or null.
+/// Returns the current context of this thread, or null.
 fn current() -> CUcontext {
-    // The crate knows whether this process is a fork.
+    // `init` detects a forked process.
     if cuda_safe::init().is_err() {
         return std::ptr::null_mut();
     }
     let mut context = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     match unsafe { sys::cuCtxGetCurrent(&raw mut context) } {
         CUresult::CUDA_SUCCESS => context,
         _ => std::ptr::null_mut(),
     }
 }
 
-fn enter(object: &Bound<'_, PyAny>, wanted: Wanted, stream: Option<Lane>) -> Result<()> {
+fn enter(object: &Bound<'_, PyAny>, wanted: Wanted, stream: Option<StreamHandle>) -> Result<()> {
     let open = Open {
         of: object.as_ptr().addr(),
         stream,
@@ -115,27 +115,27 @@ fn enter(object: &Bound<'_, PyAny>, wanted: Wanted, stream: Option<Lane>) -> Res
     Ok(())
 }
 
-/// Begins the block of something with a context.
+/// Begins a `with` block of an object with a context.
 pub(crate) fn enter_context(object: &Bound<'_, PyAny>, context: &Context) -> Result<()> {
     enter(object, Wanted::Context(context.clone()), None)
 }
 
-/// Begins the block of a green context.
+/// Begins a `with` block of a green context.
 pub(crate) fn enter_green(object: &Bound<'_, PyAny>, green: &GreenContext) -> Result<()> {
     enter(object, Wanted::Green(green.clone()), None)
 }
 
-/// Begins the block of a stream, on which new arrays are from now on.
-pub(crate) fn enter_stream(object: &Bound<'_, PyAny>, lane: &Lane) -> Result<()> {
+/// Begins a `with` block of a stream, which new arrays use from now on.
+pub(crate) fn enter_stream(object: &Bound<'_, PyAny>, lane: &StreamHandle) -> Result<()> {
     let wanted = Wanted::Context(lane.context().clone());
     enter(object, wanted, Some(lane.clone()))
 }
 
-/// Ends the block of an object, the last of its that this thread began.
+/// Ends the most recent open block of an object on this thread.
 ///
-/// Where one that began later is still open (in a generator, or in another task of asyncio), that stays
-/// as it is, with its context current; what was current before this one is so again when that ends too.
-/// Nothing of this one is kept until then.
+/// If a later block is still open (in a generator or another asyncio task), it stays open with its
+/// context current. The context from before this block becomes current again when the later block
+/// ends too. Nothing else of this block is kept until then.
 pub(crate) fn leave(object: &Bound<'_, PyAny>) -> Result<()> {
     let (py, address) = (object.py(), object.as_ptr().addr());
     let taken = OPEN.with_borrow_mut(|blocks| {
@@ -154,19 +154,20 @@ pub(crate) fn leave(object: &Bound<'_, PyAny>) -> Result<()> {
             "no block of {what} is open on this thread: a with block ends on the thread that began it"
         )));
     };
-    // Closed in the block they end here, which may wait.
+    // These are the last references if the objects were closed within the block; dropping them may
+    // block.
     let_go(py, move || drop((streams, contexts)));
     all
 }
 
-/// What went with a block, and whether all was as it should be.
+/// The references of blocks that were removed, and whether all contexts could be restored.
 struct Taken {
-    streams: Vec<Lane>,
+    streams: Vec<StreamHandle>,
     contexts: Vec<Wanted>,
     all: Result<()>,
 }
 
-/// Ends a block, and those around it that have ended before.
+/// Ends a block, and the blocks around it that ended before.
 fn take_out(blocks: &mut Vec<Open>, place: usize) -> Taken {
     let mut taken = Taken {
         streams: Vec::from_iter(blocks[place].stream.take()),
@@ -177,16 +178,17 @@ fn take_out(blocks: &mut Vec<Open>, place: usize) -> Taken {
     let last_open = blocks.iter().rposition(|open| !open.has_ended);
     let is_last = last_open.is_none_or(|open| open < place);
     if !is_last && blocks[place].made.is_empty() {
-        // A guard that has pushed nothing does nothing when it is dropped.
+        // A guard that has pushed nothing does nothing when dropped.
         let Open { made, .. } = blocks.remove(place);
         drop(ManuallyDrop::into_inner(made.guard));
         return taken;
     }
     if !is_last && blocks.last().is_some_and(|open| open.made.now != current()) {
-        // Somebody else is in the way. It goes with those above it.
+        // Other code has made another context current. This block is removed with the blocks above
+        // it.
         return taken;
     }
-    // The contexts lie on one another: those above are taken off, and put back if they are open.
+    // Contexts form a stack: those above are popped, and pushed again if their blocks are open.
     let from = match is_last {
         true => last_open.map_or(0, |open| open + 1),
         false => place,
@@ -215,20 +217,20 @@ fn take_out(blocks: &mut Vec<Open>, place: usize) -> Taken {
     taken
 }
 
-/// The stream of the innermost block of one.
-pub(crate) fn lane_of_blocks() -> Option<Lane> {
+/// Returns the stream of the innermost `with stream:` block.
+pub(crate) fn lane_of_blocks() -> Option<StreamHandle> {
     OPEN.with_borrow(|blocks| {
         let open = blocks.iter().rev().filter(|open| !open.has_ended);
         open.filter_map(|open| open.stream.as_ref()).next().cloned()
     })
 }
 
-/// Starts the driver, if it is not. The first time may take a while.
+/// Initializes the driver on the first call, which may take some time.
 #[inline]
 pub(crate) fn start(py: Python<'_>) -> Result<()> {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.load(Ordering::Relaxed) {
-        // It knows whether this process is a fork.
+        // `init` detects a forked process.
         return Ok(cuda_safe::init()?);
     }
     detached(py, cuda_safe::init)?;
@@ -236,36 +238,36 @@ pub(crate) fn start(py: Python<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The number of the current device: that of the current context, or else the first.
+/// Returns the number of the current context's device, or else of the first device.
 pub(crate) fn device(py: Python<'_>) -> Result<u32> {
     start(py)?;
     let mut device = 0;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     match unsafe { sys::cuCtxGetDevice(&raw mut device) } {
         CUresult::CUDA_SUCCESS => Ok(u32::try_from(device).unwrap_or(0)),
         _ => Ok(0),
     }
 }
 
-/// The stream for new arrays on this thread.
-pub(crate) fn lane(py: Python<'_>) -> Result<Lane> {
+/// Returns the stream for new arrays on this thread.
+pub(crate) fn lane(py: Python<'_>) -> Result<StreamHandle> {
     match lane_of_blocks() {
         Some(lane) => Ok(lane),
-        None => Ok(Lane::Stream(default_stream(py, device(py)?)?)),
+        None => Ok(StreamHandle::Stream(default_stream(py, device(py)?)?)),
     }
 }
 
-/// Likewise, if it can be allocated on.
+/// Returns the given stream, or else the stream for new arrays, if it can be used for allocations.
 pub(crate) fn stream(py: Python<'_>, given: Option<&PyStream>) -> Result<Stream> {
     let lane = match given {
         Some(stream) => stream.lane()?,
         None => lane(py)?,
     };
     match lane {
-        Lane::Stream(stream) => Ok(stream),
+        StreamHandle::Stream(stream) => Ok(stream),
         _ => Err(Failure::invalid(
-            "arrays are not allocated on default streams: give another, or none, which is one that \
-             is in order with the legacy default stream",
+            "arrays cannot be allocated on the driver's default streams: pass another stream, or none \
+             to use `Device.default_stream`, which is in order with the legacy default stream",
         )),
     }
 }

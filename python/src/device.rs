@@ -1,4 +1,4 @@
-//! Devices, and what there is one of for each.
+//! Devices, and the process-wide objects of each device.
 
 use crate::context::PyContext;
 use crate::ending::{calling, detached};
@@ -14,16 +14,16 @@ use pyo3::types::{PyDict, PyTuple};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// More than any machine has.
+/// More devices than any machine has.
 const DEVICES: usize = 64;
 
-/// What there is one of for each device, from its first use to the end of the process, as in every library
-/// that others' arrays come from.
+/// The primary context and the default stream of each device, from its first use to the end of the
+/// process.
 static FIRST: [OnceLock<Box<Life>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 
-/// A device's primary context, until other code of the process resets it (as `numba.cuda.close()` does).
-/// What was made in it is gone then, and nothing of that is given back; so a life is kept for ever, and
-/// that after the reset comes behind it.
+/// A device's primary context until other code resets it, as `numba.cuda.close()` does. The reset
+/// invalidates everything that was created in the context, so nothing is released. A `Life` is
+/// therefore never freed; `next` is the one after the reset.
 struct Life {
     context: Context,
     stream: OnceLock<Stream>,
@@ -45,7 +45,7 @@ fn slot(ordinal: u32) -> Result<&'static OnceLock<Box<Life>>> {
     slot.ok_or_else(|| Failure::invalid(format!("there is no device {ordinal}")))
 }
 
-/// The last.
+/// Returns the current life of a device.
 #[inline]
 fn life(ordinal: u32) -> Option<&'static Life> {
     let mut life = FIRST.get(ordinal as usize)?.get()?;
@@ -55,7 +55,7 @@ fn life(ordinal: u32) -> Option<&'static Life> {
     Some(life)
 }
 
-/// The primary context of a device. The first time may take a while.
+/// Returns the primary context of a device. The first call may take some time.
 #[inline]
 pub(crate) fn primary(py: Python<'_>, ordinal: u32) -> Result<Context> {
     match life(ordinal) {
@@ -64,7 +64,8 @@ pub(crate) fn primary(py: Python<'_>, ordinal: u32) -> Result<Context> {
     }
 }
 
-/// The same for calls that may wait: without the GIL, or where nobody knows whether there is one.
+/// Returns the primary context like [`primary`], for callers that may block: without the GIL, or
+/// where it is unknown whether the thread holds it.
 pub(crate) fn primary_now(ordinal: u32) -> Result<Context> {
     if let Some(life) = life(ordinal) {
         return Ok(life.context.clone());
@@ -75,8 +76,8 @@ pub(crate) fn primary_now(ordinal: u32) -> Result<Context> {
     Ok(slot.get_or_init(|| Life::of(context)).context.clone())
 }
 
-/// The same, having asked the driver whether it has been reset since: then it is another one from now on.
-/// Drivers before CUDA 12.0 do not tell.
+/// Returns the primary context after asking the driver whether it was reset. If it was, the new
+/// context is used from now on. Drivers before CUDA 12.0 do not report a reset.
 pub(crate) fn primary_asked(ordinal: u32) -> Result<Context> {
     let Some(life) = life(ordinal) else {
         return primary_now(ordinal);
@@ -91,19 +92,20 @@ pub(crate) fn primary_asked(ordinal: u32) -> Result<Context> {
     }
 }
 
-/// Whether a primary context of ours was found to have been reset: what was made in it is gone.
+/// Returns whether the primary context was found to have been reset, which invalidates everything
+/// created in it.
 #[inline]
 pub(crate) fn is_gone(context: &Context) -> bool {
     life(context.device().ordinal()).is_some_and(|life| life.context != *context)
 }
 
-/// The devices that have been used: those whose primary context is there, each with that.
+/// Returns the devices in use, each with its primary context.
 pub(crate) fn used() -> impl Iterator<Item = (usize, &'static Context)> {
     (0..DEVICES).filter_map(|ordinal| Some((ordinal, &life(ordinal as u32)?.context)))
 }
 
-/// The stream of arrays that nobody has given another: a blocking one, so that it is in order with the
-/// legacy default stream, where others work who do not look at streams.
+/// Returns the stream of arrays for which no stream was chosen. It is a blocking stream, so it is
+/// in order with the legacy default stream, which libraries use that ignore streams.
 pub(crate) fn default_stream(py: Python<'_>, ordinal: u32) -> Result<Stream> {
     if let Some(stream) = life(ordinal).and_then(|life| life.stream.get()) {
         return Ok(stream.clone());
@@ -116,18 +118,18 @@ pub(crate) fn default_stream(py: Python<'_>, ordinal: u32) -> Result<Stream> {
     let stream = detached(py, || context.stream_with(options))?;
     match life(ordinal).filter(|life| life.context == context) {
         Some(life) => Ok(life.stream.get_or_init(|| stream).clone()),
-        // It was reset meanwhile.
+        // The context was reset in the meantime.
         None => Ok(stream),
     }
 }
 
-/// Whether it is a stream of [`default_stream`].
+/// Returns whether the stream came from [`default_stream`].
 pub(crate) fn is_default_stream(stream: &Stream) -> bool {
     let life = life(stream.context().device().ordinal());
     life.and_then(|life| life.stream.get()) == Some(stream)
 }
 
-/// What callers may say for a device: a `Device`, its number, or nothing for the current one.
+/// A device argument: a `Device`, its number, or None for the current device.
 #[derive(FromPyObject)]
 pub(crate) enum DeviceLike {
     Device(Py<PyDevice>),
@@ -135,13 +137,13 @@ pub(crate) enum DeviceLike {
 }
 
 impl DeviceLike {
-    /// The number of the device, if one is given, which is there.
+    /// Returns the number of the device if one is given, and checks that it exists.
     pub(crate) fn given(py: Python<'_>, device: Option<Self>) -> Result<Option<u32>> {
         let given = device.map(|device| Self::ordinal(py, Some(device)));
         given.transpose()
     }
 
-    /// The number of the device, which is there.
+    /// Returns the number of the device and checks that it exists.
     pub(crate) fn ordinal(py: Python<'_>, device: Option<Self>) -> Result<u32> {
         match device {
             None => current::device(py),
@@ -160,7 +162,8 @@ pub(crate) struct PyDevice(pub(crate) Device);
 
 #[pymethods]
 impl PyDevice {
-    /// The device of that number; without one the device of the current context, or the first.
+    /// The device with this number. The default is the device of the current context, or else the
+    /// first device.
     #[new]
     #[pyo3(signature = (ordinal = None))]
     fn new(py: Python<'_>, ordinal: Option<u32>) -> Result<Self> {
@@ -168,55 +171,56 @@ impl PyDevice {
         Ok(Self(Device::get(ordinal)?))
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     #[staticmethod]
     fn count(py: Python<'_>) -> Result<u32> {
         detached(py, Device::count)
     }
 
-    /// All devices.
+    /// Returns all devices.
     #[staticmethod]
     fn all(py: Python<'_>) -> Result<Vec<Self>> {
         Ok(detached(py, Device::all)?.into_iter().map(Self).collect())
     }
 
-    /// The device's number.
+    /// The number of the device.
     #[getter]
     fn ordinal(&self) -> u32 {
         self.0.ordinal()
     }
 
-    /// The name, as "NVIDIA H200".
+    /// The name, for example "NVIDIA H200".
     #[getter]
     fn name(&self) -> Result<String> {
         Ok(self.0.name()?)
     }
 
-    /// The identity, in the form that nvidia-smi has.
+    /// The UUID in the format of nvidia-smi.
     #[getter]
     fn uuid(&self) -> Result<String> {
         Ok(self.0.uuid()?.to_string())
     }
 
-    /// The bytes of memory that the device has.
+    /// The size of the device memory in bytes.
     #[getter]
     fn total_memory(&self) -> Result<usize> {
         Ok(self.0.total_memory()?)
     }
 
-    /// The compute capability, as (9, 0).
+    /// The compute capability, for example (9, 0).
     #[getter]
     fn compute_capability(&self) -> Result<(u32, u32)> {
         Ok(self.0.compute_capability()?)
     }
 
-    /// How many multiprocessors (SMs) it has.
+    /// The number of multiprocessors (SMs).
     #[getter]
     fn sm_count(&self) -> Result<u32> {
         Ok(self.0.attribute(attribute::MULTIPROCESSOR_COUNT)?)
     }
 
-    /// Returns the PCI address, as devices of Numba do. Memory managers that are written for Numba ask for it.
+    /// Returns the PCI address in the format of Numba's devices, which memory managers written for
+    /// Numba use.
     fn get_device_identity(&self, py: Python<'_>) -> Result<Py<PyDict>> {
         let identity = PyDict::new(py);
         for (name, attribute) in [
@@ -238,44 +242,44 @@ impl PyDevice {
         Ok(identity.unbind())
     }
 
-    /// One attribute, by its number in C (`CUdevice_attribute`).
+    /// Returns an attribute by its number in C (`CUdevice_attribute`).
     fn attribute(&self, number: u32) -> Result<i32> {
         Ok(self.0.attribute_raw(CUdevice_attribute(number))?)
     }
 
-    /// All attributes that the driver knows, as text, by their names.
+    /// Returns all attributes that the driver supports, as strings by name.
     fn attributes(&self, py: Python<'_>) -> Result<HashMap<&'static str, String>> {
         let all = detached(py, || attribute::all(&self.0))?;
         Ok(all.into_iter().collect())
     }
 
-    /// The bytes of device memory that are free, and all there are.
+    /// Returns the free and the total device memory in bytes.
     fn memory_info<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let context = primary(py, self.0.ordinal())?;
         memory_info(py, &context)
     }
 
-    /// The primary context: the one that CuPy, PyTorch, Numba and JAX work in.
+    /// The primary context, which CuPy, PyTorch, Numba and JAX use.
     #[getter]
     fn context(&self, py: Python<'_>) -> Result<PyContext> {
         Ok(PyContext(primary(py, self.0.ordinal())?))
     }
 
-    /// The stream of arrays that are given no other. It waits for the legacy default stream, and that
-    /// for it, so that libraries that work there are in order with it.
+    /// The stream of arrays for which no stream was chosen. It synchronizes with the legacy default
+    /// stream in both directions, so it is in order with libraries that work there.
     #[getter]
     fn default_stream(&self, py: Python<'_>) -> Result<PyStream> {
         Ok(PyStream::of(default_stream(py, self.0.ordinal())?))
     }
 
-    /// A stream in the primary context.
+    /// Creates a stream in the primary context.
     #[pyo3(signature = (*, priority = 0, blocking = false))]
     fn stream(&self, py: Python<'_>, priority: i32, blocking: bool) -> Result<PyStream> {
         let context = primary(py, self.0.ordinal())?;
         PyStream::create(py, &context, priority, blocking)
     }
 
-    /// An event in the primary context.
+    /// Creates an event in the primary context.
     #[pyo3(signature = (*, timing = false, blocking_sync = false))]
     fn event(&self, py: Python<'_>, timing: bool, blocking_sync: bool) -> Result<event::PyEvent> {
         let context = primary(py, self.0.ordinal())?;
@@ -288,7 +292,7 @@ impl PyDevice {
         detached(py, || context.synchronize())
     }
 
-    /// The multiprocessors, to be split among green contexts.
+    /// Returns the multiprocessors, which can be split among green contexts.
     fn sm_resource(&self, py: Python<'_>) -> Result<PySmResource> {
         PySmResource::of_device(py, self.0)
     }
@@ -313,7 +317,7 @@ impl PyDevice {
     }
 }
 
-/// `MemoryInfo` of a context.
+/// Returns the `MemoryInfo` of a context.
 pub(crate) fn memory_info<'py>(py: Python<'py>, context: &Context) -> Result<Bound<'py, PyAny>> {
     let info = detached(py, || context.memory_info())?;
     calling(py, || {

@@ -1,15 +1,16 @@
-//! The end of the interpreter, with threads that still run; and the child of a fork.
+//! Finalization of the interpreter while other threads run, and the child process of a fork.
 //!
-//! Until Python 3.13 a daemon thread that wants the GIL after the end is unwound from where it stands, in
-//! C. Where Rust called Python that goes through frames of Rust, which cannot be, and the process aborts.
-//! And who is in the driver while the process exits may find that gone. So before the end, in an `atexit`
-//! function, other threads begin no such calls any more, and those under way are waited for. (What comes
-//! out of the driver to find no interpreter is held by pyo3.)
+//! Until Python 3.13, a daemon thread that acquires the GIL after finalization is unwound in C. If
+//! Rust called Python, this passes through Rust frames, which is not allowed, and the process
+//! aborts. A thread that is inside the driver while the process exits may also find the driver
+//! unloaded. Therefore an `atexit` function prevents other threads from beginning such calls, and
+//! waits for the running ones. (A thread that returns from the driver without an interpreter is
+//! blocked by pyo3.)
 //!
-//! A thread that begins one all the same ends with `SystemExit`, as by `sys.exit()`: nobody says a word of
-//! it, and an `atexit` function of others that waits for the thread waits no longer. (Those that were
-//! registered before this package was imported run after ours.) To make the exception runs no code of
-//! Python's.
+//! A thread that still begins such a call gets `SystemExit`, as if by `sys.exit()`. This prints
+//! nothing, and another library's `atexit` function that joins the thread does not wait any longer.
+//! (Functions that were registered before this package was imported run after ours.) Creating this
+//! exception runs no Python code.
 
 use crate::error::{Failure, Result};
 use pyo3::prelude::*;
@@ -19,28 +20,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// The thread that ends the interpreter, once it does.
+/// The thread that finalizes the interpreter, once it has begun.
 static ENDS: OnceLock<ThreadId> = OnceLock::new();
 
-/// Calls, of Python or without the GIL, that are under way.
+/// The number of running calls that call Python or run without the GIL.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Those of this thread.
+    /// The number of those calls on this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Code of others may not come to an end.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The maximum wait, because foreign code may never return.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Call;
 
 impl Call {
-    /// None at the end of the interpreter, on other threads than the one that ends it.
+    /// Returns None during finalization, on all threads except the finalizing one.
     #[inline]
     fn begin() -> Option<Self> {
         let call = Self::count();
-        // Whoever ends looks at the number of calls after it has said so.
+        // The finalizing thread reads the number of calls after it has set `ENDS`.
         match ENDS.get() {
             Some(ends) if *ends != thread::current().id() => None,
             _ => Some(call),
@@ -61,7 +62,7 @@ impl Drop for Call {
     }
 }
 
-/// Runs what calls code of Python; at the end of the interpreter, on other threads, never.
+/// Runs code that calls Python. During finalization it returns an error on other threads.
 pub(crate) fn calling<R, E>(
     _py: Python<'_>,
     call: impl FnOnce() -> std::result::Result<R, E>,
@@ -73,7 +74,7 @@ where
     Ok(call()?)
 }
 
-/// Lets other threads of Python run meanwhile: for what may wait. At the end as for [`calling`].
+/// Runs code that may block, without the GIL. During finalization it behaves like [`calling`].
 pub(crate) fn detached<R: Send, E: Send>(
     py: Python<'_>,
     call: impl FnOnce() -> std::result::Result<R, E> + Send,
@@ -85,8 +86,8 @@ where
     Ok(py.detach(call)?)
 }
 
-/// Does what lets go of something, without the GIL, as that may wait; at the end of the interpreter, on
-/// other threads, what it holds stays for the process.
+/// Runs a release that may block, without the GIL. During finalization, on other threads, it leaks
+/// the values instead.
 pub(crate) fn let_go(py: Python<'_>, release: impl FnOnce() + Send) {
     match Call::begin() {
         Some(_call) => py.detach(release),
@@ -94,8 +95,8 @@ pub(crate) fn let_go(py: Python<'_>, release: impl FnOnce() + Send) {
     }
 }
 
-/// Lets go of an object of Python's, or of what may have one: that may run code of Python's. At the end as
-/// for [`let_go`].
+/// Drops a Python object, or a value that may contain one, which may run Python code. During
+/// finalization it behaves like [`let_go`].
 pub(crate) fn let_go_of<T>(_py: Python<'_>, object: T) {
     match Call::begin() {
         Some(_call) => drop(object),
@@ -112,13 +113,14 @@ pub(crate) fn _end(py: Python<'_>) {
     let own = DEPTH.get();
     py.detach(|| {
         let begin = Instant::now();
-        while CALLS.load(Ordering::SeqCst) > own && begin.elapsed() < PATIENCE {
+        while CALLS.load(Ordering::SeqCst) > own && begin.elapsed() < TIMEOUT {
             thread::sleep(Duration::from_millis(1));
         }
     });
 }
 
-/// Called in the child of a fork, which has one thread: the calls of the others are not under way there.
+/// Called in the child process of a fork, which has one thread; the calls of other threads do not
+/// run there.
 #[pyfunction]
 pub(crate) fn _forked() {
     CALLS.store(DEPTH.get(), Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What fails here, and the exception that it becomes.
+//! Failures, and their conversion to Python exceptions.
 
 use crate::ending::calling;
 use cuda_safe::{CUresult, DriverError, Error, Invalid};
@@ -6,22 +6,22 @@ use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// The result of what may fail here.
+/// The result type of this crate.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Why something did not happen.
+/// The reason for a failure.
 pub(crate) enum Failure {
-    /// `cuda-safe` said so.
+    /// An error of `cuda-safe`.
     Cuda(Error),
-    /// Python did.
+    /// A Python exception.
     Python(PyErr),
-    /// This package: the class of the exception, and the message.
+    /// An error of this package: the class of the exception, and the message.
     Own(Class, String),
-    /// The interpreter ends, and this is another thread.
+    /// The interpreter is being finalized by another thread.
     Ended,
 }
 
-/// The classes that have no counterpart in `cuda-safe`.
+/// Exception classes without a counterpart in `cuda-safe`.
 #[derive(Clone, Copy)]
 pub(crate) enum Class {
     Closed,
@@ -30,29 +30,29 @@ pub(crate) enum Class {
 }
 
 impl Failure {
-    /// An argument that cannot be right.
+    /// Returns the failure for an invalid argument.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::Own(Class::InvalidArgument, message.into())
     }
 
-    /// What it says, without Python.
+    /// Returns the message, also where Python is not available.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Cuda(error) => error.to_string(),
             Self::Python(error) => Python::try_attach(|_| error.to_string())
                 .unwrap_or_else(|| "an exception".to_owned()),
             Self::Own(_, message) => message.clone(),
-            Self::Ended => "the interpreter ends".to_owned(),
+            Self::Ended => "the interpreter is being finalized".to_owned(),
         }
     }
 
-    /// The use of something after its end.
+    /// Returns the failure for the use of a closed object.
     #[cold]
     pub(crate) fn closed(what: &str) -> Self {
         Self::Own(Class::Closed, format!("the {what} was closed"))
     }
 
-    /// A write to what must not be written.
+    /// Returns the failure for a write to a read-only array.
     #[cold]
     pub(crate) fn read_only() -> Self {
         Self::Own(Class::ReadOnly, "the array is read-only".to_owned())
@@ -80,7 +80,7 @@ impl From<PyErr> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         if let Failure::Cuda(Error::Manager(error)) = &failure {
-            // An exception of a memory manager that is written in Python arrives as it was raised.
+            // An exception of a memory manager that is written in Python is passed on unchanged.
             if let Some(error) = error.downcast_ref::<Self>() {
                 return Python::attach(|py| error.clone_ref(py));
             }
@@ -102,7 +102,7 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// The name of the exception's class in `cuda_safe._errors`.
+/// Returns the name of the exception class in `cuda_safe._errors`.
 fn class(error: &Error) -> &'static str {
     if error.is_fatal() {
         return "FatalError";
@@ -119,7 +119,7 @@ fn class(error: &Error) -> &'static str {
         Error::NoDevice => "NoDeviceError",
         Error::Forked => "ForkedError",
         Error::Invalid(invalid) => match **invalid {
-            // The key is only refused where the interface has a mask.
+            // This key is refused only if the interface has a mask.
             Invalid::ArrayInterface { key: "mask", .. } => "MaskedArrayError",
             Invalid::ArrayInterface { .. } => "ArrayInterfaceError",
             Invalid::Dlpack { .. } => "ExchangeError",
@@ -145,7 +145,7 @@ fn exception(
     Ok(PyErr::from_type(class, arguments))
 }
 
-/// The answer of a function of the driver that this crate calls itself.
+/// Checks the result code of a driver function that this crate calls directly.
 #[inline]
 pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
     if code.is_success() {

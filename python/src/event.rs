@@ -9,7 +9,8 @@ use crate::stream::PyStream;
 use cuda_safe::{Context, Event, EventOptions};
 use pyo3::prelude::*;
 
-/// A mark in a stream: recorded, it is reached when the work given to the stream before is done.
+/// An event in a stream. It is complete when the work submitted to the stream before the record is
+/// complete.
 #[pyclass(frozen, name = "Event", module = "cuda_safe", weakref)]
 pub(crate) struct PyEvent(Closable<Event>);
 
@@ -33,7 +34,7 @@ impl PyEvent {
         Self(Closable::new("event", event))
     }
 
-    /// The event that a caller gave, or a new one of the context.
+    /// Returns the given event, or creates one in the context.
     pub(crate) fn given(
         py: Python<'_>,
         given: Option<Py<Self>>,
@@ -52,8 +53,8 @@ impl PyEvent {
 
 #[pymethods]
 impl PyEvent {
-    /// An event in a device's primary context. With `timing` it takes the time, for `elapsed_since`;
-    /// with `blocking_sync` waiting for it sleeps instead of spinning.
+    /// Creates an event in a device's primary context. With `timing` it records the time, for
+    /// `elapsed_since`. With `blocking_sync` a waiting thread sleeps instead of spinning.
     #[new]
     #[pyo3(signature = (device = None, *, timing = false, blocking_sync = false))]
     fn new(
@@ -66,47 +67,48 @@ impl PyEvent {
         Self::create(py, &primary(py, ordinal)?, timing, blocking_sync)
     }
 
-    /// The driver's handle, a `CUevent`. It stays this object's.
+    /// The driver's handle, a `CUevent`, which this object keeps owning.
     #[getter]
     fn handle(&self) -> Result<usize> {
         Ok(self.event()?.as_raw().addr())
     }
 
-    /// The context that it was made in.
+    /// The context in which the event was created.
     #[getter]
     fn context(&self) -> Result<PyContext> {
         Ok(PyContext(self.event()?.context().clone()))
     }
 
-    /// Marks what the stream has been given up to now; a mark from before is forgotten.
+    /// Records the work submitted to the stream so far. This replaces an earlier record.
     fn record(&self, py: Python<'_>, stream: &PyStream) -> Result<()> {
         let (lane, event) = (stream.lane()?, self.event()?);
         detached(py, move || lane.record(&event))
     }
 
-    /// Waits until the work that was recorded last is done.
+    /// Waits until the recorded work is complete.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let event = self.event()?;
         detached(py, move || event.synchronize())
     }
 
-    /// Whether the work that was recorded last is done.
+    /// Whether the recorded work is complete.
     #[getter]
     fn is_done(&self) -> Result<bool> {
         Ok(self.event()?.is_done()?)
     }
 
-    /// The seconds from `start` to this event, both with timing, recorded and done.
+    /// Returns the seconds from `start` to this event. Both must have timing, and must be recorded
+    /// and complete.
     fn elapsed_since(&self, start: &Self) -> Result<f64> {
         Ok(self.event()?.elapsed_since(&start.event()?)?.as_secs_f64())
     }
 
-    /// Destroys the event, which waits for nothing.
+    /// Destroys the event without waiting.
     fn close(&self, py: Python<'_>) {
         self.0.close(py);
     }
 
-    /// Whether it was closed.
+    /// Whether the event was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.0.is_closed()

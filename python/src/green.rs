@@ -11,14 +11,14 @@ use crate::stream::PyStream;
 use cuda_safe::Rejected;
 use cuda_safe::StreamOptions;
 use cuda_safe::green::{
-    ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, Partitioning, SmGroup, SmResource,
-    Split, SplitByCount, SplitFlags, Wish,
+    ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, PartitionRequest, PartitionSize,
+    SmGroup, SmResource, Split, SplitByCount, SplitFlags,
 };
 use cuda_safe::{Context, Device};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Whose multiprocessors.
+/// The source of the multiprocessors.
 #[derive(Clone)]
 enum Whole {
     Device(Device),
@@ -26,12 +26,12 @@ enum Whole {
     Green(GreenContext),
 }
 
-/// The multiprocessors (SMs) of a device, or of a green context, to be split.
+/// The multiprocessors (SMs) of a device or of a green context, which can be split.
 #[pyclass(frozen, name = "SmResource", module = "cuda_safe")]
 pub(crate) struct PySmResource {
-    /// Never closed; but a green context may go with it, which waits.
+    /// Never closed. Releasing it may release a green context, which waits.
     whole: Closable<Whole>,
-    /// As they were when this was made.
+    /// The number of SMs when this object was created.
     sm_count: u32,
     granularity: (u32, u32),
 }
@@ -80,7 +80,7 @@ fn split_flags(ignore_coscheduling: bool, max_cluster: bool) -> SplitFlags {
     flags
 }
 
-/// A split by count, of whatever it is.
+/// Returns a split into groups of equal size.
 fn by_count(
     min: u32,
     max_groups: Option<u32>,
@@ -95,7 +95,7 @@ fn by_count(
     }
 }
 
-/// The same into groups of these sizes, alike but for that.
+/// Returns a split into groups of these sizes, with the same options for each group.
 fn exact(sizes: Vec<u32>, coscheduled: u32, backfill: bool) -> ExactSplit {
     let mut flags = GroupFlags::empty();
     flags.set(GroupFlags::BACKFILL, backfill);
@@ -115,31 +115,33 @@ fn groups_of(split: Split) -> (Vec<PySmGroup>, Option<PySmGroup>) {
     (groups, split.remainder.map(PySmGroup::of))
 }
 
-/// A part for `SmResource.partition`: so many SMs, a share as "50%", "equal", or the rest.
-fn wish(part: &Bound<'_, PyAny>) -> Result<Wish> {
+/// Converts a part of `SmResource.partition`: a number of SMs, a percentage such as "50%", "equal",
+/// or None for the rest.
+fn size(part: &Bound<'_, PyAny>) -> Result<PartitionSize> {
     if part.is_none() {
-        return Ok(Wish::Rest);
+        return Ok(PartitionSize::Rest);
     }
     if let Ok(sms) = part.extract::<u32>() {
-        return Ok(Wish::Sms(sms));
+        return Ok(PartitionSize::Sms(sms));
     }
     let text = part.extract::<String>().unwrap_or_default();
     if text == "equal" {
-        return Ok(Wish::Equal);
+        return Ok(PartitionSize::Equal);
     }
     let share = text
         .strip_suffix('%')
         .and_then(|share| share.trim().parse().ok());
-    share.map(Wish::Percent).ok_or_else(|| {
+    share.map(PartitionSize::Percent).ok_or_else(|| {
         Failure::invalid(
-            "a part is a number of SMs, a share of them as \"50%\", \"equal\", or None: the rest",
+            "a part must be a number of SMs, a percentage such as \"50%\", \"equal\", or None for the \
+             rest",
         )
     })
 }
 
 #[pymethods]
 impl PySmResource {
-    /// The device.
+    /// The device of the multiprocessors.
     #[getter]
     fn device(&self) -> Result<PyDevice> {
         Ok(PyDevice(match self.whole.get()? {
@@ -149,29 +151,30 @@ impl PySmResource {
         }))
     }
 
-    /// How many SMs there are.
+    /// The number of SMs.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.sm_count
     }
 
-    /// The SMs of the smallest group that a split gives.
+    /// The number of SMs in the smallest group that a split can create.
     #[getter]
     fn min_group(&self) -> u32 {
         self.granularity.0
     }
 
-    /// The SMs of a group are a multiple of this.
+    /// The number of SMs in a group is a multiple of this number.
     #[getter]
     fn group_multiple(&self) -> u32 {
         self.granularity.1
     }
 
-    /// Groups of one size: of `min` SMs at least, which the driver rounds up. Gives the groups, and
-    /// what is left over, or None.
+    /// Splits the SMs into groups of equal size, with at least `min` SMs, which the driver rounds
+    /// up. Returns the groups, and the remainder or None.
     ///
-    /// While they, or green contexts of them, are there, a second split of the device is refused, and
-    /// the exception has this one's `label`; unless it says `allow_overlap`.
+    /// While these groups or green contexts created from them exist, a second split of the device
+    /// is refused unless it passes `allow_overlap`. The exception then contains the `label` of this
+    /// split.
     #[pyo3(signature = (
         min, max_groups = None, *, label = "", allow_overlap = false, ignore_coscheduling = false,
         max_cluster = false
@@ -199,9 +202,9 @@ impl PySmResource {
         Ok(groups_of(split))
     }
 
-    /// Groups of the given sizes, exactly, from one split (a driver for CUDA 13.1 or later); a size of
-    /// 0 is as many as there can be. With `backfill`, what cannot be had as a cluster is filled up.
-    /// Gives the groups, and what is left over, or None.
+    /// Splits the SMs into groups with exactly the given sizes, in one split. Requires a driver for
+    /// CUDA 13.1 or later. A size of 0 means as many SMs as possible. With `backfill`, a group may
+    /// include SMs that cannot form a cluster. Returns the groups, and the remainder or None.
     #[pyo3(signature = (
         sizes, *, coscheduled = 0, backfill = false, label = "", allow_overlap = false
     ))]
@@ -226,10 +229,11 @@ impl PySmResource {
         Ok(groups_of(split))
     }
 
-    /// Green contexts of the sizes that are wished, on any driver: each part is a number of SMs, a
-    /// share as "50%", "equal" for as many as each other of these, or None, once, for the rest. They have
-    /// as many SMs at least (shares may be rounded down; `sm_count` says how many it became), and share
-    /// none.
+    /// Creates green contexts of the requested sizes, with any driver. Each part is a number of
+    /// SMs, a percentage such as "50%", "equal" for a size equal to all other "equal" parts, or
+    /// None (at most once) for the rest. Each green context has at least the requested number of
+    /// SMs, but percentages may be rounded down; `sm_count` is the actual number. The green
+    /// contexts share no SMs.
     #[pyo3(signature = (
         parts, *, label = "", allow_overlap = false, ignore_coscheduling = false, max_cluster = false
     ))]
@@ -242,13 +246,13 @@ impl PySmResource {
         ignore_coscheduling: bool,
         max_cluster: bool,
     ) -> Result<Vec<PyGreenContext>> {
-        let wishes: Result<Vec<Wish>> = parts.iter().map(wish).collect();
-        let partitioning = Partitioning {
-            wishes: wishes?,
+        let sizes: Result<Vec<PartitionSize>> = parts.iter().map(size).collect();
+        let partitioning = PartitionRequest {
+            sizes: sizes?,
             flags: split_flags(ignore_coscheduling, max_cluster),
             overlap: overlap(allow_overlap),
             label: label.to_owned(),
-            ..Partitioning::default()
+            ..PartitionRequest::default()
         };
         let whole = self.whole.get()?;
         let made = detached(py, move || {
@@ -266,7 +270,8 @@ impl PySmResource {
     }
 }
 
-/// A group of multiprocessors out of a split, to make one green context of, or smaller groups.
+/// A group of multiprocessors from a split. It can become a green context, or be split into smaller
+/// groups.
 #[pyclass(frozen, name = "SmGroup", module = "cuda_safe")]
 pub(crate) struct PySmGroup {
     sm_count: u32,
@@ -281,7 +286,7 @@ impl PySmGroup {
         }
     }
 
-    /// Uses it up for smaller groups; if that fails it is as it was.
+    /// Consumes the group and returns smaller groups. After a failure the group is unchanged.
     fn split_into(
         &self,
         py: Python<'_>,
@@ -300,17 +305,18 @@ impl PySmGroup {
 
 #[pymethods]
 impl PySmGroup {
-    /// How many SMs there are.
+    /// The number of SMs.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.sm_count
     }
 
-    /// Smaller groups of one size, as those of `SmResource.split_by_count`; this one is used up. They are
-    /// of its SMs, so no other split is in their way.
+    /// Splits the group into smaller groups of equal size, like `SmResource.split_by_count`. This
+    /// consumes the group. The new groups use only its SMs, so other splits of the device do not
+    /// prevent this.
     ///
-    /// Each time that makes a green context of it, which stays with them; when it is destroyed, its memory
-    /// does not come back as a whole.
+    /// Each call creates a green context from the group, which stays alive as long as the new
+    /// groups. When it is destroyed, not all of its memory is freed.
     #[pyo3(signature = (min, max_groups = None, *, ignore_coscheduling = false, max_cluster = false))]
     fn split_by_count(
         &self,
@@ -324,9 +330,9 @@ impl PySmGroup {
         self.split_into(py, move |group| group.split_by_count(split))
     }
 
-    /// Smaller groups of the given sizes, exactly, as those of `SmResource.split` (a driver for CUDA 13.1
-    /// or later); this one is used up. A driver that splits no group makes a green context of it, as for
-    /// `split_by_count`.
+    /// Splits the group into smaller groups with exactly the given sizes, like `SmResource.split`.
+    /// Requires a driver for CUDA 13.1 or later. This consumes the group. If the driver cannot
+    /// split a group, a green context is created from it, as with `split_by_count`.
     #[pyo3(signature = (sizes, *, coscheduled = 0, backfill = false))]
     fn split(
         &self,
@@ -339,7 +345,7 @@ impl PySmGroup {
         self.split_into(py, move |group| group.split(split))
     }
 
-    /// Gives the SMs back without using them.
+    /// Releases the SMs without using them.
     fn close(&self, py: Python<'_>) {
         self.group.close(py);
     }
@@ -349,11 +355,11 @@ impl PySmGroup {
     }
 }
 
-/// A partition of a device: what its streams are given runs on its multiprocessors only. CuPy,
-/// PyTorch and Numba work there if they are given one of its streams.
+/// A partition of a device. Work in its streams runs only on its multiprocessors. CuPy, PyTorch and
+/// Numba use the partition if they are given one of its streams.
 ///
-/// `with green:` makes it current on this thread, and on no other. It lives as long as its streams and
-/// the arrays on them; its end waits for all work of the device.
+/// `with green:` makes it current on this thread only. It stays alive as long as its streams and
+/// the arrays on them. Destroying it waits for all work of the device.
 #[pyclass(frozen, name = "GreenContext", module = "cuda_safe", weakref)]
 pub(crate) struct PyGreenContext(Closable<GreenContext>);
 
@@ -365,8 +371,8 @@ impl PyGreenContext {
 
 #[pymethods]
 impl PyGreenContext {
-    /// A green context of groups out of one split, each of which it uses up. (Drivers before CUDA 12.5
-    /// take one group only.)
+    /// Creates a green context from groups of one split and consumes the groups. Drivers before
+    /// CUDA 12.5 accept only one group.
     #[new]
     fn new(py: Python<'_>, groups: Vec<Py<PySmGroup>>) -> Result<Self> {
         let mut taken = Vec::new();
@@ -393,38 +399,38 @@ impl PyGreenContext {
         }
     }
 
-    /// The device.
+    /// The device of the green context.
     #[getter]
     fn device(&self) -> Result<PyDevice> {
         Ok(PyDevice(self.0.get()?.device()))
     }
 
-    /// The context of its memory and kernels: the primary one of the device.
+    /// The context of its memory and kernels: the device's primary context.
     #[getter]
     fn context(&self) -> Result<PyContext> {
         Ok(PyContext(self.0.get()?.context().clone()))
     }
 
-    /// The driver's handle, a `CUgreenCtx`. It stays this object's.
+    /// The driver's handle, a `CUgreenCtx`, which this object keeps owning.
     #[getter]
     fn handle(&self) -> Result<usize> {
         Ok(self.0.get()?.as_raw().addr())
     }
 
-    /// How many SMs it has, as the driver says.
+    /// The number of SMs, as reported by the driver.
     #[getter]
     fn sm_count(&self) -> Result<u32> {
         Ok(self.0.get()?.sm_count())
     }
 
-    /// A number that no other green context of this process has or will have (a driver for CUDA 12.9
-    /// or later).
+    /// A number that is unique among all green contexts of the process, past and future. Requires a
+    /// driver for CUDA 12.9 or later.
     #[getter]
     fn id(&self) -> Result<u64> {
         Ok(self.0.get()?.id()?)
     }
 
-    /// A stream whose work runs on this partition. It keeps the green context.
+    /// Creates a stream on this partition. The stream keeps the green context alive.
     #[pyo3(signature = (*, priority = 0))]
     fn stream(&self, py: Python<'_>, priority: i32) -> Result<PyStream> {
         let green = self.0.get()?;
@@ -437,17 +443,18 @@ impl PyGreenContext {
         })?))
     }
 
-    /// Its multiprocessors. They are in use: a split of them is one more of the device, and refused as
-    /// such unless it says `allow_overlap`. To have smaller parts that share none, split an `SmGroup`
-    /// before it becomes a green context.
+    /// Returns the multiprocessors of the green context. They are in use, so a split of them counts
+    /// as another split of the device, and is refused unless it passes `allow_overlap`. To get
+    /// smaller partitions that share no SMs, split an `SmGroup` before it becomes a green context.
     fn sm_resource(&self, py: Python<'_>) -> Result<PySmResource> {
         PySmResource::of(py, Whole::Green(self.0.get()?))
     }
 
-    /// Records in an event the work that all streams of the green context have been given up to now. Without
-    /// an event, creates one. Returns the event, which has to be of the device's primary context.
+    /// Records in an event all work submitted so far to all streams of the green context, and
+    /// returns the event. Without an event, creates one. An event must belong to the device's
+    /// primary context.
     ///
-    /// Raises an exception if one of the streams is being captured, which invalidates that capture. Calls
+    /// Raises an exception if one of the streams is capturing, and invalidates that capture. Calls
     /// `cuGreenCtxRecordEvent` (since CUDA 12.4).
     #[pyo3(signature = (event = None))]
     fn record_event(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> Result<Py<PyEvent>> {
@@ -458,23 +465,23 @@ impl PyGreenContext {
         Ok(event)
     }
 
-    /// Makes all work that is given to the green context from now on wait for the work that the event
-    /// recorded. The host does not wait. The event may be of another context or device.
+    /// Makes all later work of the green context wait for the work that the event recorded. The
+    /// host does not wait. The event may belong to another context or device.
     ///
-    /// Raises an exception if one of the streams, or the event, is being captured, which invalidates that
+    /// Raises an exception if one of the streams, or the event, is captured, and invalidates that
     /// capture. Calls `cuGreenCtxWaitEvent` (since CUDA 12.4).
     fn wait_event(&self, py: Python<'_>, event: &PyEvent) -> Result<()> {
         let (green, event) = (self.0.get()?, event.event()?);
         detached(py, move || green.wait(&event))
     }
 
-    /// Lets go of it: it is destroyed, which waits for all work of the device, when its streams and the
-    /// arrays on them are gone as well.
+    /// Releases the green context. It is destroyed when its streams and the arrays on them are
+    /// released too; this waits for all work of the device.
     fn close(&self, py: Python<'_>) {
         self.0.close(py);
     }
 
-    /// Whether it was closed.
+    /// Whether the green context was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.0.is_closed()

@@ -1,12 +1,12 @@
-//! What is held for Python, and let go of where that may wait.
+//! References to Python objects and closable values, whose release may block.
 
 use crate::ending::{let_go, let_go_of};
 use crate::error::{Failure, Result};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An object of Python that something of `cuda-safe` keeps alive. It is let go of on any thread, with
-/// the GIL or without, and at the end of the interpreter never.
+/// A Python object that an object of `cuda-safe` keeps alive. It can be released on any thread,
+/// with or without the GIL. After the interpreter has been finalized, it is leaked.
 pub(crate) struct Owner(Option<Py<PyAny>>);
 
 impl Owner {
@@ -16,7 +16,7 @@ impl Owner {
 }
 
 impl Owner {
-    /// The object.
+    /// Returns the object.
     pub(crate) fn get<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyAny>> {
         self.0.as_ref().map(|object| object.bind(py))
     }
@@ -32,13 +32,13 @@ impl Drop for Owner {
             }
         });
         if dropped.is_none() {
-            // There is no interpreter to let go of it.
+            // No interpreter is left that could release the object.
             std::mem::forget(object);
         }
     }
 }
 
-/// Something that can be closed, once. What it holds is dropped without the GIL, as that may wait.
+/// A value that can be closed once. It is dropped without the GIL, because that may block.
 pub(crate) struct Closable<T: Send> {
     what: &'static str,
     held: Mutex<Option<T>>,
@@ -56,7 +56,7 @@ impl<T: Send> Closable<T> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A clone of what it holds.
+    /// Returns a clone of the value.
     pub(crate) fn get(&self) -> Result<T>
     where
         T: Clone,
@@ -65,13 +65,13 @@ impl<T: Send> Closable<T> {
         held.ok_or_else(|| Failure::closed(self.what))
     }
 
-    /// Takes it, so that it is closed from now on.
+    /// Takes the value, which closes this object.
     pub(crate) fn take(&self) -> Result<T> {
         let held = self.lock().take();
         held.ok_or_else(|| Failure::closed(self.what))
     }
 
-    /// What was taken, and not used.
+    /// Puts back a value that was taken and not used.
     pub(crate) fn put_back(&self, held: T) {
         *self.lock() = Some(held);
     }
@@ -80,7 +80,7 @@ impl<T: Send> Closable<T> {
         self.lock().is_none()
     }
 
-    /// Drops what it holds, if it was not closed before.
+    /// Drops the value, if this object is still open.
     pub(crate) fn close(&self, py: Python<'_>) {
         let held = self.lock().take();
         let_go(py, move || drop(held));
@@ -92,7 +92,7 @@ impl<T: Send> Drop for Closable<T> {
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
         let Some(held) = held.take() else { return };
         let mut held = Some(held);
-        // Without an interpreter there is no GIL that a wait would keep.
+        // Without an interpreter, no GIL would be held while waiting.
         Python::try_attach(|py| {
             let held = held.take();
             let_go(py, move || drop(held));

@@ -1,8 +1,8 @@
-//! The native half of the Python package `cuda_safe`, on the crate of that name.
+//! Native part of the Python package `cuda_safe`, based on the Rust crate of the same name.
 //!
-//! One file a class; `lane.rs` has all calls of the driver that `cuda-safe` has no safe form for, as
-//! they name streams of others. Whatever may wait lets other threads of Python run: releases too
-//! (`hold.rs`).
+//! Each Python class has its own file. `stream_handle.rs` contains all driver calls that name
+//! foreign streams, for which `cuda-safe` has no safe API. Every operation that may block,
+//! including a release (`hold.rs`), lets other Python threads run.
 
 mod array;
 mod config;
@@ -14,30 +14,31 @@ mod error;
 mod event;
 mod green;
 mod hold;
-mod lane;
 mod manager;
 mod once;
 mod pointer;
 mod stream;
+mod stream_handle;
 
 use crate::ending::detached;
 use error::Result;
 use pyo3::prelude::*;
 
-/// The CUDA version that the driver offers, as (13, 0).
+/// Returns the CUDA version that the driver supports, for example (13, 0).
 #[pyfunction]
 fn driver_version(py: Python<'_>) -> Result<(i32, i32)> {
     let version = detached(py, cuda_safe::version)?;
     Ok((version.major(), version.minor()))
 }
 
-/// How many objects of the driver this process has leaked: those that could not be released.
+/// Returns the number of driver objects that this process has leaked because they could not be
+/// released.
 #[pyfunction]
 fn leaked() -> u64 {
     cuda_safe::leaked()
 }
 
-/// The native half of `cuda_safe`.
+/// Native part of `cuda_safe`.
 #[pymodule]
 mod _native {
     use pyo3::prelude::*;

@@ -1,9 +1,9 @@
-//! Who allocates in a device's primary context: one manager for this package, and for the libraries
-//! that are told to allocate here.
+//! The memory manager of a device's primary context, used by this package and by other libraries
+//! that are configured to allocate with it.
 
-mod figures;
 mod memory;
 mod plugin;
+mod stats;
 mod torch;
 
 pub(crate) use memory::{PyHostMemory, PyMemory};
@@ -24,13 +24,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The managers that there are, with what each is made of. All count what they are asked for.
+/// The concrete types of the memory managers, each with statistics.
 type Caching = StatisticsManager<CachingManager>;
 type Ordered = StatisticsManager<LimitManager<OrderedManager>>;
 type Plain = StatisticsManager<LimitManager<DriverManager>>;
 type Plugin = StatisticsManager<LimitManager<PluginManager>>;
 
-/// What was chosen, for the devices that are used from then on.
+/// The choice for devices that are used for the first time from now on.
 static CHOSEN: Mutex<Option<Chosen>> = Mutex::new(None);
 
 #[derive(Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ enum Kind {
     Caching,
     Ordered,
     Driver,
-    /// A class of Python.
+    /// A Python class.
     Plugin(Arc<Py<PyAny>>),
 }
 
@@ -69,13 +69,13 @@ impl Kind {
         }
     }
 
-    /// One of those that have a name.
+    /// Returns the built-in manager with this name.
     fn named(name: &str) -> Option<Self> {
         let all = [Self::Caching, Self::Ordered, Self::Driver];
         all.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What a caller says: a name, or a class.
+    /// Converts an argument: a name, or a class.
     fn of(manager: &Bound<'_, PyAny>) -> Result<Self> {
         let Ok(name) = manager.cast::<PyString>() else {
             plugin::check_class(manager)?;
@@ -84,7 +84,7 @@ impl Kind {
         let name = name.to_str()?;
         Self::named(name).ok_or_else(|| {
             Failure::invalid(format!(
-                "{name:?} is no memory manager: there are \"caching\", \"ordered\" and \"driver\""
+                "{name:?} is not a memory manager: use \"caching\", \"ordered\", \"driver\" or a class"
             ))
         })
     }
@@ -96,14 +96,14 @@ impl Chosen {
         limit: None,
     };
 
-    /// Has the contexts that are made from now on allocate so.
+    /// Registers the choice for contexts that are created from now on.
     fn apply(&self) -> Result<()> {
         let max_bytes = self.limit.unwrap_or(0);
         let limit = self.limit.unwrap_or(usize::MAX);
         match &self.kind {
             Kind::Caching => cuda_safe::manager::set_memory_manager(move |context| {
                 let options = CachingOptions {
-                    // 0 is none.
+                    // 0 means no limit.
                     max_bytes,
                     ..CachingOptions::default()
                 };
@@ -130,7 +130,7 @@ impl Chosen {
     }
 }
 
-/// What a context's own manager is, by its name and limit, whatever is chosen meanwhile for others.
+/// Returns the name and limit of a context's manager, which may differ from the current choice.
 fn chosen_for(context: &Context) -> Result<Option<(&'static str, Option<usize>)>> {
     let of = |kind, limit: usize, none: usize| (kind, (limit != none).then_some(limit));
     if let Some(manager) = context.memory_manager_as::<Caching>()? {
@@ -149,7 +149,7 @@ fn chosen_for(context: &Context) -> Result<Option<(&'static str, Option<usize>)>
     Ok(None)
 }
 
-/// The manager written in Python of a context, if it has one.
+/// Returns a context's manager if it is written in Python.
 fn plugin_of(context: &Context) -> Result<Option<&PluginManager>> {
     let manager = context.memory_manager_as::<Plugin>()?;
     Ok(manager.map(|manager| manager.inner().inner()))
@@ -160,9 +160,9 @@ fn is_chosen() -> bool {
     chosen.is_some()
 }
 
-/// Chooses, unless something else was chosen before and may not be replaced.
+/// Sets the choice, unless one was made before and may not be replaced.
 fn choose(wanted: Chosen, may_replace: bool) -> Result<()> {
-    // No call of the driver, and none of Python: nobody waits long for it.
+    // No driver or Python call is made while the lock is held, so other threads do not wait long.
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     if chosen.is_some() && !may_replace {
         return Ok(());
@@ -170,16 +170,16 @@ fn choose(wanted: Chosen, may_replace: bool) -> Result<()> {
     wanted.apply()?;
     let before = chosen.replace(wanted);
     drop(chosen);
-    // It may be the last reference to a class.
+    // This may be the last reference to a class.
     drop(before);
     Ok(())
 }
 
-/// The variable that chooses a manager: one by its name, or that of a module.
+/// The environment variable that selects a manager: a name, or a module.
 const VARIABLE: &str = "CUDA_SAFE_MEMORY_MANAGER";
 
-/// Chooses what the environment says, if nothing was chosen before: called before the first use of a device. A
-/// failure is that of the call, and the next one tries again.
+/// Applies the choice of the environment if none was made before. It is called before the first use
+/// of a device. A failure is returned to the caller, and the next call tries again.
 pub(crate) fn choose_from_environment() -> Result<()> {
     if is_chosen() {
         return Ok(());
@@ -190,14 +190,14 @@ pub(crate) fn choose_from_environment() -> Result<()> {
     let name = value.to_string_lossy();
     let kind = match Kind::named(&name) {
         Some(kind) => kind,
-        // No lock is held: the module may use this package.
+        // No lock is held, because the module may use this package.
         None => Python::try_attach(|py| calling(py, || class_of_module(py, &name)))
             .unwrap_or(Err(Failure::Ended))?,
     };
     choose(Chosen { kind, limit: None }, false)
 }
 
-/// The class that a module names for Numba as well.
+/// Returns the class that a module declares for Numba's memory management.
 fn class_of_module(py: Python<'_>, name: &str) -> Result<Kind> {
     let class = || -> Result<Kind> {
         let class = py.import(name)?.getattr("_numba_memory_manager")?;
@@ -206,7 +206,8 @@ fn class_of_module(py: Python<'_>, name: &str) -> Result<Kind> {
     };
     class().map_err(|why| {
         let text = format!(
-            "{VARIABLE}={name}: the class _numba_memory_manager of this module cannot be used as a memory manager"
+            "{VARIABLE}={name}: the class _numba_memory_manager of this module cannot be used as a \
+             memory manager"
         );
         let error = PyErr::from(Failure::invalid(text));
         error.set_cause(py, Some(PyErr::from(why)));
@@ -216,21 +217,24 @@ fn class_of_module(py: Python<'_>, name: &str) -> Result<Kind> {
 
 fn without_manager(ordinal: usize) -> Failure {
     Failure::invalid(format!(
-        "device {ordinal} is in use already, without a memory manager: \
-         cuda_safe.set_memory_manager comes before the first use of a device"
+        "device {ordinal} is already in use without a memory manager: \
+         call cuda_safe.set_memory_manager before the first use of a device"
     ))
 }
 
-/// Chooses the memory manager of the devices that are used for the first time from now on. A device keeps the
-/// manager that it has, or none, until its primary context is reset; `memory_manager()` returns it.
+/// Chooses the memory manager of devices that are used for the first time from now on. A device
+/// keeps its memory manager, or keeps having none, until its primary context is reset;
+/// `memory_manager()` returns it.
 ///
-/// `manager` is "caching", a pool that keeps what was freed; "ordered", the pools of the driver, stream-ordered;
-/// "driver", synchronous memory of the driver, freed in batches; or a class with the methods of Numba's
-/// memory managers, of which one instance is created for each device: see `cuda_safe.plugin`. `limit` is in
-/// bytes: what the pool may reserve, or what the others may hand out.
+/// `manager` is "caching", a pool that caches freed memory; "ordered", the driver's pools with
+/// stream-ordered memory; "driver", synchronous allocations of the driver, freed in batches; or a
+/// class with the methods of Numba's memory managers, of which one instance is created for each
+/// device: see `cuda_safe.plugin`. `limit` is the maximum number of bytes that the caching pool may
+/// reserve, or that the other managers may have in use.
 ///
-/// Without a call of this function the environment variable `CUDA_SAFE_MEMORY_MANAGER` chooses: one of the three
-/// names, or the name of a module whose attribute `_numba_memory_manager` is the class.
+/// Without a call of this function, the environment variable `CUDA_SAFE_MEMORY_MANAGER` selects the
+/// memory manager: one of the three names, or the name of a module whose attribute
+/// `_numba_memory_manager` is the class.
 #[pyfunction]
 #[pyo3(
     signature = (manager = None, *, limit = None),
@@ -242,12 +246,12 @@ pub(crate) fn set_memory_manager(
 ) -> Result<()> {
     let kind = manager.map_or(Ok(Kind::Caching), Kind::of)?;
     if limit == Some(0) {
-        return Err(Failure::invalid("a limit of no byte"));
+        return Err(Failure::invalid("the limit must be at least 1 byte"));
     }
     choose(Chosen { kind, limit }, true)
 }
 
-/// For libraries that allocate here: "caching", if nothing was chosen before.
+/// Chooses "caching" for libraries that allocate with this package, if no choice was made before.
 #[pyfunction]
 pub(crate) fn _choose_memory_manager() -> Result<()> {
     choose_from_environment()?;
@@ -260,7 +264,7 @@ pub(crate) fn _choose_memory_manager() -> Result<()> {
     Ok(())
 }
 
-/// The context of a device for those who allocate with its manager. It may wait.
+/// Returns the context of a device that has a memory manager. It may block.
 fn managed(ordinal: u32) -> Result<Context> {
     _choose_memory_manager()?;
     with_manager(primary_now(ordinal)?)
@@ -269,12 +273,13 @@ fn managed(ordinal: u32) -> Result<Context> {
 fn with_manager(context: Context) -> Result<Context> {
     match context.memory_manager()?.is_some() {
         true => Ok(context),
-        // It was made by another thread, before that.
+        // Another thread created the context before the choice.
         false => Err(without_manager(context.device().ordinal() as usize)),
     }
 }
 
-/// Who allocates on a device; None, if that is the driver, as nothing was chosen before its first use.
+/// Returns the memory manager of a device, or None if arrays are allocated by the driver because no
+/// manager was chosen before the device's first use.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 pub(crate) fn memory_manager(
@@ -293,8 +298,8 @@ pub(crate) fn memory_manager(
     })
 }
 
-/// Who allocates on a device: for this package's arrays, and for the libraries that were told to
-/// allocate here.
+/// The memory manager of a device. It allocates the memory of this package's arrays, and of other
+/// libraries that are configured to use it.
 #[pyclass(frozen, eq, hash, name = "MemoryManager", module = "cuda_safe")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct PyMemoryManager(Context);
@@ -305,14 +310,14 @@ fn manager_of(context: &Context) -> Result<&dyn MemoryManager> {
     manager.ok_or_else(|| without_manager(context.device().ordinal() as usize))
 }
 
-/// Refuses a context that other code has reset: its memory is no more.
+/// Refuses a context that other code has reset, because its memory no longer exists.
 #[inline]
 fn refuse_gone(context: &Context) -> Result<()> {
     match is_gone(context) {
         false => Ok(()),
         true => Err(Failure::invalid(format!(
-            "the primary context of device {} was reset (by numba.cuda.close(), or cudaDeviceReset): what was \
-             made in it is gone, and this memory manager with it; cuda_safe.memory_manager() is the new one",
+            "the primary context of device {} was reset (by numba.cuda.close() or cudaDeviceReset), \
+             which invalidated this memory manager: call cuda_safe.memory_manager() to get the new one",
             context.device().ordinal()
         ))),
     }
@@ -320,8 +325,8 @@ fn refuse_gone(context: &Context) -> Result<()> {
 
 #[pymethods]
 impl PyMemoryManager {
-    /// That of a device, for a library that allocates with it: "caching", if none was chosen. If the
-    /// device's primary context was reset it is a new one.
+    /// Returns the memory manager of a device for another library, choosing "caching" if no choice
+    /// was made. If the device's primary context was reset, this is a new manager.
     #[staticmethod]
     #[pyo3(signature = (device = None))]
     fn _of(py: Python<'_>, device: Option<DeviceLike>) -> Result<Self> {
@@ -333,7 +338,7 @@ impl PyMemoryManager {
         Ok(Self(context))
     }
 
-    /// The device.
+    /// The device of the memory manager.
     #[getter]
     fn device(&self) -> PyDevice {
         PyDevice(self.0.device())
@@ -351,30 +356,30 @@ impl PyMemoryManager {
         Ok(plugin_of(&self.0)?.and_then(|plugin| plugin.plugin(py)))
     }
 
-    /// The bytes that it may have of the driver, or hand out; None: as many as there are.
+    /// The maximum number of bytes that may be reserved or in use, or None for no limit.
     #[getter]
     fn limit(&self) -> Result<Option<usize>> {
         Ok(chosen_for(&self.0)?.and_then(|(_, limit)| limit))
     }
 
-    /// What it was asked for, and what it has. It looks at everything, and is for now and then.
+    /// Returns a `MemoryStatistics`. This inspects the whole pool, so do not call it often.
     fn statistics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         refuse_gone(&self.0)?;
-        let figures = detached(py, || figures::of(&self.0))?;
-        figures.into_python(py)
+        let stats = detached(py, || stats::of(&self.0))?;
+        stats.into_python(py)
     }
 
-    /// The bytes that are free for allocations, with what is kept, and all there are.
+    /// Returns the bytes that are free for allocations, including cached memory, and the total.
     fn memory_info<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        let MemoryInfo { free, total, .. } = detached(py, || figures::memory_info(&self.0))?;
+        let MemoryInfo { free, total, .. } = detached(py, || stats::memory_info(&self.0))?;
         calling(py, || {
             let class = py.import("cuda_safe._types")?.getattr("MemoryInfo")?;
             class.call1((free, total))
         })
     }
 
-    /// Gives kept memory back to the driver, until no more than `keep` bytes are kept; how many were
-    /// given back. It may wait for all work of the device.
+    /// Returns cached memory to the driver until at most `keep` bytes are cached. Returns the
+    /// number of freed bytes. It may wait for all work of the device.
     #[pyo3(signature = (keep = 0))]
     fn trim(&self, py: Python<'_>, keep: usize) -> Result<usize> {
         detached(py, || {
@@ -383,7 +388,8 @@ impl PyMemoryManager {
         })
     }
 
-    /// In a `with` block of what this returns, clean-up that waits for work is held back. Such blocks nest.
+    /// Returns a context manager. Within its `with` block, a clean-up that would wait for work is
+    /// deferred. Such blocks can be nested.
     fn defer_cleanup(&self, py: Python<'_>) -> Result<PyCleanup> {
         let guard = detached(py, || {
             let manager = manager_of(&self.0)?;
@@ -397,9 +403,10 @@ impl PyMemoryManager {
         })
     }
 
-    /// Device memory in the order of a stream, in which it is freed; or of none: then it is used again
-    /// behind all work of the device, and so is memory for a stream by its handle alone, which nobody
-    /// keeps. One that is captured is refused.
+    /// Allocates device memory for use on a stream; the memory is also freed in the order of this
+    /// stream. Without a stream it is reused after all work of the device. This also holds for a
+    /// stream that is given by its handle only, because nothing keeps that stream alive. A
+    /// capturing stream is refused.
     #[pyo3(signature = (size, stream = None))]
     fn _allocate(
         &self,
@@ -411,13 +418,13 @@ impl PyMemoryManager {
         PyMemory::allocate(py, &self.0, size, stream)
     }
 
-    /// Managed memory.
+    /// Allocates managed memory.
     fn _allocate_managed(&self, py: Python<'_>, size: usize, is_global: bool) -> Result<PyMemory> {
         refuse_gone(&self.0)?;
         PyMemory::allocate_managed(py, &self.0, size, is_global)
     }
 
-    /// Page-locked memory of the host.
+    /// Allocates page-locked host memory.
     fn _allocate_host(
         &self,
         py: Python<'_>,
@@ -430,7 +437,7 @@ impl PyMemoryManager {
         PyHostMemory::allocate(py, &self.0, size, mapped, portable, write_combined)
     }
 
-    /// Pins memory of `owner`, which is kept until that is undone.
+    /// Page-locks memory of `owner`, which is kept alive until the memory is unlocked.
     fn _pin(
         &self,
         py: Python<'_>,
@@ -443,7 +450,8 @@ impl PyMemoryManager {
         PyHostMemory::pin(py, &self.0, Owner::new(owner), address, size, mapped)
     }
 
-    /// For another process: the handle of the driver's allocation that some memory lies in, and where.
+    /// Returns the IPC handle of the driver allocation that contains some memory, and the offset in
+    /// it.
     fn _ipc_handle<'py>(
         &self,
         py: Python<'py>,
@@ -463,13 +471,13 @@ impl PyMemoryManager {
             size,
             token: 0,
         };
-        // Memory of nobody's order is plain memory of the driver's, or a part of that, with each of these
-        // managers: so the driver knows it by its address.
+        // With each of these managers, memory without a stream is a synchronous driver allocation
+        // or a part of one, so the driver finds it by its address.
         let handle = detached(py, || IpcHandle::of(&self.0, &block))?;
         Ok((PyBytes::new(py, handle.as_bytes()), handle.offset()))
     }
 
-    /// Gives back what is in nobody's hands.
+    /// Frees all memory that is not in use.
     fn _reset(&self, py: Python<'_>) -> Result<()> {
         if is_gone(&self.0) {
             return Ok(());
@@ -490,7 +498,7 @@ impl PyMemoryManager {
     }
 }
 
-/// A `with` block in which clean-up is held back; of `MemoryManager.defer_cleanup`.
+/// A context manager that defers clean-up, from `MemoryManager.defer_cleanup`.
 #[pyclass(frozen, name = "_Cleanup", module = "cuda_safe._native")]
 pub(crate) struct PyCleanup {
     guard: Closable<CleanupGuard>,

@@ -1,14 +1,16 @@
-//! What is made of Python's objects once, and kept.
+//! Python objects that are created once and then kept.
 //!
-//! In `PyO3`'s `PyOnceLock`, and so in its `intern!`, a thread that has begun waits for the GIL: a child that is
-//! forked just then finds it begun for ever, and waits. Here nothing is begun but what comes to its end before
-//! the GIL is let go of, without which Python does not fork.
+//! In `PyO3`'s `PyOnceLock`, and therefore in its `intern!`, a thread may wait for the GIL during
+//! the initialization. A child process that is forked at this moment finds the initialization in
+//! progress and waits forever. Here each initialization completes before the GIL is released, and
+//! Python does not fork without the GIL.
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::sync::OnceLock;
 
-/// A place for what is made at its first use. Two threads may make it; the first one's is kept.
+/// A cell that is initialized at its first use. If two threads initialize it, the first value is
+/// kept.
 pub(crate) struct Once<T>(OnceLock<T>);
 
 impl<T> Once<T> {
@@ -20,13 +22,13 @@ impl<T> Once<T> {
         self.0.get()
     }
 
-    /// What is kept: this, unless another was before.
+    /// Stores a value unless one is already stored, and returns the stored value.
     pub(crate) fn keep(&self, _has_the_gil: Python<'_>, value: T) -> &T {
         self.0.get_or_init(|| value)
     }
 }
 
-/// A string of Python's, for [`intern!`].
+/// An interned Python string, for [`intern!`].
 pub(crate) struct Interned {
     text: &'static str,
     made: Once<Py<PyString>>,
@@ -48,7 +50,7 @@ impl Interned {
     }
 }
 
-/// `pyo3::intern!`, for programs that fork.
+/// Replaces `pyo3::intern!` in programs that fork.
 macro_rules! intern {
     ($py:expr, $text:literal) => {{
         static INTERNED: $crate::once::Interned = $crate::once::Interned::new($text);

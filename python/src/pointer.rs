@@ -1,4 +1,4 @@
-//! What the driver knows about an address.
+//! Attributes of the memory at an address.
 
 use crate::array::address_of;
 use crate::current;
@@ -19,12 +19,13 @@ fn name(memory_type: MemoryType) -> String {
     }
 }
 
-/// Returns what the driver knows about the memory of an array, or about the memory at an address: a
-/// `PointerAttributes`. Returns None if the driver knows no memory there, and for an array without elements.
+/// Returns what the driver reports about the memory of an array, or about the memory at an address,
+/// as a `PointerAttributes`. Returns None if the driver knows no memory there, and for an array
+/// without elements.
 ///
-/// The array is a `DeviceArray`, or any other object that has `__cuda_array_interface__`. Every number is
-/// allowed as an address. The driver is asked in the primary context of the current device, which is created
-/// if it does not exist.
+/// The array is a `DeviceArray` or any other object that has `__cuda_array_interface__`. Any number
+/// is allowed as an address. The driver is asked in the primary context of the current device,
+/// which is created if it does not exist.
 #[pyfunction]
 pub(crate) fn pointer_attributes<'py>(
     array_or_address: &Bound<'py, PyAny>,

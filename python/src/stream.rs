@@ -1,4 +1,4 @@
-//! Streams: ours, those of others, and the default ones.
+//! Streams of this package, foreign streams and default streams.
 
 use crate::context::PyContext;
 use crate::current;
@@ -7,35 +7,35 @@ use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::event::PyEvent;
 use crate::hold::{Closable, Owner};
-use crate::lane::{Handle, Lane};
 use crate::once::intern;
+use crate::stream_handle::{Handle, StreamHandle};
 use cuda_safe::interop::ExportedStream;
 use cuda_safe::{Context, Stream, StreamOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A queue of work on a device: what one stream is given runs in order.
+/// A queue of work on a device. Work in one stream runs in order.
 ///
-/// `with stream:` has new arrays of this thread on it. Other libraries take it by its handle
-/// (`__cuda_stream__`, or `cupy.cuda.ExternalStream(stream.handle)`), which is alive as long as this
-/// object is there, or an array on it.
+/// Within `with stream:`, new arrays of this thread use the stream. Other libraries use it through
+/// its handle (`__cuda_stream__`, or `cupy.cuda.ExternalStream(stream.handle)`), which is valid as
+/// long as this object or an array on it exists.
 #[pyclass(frozen, name = "Stream", module = "cuda_safe", weakref)]
 pub(crate) struct PyStream {
-    lane: Closable<Lane>,
+    lane: Closable<StreamHandle>,
     is_closed: AtomicBool,
-    /// Whether somebody has the handle.
+    /// Whether the handle was exported.
     is_exported: AtomicBool,
-    /// The handle, which stays the object's hash when it is closed.
+    /// The handle. It remains the hash of the object after `close`.
     number: u64,
 }
 
 impl PyStream {
     pub(crate) fn of(stream: Stream) -> Self {
-        Self::of_lane(Lane::Stream(stream))
+        Self::of_lane(StreamHandle::Stream(stream))
     }
 
-    pub(crate) fn of_lane(lane: Lane) -> Self {
+    pub(crate) fn of_lane(lane: StreamHandle) -> Self {
         Self {
             number: lane.number(),
             lane: Closable::new("stream", lane),
@@ -58,89 +58,92 @@ impl PyStream {
         Ok(Self::of(detached(py, || context.stream_with(options))?))
     }
 
-    pub(crate) fn lane(&self) -> Result<Lane> {
+    pub(crate) fn lane(&self) -> Result<StreamHandle> {
         match self.is_closed.load(Ordering::SeqCst) {
             false => self.lane.get(),
             true => Err(Failure::closed("stream")),
         }
     }
 
-    /// The number for somebody else.
+    /// Returns the handle for other code.
     fn export(&self) -> Result<u64> {
-        // First: whoever closes it at the same time sees this, or is seen.
+        // This store comes first, so that a concurrent `close` sees it or this call sees the
+        // `close`.
         self.is_exported.store(true, Ordering::SeqCst);
         Ok(self.lane()?.number())
     }
 }
 
-/// A stream that its owner keeps.
+/// Wraps a stream that `owner` keeps alive.
 pub(crate) fn foreign(handle: Handle, context: &Context, owner: Owner) -> Result<Stream> {
-    // SAFETY: whoever gave the handle promised that it is a stream of that context, or of a green
-    // context of its device, and that the owner keeps it, or else they do.
+    // SAFETY: the code that provided the handle promised that it is a stream of this context, or of
+    // a green context of its device, and that the owner (or else that code itself) keeps the stream
+    // alive.
     let stream = unsafe { Stream::from_foreign(handle.raw(), context, owner) };
     Ok(stream.map_err(|rejected| rejected.error)?)
 }
 
-/// A stream of somebody else's that is no default stream: of the device that they say, or of its own.
+/// Wraps a foreign stream that is not a default stream. If `device` is None, the driver is asked
+/// for it.
 pub(crate) fn lane_of_handle(
     py: Python<'_>,
     handle: Handle,
     device: Option<u32>,
     owner: Option<Py<PyAny>>,
-) -> Result<Lane> {
+) -> Result<StreamHandle> {
     let ordinal = match device {
         Some(ordinal) => ordinal,
         None => detached(py, || {
-            // SAFETY: whoever gave the handle promised that it is a stream that is alive.
+            // SAFETY: the code that provided the handle promised that it is a live stream.
             unsafe { Stream::device_of_raw(handle.raw()) }
         })?
         .ordinal(),
     };
     let context = primary(py, ordinal)?;
     let checked = check_context(handle, &context)?;
-    Ok(Lane::Stream(match owner {
+    Ok(StreamHandle::Stream(match owner {
         Some(owner) => foreign(handle, &context, Owner::new(owner))?,
         None => checked,
     }))
 }
 
-/// A stream of others, if it is one of that context, or of a green context of its device; whoever gave
-/// the handle keeps it.
+/// Wraps a foreign stream after checking that it belongs to this context or to a green context of
+/// its device. The code that provided the handle keeps the stream alive.
 pub(crate) fn check_context(handle: Handle, context: &Context) -> Result<Stream> {
-    // SAFETY: as for `foreign`, and whoever gives a handle without an owner keeps it.
+    // SAFETY: see `foreign`; code that provides a handle without an owner keeps the stream alive.
     Ok(unsafe { Stream::borrow_checked(handle.raw(), context) }?)
 }
 
-/// A stream of somebody else's, by the number that they give it: a default stream is that of the device,
-/// which is asked for if it is one.
+/// Wraps a foreign stream by its number. For the number of a default stream, `default_of` returns
+/// the device if `device` is None.
 fn lane_of_number(
     py: Python<'_>,
     number: u64,
     device: Option<u32>,
     default_of: impl FnOnce() -> Result<u32>,
     owner: Option<Py<PyAny>>,
-) -> Result<Lane> {
+) -> Result<StreamHandle> {
     let default = || {
         let ordinal = device.map_or_else(default_of, Ok)?;
         primary(py, ordinal)
     };
     match ExportedStream::from_number(number.into()) {
-        Ok(ExportedStream::Legacy) => Ok(Lane::Legacy(default()?)),
-        Ok(ExportedStream::PerThread) => Ok(Lane::PerThread(default()?)),
+        Ok(ExportedStream::Legacy) => Ok(StreamHandle::Legacy(default()?)),
+        Ok(ExportedStream::PerThread) => Ok(StreamHandle::PerThread(default()?)),
         Ok(ExportedStream::Handle(number)) => {
             lane_of_handle(py, Handle::new(number)?, device, owner)
         }
         Err(_) => Err(Failure::invalid(
-            "the stream 0 is not clear: 1 is the legacy default stream, 2 that of the thread",
+            "the stream 0 is ambiguous: use 1 for the legacy default stream, 2 for the per-thread one",
         )),
     }
 }
 
-/// The number of a stream of another library.
+/// Returns the number of a stream object of another library.
 fn number_of(object: &Bound<'_, PyAny>) -> Result<u64> {
     let py = object.py();
     if let Some(protocol) = object.getattr_opt(intern!(py, "__cuda_stream__"))? {
-        // A method; in the first release of the protocol it was an attribute.
+        // In the first version of the protocol it was an attribute instead of a method.
         let answer = match protocol.is_callable() {
             true => protocol.call0()?,
             false => protocol,
@@ -148,24 +151,25 @@ fn number_of(object: &Bound<'_, PyAny>) -> Result<u64> {
         let (version, number): (u64, u64) = answer.extract()?;
         if version != 0 {
             return Err(Failure::invalid(format!(
-                "version {version} of __cuda_stream__; known is 0"
+                "version {version} of __cuda_stream__ is not supported; the supported version is 0"
             )));
         }
         return Ok(number);
     }
-    // PyTorch, CuPy.
+    // These are the attributes of PyTorch and CuPy.
     for name in [intern!(py, "cuda_stream"), intern!(py, "ptr")] {
         if let Some(number) = object.getattr_opt(name)? {
             return Ok(number.extract()?);
         }
     }
     Err(Failure::invalid(format!(
-        "{} is no stream: it has no __cuda_stream__",
+        "{} is not a stream: it has no __cuda_stream__",
         object.get_type().name()?
     )))
 }
 
-/// The device of another library's stream, where the object tells: PyTorch's, CuPy's, cuda.core's.
+/// Returns the device of another library's stream, if the object tells it (PyTorch, CuPy,
+/// cuda.core).
 fn device_of_object(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     let py = object.py();
     let mut numbers = vec![
@@ -175,37 +179,37 @@ fn device_of_object(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     if let Some(device) = object.getattr_opt(intern!(py, "device"))? {
         numbers.push(device.getattr_opt(intern!(py, "device_id"))?);
     }
-    // CuPy has -1 for one that is of no device in particular.
+    // CuPy uses -1 if the stream belongs to no specific device.
     let number = |number: Bound<'_, PyAny>| number.extract::<u32>().ok();
     Ok(numbers.into_iter().flatten().find_map(number))
 }
 
-/// Refuses a stream of another device than the one that is wanted.
+/// Refuses a stream of a device other than the wanted one.
 fn refuse_other(its: Option<u32>, wanted: Option<u32>) -> Result<()> {
     match (its, wanted) {
         (Some(its), Some(wanted)) if its != wanted => Err(Failure::invalid(format!(
-            "a stream of device {its}, and not of device {wanted}"
+            "a stream of device {its} where a stream of device {wanted} is required"
         ))),
         _ => Ok(()),
     }
 }
 
 impl PyStream {
-    /// A stream of ours or of another library. Of a default stream whose object does not tell, `near` is
-    /// the device, or else the current one.
+    /// Returns the handle of a stream of this package or of another library. For a default stream
+    /// whose object does not tell the device, the device is `near`, or else the current one.
     pub(crate) fn lane_of_object(
         py: Python<'_>,
         stream: &Bound<'_, PyAny>,
         device: Option<u32>,
         near: Option<u32>,
-    ) -> Result<Lane> {
+    ) -> Result<StreamHandle> {
         if let Ok(own) = stream.cast::<Self>() {
             return own.get().lane();
         }
-        // To those who have the default stream by this number it is the legacy one.
+        // Libraries that represent the default stream as 0 mean the legacy one.
         let number = calling(py, || number_of(stream))?.max(1);
         let device = match number {
-            // Of any other the driver knows.
+            // For any other stream, the driver knows the device.
             1 | 2 => {
                 let said = calling(py, || device_of_object(stream))?;
                 refuse_other(said, device)?;
@@ -220,8 +224,8 @@ impl PyStream {
 
 #[pymethods]
 impl PyStream {
-    /// A stream in a device's primary context. Lower numbers of priority go first; a blocking stream
-    /// waits for the legacy default stream, and that for it.
+    /// Creates a stream in a device's primary context. Lower numbers are higher priorities. A
+    /// blocking stream synchronizes with the legacy default stream in both directions.
     #[new]
     #[pyo3(signature = (device = None, *, priority = 0, blocking = false))]
     fn new(
@@ -234,11 +238,12 @@ impl PyStream {
         Self::create(py, &primary(py, ordinal)?, priority, blocking)
     }
 
-    /// A stream of other code, by its handle (a `CUstream` or `cudaStream_t`), of the device that it works
-    /// on; 1 and 2 are the default streams of `device`, or of the current one. It is never destroyed here,
-    /// and `owner` is kept alive as long as it is used; without an owner it is for the caller to keep the
-    /// stream. One of another device than `device`, or of another context than the primary one and its
-    /// green contexts, is refused.
+    /// Wraps a foreign stream by its handle (a `CUstream` or `cudaStream_t`), for the device on
+    /// which the stream works. The handles 1 and 2 are the default streams of `device`, or of the
+    /// current device. The stream is never destroyed here. `owner` is kept alive as long as the
+    /// stream is used; without an owner, the caller must keep the stream alive. A stream of a
+    /// device other than `device`, or of a context other than the primary context and its green
+    /// contexts, is refused.
     #[staticmethod]
     #[pyo3(signature = (handle, owner = None, *, device = None))]
     fn from_handle(
@@ -253,10 +258,11 @@ impl PyStream {
         Ok(Self::of_lane(lane))
     }
 
-    /// A stream of another library: an object with `__cuda_stream__` (cuda.core, CuPy), a stream of
-    /// PyTorch's or CuPy's; of the device that it works on, or of a default stream the one that the object
-    /// says. It is kept alive as long as it is used. One of another device than `device`, or of another
-    /// context than the primary one, is refused.
+    /// Wraps a stream of another library: an object with `__cuda_stream__` (cuda.core, CuPy), or a
+    /// stream of PyTorch or CuPy. Its device is the one on which it works; for a default stream,
+    /// the one that the object names. The object is kept alive as long as the stream is used. A
+    /// stream of a device other than `device`, or of a context other than the primary context and
+    /// its green contexts, is refused.
     #[staticmethod]
     #[pyo3(signature = (stream, *, device = None))]
     fn from_object(
@@ -270,24 +276,24 @@ impl PyStream {
         Ok(Self::of_lane(lane))
     }
 
-    /// The legacy default stream of a device's primary context.
+    /// Returns the legacy default stream of a device's primary context.
     #[staticmethod]
     #[pyo3(signature = (device = None))]
     fn legacy(py: Python<'_>, device: Option<DeviceLike>) -> Result<Self> {
         let context = primary(py, DeviceLike::ordinal(py, device)?)?;
-        Ok(Self::of_lane(Lane::Legacy(context)))
+        Ok(Self::of_lane(StreamHandle::Legacy(context)))
     }
 
-    /// The default stream of each thread that uses it, in a device's primary context.
+    /// Returns the per-thread default stream, in a device's primary context.
     #[staticmethod]
     #[pyo3(signature = (device = None))]
     fn per_thread(py: Python<'_>, device: Option<DeviceLike>) -> Result<Self> {
         let context = primary(py, DeviceLike::ordinal(py, device)?)?;
-        Ok(Self::of_lane(Lane::PerThread(context)))
+        Ok(Self::of_lane(StreamHandle::PerThread(context)))
     }
 
-    /// The stream that new arrays of this thread are on: that of the innermost `with` block of one, or
-    /// the current device's default stream.
+    /// Returns the stream for new arrays of this thread: that of the innermost `with stream:`
+    /// block, or else the current device's default stream.
     #[staticmethod]
     fn current(py: Python<'_>) -> Result<Self> {
         Ok(Self::of_lane(current::lane(py)?))
@@ -299,46 +305,46 @@ impl PyStream {
         self.export()
     }
 
-    /// For libraries that know the protocol: version 0, and the handle.
+    /// Returns the protocol version 0 and the handle.
     fn __cuda_stream__(&self) -> Result<(u32, u64)> {
         Ok((0, self.export()?))
     }
 
-    /// The device that its work runs on.
+    /// The device on which the stream works.
     #[getter]
     fn device(&self) -> Result<PyDevice> {
         Ok(PyDevice(self.lane()?.context().device()))
     }
 
-    /// The context of its memory and kernels.
+    /// The context of the stream.
     #[getter]
     fn context(&self) -> Result<PyContext> {
         Ok(PyContext(self.lane()?.context().clone()))
     }
 
-    /// The priority that the stream really has; 0 for default streams.
+    /// The effective priority of the stream; 0 for default streams.
     #[getter]
     fn priority(&self) -> Result<i32> {
         match self.lane()? {
-            Lane::Stream(stream) => Ok(stream.priority()?),
+            StreamHandle::Stream(stream) => Ok(stream.priority()?),
             _ => Ok(0),
         }
     }
 
-    /// Waits until all work given to the stream is done.
+    /// Waits until all work submitted to the stream is complete.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let lane = self.lane()?;
         detached(py, move || lane.synchronize())
     }
 
-    /// Whether all work given to the stream is done.
+    /// Whether all work submitted to the stream is complete.
     #[getter]
     fn is_idle(&self) -> Result<bool> {
         self.lane()?.is_idle()
     }
 
-    /// Work given to this stream from now on begins after what the event has recorded, or what the
-    /// other stream, which is not captured, has been given up to now. Nobody waits here.
+    /// Makes later work in this stream wait for the work recorded in an event, or for all work
+    /// submitted to another stream so far, which must not be capturing. The host does not wait.
     fn wait(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> Result<()> {
         let lane = self.lane()?;
         if let Ok(event) = other.cast::<PyEvent>() {
@@ -350,7 +356,7 @@ impl PyStream {
         detached(py, move || lane.follow(&other))
     }
 
-    /// Records an event in the stream, a new one if none is given, and returns it.
+    /// Records an event in the stream and returns it. Without an event, creates one.
     #[pyo3(signature = (event = None))]
     fn record(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> Result<Py<PyEvent>> {
         let lane = self.lane()?;
@@ -360,10 +366,10 @@ impl PyStream {
         Ok(event)
     }
 
-    /// Lets go of the stream: it is destroyed, which waits for nothing, when the last array on it is
-    /// gone as well. With it may go the green context that it was made in, which waits for all work. If
-    /// the handle was read, the stream stays until this object is gone, as others may use it that keep
-    /// the object.
+    /// Releases the stream. It is destroyed, without waiting, when the last array on it is
+    /// released. This may also release the green context in which it was created, which waits for
+    /// all work. If the handle was read, the stream stays valid until this object is deleted,
+    /// because code that keeps this object may use it.
     fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::SeqCst);
         if !self.is_exported.load(Ordering::SeqCst) {
@@ -371,7 +377,7 @@ impl PyStream {
         }
     }
 
-    /// Whether it was closed.
+    /// Whether the stream was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
@@ -403,8 +409,8 @@ impl PyStream {
 
     fn __repr__(&self) -> String {
         match self.lane() {
-            Ok(Lane::Legacy(_)) => "<Stream: the legacy default stream>".to_owned(),
-            Ok(Lane::PerThread(_)) => "<Stream: the thread's default stream>".to_owned(),
+            Ok(StreamHandle::Legacy(_)) => "<Stream: the legacy default stream>".to_owned(),
+            Ok(StreamHandle::PerThread(_)) => "<Stream: the per-thread default stream>".to_owned(),
             Ok(lane) => format!("<Stream {:#x}>", lane.number()),
             Err(_) => "<Stream, closed>".to_owned(),
         }

@@ -1,7 +1,8 @@
-"""What the tests of allocators share: each is a process, as what allocates holds for one.
+"""Helpers for the tests of allocators. Each test is a process, because the choice of an allocator holds
+for one.
 
-They are with the libraries where they are installed and have what they need, and with stand-ins that have
-their rules (standins.py) everywhere.
+The tests run with the libraries if these are installed and have what they need. They always also run with
+stand-ins that follow the libraries' rules (standins.py).
 """
 
 import functools
@@ -29,7 +30,8 @@ def used():
 
 
 def environment():
-    """With the software driver also for those who look for the driver by its name."""
+    """Returns the environment, in which libraries also find the software driver by the driver's file
+    name."""
     variables = {**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": "cuda_safe.numba"}
     if SIMULATED:
         folder = str(Path(os.environ["CUDA_SYS_LIBRARY"]).parent)
@@ -51,7 +53,7 @@ def python(libraries, program, **variables):
 
 @functools.cache
 def why_not(library):
-    """Why a library cannot be used, or None."""
+    """Returns why a library cannot be used, or None."""
     if library.endswith("standin"):
         return None
     if SIMULATED and library != "numba":
@@ -72,7 +74,7 @@ def run(libraries, program, **variables):
     done = python(libraries, program + "\nprint('done')\n", **variables)
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     assert done.stdout.strip().endswith("done"), done.stdout
-    # Of finalizers, too.
+    # This includes output of finalizers.
     assert "Traceback" not in done.stderr and "panicked" not in done.stderr, done.stderr
     return done
 
@@ -81,7 +83,7 @@ def of(name):
     return pytest.mark.parametrize("library", [f"{name}-standin", name])
 
 
-# Programs to put in front of a test's own.
+# Programs to put before a test's own program.
 FAILS = """
 def fails(call, *words):
     try:
@@ -89,7 +91,7 @@ def fails(call, *words):
     except RuntimeError as why:
         assert all(word in str(why) for word in words), why
     else:
-        raise AssertionError("it did not fail")
+        raise AssertionError("the call did not fail")
 """
 
 CAPTURE = """
@@ -97,7 +99,7 @@ import ctypes
 
 def capture(stream, while_it_is):
     driver, graph = standins.driver(), ctypes.c_void_p()
-    # In the mode in which nobody may allocate.
+    # In the capture mode in which allocations are forbidden.
     assert driver.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0) == 0
     while_it_is()
     assert driver.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0

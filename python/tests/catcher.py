@@ -1,4 +1,4 @@
-"""What stands between PyTorch and the allocation for it: C++, which catches what that throws."""
+"""A C++ library between PyTorch's stand-in and the allocator, which catches the allocator's exceptions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ extern "C" int allocate(void *(*function)(std::size_t, int, void *), std::size_t
 
 
 def build(folder):
-    """The library, or None without a compiler of C++ that links the library of C++ that processes share."""
+    """Returns the library, or None without a C++ compiler that links the shared C++ library."""
     library = folder / "libcatcher.so"
     for compiler in filter(shutil.which, ("c++", "g++", "clang++", os.environ.get("CXX") or "c++")):
         command = [compiler, "-shared", "-fPIC", "-O1", "-x", "c++", "-", "-o", str(library)]
@@ -38,7 +38,8 @@ def build(folder):
 
 
 def load(path):
-    """A function that calls another, by its address, and raises the RuntimeError that PyTorch would."""
+    """Returns a function that calls an allocator by its address, and raises the RuntimeError that PyTorch
+    would."""
     function = ctypes.CDLL(path).allocate
     function.argtypes = [
         ctypes.c_void_p,

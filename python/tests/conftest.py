@@ -1,7 +1,7 @@
-"""What the tests share.
+"""Fixtures of the tests.
 
-They run on the driver that `cuda_safe` finds: a GPU's, or the software driver, if CUDA_SYS_LIBRARY names
-that (`cargo xtask python` does). With CUDA_TESTS=require a test that would be skipped fails.
+The tests use the driver that `cuda_safe` finds: that of a GPU, or the software driver if CUDA_SYS_LIBRARY
+names it (`cargo xtask python` does this). With CUDA_TESTS=require, a test that would be skipped fails.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ SIMULATED = "CUDA_SYS_LIBRARY" in os.environ
 
 
 def missing(what: str) -> None:
-    """Skips the test, or fails it where nothing may be missing."""
+    """Skips the test, or fails it if nothing may be missing."""
     if REQUIRED:
         pytest.fail(f"missing: {what}")
     pytest.skip(f"missing: {what}")
 
 
 def since(major: int, minor: int) -> None:
-    """Skips the test with an older driver."""
+    """Skips the test if the driver is older."""
     if cuda_safe.driver_version() < (major, minor):
         pytest.skip(f"the driver is older than CUDA {major}.{minor}")
 
 
 @pytest.fixture(scope="session")
 def _driver() -> str | None:
-    """Why there is no device, or None."""
+    """Returns why there is no device, or None."""
     try:
         cuda_safe.Device.count()
         cuda_safe.Device(0)
@@ -54,15 +54,16 @@ def device(_driver: str | None) -> cuda_safe.Device:
 
 @pytest.fixture
 def devices(device: cuda_safe.Device) -> list[cuda_safe.Device]:
-    """The first two devices. On the software driver `test_on_two_devices` has them."""
+    """The first two devices. With the software driver, `test_on_two_devices` runs the tests that need
+    them."""
     if cuda_safe.Device.count() < 2:
-        # Of a machine with one GPU nobody can require more.
+        # CUDA_TESTS=require cannot require a second GPU.
         pytest.skip("needs two devices")
     return [device, cuda_safe.Device(1)]
 
 
 class Producer:
-    """An object with an interface and nothing else."""
+    """An object with an interface and no other attributes."""
 
     def __init__(self, interface: Any, keep: Any = None) -> None:
         self.__cuda_array_interface__ = interface
@@ -71,7 +72,7 @@ class Producer:
 
 @pytest.fixture
 def produce() -> Callable[..., Producer]:
-    """Makes objects with the interface of an array, changed."""
+    """Creates objects with the interface of an array, with changes."""
 
     def make(array: cuda_safe.DeviceArray, **changes: Any) -> Producer:
         interface = {**array.__cuda_array_interface__, **changes}
@@ -82,7 +83,7 @@ def produce() -> Callable[..., Producer]:
 
 @pytest.fixture
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a program in a process of its own, which has to end well and say nothing but "done"."""
+    """Runs a program in its own process, which must succeed and print only "done"."""
 
     def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

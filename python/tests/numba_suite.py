@@ -1,12 +1,12 @@
-"""Numba's own tests of memory, once with its own memory manager and once with the one of this package.
+"""Numba's own memory tests, once with Numba's memory manager and once with the one of this package.
 
 usage: numba_suite.py [--more] [MODULE ...]
 
-Each module runs in a process for each of the two. The exit code is 1 if a test passes with Numba's own and
-not with this one, but for those that Numba skips with any other manager than its own; or if nothing runs
-with Numba's own. It is 77 if Numba is not there. Numba's tests of the interface itself bring a manager
-of their own: they run as they are, and again with the class of this package in its place. With --more
-modules follow that end contexts, or need more of the device's memory.
+Each module runs in its own process for each of the two managers. The exit code is 1 if a test passes with
+Numba's manager but not with this one, unless Numba skips it with every other manager, or if no test runs
+with Numba's manager. It is 77 if Numba is not installed. Numba's tests of the plugin interface use their
+own manager: they run unchanged, and again with the class of this package instead. With --more, modules
+follow that destroy contexts or need more device memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import weakref
 
 import numpy
 
-# Also in the processes that the tests start, which run this again.
+# This also applies to the processes that the tests start, which run this file again.
 if not hasattr(numpy, "row_stack"):
-    # Versions of Numba that are older than NumPy 2.5 look for this alias, which that has not any more.
+    # Versions of Numba from before NumPy 2.5 use this alias, which NumPy 2.5 has removed.
     numpy.row_stack = numpy.vstack  # type: ignore[attr-defined]
 if importlib.util.find_spec("filecheck") is None:
-    # All of Numba's tests import it, and these do not use it.
+    # All of Numba's tests import this module, but these tests do not use it.
     for _name in ("filecheck", "filecheck.finput", "filecheck.matcher", "filecheck.options", "filecheck.parser"):
         _module = types.ModuleType(_name)
         _module.__spec__ = importlib.machinery.ModuleSpec(_name, None)
@@ -50,13 +50,13 @@ MORE = [
 ]
 TIMEOUT = 120
 SEAM = "the class in the place of theirs"
-# Begins the reason of what Numba skips with any manager but its own.
+# The beginning of Numba's reason for skipping a test with a manager other than its own.
 EXTERNAL = "with an external manager: "
 OUTCOMES = ["passed", "external", "skipped", "failed"]
 
 
 class Result(unittest.TextTestResult):
-    """What became of each test, by its name."""
+    """Records the outcome of each test by its name."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -64,7 +64,7 @@ class Result(unittest.TextTestResult):
 
     def note(self, test, what):
         name = test.id().removeprefix(TESTS)
-        # The worst of subtests.
+        # The worst outcome of the subtests counts.
         before = self.outcomes.get(name, "passed")
         self.outcomes[name] = max(before, what, key=OUTCOMES.index)
 
@@ -95,8 +95,9 @@ class Result(unittest.TextTestResult):
 
 
 def in_the_place_of_theirs():
-    """The tests of `test_emm_plugins`, whose setUp makes a `DeviceOnlyEMMPlugin`: this makes ours there,
-    which notes what theirs does. Two tests have the numbers of theirs in them, and get others here."""
+    """Returns the tests of `test_emm_plugins`, whose setUp creates a `DeviceOnlyEMMPlugin`, with our
+    manager instead. It records the same calls. Two tests contain numbers of the original plugin, and are
+    replaced here."""
     from numba import cuda
 
     from cuda_safe.numba import MemoryManager
@@ -155,10 +156,10 @@ def in_the_place_of_theirs():
 
 
 def child(module, path):
-    """Runs the tests of a module, and writes down what became of them."""
+    """Runs the tests of a module, and writes their outcomes to a file."""
     testing = importlib.import_module("numba.cuda.testing")
     skip_if_external = testing.skip_if_external_memmgr
-    # By this name the modules of tests import it.
+    # The test modules import it by this name.
     testing.skip_if_external_memmgr = lambda reason: skip_if_external(EXTERNAL + reason)
     if module == SEAM:
         suite = in_the_place_of_theirs()
@@ -196,7 +197,7 @@ def count(outcomes, *what):
 
 
 def losses(own, ours):
-    """What passes with Numba's own manager alone, and not because Numba has it so."""
+    """Returns the tests that pass only with Numba's own manager, unless Numba requires this."""
     return [name for name, its in own.items() if its == "passed" and ours.get(name) not in ("passed", "external")]
 
 

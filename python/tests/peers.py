@@ -1,4 +1,4 @@
-"""The other libraries, each by the few things that the tests want of it."""
+"""The other libraries, each with the few functions that the tests need."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from conftest import missing
 import cuda_safe
 from cuda_safe import as_cuda_array, from_dlpack
 
-# JAX takes most of the memory otherwise.
+# Otherwise JAX allocates most of the memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-# About a quarter of a second: long beside everything that the tests do, and nobody waits for it twice.
+# About a quarter of a second, which is long compared to all other work of the tests. No test waits for it twice.
 CYCLES = 400_000_000
 
 SPIN = r"""
@@ -29,23 +29,23 @@ extern "C" __global__ void spin(long long cycles) {
 """
 
 
-# What a library refuses, by which protocol, and with what: there a test skips. It may work in other versions.
-# Everything else that the tests ask of a library has to work.
+# What a library refuses, through which protocol, and with which error; a test is then skipped. Other
+# versions may support it. All other operations that the tests use must work.
 REFUSED: dict[tuple[str, str, str], type[Exception] | tuple[type[Exception], ...]] = {
-    # It does not say that it takes them, nor how it refuses one.
+    # It does not report whether it supports them, or how it refuses one.
     ("jax", "interface", "consumer"): Exception,
-    # The indices of its arrays have no None.
+    # Indexing its arrays does not support None.
     ("numba", "interface", "repeated"): IndexError,
     # It has no such type.
     ("torch", "interface", "void"): TypeError,
     # It asks the driver for the kind of memory at address 0.
     ("cupy", "dlpack", "no elements"): RuntimeError,
-    # Older versions look for the device of address 0.
+    # Older versions ask for the device of address 0.
     ("torch", "interface", "no elements"): (RuntimeError, ValueError),
-    # Strides of what has no elements are compared as well.
+    # It also compares the strides of empty arrays.
     ("jax", "dlpack", "no elements"): RuntimeError,
     ("torch", "interface", "read-only"): TypeError,
-    # It is for those who ask for a tensor that can say so: other versions are refused here.
+    # This requires a consumer that requests a versioned tensor; other versions are refused by this package.
     ("cupy", "dlpack", "read-only"): BufferError,
     ("torch", "dlpack", "read-only"): BufferError,
     ("jax", "dlpack", "read-only"): BufferError,
@@ -56,11 +56,11 @@ class CuPy:
     name = "cupy"
     dtypes = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
     interface = dlpack = True
-    # Which of what it is given it puts itself in order with.
+    # The protocols with which it orders its own work.
     keeps_stream = True
     exports_stream = True
     writes = True
-    # It writes into arrays that are read-only, unless it refuses them.
+    # It writes into read-only arrays, unless it refuses them.
     ignores_read_only = True
     strided = reversed = True
 
@@ -171,7 +171,7 @@ class Numba:
     strided, reversed = True, False
 
     def __init__(self) -> None:
-        # Versions of Numba that are older than NumPy 2.5 look for this alias, which that has not any more.
+        # Versions of Numba from before NumPy 2.5 use this alias, which NumPy 2.5 has removed.
         if not hasattr(np, "row_stack"):
             np.row_stack = np.vstack  # type: ignore[attr-defined]
         from numba import cuda
@@ -206,7 +206,8 @@ class Numba:
         return self.lib.as_cuda_array(array)
 
     def stream(self) -> Any:
-        # Not its own, which are in order with the legacy default stream, and so with every copy to the host.
+        # Not one of Numba's streams: these are ordered with the legacy default stream, and so with every
+        # copy to the host.
         self.streams.append(cuda_safe.Stream())
         return self.external(self.streams[-1].handle)
 
@@ -246,7 +247,7 @@ class Jax:
         self.device = jax.devices("gpu")[0]
 
     def make(self, host: Any) -> Any:
-        # Its array interface does not wait for the array, and has no stream.
+        # JAX's array interface does not wait for the array and has no stream.
         return self.lib.device_put(host, self.device).block_until_ready()
 
     def host(self, array: Any) -> Any:
@@ -262,7 +263,7 @@ class Jax:
         self.lib.block_until_ready(self.lib.numpy.zeros(1))
 
     def slow_add(self) -> Any:
-        """A function that adds one to an array after a long time, which nobody waits for."""
+        """Returns a function that adds one to an array after a long time, without a wait."""
         one = self.lib.numpy.eye(8192, dtype="float32")
 
         @self.lib.jit
@@ -270,7 +271,7 @@ class Jax:
             product = one
             for _ in range(16):
                 product = product @ one
-            # It is 1, which nobody knows before.
+            # The value is 1, but the compiler cannot know this.
             return array + product[0, 0].astype(array.dtype)
 
         return lambda array: add(array, one)
@@ -285,7 +286,7 @@ _made: dict[type, Any] = {}
 
 
 def get(kind: type) -> Any:
-    """The library, or a skip that says why it is not there."""
+    """Returns the library, or skips with the reason why it is not available."""
     if SIMULATED:
         pytest.skip("the other libraries need a GPU")
     if kind not in _made:
@@ -301,13 +302,13 @@ def get(kind: type) -> Any:
 
 
 def give(peer: Any, protocol: str, array: Any) -> Any:
-    """An array of ours to the other library."""
+    """Passes an array of this package to the other library."""
     take = getattr(peer, f"from_{protocol}")
     return theirs(peer, protocol, "consumer", lambda: take(array))
 
 
 def theirs(peer: Any, protocol: str, what: str, action: Callable[[], Any]) -> Any:
-    """What the other library may refuse, and nobody here."""
+    """Runs an action that the other library may refuse, but this package may not."""
     try:
         return action()
     except cuda_safe.CudaError:

@@ -1,5 +1,5 @@
-"""The parts of Numba, CuPy and PyTorch that the allocators of this package meet, for where those libraries
-are not installed: each as little as it takes, with the same rules of who keeps what."""
+"""The parts of Numba, CuPy and PyTorch that the allocators of this package use, for machines without
+these libraries. Each is as small as possible and has the same ownership rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ here = threading.local()
 
 
 def driver():
-    """The driver's library, with the primary context current, as CUDA's runtime has it."""
+    """Returns the driver's library, with the primary context current, as the CUDA runtime does it."""
     library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
     if not hasattr(here, "context"):
         here.context = ctypes.c_void_p()
@@ -39,7 +39,7 @@ def module(name, **members):
 
 
 def numba():
-    """`numba.cuda`: a context, and the pointers with their counts."""
+    """Returns `numba.cuda`: a context, and the reference-counting pointers."""
 
     class CUdeviceptr(int):
         pass
@@ -174,7 +174,7 @@ def numba():
         nonlocal context
         context.reset()
         context = None
-        # As CUDA's runtime has it here, and Numba itself.
+        # The CUDA runtime and Numba do this too.
         library = driver()
         assert library.cuDevicePrimaryCtxRelease_v2(0) == 0
         assert library.cuDevicePrimaryCtxReset_v2(0) == 0
@@ -191,7 +191,7 @@ def numba():
 
 
 def cupy():
-    """`cupy.cuda`: streams, whose handles go with them, and memory of others."""
+    """Returns `cupy.cuda`: streams that own their handles, and unowned memory."""
 
     class Stream:
         null = None
@@ -260,8 +260,8 @@ def cupy():
 
 
 def torch():
-    """`torch.cuda`: the allocator of functions of C, called as PyTorch does: to allocate without the GIL, and
-    by C++ where there is some (CATCHER), and to free with it."""
+    """Returns `torch.cuda`: the pluggable allocator, called as by PyTorch. It allocates without the GIL,
+    through C++ if it is available (CATCHER), and frees with the GIL."""
 
     class Allocator:
         def __init__(self, path, allocate, free):
@@ -336,12 +336,12 @@ STANDINS = {"numba-standin": numba, "cupy-standin": cupy, "torch-standin": torch
 
 
 def install(name):
-    """The stand-in of that name, or what it takes for the library itself."""
+    """Installs the stand-in with this name, or prepares the real library."""
     if name in STANDINS:
         STANDINS[name]()
     elif name == "numba":
         import numpy
 
-        # Versions of Numba that are older than NumPy 2.5 look for this alias, which that has not any more.
+        # Versions of Numba from before NumPy 2.5 use this alias, which NumPy 2.5 has removed.
         if not hasattr(numpy, "row_stack"):
             numpy.row_stack = numpy.vstack

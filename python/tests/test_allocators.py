@@ -1,4 +1,4 @@
-"""Numba, CuPy and PyTorch allocate through one manager."""
+"""Numba, CuPy and PyTorch allocate with one memory manager."""
 
 import pytest
 from allocating import run
@@ -37,7 +37,7 @@ def allocate(size):
         lambda: cuda_safe.DeviceArray.empty(size, "u1"),
     ]
 
-# So that there is enough in one piece.
+# This ensures that the pool has enough contiguous memory.
 keep = manager._allocate(512 * MIB)
 before = manager.statistics()
 keep.close()
@@ -57,9 +57,9 @@ torch.cuda.caching_allocator_delete(memory[2])
 del memory
 at -= 4 * 16 * MIB
 assert used() == at
-figures = manager.statistics()
-assert figures.reserved <= 1024 * MIB
-# One's memory is another's afterwards.
+stats = manager.statistics()
+assert stats.reserved <= 1024 * MIB
+# Memory freed by one library is reused by another.
 manager.trim()
 one = context.memalloc(900 * MIB)
 del one

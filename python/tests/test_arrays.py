@@ -1,4 +1,4 @@
-"""Arrays, with NumPy as the judge."""
+"""Arrays, compared with NumPy."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ DTYPES = [
 
 
 def values(rng, shape, dtype):
-    """Random bits, but those that NumPy would print as something else than they are."""
+    """Returns random bits, except those that NumPy would print differently."""
     dtype = np.dtype(dtype)
     if dtype == bool:
         return rng.integers(0, 2, shape).astype(bool)
@@ -41,7 +41,7 @@ def values(rng, shape, dtype):
 
 
 def same(array, expected):
-    """Whether all bits are the same."""
+    """Returns whether all bits are equal."""
     expected = np.asarray(expected)
     got = array.copy_to_host()
     assert got.dtype == expected.dtype and got.shape == expected.shape == array.shape
@@ -49,7 +49,7 @@ def same(array, expected):
 
 
 def is_view_like(array, expected, base, host):
-    """Whether a view is of the same elements as NumPy's: by its flags, strides and bytes."""
+    """Returns whether a view has the same elements as NumPy's, by its flags, strides and bytes."""
     assert array.shape == expected.shape
     assert array.is_c_contiguous == expected.flags.c_contiguous
     assert array.is_f_contiguous == expected.flags.f_contiguous
@@ -64,7 +64,7 @@ def is_view_like(array, expected, base, host):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_there_and_back(device, dtype):
+def test_round_trip(device, dtype):
     rng = np.random.default_rng(1)
     for shape in [(), (1,), (7,), (3, 4), (2, 3, 4), (0,), (3, 0, 2)]:
         host = values(rng, shape, dtype)
@@ -80,7 +80,7 @@ def test_there_and_back(device, dtype):
 
 
 def random_index(rng, shape):
-    """A basic index, and sometimes one that is out of bounds."""
+    """Returns a basic index, which is sometimes out of bounds."""
     key = []
     for extent in shape[: rng.integers(0, len(shape) + 1)]:
         kind = rng.integers(0, 6)
@@ -99,7 +99,7 @@ def random_index(rng, shape):
     return tuple(key) if len(key) != 1 or rng.integers(0, 2) else key[0]
 
 
-def test_indices_mean_what_they_mean_to_numpy(device):
+def test_indexing_agrees_with_numpy(device):
     rng = np.random.default_rng(2)
     for _ in range(400):
         dtype = np.dtype(rng.choice(["u1", "i2", "f4", "f8", "c16", "S3"]))
@@ -121,7 +121,7 @@ def test_indices_mean_what_they_mean_to_numpy(device):
                     view[key]
                 continue
             view = view[key]
-            # Where NumPy makes a scalar, that is a view of no dimension here.
+            # If NumPy returns a scalar, this package returns a view without dimensions.
             expected = after if isinstance(after, np.ndarray) else np.ndarray((), dtype, after.tobytes())
             if not expected.size or expected.base is None or not np.shares_memory(expected, host):
                 break
@@ -131,7 +131,7 @@ def test_indices_mean_what_they_mean_to_numpy(device):
             same(view, expected)
 
 
-def test_shapes_that_are_views_are_those_of_numpy(device):
+def test_reshaping_agrees_with_numpy(device):
     rng = np.random.default_rng(3)
     for _ in range(300):
         shape = tuple(int(extent) for extent in rng.choice([1, 2, 3, 4, 6], rng.integers(1, 4)))
@@ -162,7 +162,7 @@ def test_shapes_that_are_views_are_those_of_numpy(device):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_fills_and_assignments_are_those_of_numpy(device, dtype):
+def test_fills_and_assignments_agree_with_numpy(device, dtype):
     rng = np.random.default_rng(4)
     dtype = np.dtype(dtype)
     for _ in range(25):
@@ -174,7 +174,7 @@ def test_fills_and_assignments_are_those_of_numpy(device, dtype):
         array[key] = value
         host[key] = value
         same(array, host)
-        # Of both kinds, broadcast.
+        # Host and device sources, with broadcasting.
         row = values(rng, host[key].shape[-1:], dtype)
         array[key] = row
         host[key] = row
@@ -218,7 +218,7 @@ def test_fields_are_views(device):
 
 
 def test_many_small_pieces(device):
-    """More than the driver copies in a few calls."""
+    """Copies that need more than a few driver calls."""
     host = np.arange(60 * 70 * 3, dtype="i4").reshape(60, 70, 3)
     array = DeviceArray.from_host(host)
     for key in [np.s_[::2, ::3, ::-1], np.s_[::-1, ::-2], np.s_[:, :, 1]]:
@@ -235,7 +235,7 @@ def test_many_small_pieces(device):
     same(broadcast, np.broadcast_to(host[0], (50, 70, 3)))
 
 
-def test_what_cannot_be_is_refused(device):
+def test_invalid_arguments_are_refused(device):
     array = DeviceArray.zeros((3, 4), "f4")
     for key in [True, 1.5, [1, 2], np.array([1]), slice(1.5)]:
         with pytest.raises(TypeError):
@@ -278,7 +278,7 @@ def test_what_cannot_be_is_refused(device):
     assert raised.value.name == "CUDA_ERROR_OUT_OF_MEMORY" and isinstance(raised.value, MemoryError)
 
 
-def test_what_the_host_has_no_memory_for_is_an_exception(device, produce):
+def test_insufficient_host_memory_is_an_exception(device, produce):
     assert DeviceArray.zeros(0, f"|V{(1 << 61) - 1}").to_bytes() == b""
     one = DeviceArray.zeros(1, "u1")
     everywhere = cuda_safe.as_cuda_array(produce(one, shape=(1 << 61,), strides=(0,)))
@@ -315,7 +315,7 @@ def test_read_only_arrays_are_not_written(device):
     assert not frozen.copy().read_only
 
 
-def test_other_types_of_the_same_size(device):
+def test_views_as_other_types_of_the_same_size(device):
     host = np.arange(6, dtype="f4")
     array = DeviceArray.from_host(host)
     same(array.view_as("u4"), host.view("u4"))
@@ -333,13 +333,13 @@ def test_arrays_of_two_streams_are_in_order(device):
         number = int(rng.integers(1, 1000))
         a.fill(number)
         b.copy_from(a)
-        # Not before it was read.
+        # Only after it was read.
         a.fill(0)
         assert b.copy_to_host().tolist() == [number] * 1000
         assert a.copy_to_host().tolist() == [0] * 1000
 
 
-# Types of which a description may lose something.
+# Types whose description could lose information.
 TRICKY = [
     "?", "f2", "g", ">i4", ">c8", "G", "M8[ns]", "m8[25s]", ">M8[us]", "M8", "S5", "U3", ">U3", "V6",
     [("a", "u1"), ("b", "<f4")],
@@ -353,7 +353,7 @@ TRICKY = [
 
 
 @pytest.mark.parametrize("dtype", TRICKY, ids=str)
-def test_types_come_back_as_they_went(device, dtype):
+def test_types_round_trip(device, dtype):
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(3)
     for shape in [(), (3,), (2, 3)]:
@@ -364,13 +364,13 @@ def test_types_come_back_as_they_went(device, dtype):
         back = array.copy_to_host()
         assert back.dtype == dtype and back.tobytes() == host.tobytes()
         assert DeviceArray.empty(shape, dtype).dtype == dtype
-        # A part of each, as of any array.
+        # A part of each, because any array can be a view.
         for name in dtype.names or ():
             field = array[name].copy_to_host()
             assert field.dtype == host[name].dtype and field.tobytes() == host[name].tobytes()
 
 
-def test_types_and_values_that_would_be_lost_are_refused(device):
+def test_lossy_types_and_values_are_refused(device):
     overlap = {"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 2]}
     backwards = {"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [2, 0]}
     for dtype in (overlap, backwards, [("in", overlap)]):
@@ -380,7 +380,7 @@ def test_types_and_values_that_would_be_lost_are_refused(device):
     for dtype in ("O", [("a", "O")]):
         with pytest.raises(ValueError, match="O"):
             DeviceArray.from_host(np.zeros(3, dtype))
-    with pytest.raises(TypeError, match="no description in NumPy's terms"):
+    with pytest.raises(TypeError, match="no type string of its own"):
         DeviceArray.from_host(np.zeros(3, np.dtypes.StringDType()))
     masked = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
     array = DeviceArray.zeros(3)
@@ -390,12 +390,12 @@ def test_types_and_values_that_would_be_lost_are_refused(device):
         lambda: array.__setitem__(slice(None), masked),
         lambda: array.fill(np.ma.masked),
     ):
-        with pytest.raises(TypeError, match="masked arrays are not taken"):
+        with pytest.raises(TypeError, match="masked arrays are not supported"):
             use()
     same(DeviceArray.from_host(masked.filled(0)), masked.filled(0))
 
 
-def test_buffers_are_their_elements(device):
+def test_buffers_are_copied_by_element(device):
     import array
 
     for source, typestr in [
@@ -415,7 +415,7 @@ def test_buffers_are_their_elements(device):
         assert copied.typestr == typestr
         assert copied.shape == memoryview(source).shape
         assert copied.to_bytes() == memoryview(source).tobytes()
-    # A value of NumPy's is what it is.
+    # A NumPy scalar keeps its type.
     assert DeviceArray.from_host(np.bytes_(b"ab")).typestr == "|S2"
 
 
@@ -449,7 +449,7 @@ for source in (array.array("u", "ab"), (ctypes.c_void_p * 2)()):
     try:
         cuda_safe.DeviceArray.from_host(source)
     except TypeError as why:
-        assert "not known without NumPy" in str(why)
+        assert "not supported without NumPy" in str(why)
     else:
         raise AssertionError(source)
 c = cuda_safe.DeviceArray.full((2, 2), 1.5 + 2j, "complex64")
@@ -466,7 +466,7 @@ print("done")
     )
 
 
-def test_bytes_that_an_interface_makes_for_each_who_asks_are_kept(run_python, device):
+def test_bytes_created_for_each_access_are_kept(run_python, device):
     run_python(
         """
 import sys
@@ -477,13 +477,13 @@ import cuda_safe
 SIZE = 4 << 20
 
 class Image:
-    # As an image of PIL's.
+    # Like an image of PIL.
     @property
     def __array_interface__(self):
         return {"version": 3, "shape": (SIZE,), "typestr": "|u1", "data": b"\\7" * SIZE}
 
 class Other:
-    # Whose dictionary somebody changes while it is read.
+    # The dictionary changes while it is read.
     said = dict(Image().__array_interface__)
 
     @property

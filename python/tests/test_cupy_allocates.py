@@ -1,4 +1,4 @@
-"""CuPy allocates through the manager."""
+"""CuPy allocates with the memory manager of this package."""
 
 import pytest
 from allocating import CAPTURE, of, run
@@ -10,7 +10,7 @@ cuda_safe.cupy.use()
 
 
 @of("cupy")
-def test_cupy_gets_memory_in_the_order_of_its_stream(device, library):
+def test_cupy_gets_stream_ordered_memory(device, library):
     run(
         [library],
         CUPY
@@ -20,14 +20,14 @@ assert used() == 1000 and one.mem.size == 1000
 address = one.ptr
 del one
 assert used() == 0
-# Of the same stream at once, ...
+# Reused immediately on the same stream, ...
 assert cupy.cuda.alloc(1000).ptr == address
 with cupy.cuda.Stream() as stream:
     two = cupy.cuda.alloc(1000)
     address = two.ptr
     del two
     assert cupy.cuda.alloc(1000).ptr == address
-assert cuda_safe.memory_manager().statistics().grown == 1
+assert cuda_safe.memory_manager().statistics().slabs_added == 1
 empty = cupy.cuda.alloc(0)
 assert empty.ptr == 0 and empty.mem.size == 0
 assert used() == 0
@@ -36,7 +36,7 @@ assert used() == 0
 
 
 @of("cupy")
-def test_nobody_keeps_an_external_stream_of_cupys(device, library):
+def test_external_streams_of_cupy_are_not_kept(device, library):
     run(
         [library],
         CUPY
@@ -59,7 +59,7 @@ assert cuda_safe.leaked() == 0
     )
 
 
-def test_memory_keeps_the_stream_of_cupys_that_it_is_in_the_order_of(device):
+def test_memory_keeps_its_cupy_stream_alive(device):
     run(
         ["cupy-standin"],
         CUPY
@@ -74,7 +74,7 @@ def others():
             cupy.cuda.alloc(1000)
     gc.collect()
 others()
-# Some of those have gone, and this one not.
+# Some of these streams have been removed, but not this one.
 assert cupy.gone and handle not in cupy.gone
 assert len(cuda_safe.cupy._streams) == 64
 del one

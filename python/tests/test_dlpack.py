@@ -1,4 +1,4 @@
-"""DLPack, in both directions."""
+"""DLPack import and export."""
 
 import ctypes
 import gc
@@ -58,14 +58,14 @@ new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 def tensor_of(capsule):
-    """What a capsule holds: the structure around the tensor."""
+    """Returns the contents of a capsule: the structure around the tensor."""
     if is_valid(capsule, VERSIONED):
         return ManagedVersioned.from_address(pointer_of(capsule, VERSIONED))
     return Managed.from_address(pointer_of(capsule, LEGACY))
 
 
 class Consumer:
-    """Takes a tensor as a library does: renames the capsule, and calls the deleter in its own time."""
+    """Consumes a tensor as a library does: renames the capsule, and calls the deleter later."""
 
     USED = {LEGACY: b"used_dltensor", VERSIONED: b"used_dltensor_versioned"}
 
@@ -79,7 +79,7 @@ class Consumer:
 
 
 class Producer:
-    """An object with DLPack and nothing else, around an array; `changes` are of its tensor."""
+    """An object with DLPack methods only, around an array; `changes` apply to its tensor."""
 
     def __init__(self, array, old=False, name=None, device=None, **changes):
         self.array, self.old, self.name, self.changes = array, old, name, changes
@@ -104,7 +104,7 @@ class Producer:
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
 @pytest.mark.parametrize("old", [False, True])
-def test_there_and_back(device, dtype, old):
+def test_round_trip(device, dtype, old):
     rng = np.random.default_rng(1)
     for shape in [(), (5,), (3, 4), (2, 0, 3), (2, 3, 4)]:
         host = rng.integers(0, 2, shape).astype(dtype)
@@ -121,7 +121,7 @@ def test_there_and_back(device, dtype, old):
             assert from_dlpack(view).copy_to_host().tobytes() == expected.tobytes()
 
 
-def test_what_is_exported(device):
+def test_the_exported_description(device):
     array = DeviceArray.zeros((3, 4), "f4")
     assert array.__dlpack_device__() == (2, device.ordinal)
     capsule = array[1:, ::2].__dlpack__(max_version=(1, 0))
@@ -139,7 +139,7 @@ def test_what_is_exported(device):
     assert (empty.data, empty.shape[:2]) == (None, [0, 4])
 
 
-def test_strides_that_lead_nowhere_may_be_anything(device, produce):
+def test_unused_strides_may_have_any_value(device, produce):
     array = DeviceArray.zeros((2, 1), "f4")
     for shape, strides in [((2, 1), (4, 3)), ((2, 0), (5, 3))]:
         odd = cuda_safe.as_cuda_array(produce(array, shape=shape, strides=strides))
@@ -151,7 +151,7 @@ def test_strides_that_lead_nowhere_may_be_anything(device, produce):
         odd.__dlpack__()
 
 
-def test_what_cannot_be_exported_is_a_buffer_error(device):
+def test_unsupported_exports_are_buffer_errors(device):
     array = DeviceArray.zeros(3, "f4")
     frozen = array.as_read_only()
     for use in (
@@ -168,12 +168,12 @@ def test_what_cannot_be_exported_is_a_buffer_error(device):
     ):
         with pytest.raises(BufferError):
             use()
-    with pytest.raises(cuda_safe.ExchangeError, match="1 is .* 2 .* -1 "):
+    with pytest.raises(cuda_safe.ExchangeError, match="use 1 .* 2 .* -1 "):
         array.__dlpack__(stream=0)
     array.__dlpack__(dl_device=array.__dlpack_device__())
 
 
-def test_read_only_is_kept(device):
+def test_the_read_only_flag_is_kept(device):
     frozen = DeviceArray.zeros(3).as_read_only()
     capsule = frozen.__dlpack__(max_version=(1, 0))
     assert tensor_of(capsule).flags == 1
@@ -183,7 +183,7 @@ def test_read_only_is_kept(device):
         again.fill(1)
 
 
-def test_a_copy_is_made_where_one_is_asked_for(device):
+def test_a_copy_is_made_on_request(device):
     array = DeviceArray.from_host(np.arange(4))
     assert from_dlpack(array).address == from_dlpack(array, copy=False).address == array.address
     copied = from_dlpack(array, copy=True)
@@ -204,21 +204,21 @@ def test_the_memory_lives_until_the_deleter(device, old):
     del array
     gc.collect()
     assert gone() is None
-    # Nobody else has been given the memory.
+    # No other code has the memory.
     others = [DeviceArray.zeros(4, "i4") for _ in range(5)]
     assert address not in [other.address for other in others]
     thread = threading.Thread(target=consumer.delete)
     thread.start()
     thread.join()
     before = cuda_safe.leaked()
-    # One that nobody took.
+    # A capsule that was not consumed.
     del others
     DeviceArray.zeros(3).__dlpack__(max_version=version)
     gc.collect()
     assert cuda_safe.leaked() == before
 
 
-def test_the_producer_is_told_when_the_last_view_is_gone(device):
+def test_releasing_the_last_view_notifies_the_producer(device):
     array = DeviceArray.full(4, 7, "i4")
 
     class Owner:
@@ -240,7 +240,7 @@ def test_the_producer_is_told_when_the_last_view_is_gone(device):
     assert array.copy_to_host().tolist() == [7, 7, 1, 1]
 
 
-def test_the_stream_that_is_asked_with(device):
+def test_the_stream_argument(device):
     array = DeviceArray.zeros(4)
     producer = Producer(array)
     assert from_dlpack(producer).stream == device.default_stream
@@ -251,14 +251,14 @@ def test_the_stream_that_is_asked_with(device):
     assert producer.asked["stream"] == stream.handle
     with stream:
         assert from_dlpack(producer).stream == stream
-    with pytest.raises(cuda_safe.InvalidArgumentError, match="default stream of a thread"):
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="per-thread default stream"):
         from_dlpack(producer, stream=Stream.per_thread())
     assert from_dlpack(producer, stream=Stream.legacy()).stream == Stream.legacy()
     assert producer.asked["stream"] == 1
 
 
 def test_work_is_in_order_in_both_directions(device):
-    """On the software driver work runs as late as it may: a missing wait would be seen."""
+    """With the software driver, work runs as late as possible, so a missing wait would be detected."""
     home = Stream()
     array = DeviceArray.zeros(1000, "i4", stream=home)
     for number in range(1, 20):
@@ -268,35 +268,35 @@ def test_work_is_in_order_in_both_directions(device):
         copied = imported.copy()
         assert (copied.copy_to_host() == number).all()
         imported.fill(-number)
-        # Its end is a wait.
+        # Releasing it waits.
         del imported
         assert (array.copy_to_host() == -number).all()
 
 
-def test_what_is_asked_for_without_a_stream_is_in_order_as_well(device):
+def test_requests_without_a_stream_are_ordered(device):
     array = DeviceArray.zeros(1000, "i4", stream=Stream())
-    # Pinned memory, as it says.
+    # It reports pinned memory.
     producer = Producer(array, device=(3, 0))
     for number in range(1, 20):
         array.fill(number)
         imported = from_dlpack(producer, stream=Stream())
         assert "stream" not in producer.asked
-        # A copy to the host is on the legacy default stream itself.
+        # A copy to the host runs on the legacy default stream.
         copied = imported.copy()
         assert (copied.copy_to_host() == number).all()
         del imported
 
 
-def test_no_order_where_none_is_asked_for(device):
+def test_no_ordering_on_request(device):
     array = DeviceArray.zeros(3, stream=Stream())
     other = Stream()
     for stream in (None, -1, 1, 2, other.handle, array.stream.handle):
         Consumer(array.__dlpack__(stream=stream)).delete()
 
 
-def test_types_that_numpy_has_not_go_through(device):
+def test_types_without_a_numpy_type_round_trip(device):
     array = DeviceArray.from_host(np.arange(6, dtype="u2"))
-    # bfloat16.
+    # The type is bfloat16.
     imported = from_dlpack(Producer(array, code=4))
     assert imported.typestr == "|V2"
     assert imported.copy_to_host().tobytes() == np.arange(6, dtype="u2").tobytes()
@@ -322,22 +322,22 @@ def test_types_that_numpy_has_not_go_through(device):
         ("byte_offset", {"byte_offset": (1 << 64) - 1}),
     ],
 )
-def test_tensors_that_cannot_be_are_refused(device, field, changes):
+def test_invalid_tensors_are_refused(device, field, changes):
     array = DeviceArray.zeros(3)
     with pytest.raises(cuda_safe.ExchangeError, match=f"DLPack, {field}:"):
         from_dlpack(Producer(array, **changes))
     array.fill(1)
 
 
-def test_memory_that_is_not_there_is_refused(device):
+def test_unknown_memory_is_refused(device):
     array = DeviceArray.zeros(3)
-    with pytest.raises(cuda_safe.ExchangeError, match="the driver knows of no memory"):
+    with pytest.raises(cuda_safe.ExchangeError, match="the driver knows no memory"):
         from_dlpack(Producer(array, data=4096))
-    with pytest.raises(cuda_safe.ExchangeError, match="knows of no memory|goes beyond"):
+    with pytest.raises(cuda_safe.ExchangeError, match="knows no memory|exceeds the allocation"):
         from_dlpack(Producer(array, byte_offset=1 << 44))
 
 
-def test_what_is_no_producer_is_refused(device):
+def test_objects_without_dlpack_are_refused(device):
     with pytest.raises(TypeError, match="no __dlpack__"):
         from_dlpack(3)
     with pytest.raises(cuda_safe.ExchangeError, match="host"):
@@ -347,7 +347,7 @@ def test_what_is_no_producer_is_refused(device):
     for nonsense in (3, "33", (2,), (2, "0"), (2, 1 << 40), (None, 0)):
         with pytest.raises(cuda_safe.ExchangeError, match="__dlpack_device__"):
             from_dlpack(Producer(DeviceArray.zeros(3), device=nonsense))
-    with pytest.raises(ValueError, match="no capsule"):
+    with pytest.raises(ValueError, match="did not return a capsule"):
         from_dlpack(Producer(DeviceArray.zeros(3), name=b"used_dltensor_versioned"))
 
 
@@ -394,7 +394,7 @@ class Table(ctypes.Structure):
 
 
 class TableProducer:
-    """A type with the C table of DLPack 1.2, as PyTorch's tensors have it."""
+    """A type with the C exchange table of DLPack 1.2, like PyTorch's tensors."""
 
     requires_grad = False
     calls: list[str] = []
@@ -431,12 +431,12 @@ TABLE = Table(
     from_object=Table._fields_[4][1](from_object),
     current_stream=Table._fields_[7][1](current_stream),
 )
-# A capsule does not keep its name.
+# A capsule does not own its name.
 TABLE_NAME = b"dlpack_exchange_api"
 TableProducer.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(TABLE), TABLE_NAME, None)
 
 
-def test_tensors_come_by_the_table_of_their_type(device, monkeypatch):
+def test_tensors_are_imported_with_the_table_of_their_type(device, monkeypatch):
     calls = TableProducer.calls = []
     array = DeviceArray.from_host(np.arange(6, dtype="i4"))
     imported = from_dlpack(TableProducer(array[::2]))
@@ -444,7 +444,7 @@ def test_tensors_come_by_the_table_of_their_type(device, monkeypatch):
     assert imported.copy_to_host().tolist() == [0, 2, 4]
     assert imported.stream == device.default_stream
     del imported
-    # In order with the stream that the library works on.
+    # The import is ordered with the library's current stream.
     stream = Stream()
     array = DeviceArray.zeros(1000, "i4", stream=stream)
     monkeypatch.setattr(TableProducer, "current", stream.handle)
@@ -457,7 +457,7 @@ def test_tensors_come_by_the_table_of_their_type(device, monkeypatch):
         assert (array.copy_to_host() == -number).all()
 
 
-def test_what_the_table_does_not_know_is_asked_in_python(device, monkeypatch):
+def test_unsupported_tables_fall_back_to_python(device, monkeypatch):
     calls = TableProducer.calls = []
     from_dlpack(TableProducer(DeviceArray.zeros(3, "c8")))
     from_dlpack(TableProducer(DeviceArray.zeros(3)), copy=True)

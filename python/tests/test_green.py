@@ -1,4 +1,4 @@
-"""Green contexts, and the splits that they are of."""
+"""Green contexts and splits of multiprocessors."""
 
 import pytest
 from conftest import since
@@ -27,14 +27,14 @@ def test_green_contexts_share_no_multiprocessor(device):
     array = DeviceArray.full(3, 1.5, "f4", stream=stream)
     with green:
         assert array.copy_to_host().tolist() == [1.5] * 3
-    # These are in use.
+    # These SMs are in use.
     its = green.sm_resource()
     assert its.sm_count == size and its.device == device
     with pytest.raises(cuda_safe.InvalidArgumentError, match="the tests"):
         its.split_by_count(size)
     its.split_by_count(size, allow_overlap=True)
     del its
-    # The stream keeps it.
+    # The stream keeps the green context alive.
     green.close()
     with pytest.raises(cuda_safe.ClosedError):
         green.stream()
@@ -44,14 +44,14 @@ def test_green_contexts_share_no_multiprocessor(device):
 
 
 def whole(device):
-    """A group of four times the smallest size, and that."""
+    """Returns a group of four times the smallest size, and the smallest size."""
     resource = device.sm_resource()
     size = max(resource.min_group, resource.group_multiple)
     (group,), _ = resource.split_by_count(4 * size, 1, label="the tests")
     return group, size
 
 
-def test_a_group_is_split_into_smaller_ones_that_share_none(device):
+def test_a_group_is_split_into_disjoint_groups(device):
     since(12, 4)
     group, size = whole(device)
     groups, rest = group.split_by_count(size, 2)
@@ -64,7 +64,7 @@ def test_a_group_is_split_into_smaller_ones_that_share_none(device):
     green, other = GreenContext(groups), GreenContext([smallest])
     array = DeviceArray.full(3, 1.5, "f4", stream=green.stream())
     assert array.copy_to_host().tolist() == [1.5] * 3
-    # The device is in use for as long as one of them is there.
+    # The device is in use as long as one of the groups exists.
     for last in (rest, other, green, array):
         with pytest.raises(cuda_safe.InvalidArgumentError, match="the tests"):
             device.sm_resource().split_by_count(size)
@@ -89,7 +89,7 @@ def test_a_group_is_split_into_sizes(device):
     assert GreenContext([group]).sm_count == group.sm_count
 
 
-def test_a_group_that_cannot_be_split_so_is_as_it_was(device):
+def test_a_failed_split_leaves_the_group_unchanged(device):
     since(12, 4)
     group, size = whole(device)
     both = {"ignore_coscheduling": True, "max_cluster": True}
@@ -105,11 +105,11 @@ def test_a_group_that_cannot_be_split_so_is_as_it_was(device):
     assert [part.sm_count for part in groups] == [2 * size] * 2 and rest is None
 
 
-def test_partitions_of_sizes_that_are_wished(device):
+def test_partitions_have_the_requested_sizes(device):
     since(12, 4)
     resource = device.sm_resource()
     ask = [resource.min_group, "25%", None] if cuda_safe.driver_version() >= (12, 5) else ["25%"]
-    parts = resource.partition(ask, label="wishes")
+    parts = resource.partition(ask, label="sizes")
     assert len(parts) == len(ask) and parts[0].sm_count >= 1
     assert sum(part.sm_count for part in parts) <= resource.sm_count
     del parts
@@ -126,8 +126,8 @@ def green_contexts(device):
     return [GreenContext([group]) for group in groups]
 
 
-def test_an_event_of_a_green_context_is_behind_the_work_of_all_its_streams(device):
-    """On the software driver work runs as late as it may: a missing wait would be seen."""
+def test_an_event_of_a_green_context_follows_the_work_of_all_its_streams(device):
+    """With the software driver, work runs as late as possible, so a missing wait would be detected."""
     since(12, 4)
     green, other = green_contexts(device)
     streams, reader = [green.stream(), green.stream()], other.stream()
@@ -154,7 +154,7 @@ def test_an_event_of_a_green_context_is_behind_the_work_of_all_its_streams(devic
             use()
 
 
-def test_an_event_of_a_context_is_behind_the_work_of_all_its_streams(device):
+def test_an_event_of_a_context_follows_the_work_of_all_its_streams(device):
     since(12, 5)
     context, (green, other) = device.context, green_contexts(device)
     streams, reader = [context.stream(), green.stream()], other.stream()
@@ -169,7 +169,7 @@ def test_an_event_of_a_context_is_behind_the_work_of_all_its_streams(device):
                 {**array.__cuda_array_interface__, "stream": reader.handle}, (array, reader)
             )
             assert (elsewhere.copy_to_host() == number).all()
-        # The other way round: the streams of the context wait.
+        # In the other direction, the streams of the context wait.
         elsewhere.fill(-number)
         context.wait_event(other.record_event(event))
         assert (arrays[-1].copy_to_host() == -number).all()

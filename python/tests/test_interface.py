@@ -1,4 +1,4 @@
-"""The CUDA Array Interface, in both directions."""
+"""Import and export through the CUDA Array Interface."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import cuda_safe
 from cuda_safe import DeviceArray, Stream, as_cuda_array, from_cuda_array_interface
 
 
-def test_what_is_exported(device):
+def test_the_exported_description(device):
     stream = Stream()
     array = DeviceArray.zeros((3, 4), "f4", stream=stream)
     assert array.__cuda_array_interface__ == {
@@ -18,14 +18,14 @@ def test_what_is_exported(device):
         "version": 3,
         "stream": stream.handle,
     }
-    # One's own, whatever a consumer does with it.
+    # The consumer gets its own copy, which it may change.
     array.__cuda_array_interface__.clear()
     assert array.__cuda_array_interface__["shape"] == (3, 4)
     assert array.T.__cuda_array_interface__["strides"] == (4, 16)
     assert array[1:, 2:].__cuda_array_interface__["data"] == (array.address + 24, False)
 
 
-def test_strides_are_none_where_they_say_nothing_new(device):
+def test_redundant_strides_are_exported_as_none(device):
     array = DeviceArray.zeros((2, 3, 4), "f8")
     for view in (array, array[1:], array[:, :1][:1], array[None], array[0, 0, :1], array[0, 0, 0]):
         assert view.__cuda_array_interface__["strides"] is None
@@ -33,7 +33,7 @@ def test_strides_are_none_where_they_say_nothing_new(device):
         assert view.__cuda_array_interface__["strides"] == view.strides
 
 
-def test_arrays_without_an_element_have_address_0(device, produce):
+def test_empty_arrays_have_address_0(device, produce):
     array = DeviceArray.zeros((3, 0, 2), "f4")
     assert array.address == 0
     for empty in (array, DeviceArray.zeros(4)[4:], DeviceArray.zeros(4)[2:2]):
@@ -44,7 +44,7 @@ def test_arrays_without_an_element_have_address_0(device, produce):
         again.fill(1)
         assert again.copy_to_host().shape == empty.shape
         assert again.copy().shape == empty.shape
-    # Other libraries have an address there, or strides.
+    # Other libraries have an address for empty arrays, or strides.
     for data in ((0, False), (0x1234, False)):
         again = as_cuda_array(produce(array, data=data, strides=(1, 2, 3)))
         assert again.__cuda_array_interface__["data"][0] == 0
@@ -61,7 +61,7 @@ def test_records_always_have_their_fields(device, produce):
     plain = as_cuda_array(produce(array, descr=...))
     assert plain.typestr == "|V8" and plain.descr is None
     assert "descr" not in plain.__cuda_array_interface__
-    # Of others it says nothing new.
+    # For other types, `descr` contains no more information.
     floats = DeviceArray.zeros(3, "f4")
     assert as_cuda_array(produce(floats, descr=[("", "<f4")])).typestr == "<f4"
     assert as_cuda_array(produce(floats, descr=object())).typestr == "<f4"
@@ -72,7 +72,7 @@ def test_all_versions_are_read(device, produce, version):
     array = DeviceArray.from_host(np.arange(12, dtype="i4").reshape(3, 4))
     again = as_cuda_array(produce(array, version=version))
     assert again.copy_to_host().tolist() == array.copy_to_host().tolist()
-    # The stream means something from version 3 on, and a mask from 1 on.
+    # The stream has a meaning since version 3, and a mask since version 1.
     assert (again.stream == array.stream) == (version >= 3)
     assert version >= 3 or again.stream is None
     if version >= 3:
@@ -135,16 +135,16 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG, ids=lambda value: str(value)[:20])
-def test_what_cannot_be_is_refused_by_the_name_of_the_key(device, produce, key, value):
+def test_invalid_values_are_refused_with_the_key(device, produce, key, value):
     array = DeviceArray.zeros((3, 4), "f4")
     with pytest.raises(cuda_safe.ArrayInterfaceError) as raised:
         as_cuda_array(produce(array, **{key: value}))
-    # What does not fit together is told of one of both.
+    # For a contradiction, the message names one of the two keys.
     names = {"shape": "shape|data", "strides": "strides|data"}.get(key, key)
     assert any(f"array interface, {name}:" in str(raised.value) for name in names.split("|"))
 
 
-def test_what_cannot_be_read_is_refused_by_the_name_of_the_key(device, produce):
+def test_unreadable_values_are_refused_with_the_key(device, produce):
     class Neither:
         def __bool__(self):
             raise RuntimeError("neither")
@@ -160,7 +160,7 @@ def test_what_cannot_be_read_is_refused_by_the_name_of_the_key(device, produce):
             as_cuda_array(produce(array, **{key: value}))
 
 
-def test_a_stream_means_nothing_before_version_3(device, produce):
+def test_a_stream_is_ignored_before_version_3(device, produce):
     array = DeviceArray.zeros(3)
     for version in (0, 1, 2):
         for stream in (0, -1, "1", object()):
@@ -183,7 +183,7 @@ def test_the_stream_0_is_accepted_only_without_synchronization(device, produce, 
     assert again.stream is None and again.copy_to_host().tolist() == [5] * 3
     again = from_cuda_array_interface(theirs.__cuda_array_interface__, theirs, sync=False)
     assert again.__cuda_array_interface__["stream"] is None
-    # Other values that are wrong are still errors.
+    # Other invalid values are still errors.
     with pytest.raises(cuda_safe.ArrayInterfaceError, match="stream"):
         as_cuda_array(produce(array, stream=-1), sync=False)
 
@@ -215,13 +215,13 @@ def test_a_newer_version_is_read_as_version_3(device, produce, version):
     ],
     ids=str,
 )
-def test_fields_that_cannot_be_are_refused(device, produce, descr):
+def test_invalid_fields_are_refused(device, produce, descr):
     array = DeviceArray.zeros(3, [("x", "f4"), ("y", "f4")])
     with pytest.raises(cuda_safe.ArrayInterfaceError, match="descr"):
         as_cuda_array(produce(array, descr=descr))
 
 
-def test_fields_within_each_other_without_an_end_are_refused(device, produce):
+def test_endlessly_nested_fields_are_refused(device, produce):
     array = DeviceArray.zeros(3, "V8")
     endless = []
     endless.append(("x", endless))
@@ -235,7 +235,7 @@ def test_fields_within_each_other_without_an_end_are_refused(device, produce):
         deep = deep.pop()[1]
 
 
-def test_what_others_write_is_read(device, produce):
+def test_interfaces_of_other_libraries_are_read(device, produce):
     array = DeviceArray.zeros((3, 4), "f4")
 
     class Sub(dict):
@@ -247,7 +247,7 @@ def test_what_others_write_is_read(device, produce):
     assert as_cuda_array(produce(array, typestr="=f4")).typestr == "<f4"
     assert as_cuda_array(produce(array, typestr=">f4")).typestr == ">f4"
     assert as_cuda_array(produce(array, shape=(np.int64(3), np.uint8(4)))).shape == (3, 4)
-    # Repeated elements stay what they are, also for the next consumer.
+    # Repeated elements stay repeated, also for the next consumer.
     repeated = as_cuda_array(produce(array, shape=(5, 4), strides=(0, 4)))
     assert repeated.__cuda_array_interface__["strides"] == (0, 4)
     scalar = as_cuda_array(produce(array, shape=(), strides=()))
@@ -256,7 +256,7 @@ def test_what_others_write_is_read(device, produce):
     assert odd.copy_to_host().tolist() == [0] * 4
     with pytest.raises(TypeError, match="no __cuda_array_interface__"):
         as_cuda_array(object())
-    with pytest.raises(cuda_safe.InvalidArgumentError, match="is a dict, and not a list"):
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="must be a dict, not a list"):
         from_cuda_array_interface([])
 
     class Refuses:
@@ -268,7 +268,7 @@ def test_what_others_write_is_read(device, produce):
         as_cuda_array(Refuses())
 
 
-def test_read_only_is_kept(device, produce):
+def test_the_read_only_flag_is_kept(device, produce):
     array = DeviceArray.zeros(3)
     again = as_cuda_array(produce(array, data=(array.address, True)))
     assert again.read_only and as_cuda_array(again).read_only
@@ -277,8 +277,8 @@ def test_read_only_is_kept(device, produce):
         again.fill(1)
 
 
-def test_random_arrays_there_and_back(device, produce):
-    """Types, layouts and strides, with NumPy as the judge."""
+def test_random_arrays_round_trip(device, produce):
+    """Types, layouts and strides, compared with NumPy."""
     rng = np.random.default_rng(7)
     for _ in range(300):
         dtype = np.dtype(rng.choice(["?", "i2", ">u4", "f8", "c8", "M8[s]", "U2", "V3"]))
@@ -304,7 +304,7 @@ def test_random_arrays_there_and_back(device, produce):
 
 
 def test_work_on_an_import_is_in_order_with_its_producer(device, produce):
-    """On the software driver work runs as late as it may: a missing wait would be seen."""
+    """With the software driver, work runs as late as possible, so a missing wait would be detected."""
     for stream in (Stream(), Stream.legacy(), Stream.per_thread()):
         source = Stream() if stream.handle <= 2 else stream
         array = DeviceArray.zeros(1000, "i4", stream=source)
@@ -321,13 +321,13 @@ def test_work_on_an_import_is_in_order_with_its_producer(device, produce):
 
 
 def test_the_default_stream_of_a_device_is_in_order_with_the_legacy_one(device, produce):
-    """So whoever works there need not look at streams."""
+    """Code that works on the legacy default stream can therefore ignore streams."""
     array, elsewhere = DeviceArray.zeros(1000, "i4"), DeviceArray.zeros(1000, "i4")
     legacy = as_cuda_array(produce(array, stream=1))
     theirs = as_cuda_array(produce(elsewhere, stream=1))
     for number in range(1, 20):
         array.fill(number)
-        # On the legacy default stream.
+        # This work is on the legacy default stream.
         theirs.copy_from(legacy)
         array.fill(0)
         assert (theirs.copy_to_host() == number).all()
@@ -335,7 +335,7 @@ def test_the_default_stream_of_a_device_is_in_order_with_the_legacy_one(device, 
         assert (array.copy().copy_to_host() == -number).all()
 
 
-def test_an_array_of_no_stream_is_done_when_a_call_returns(device, produce):
+def test_calls_with_an_array_without_a_stream_wait(device, produce):
     array = DeviceArray.zeros(1000, "i4")
     array.synchronize()
     imported = as_cuda_array(produce(array, stream=None))
@@ -343,7 +343,7 @@ def test_an_array_of_no_stream_is_done_when_a_call_returns(device, produce):
     other = Stream()
     for number in range(1, 20):
         imported.fill(number)
-        # Nobody waits for anybody here.
+        # This copy does not wait for the other stream.
         assert (DeviceArray.zeros(1000, "i4", stream=other).copy_to_host() == 0).all()
         reader = as_cuda_array(produce(array, stream=other.handle))
         assert (reader.copy_to_host() == number).all()
@@ -351,7 +351,7 @@ def test_an_array_of_no_stream_is_done_when_a_call_returns(device, produce):
 
 
 def test_a_chain_keeps_its_order(device):
-    """A → B → C: the stream of the first is that of all."""
+    """A → B → C: all three use the stream of the first one."""
     stream = Stream()
     a = DeviceArray.zeros(100, "f4", stream=stream)
     b = as_cuda_array(a)
@@ -361,7 +361,7 @@ def test_a_chain_keeps_its_order(device):
     assert a.copy_to_host().tolist() == [3, 0] * 50
 
 
-def test_work_elsewhere_is_joined_before_a_hand_over(device):
+def test_work_on_another_stream_is_joined_before_an_export(device):
     home, other = Stream(), Stream()
     array = DeviceArray.zeros(1000, "i4", stream=home)
     for number in range(1, 10):
@@ -374,7 +374,7 @@ def test_work_elsewhere_is_joined_before_a_hand_over(device):
         assert (as_cuda_array(array).copy_to_host() == number).all()
 
 
-def test_the_order_can_be_given_up(device, produce):
+def test_stream_order_can_be_turned_off(device, produce):
     array = DeviceArray.zeros(3, stream=Stream())
     assert as_cuda_array(array, sync=False).stream is None
     assert from_cuda_array_interface(array.__cuda_array_interface__, array, sync=False).stream is None
@@ -382,7 +382,7 @@ def test_the_order_can_be_given_up(device, produce):
     assert config.array_interface_sync and config.array_interface_export_stream
     config.array_interface_sync = False
     assert as_cuda_array(array).stream is None
-    # What cannot be right is refused all the same, but for the stream 0.
+    # Other invalid values are still refused, except the stream 0.
     with pytest.raises(cuda_safe.ArrayInterfaceError, match="stream"):
         as_cuda_array(produce(array, stream=-1))
     assert as_cuda_array(produce(array, stream=0)).stream is None
@@ -394,7 +394,7 @@ def test_the_order_can_be_given_up(device, produce):
     assert array.__cuda_array_interface__["stream"] == array.stream.handle
 
 
-def test_the_environment_gives_up_the_order(device, run_python):
+def test_the_environment_can_turn_stream_order_off(device, run_python):
     program = """
 import cuda_safe
 config = cuda_safe.config
@@ -425,7 +425,7 @@ print("done")
         ("0", "1", False),
     ],
 )
-def test_the_variable_of_numba_is_read_where_ours_is_not_set(run_python, monkeypatch, ours, numbas, sync):
+def test_numbas_variable_is_read_if_ours_is_not_set(run_python, monkeypatch, ours, numbas, sync):
     names = {"CUDA_SAFE_ARRAY_INTERFACE_SYNC": ours, "NUMBA_CUDA_ARRAY_INTERFACE_SYNC": numbas}
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -484,6 +484,6 @@ print("done")
 """
 
 
-def test_tensors_whose_memory_has_other_values_are_refused(device, run_python):
-    """PyTorch conjugates and negates when a tensor is read, which neither protocol says."""
+def test_conjugated_and_negated_tensors_are_refused(device, run_python):
+    """PyTorch conjugates and negates when it reads a tensor, which neither protocol can express."""
     run_python(LAZY)

@@ -1,4 +1,4 @@
-"""Who keeps whom, and how it ends."""
+"""Lifetimes of objects, and the end of the process."""
 
 import gc
 import os
@@ -27,14 +27,14 @@ def test_a_view_keeps_its_producer(device, produce):
     assert view.copy_to_host().tolist() == [7, 7]
     del view
     gc.collect()
-    # The stream is the producer's, too.
+    # The stream is also the producer's.
     assert gone() is not None
     del stream
     gc.collect()
     assert gone() is None
 
 
-def test_the_stream_that_an_array_of_cupys_names_is_kept(device, produce, monkeypatch):
+def test_the_stream_of_a_cupy_array_is_kept(device, produce, monkeypatch):
     class Current:
         def __init__(self):
             self.stream = Stream()
@@ -43,7 +43,7 @@ def test_the_stream_that_an_array_of_cupys_names_is_kept(device, produce, monkey
     def import_of(producer, current):
         cupy = types.SimpleNamespace(ndarray=type(producer))
         cupy.cuda = types.SimpleNamespace(get_current_stream=lambda: current)
-        # Afterwards it keeps nothing.
+        # Afterwards, the global keeps nothing alive.
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "cupy", cupy)
             imported = as_cuda_array(producer)
@@ -70,7 +70,7 @@ def test_the_stream_that_an_array_of_cupys_names_is_kept(device, produce, monkey
     del stream
     gc.collect()
     assert gone() is None
-    # One that was current before.
+    # A stream that was current earlier.
     current, home = Current(), Stream()
     imported = import_of(produce(array, stream=home.handle), current)
     assert imported.stream.handle == home.handle
@@ -81,7 +81,7 @@ def test_the_stream_that_an_array_of_cupys_names_is_kept(device, produce, monkey
     del imported
 
 
-def test_a_bare_interface_keeps_what_it_is_told_to(device, produce):
+def test_a_bare_interface_keeps_its_owner(device, produce):
     producer = produce(DeviceArray.zeros(3))
     gone = weakref.ref(producer)
     bare = from_cuda_array_interface(producer.__cuda_array_interface__)
@@ -96,7 +96,7 @@ def test_a_bare_interface_keeps_what_it_is_told_to(device, produce):
     assert gone() is None
 
 
-def test_circles_are_let_go_of(device, produce):
+def test_reference_cycles_are_collected(device, produce):
     producer = produce(DeviceArray.zeros(3))
     producer.imported = as_cuda_array(producer)
     producer.view = producer.imported[1:]
@@ -106,7 +106,7 @@ def test_circles_are_let_go_of(device, produce):
     assert gone() is None
 
 
-def test_an_array_that_was_handed_out_keeps_its_memory_when_closed(device):
+def test_an_exported_array_keeps_its_memory_when_closed(device):
     array = DeviceArray.full(4, 7, "i4")
     imported = as_cuda_array(array)
     array.close()
@@ -115,7 +115,7 @@ def test_an_array_that_was_handed_out_keeps_its_memory_when_closed(device):
     assert imported.copy_to_host().tolist() == [7] * 4
 
 
-def test_the_owner_of_an_array_may_use_it_while_it_goes(device):
+def test_the_owner_of_an_array_may_use_it_during_its_release(device):
     class Owner:
         def __init__(self):
             self.seen = None
@@ -135,8 +135,8 @@ def test_the_owner_of_an_array_may_use_it_while_it_goes(device):
     assert len(seen) <= 1
 
 
-def test_threads_use_and_close_at_once(device):
-    """Whoever is late hears that it was closed."""
+def test_threads_use_and_close_concurrently(device):
+    """Threads that come too late get a `ClosedError`."""
     errors = []
 
     def work(array):
@@ -163,7 +163,7 @@ def test_threads_use_and_close_at_once(device):
 
 
 def test_other_threads_run_while_one_waits(device):
-    """A wait that kept the GIL would keep the thread that ends it."""
+    """A wait that held the GIL would block the thread that ends the wait."""
     if "CUDA_SYS_LIBRARY" in os.environ:
         pytest.skip("the software driver does not wait")
     ticks = []
@@ -246,13 +246,13 @@ class Slow:
     def __cuda_array_interface__(self):
         begun.set()
         time.sleep(0.5)
-        # Perhaps another one, at the end.
+        # Possibly another allocation, at the end.
         return cuda_safe.as_cuda_array(array).__cuda_array_interface__
 threading.Thread(target=lambda: cuda_safe.as_cuda_array(Slow()), daemon=True).start()
 begun.wait()
 """,
     "a wait that outlasts it": """
-# The thread comes out of the driver to find no interpreter, after the end has waited for it in vain.
+# The thread returns from the driver after the interpreter was finalized and its timeout expired.
 import ctypes, os, sys, threading, time
 driver = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
 sleep = ctypes.cast(ctypes.CDLL(None).sleep, ctypes.c_void_p)
@@ -274,7 +274,7 @@ except IndexError as why:
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_an_interpreter_ends_clean(device, run_python, what):
+def test_the_interpreter_exits_cleanly(device, run_python, what):
     run_python(
         """
 import cuda_safe
@@ -293,8 +293,8 @@ if cuda_safe.driver_version() >= (12, 4):
     )
 
 
-def test_handlers_of_the_end_that_were_there_before_are_not_kept_waiting(device, run_python):
-    """They run after ours; a thread that they wait for uses the package until then."""
+def test_earlier_exit_handlers_do_not_wait(device, run_python):
+    """They run after the function of this package; until then, threads that they join use the package."""
     begin = time.monotonic()
     run_python(
         """
@@ -312,7 +312,7 @@ def work():
     finally:
         ended.append(threading.get_ident())
 def end():
-    # The thread that ends the interpreter goes on, and others end.
+    # The finalizing thread continues, and other threads end.
     assert array.copy_to_host().tolist() == [1, 1, 1]
     begin.set()
     late.join()
@@ -325,7 +325,7 @@ atexit.register(end)
 import cuda_safe
 array = cuda_safe.DeviceArray.full(3, 1, stream=cuda_safe.Stream())
 threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
-# One that begins with it then: from Python 3.12 on none can be started there.
+# Since Python 3.12, no thread can be started during finalization, so this one has started before.
 late = threading.Thread(target=work_late, daemon=True)
 for thread in [late, *threads]:
     thread.start()
@@ -339,11 +339,11 @@ FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks h
 
 
 @FORKS
-def test_a_fork_in_the_middle_of_the_calls_of_others_ends_as_any(device, run_python):
+def test_a_fork_during_calls_of_other_threads_exits(device, run_python):
     run_python(
         """
 import cuda_safe, os, signal, sys, threading, time, warnings
-# Imported in the middle of a fork it would never be there in the child.
+# An import that is interrupted by the fork would never complete in the child.
 import numpy
 warnings.simplefilter("ignore")
 begun, stop = threading.Event(), threading.Event()
@@ -381,7 +381,7 @@ for _ in range(20):
             sys.exit(7)
         os._exit(1)
     _, status = os.waitpid(child, 0)
-    # It waits for nobody.
+    # It does not wait.
     ended.append((os.waitstatus_to_exitcode(status), time.monotonic() - start < 4))
 stop.set()
 assert ended == [(7, True)] * 20, ended
@@ -393,15 +393,15 @@ print("done")
 
 
 @FORKS
-def test_a_fork_in_the_middle_of_a_first_use_leaves_nothing_begun(device, run_python):
-    # What is made at its first use is made once in a process.
+def test_a_fork_during_lazy_initialization_works(device, run_python):
+    # Lazy initialization happens once in a process.
     for _ in range(10):
         run_python(
             """
 import cuda_safe, os, signal, sys, threading, warnings
 import numpy
 warnings.simplefilter("ignore")
-# So threads are in the middle of everything.
+# Threads are therefore in the middle of each initialization.
 sys.setswitchinterval(1e-6)
 arrays = [cuda_safe.DeviceArray.zeros(10) for _ in range(4)]
 go = threading.Event()
@@ -470,7 +470,7 @@ if child == 0:
         else:
             print(number, "worked")
             code = 1
-    # Letting go of things does nothing.
+    # Releasing objects has no effect.
     del array, stream, event
     sys.stdout.flush()
     os._exit(code)

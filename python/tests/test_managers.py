@@ -1,6 +1,6 @@
-"""Who allocates: the choice, the figures, and what must not go wrong.
+"""Memory managers: the choice, statistics, and lifetimes.
 
-What is chosen holds for a process, so that each test is one.
+A choice holds for a process, so each test runs in its own process.
 """
 
 import sys
@@ -20,7 +20,7 @@ def refuses(call, *words, kind=InvalidArgumentError):
     except kind as why:
         assert all(word in str(why) for word in words), why
     else:
-        raise AssertionError("it was not refused")
+        raise AssertionError("the call was not refused")
 
 MIB = 1 << 20
 """
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def run(device, run_python):
-    """Runs a program that chooses."""
+    """Runs a program that chooses a memory manager."""
     return lambda program, **options: run_python(START + program + "\nprint('done')\n", **options)
 
 
@@ -44,7 +44,7 @@ refuses(lambda: cuda_safe.MemoryManager._of(0), "device 0", "without a memory ma
 
 
 @pytest.mark.parametrize("kind", ["caching", "ordered", "driver"])
-def test_arrays_are_of_the_manager_that_was_chosen(run, kind):
+def test_arrays_use_the_chosen_manager(run, kind):
     run(
         f"""
 cuda_safe.set_memory_manager({kind!r}, limit=64 * MIB)
@@ -56,7 +56,7 @@ before = manager.statistics()
 assert (before.used, before.allocated, before.freed, before.failed) == (MIB, 1, 0, 0)
 info = manager.memory_info()
 assert info.total == 64 * MIB and info.free <= 63 * MIB
-# The limit is that of what is in use, or of what the pool has.
+# The limit applies to bytes in use, or to the pool's reserved bytes.
 refuses(lambda: DeviceArray.empty(65 * MIB, "u1"), "limit", kind=OutOfMemoryError)
 assert manager.statistics().failed == 1
 assert array[:3].copy_to_host().tolist() == [7] * 3
@@ -71,7 +71,7 @@ assert cuda_safe.leaked() == 0
     )
 
 
-def test_a_pool_uses_memory_again(run):
+def test_a_pool_reuses_memory(run):
     run(
         """
 cuda_safe.set_memory_manager()
@@ -82,17 +82,17 @@ address = first.address
 del first
 for _ in range(10):
     assert DeviceArray.empty(MIB, "u1", stream=stream).address == address
-figures = manager.statistics()
-assert (figures.grown, figures.allocated, figures.used) == (1, 11, 0)
-assert figures.hits == 10
-assert manager.trim(figures.reserved) == 0
-assert manager.trim() == figures.reserved == figures.kept
+stats = manager.statistics()
+assert (stats.slabs_added, stats.allocated, stats.used) == (1, 11, 0)
+assert stats.hits == 10
+assert manager.trim(stats.reserved) == 0
+assert manager.trim() == stats.reserved == stats.kept
 assert manager.statistics().reserved == 0
 """
     )
 
 
-def test_clean_up_is_held_back_in_blocks_that_nest(run):
+def test_cleanup_is_deferred_in_nested_blocks(run):
     run(
         """
 cuda_safe.set_memory_manager("driver")
@@ -105,7 +105,7 @@ with manager.defer_cleanup():
         work()
     assert manager.statistics().kept == 20000
     assert manager.trim() == 0
-# Its end does nothing by itself.
+# The end of the block itself does nothing.
 assert manager.statistics().kept == 20000
 manager._allocate(1000).close()
 assert manager.statistics().kept == 0
@@ -122,7 +122,7 @@ cuda_safe.set_memory_manager("driver")
 cuda_safe.set_memory_manager("ordered", limit=100 * MIB)
 Device(0).context
 cuda_safe.set_memory_manager("ordered", limit=100 * MIB)
-# What is set again is for devices that are used later.
+# A later choice applies to devices that are used later.
 cuda_safe.set_memory_manager()
 assert cuda_safe.memory_manager().kind == "ordered"
 assert cuda_safe.memory_manager().limit == 100 * MIB
@@ -130,7 +130,7 @@ assert cuda_safe.memory_manager().limit == 100 * MIB
     )
 
 
-def test_memory_of_libraries_goes_once(run):
+def test_memory_of_libraries_is_freed_once(run):
     run(
         """
 manager = cuda_safe.MemoryManager._of()
@@ -148,8 +148,8 @@ for some in managed, host, plain:
     assert some.size == 1000 and some.id not in (memory.id, other.id)
     some.close()
     some.close()
-figures = manager.statistics()
-assert (figures.allocated, figures.freed, figures.used) == (2, 1, 1000)
+stats = manager.statistics()
+assert (stats.allocated, stats.freed, stats.used) == (2, 1, 1000)
 refuses(lambda: manager._allocate(0), kind=CudaError)
 del other
 assert manager.statistics().used == 0
@@ -181,19 +181,19 @@ for mapped in False, True:
     manager._reset()
     gc.collect()
     assert gone() is None
-refuses(lambda: manager._pin(None, 0, 100, False), "no byte")
-refuses(lambda: manager._pin(None, 1 << 12, 0, False), "no byte")
+refuses(lambda: manager._pin(None, 0, 100, False), "cannot pin memory")
+refuses(lambda: manager._pin(None, 1 << 12, 0, False), "cannot pin memory")
 """
     )
 
 
-def test_a_handle_for_other_processes_names_the_place(run):
+def test_an_ipc_handle_has_the_offset(run):
     run(
         """
 manager = cuda_safe.MemoryManager._of()
 one, two = manager._allocate(1000), manager._allocate(1000)
 handles = [manager._ipc_handle(its.address, its.size) for its in (one, two)]
-# Both are of one allocation of the driver's.
+# Both are in one driver allocation.
 assert handles[0][0] == handles[1][0] and len(handles[0][0]) == 64
 assert handles[1][1] - handles[0][1] == two.address - one.address
 inside = manager._ipc_handle(two.address + 100, 10)
@@ -225,12 +225,12 @@ memory = manager._allocate(1000, stream)
 assert memory.address == address
 del theirs, stream
 gc.collect()
-# The memory is in its order still.
+# The memory is still ordered on this stream.
 assert gone() is not None
 del memory
 gc.collect()
 assert gone() is None
-# Of default streams: that of all is one, those of threads are not.
+# There is one legacy default stream, but one per-thread default stream for each thread.
 for default in Stream.legacy(), Stream.per_thread():
     manager._allocate(1000, default).close()
 closed = Stream()
@@ -240,7 +240,7 @@ refuses(lambda: manager._allocate(1000, closed), "closed", kind=cuda_safe.Closed
     )
 
 
-def test_threads_allocate_and_let_go_at_once(run):
+def test_threads_allocate_and_free_concurrently(run):
     run(
         """
 import random, threading
@@ -282,7 +282,7 @@ assert cuda_safe.leaked() == 0
     )
 
 
-def test_memory_may_be_there_at_the_end(run):
+def test_memory_may_be_in_use_at_exit(run):
     run(
         """
 import threading, time
@@ -343,7 +343,7 @@ print("done")
 
 
 @pytest.mark.parametrize("library", ["numba", "cupy", "torch"])
-def test_a_library_that_is_not_there_is_missed_by_its_module_alone(run_python, library):
+def test_only_the_module_of_a_missing_library_fails(run_python, library):
     run_python(
         f"""
 import sys

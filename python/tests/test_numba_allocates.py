@@ -1,4 +1,4 @@
-"""Numba allocates through the manager: by its plugin."""
+"""Numba allocates with the memory manager of this package, through its plugin."""
 
 import pytest
 from allocating import of, run
@@ -11,7 +11,7 @@ context = cuda.current_context()
 
 
 @of("numba")
-def test_numba_gets_device_memory_of_the_pool(device, library):
+def test_numba_gets_device_memory_from_the_pool(device, library):
     run(
         [library],
         NUMBA
@@ -25,7 +25,7 @@ del one
 assert used() == 1000
 del part
 assert used() == 0
-# Views that go do not take along what they are of.
+# Deleting a view does not free its memory.
 one = context.memalloc(1000)
 one.view(0, 10)
 assert used() == 1000
@@ -38,7 +38,7 @@ assert used() == 0
 
 
 @of("numba")
-def test_a_finalizer_that_comes_after_reset_does_nothing(device, library):
+def test_a_finalizer_after_reset_does_nothing(device, library):
     run(
         [library],
         "cuda_safe.set_memory_manager(limit=33 * MIB)"
@@ -49,7 +49,7 @@ early = context.memalloc(1000)
 address = int(early.device_pointer)
 context.reset()
 assert used() == 5000
-# Another one gets the address: tables by address would free that.
+# Another allocation gets the address; a table by address would free it.
 late = context.memalloc(1000)
 assert int(late.device_pointer) == address
 del early
@@ -65,7 +65,7 @@ assert context.memory_manager._device_memory == {}
 
 
 @of("numba")
-def test_after_numba_has_closed_the_context_nothing_of_before_is_handed_out(device, library):
+def test_memory_of_a_closed_context_is_not_reused(device, library):
     run(
         [library],
         """
@@ -80,20 +80,20 @@ first = cuda_safe.memory_manager()
 one = context.memalloc(1000)
 part = one.view(10, 100)
 kept = first._allocate_host(1000, False, False, False)
-grown = first.statistics().grown
+slabs_added = first.statistics().slabs_added
 cuda.close()
 
 context = cuda.current_context()
 two = context.memalloc(1000)
-# It is memory.
+# The memory is usable.
 driver = standins.driver()
 cuda.current_context()
 assert driver.cuMemsetD8_v2(ctypes.c_uint64(int(two.device_pointer)), 1, ctypes.c_size_t(1000)) == 0
 manager = cuda_safe.memory_manager()
-assert manager != first and manager.statistics().grown == 1
+assert manager != first and manager.statistics().slabs_added == 1
 assert used() == 1000
 
-# What was of the other context is given back to nobody, and nothing is taken of it.
+# Memory of the old context is not returned, and none of it is reused.
 freed = manager.statistics().freed
 del one, part, kept
 assert used() == 1000 and manager.statistics().freed == freed
@@ -113,7 +113,7 @@ for use in (
 first._reset()
 assert cuda_safe.DeviceArray.zeros(3).to_bytes() == bytes(24)
 
-# Nothing was in use.
+# No memory was in use.
 del two
 for _ in range(3):
     cuda.close()
@@ -127,7 +127,7 @@ assert cuda_safe.leaked() == 0
 
 
 @pytest.mark.skipif(not SIMULATED, reason="needs a driver before CUDA 12.0")
-def test_where_no_reset_is_told_numba_hears_what_stays(device):
+def test_reset_warns_if_the_driver_does_not_report_it(device):
     done = run(
         ["numba-standin"],
         NUMBA
@@ -163,7 +163,7 @@ two = other.memalloc(1000)
 other.initialize()
 assert used() == 2000
 other.reset()
-# That of another manager stays.
+# Memory of another manager is not affected.
 assert used() == 1000
 assert MemoryManager(context=None).interface_version == 1
 del two, other
@@ -179,7 +179,7 @@ else:
 
 
 @of("numba")
-def test_numbas_host_memory_goes_with_its_last_user(device, library):
+def test_numbas_host_memory_is_freed_with_its_last_user(device, library):
     run(
         [library],
         NUMBA
@@ -192,7 +192,7 @@ for some in one, other:
     ctypes.memset(int(some.host_pointer), 7, 1000)
 assert int(one.device_pointer)
 part = one.view(10, 20)
-# Whoever writes to the host's memory still must not write to somebody else's.
+# Code that writes to host memory must not write to memory of another owner.
 context.reset()
 assert manager._host_memory
 ctypes.memset(int(one.host_pointer), 8, 1000)
@@ -224,7 +224,7 @@ assert cuda_safe.leaked() == 0
 
 
 @of("numba")
-def test_numba_hears_how_much_memory_there_is(device, library):
+def test_numba_gets_the_memory_info(device, library):
     run(
         [library],
         "cuda_safe.set_memory_manager('caching', limit=256 * MIB)"
@@ -235,7 +235,7 @@ assert type(info) is cuda.MemoryInfo
 assert info.total == 256 * MIB and info.free == 256 * MIB
 one = context.memalloc(100 * MIB)
 assert context.get_memory_info().free == 156 * MIB
-# What was freed is free, although the pool keeps it.
+# Freed memory counts as free, although the pool caches it.
 del one
 gc.collect()
 assert context.get_memory_info().free == 256 * MIB
@@ -258,7 +258,7 @@ assert cuda_safe.memory_manager().trim() > 0
 
 
 @of("numba")
-def test_numbas_handles_for_other_processes_have_their_place(device, library):
+def test_numbas_ipc_handles_have_the_offset(device, library):
     run(
         [library],
         NUMBA
@@ -271,7 +271,7 @@ base = context.get_ipc_handle(one)
 distance = int(two.device_pointer) + 100 - int(one.device_pointer)
 assert handle.offset - base.offset == distance
 assert handle.source_info == context.device.get_device_identity()
-# It keeps the memory.
+# The handle keeps the memory alive.
 del two
 assert used() == 3000
 del handle
@@ -290,12 +290,12 @@ assert sent.source_info == base.source_info
 
 
 @of("numba")
-def test_numbas_memory_stays_to_the_end(device, library):
+def test_numbas_memory_stays_until_exit(device, library):
     run(
         [library],
         """
 import atexit, ctypes
-# The first of all comes last, behind all finalizers.
+# The first registered function runs last, after all finalizers.
 atexit.register(lambda: late())
 """
         + NUMBA
@@ -308,7 +308,7 @@ circle.append(circle)
 freed = cuda_safe.memory_manager().statistics().freed
 
 def late():
-    # As NumPy does with an array over it.
+    # NumPy does this with an array over the memory.
     for host in keep[1:3]:
         ctypes.memset(int(host.host_pointer), 7, 1000)
     assert cuda_safe.memory_manager().statistics().freed == freed
@@ -345,7 +345,7 @@ assert array.copy_to_host().tolist() == [*range(10), *[7] * 10, *range(20, 100)]
     )
 
 
-def test_what_numbas_suite_takes_for_a_loss():
+def test_losses_of_the_numba_suite():
     pytest.importorskip("numpy")
     program = """
 import json, numba_suite as suite
@@ -361,7 +361,7 @@ for own, ours, code in [
     ({"a": one}, {}, 1),
 ]:
     both = {"default": own, "cuda_safe.numba": ours}
-    # Beside a module that is well.
+    # It runs together with a module without losses.
     suite.run = lambda module, manager: ({"z": one} if module == "well" else both[manager], "", 0)
     assert suite.main(["well", "module"]) == code, (own, ours)
 """

@@ -16,7 +16,7 @@ import cuda_safe
 from cuda_safe import Context, Device, DeviceArray, Event, GreenContext, Stream
 
 
-def test_a_device_says_what_it_is(device):
+def test_the_properties_of_a_device(device):
     assert device == Device(0) and hash(device) == hash(Device(0))
     assert Device.count() == len(Device.all()) >= 1
     assert (device.ordinal, int(device)) == (0, 0)
@@ -53,7 +53,7 @@ def leave(thing):
     thing.__exit__(None, None, None)
 
 
-def test_blocks_that_end_in_another_order_than_they_began_leave_what_was_there_before(device):
+def test_overlapping_blocks_restore_the_previous_state(device):
     a, b, c = Stream(), Stream(), Stream()
     for order in itertools.permutations((a, b, c)):
         open_blocks = [a, b, c]
@@ -62,12 +62,12 @@ def test_blocks_that_end_in_another_order_than_they_began_leave_what_was_there_b
         for stream in order:
             leave(stream)
             open_blocks.remove(stream)
-            # The innermost of those that are open.
+            # This is the innermost open block.
             expected = open_blocks[-1] if open_blocks else device.default_stream
             assert Stream.current() == expected
         with pytest.raises(cuda_safe.InvalidArgumentError, match=f"no block of {a!r} is open"):
             leave(a)
-    # One of them twice.
+    # One object is entered twice.
     for stream in (a, b, a):
         stream.__enter__()
     leave(a)
@@ -96,8 +96,8 @@ class Owner:
     pass
 
 
-def test_blocks_that_overlap_without_an_end_keep_no_stream(device):
-    """As those of tasks of asyncio, of which one is always open."""
+def test_blocks_that_always_overlap_keep_no_stream(device):
+    """This happens with asyncio tasks of which one is always open."""
     own = Stream()
     owners = [Owner() for _ in range(100)]
     gone = [weakref.ref(owner) for owner in owners]
@@ -123,7 +123,7 @@ def test_blocks_that_overlap_leave_no_context_on_the_thread(devices):
     library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
 
     def stack():
-        """All contexts that are on this thread, the current one last."""
+        """Returns the stack of contexts on this thread, with the current one last."""
         contexts, context = [], ctypes.c_void_p()
         while True:
             assert library.cuCtxGetCurrent(ctypes.byref(context)) == 0
@@ -144,7 +144,7 @@ def test_blocks_that_overlap_leave_no_context_on_the_thread(devices):
         leave(streams[(turn + 1) % 2])
         assert Device() == devices[turn % 2]
         assert stack() == [*below, (first, second)[turn % 2]]
-    # Where somebody else has made another one current nothing is taken from them.
+    # If other code has made another context current, none is popped.
     streams[0].__enter__()
     assert library.cuCtxPushCurrent_v2(ctypes.c_void_p(second)) == 0
     leave(streams[1])
@@ -155,9 +155,9 @@ def test_blocks_that_overlap_leave_no_context_on_the_thread(devices):
     assert stack() == below
 
 
-def test_contexts_of_blocks_that_overlap_are_current_for_as_long(devices):
+def test_contexts_of_overlapping_blocks_are_current_in_them(devices):
     first, second = devices
-    # Without a current context, so that what is current is what the blocks have left.
+    # No context is current before, so the current context is what the blocks have left.
     assert Device() == first
     for outer, inner in [(first, second), (second, first), (first, Stream(second))]:
         outer.__enter__()
@@ -206,7 +206,7 @@ def test_new_arrays_are_on_the_stream_of_the_block(device):
         DeviceArray.zeros(3)
 
 
-def test_streams_of_others_by_their_handle(device):
+def test_foreign_streams_by_handle(device):
     class Theirs:
         def __init__(self, answer):
             self.answer = answer
@@ -229,11 +229,11 @@ def test_streams_of_others_by_their_handle(device):
         stream.wait(own)
         own.wait(stream)
         own.wait(stream.record())
-    with pytest.raises(cuda_safe.InvalidArgumentError, match="0 is not clear: 1 is"):
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="0 is ambiguous: use 1"):
         Stream.from_handle(0)
     with pytest.raises(cuda_safe.InvalidArgumentError, match="version 1"):
         Stream.from_object(Theirs((1, own.handle)))
-    with pytest.raises(cuda_safe.InvalidArgumentError, match="int is no stream"):
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="int is not a stream"):
         Stream.from_object(3)
 
 
@@ -272,9 +272,9 @@ def test_a_stream_whose_handle_was_read_stays_as_long_as_its_object(device, read
     del stream
     gc.collect()
     if SIMULATED:
-        # A driver need not say this of a stream that is gone.
+        # A driver need not report this for a destroyed stream.
         assert not is_there(handle)
-    # Nobody has read that of this one.
+    # The handle of this stream was not read.
     owner = Owner()
     gone = weakref.ref(owner)
     own = Stream()
@@ -301,7 +301,7 @@ def test_events_order_streams_and_take_the_time(device):
     assert raised.value.name == "CUDA_ERROR_INVALID_HANDLE"
 
 
-def test_what_was_closed_is_an_exception(device):
+def test_using_a_closed_object_is_an_exception(device):
     for thing, use in (
         (Stream(), lambda it: it.synchronize()),
         (Stream(), lambda it: it.handle),
@@ -330,7 +330,7 @@ def test_a_stream_lives_with_its_arrays(device):
     assert array.stream.handle == array.__cuda_array_interface__["stream"]
 
 
-def test_blocks_of_green_contexts_may_overlap_as_others(device):
+def test_blocks_of_green_contexts_may_overlap(device):
     since(12, 4)
     resource = device.sm_resource()
     groups, _ = resource.split_by_count(max(resource.min_group, resource.group_multiple), 2)
@@ -368,7 +368,7 @@ def test_blocks_of_green_contexts_may_overlap_as_others(device):
     assert current() == before
 
 
-def test_captures_of_others_are_left_alone(device):
+def test_foreign_captures_are_not_invalidated(device):
     library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
     stream, graph = Stream(), ctypes.c_void_p()
     array, other = DeviceArray.zeros(4, "i4", stream=stream), DeviceArray.zeros(4, "i4")
@@ -387,23 +387,23 @@ def test_captures_of_others_are_left_alone(device):
     array.fill(1)
     assert library.cuStreamEndCapture(ctypes.c_void_p(stream.handle), ctypes.byref(graph)) == 0
     assert library.cuGraphDestroy(graph) == 0
-    # The fill is the graph's.
+    # The fill belongs to the graph.
     assert array.copy_to_host().tolist() == [0] * 4
     other.fill(2)
     assert other.copy_to_host().tolist() == [2] * 4
 
 
-def test_copies_to_the_host_break_nobodys_capture(device):
+def test_copies_to_the_host_invalidate_no_capture(device):
     library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
     stream, graph = Stream(), ctypes.c_void_p()
     array = DeviceArray.from_host(np.arange(12, dtype="i4").reshape(3, 4))
-    # CU_STREAM_CAPTURE_MODE_GLOBAL, which forbids calls that may have to do with the legacy stream.
+    # CU_STREAM_CAPTURE_MODE_GLOBAL forbids calls that may involve the legacy stream.
     assert library.cuStreamBeginCapture_v2(ctypes.c_void_p(stream.handle), 0) == 0
     assert array.copy_to_host().tolist() == np.arange(12).reshape(3, 4).tolist()
     assert array[:, 1:3].copy_to_host().tolist() == [[1, 2], [5, 6], [9, 10]]
     assert array[::2, ::3].to_bytes() == np.array([0, 3, 8, 11], "i4").tobytes()
     array[1:, 1:] = np.zeros((2, 3), "i4")
-    # What has no stream is waited for, and what comes by DLPack when it is let go of.
+    # An array without a stream is waited for, and a DLPack import when it is released.
     bare = cuda_safe.from_cuda_array_interface({**array.__cuda_array_interface__, "stream": None}, array)
     bare.fill(3)
     imported = cuda_safe.from_dlpack(array)
@@ -414,7 +414,7 @@ def test_copies_to_the_host_break_nobodys_capture(device):
 
 
 def test_handles_are_those_of_the_driver(device):
-    # As a C library would have them.
+    # Called as a C library would do it.
     library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
     stream, context = Stream(), ctypes.c_void_p()
     assert library.cuStreamGetCtx(ctypes.c_void_p(stream.handle), ctypes.byref(context)) == 0
@@ -441,9 +441,9 @@ def test_streams_of_other_devices_are_used_on_theirs(devices):
         Stream.from_handle(own.handle, device=first)
     with pytest.raises(cuda_safe.InvalidArgumentError, match="context"):
         Stream.from_object(Theirs(own), device=first)
-    with pytest.raises(cuda_safe.InvalidArgumentError, match="device 1, and not of device 0"):
+    with pytest.raises(cuda_safe.InvalidArgumentError, match="device 1 where a stream of device 0"):
         Stream.from_object(own, device=first)
-    # In order across devices.
+    # Ordered across devices.
     array.join(Theirs(own))
     array.stream.wait(Theirs(own))
     own.wait(Theirs(array.stream))
@@ -451,7 +451,7 @@ def test_streams_of_other_devices_are_used_on_theirs(devices):
     assert array.copy_to_host().tolist() == [2] * 100
 
 
-def test_default_streams_of_objects_are_of_the_device_that_they_say(devices):
+def test_default_streams_use_the_device_of_their_object(devices):
     first, second = devices
 
     class Torch:
@@ -474,7 +474,7 @@ def test_default_streams_of_objects_are_of_the_device_that_they_say(devices):
     assert Stream.from_object(Torch(1), device=second) == Stream.legacy(second)
     assert Stream.from_object(CuPy(-1), device=second) == Stream.legacy(second)
     for theirs in Torch(1), CuPy(1):
-        with pytest.raises(cuda_safe.InvalidArgumentError, match="device 1, and not of device 0"):
+        with pytest.raises(cuda_safe.InvalidArgumentError, match="device 1 where a stream of device 0"):
             Stream.from_object(theirs, device=first)
 
 
@@ -483,9 +483,9 @@ def test_an_array_of_a_stream_of_another_device_is_refused(devices, produce):
     array, own = DeviceArray.zeros(3), Stream(second)
     with pytest.raises(cuda_safe.ArrayInterfaceError, match="stream: the stream belongs to a context"):
         cuda_safe.as_cuda_array(produce(array, stream=own.handle))
-    # There is nothing that it could be wrong for.
+    # An empty array fits any stream.
     empty = DeviceArray.zeros(0)
     imported = cuda_safe.as_cuda_array(produce(empty, stream=own.handle))
     assert imported.device == second and imported.stream == own
-    # Which nothing of it keeps.
+    # Nothing of the array keeps this stream alive.
     del imported

@@ -1,7 +1,7 @@
-"""Arrays there and back, with CuPy, PyTorch, Numba and JAX, on a GPU.
+"""Import and export with CuPy, PyTorch, Numba and JAX, on a GPU.
 
-Each as producer and as consumer, by both protocols: types, layouts, sizes and owners. The order of streams is
-in test_peers_in_order.py.
+Each library is a producer and a consumer, with both protocols: types, layouts, sizes and owners. The
+tests of stream order are in test_peers_in_order.py.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_all_layouts(device, kind, protocol, layout):
     assert again.tobytes() == expected.tobytes()
     made = theirs(peer, protocol, layout, lambda: view(peer.make(host)))
     if (peer.name, layout, protocol) == ("cupy", "reversed", "dlpack"):
-        # Its tensors have strides of about 2**62 elements then: it divides the bytes as if they had no sign.
+        # Its tensors then have strides of about 2**62 elements, because it divides unsigned bytes.
         with pytest.raises(cuda_safe.ExchangeError, match="strides"):
             PROTOCOLS[protocol](made)
         return
@@ -99,7 +99,7 @@ def test_repeated_elements_are_one_element(device, kind, protocol):
     if not peer.strided:
         pytest.skip(f"{peer.name} has contiguous arrays only")
     if peer.name == "numba":
-        # And reads beyond the memory.
+        # It also reads beyond the memory.
         pytest.skip("numba takes a repeated array for a contiguous one")
     row = DeviceArray.from_host(host)[1:2]
     interface = {**row.__cuda_array_interface__, "shape": (5, 6), "strides": (0, 4)}
@@ -109,8 +109,9 @@ def test_repeated_elements_are_one_element(device, kind, protocol):
 
 
 @pytest.mark.parametrize("kind", [peers.Torch, peers.Jax], ids=lambda kind: kind.name)
-def test_bfloat16_goes_by_dlpack_as_it_is(device, kind):
-    """And by the array interface, whose types are NumPy's, as bytes that nobody takes for numbers."""
+def test_bfloat16_round_trips_through_dlpack(device, kind):
+    """Through the array interface, which has NumPy's types, it is exported as bytes, which are never read
+    as numbers."""
     peer = peers.get(kind)
     bits = values("u2", (3, 5))
     if peer.name == "torch":
@@ -123,21 +124,21 @@ def test_bfloat16_goes_by_dlpack_as_it_is(device, kind):
     again = peer.from_dlpack(imported)
     assert again.dtype == made.dtype
     assert from_dlpack(again).to_bytes() == bits.tobytes()
-    # As a producer by the interface it refuses, or gives bytes.
+    # As a producer with the interface, the library refuses the type or exports bytes.
     try:
         told = made.__cuda_array_interface__["typestr"]
     except Exception as why:
         print(f"{peer.name} gives no interface: {why!r:.200}")
     else:
         assert told[1:] == "V2", told
-    # As a consumer it does not take bytes for other numbers.
+    # As a consumer, the library does not interpret the bytes as other numbers.
     assert imported.__cuda_array_interface__["typestr"] == "|V2"
     if peer.name == "torch":
         taken = theirs(peer, "interface", "void", lambda: peer.from_interface(imported))
         assert taken.dtype == made.dtype
 
 
-def test_tensors_that_are_conjugated_or_negated_when_they_are_read_are_refused(device):
+def test_lazily_conjugated_or_negated_tensors_are_refused(device):
     torch = peers.get(peers.Torch)
     made = torch.make(values("c8", (4,)))
     for lazy, way in [(made.conj(), "resolve_conj"), (made.conj().imag, "resolve_neg")]:
@@ -185,8 +186,8 @@ def test_it_is_the_same_memory(device, kind, protocol):
 
 
 @every
-def test_read_only_arrays_are_refused_or_stay_so(device, kind, protocol):
-    """What other libraries make of the flag is theirs, and said here; on this side it is kept."""
+def test_read_only_arrays_are_refused_or_stay_read_only(device, kind, protocol):
+    """How other libraries treat the flag is up to them, and recorded here; this package keeps it."""
     peer = peers.get(kind)
     imported = PROTOCOLS[protocol](peer.make(values("f4", (8,))))
     if imported.read_only:
@@ -215,7 +216,7 @@ def test_owners_are_kept(device, kind, protocol):
     host = values("i4", (N,))
     imported = PROTOCOLS[protocol](peer.make(host))
     gc.collect()
-    # What could take its place, if it were free.
+    # This could reuse the memory if it were free.
     others = [peer.make(values("i4", (N,)) * 0) for _ in range(20)]
     assert imported.copy_to_host().tobytes() == host.tobytes()
     given = give(peer, protocol, DeviceArray.from_host(host))
@@ -225,8 +226,8 @@ def test_owners_are_kept(device, kind, protocol):
     del others, more
 
 
-def test_the_stream_that_cupys_arrays_name_is_kept(device):
-    """They do not keep it themselves."""
+def test_the_stream_of_cupys_arrays_is_kept(device):
+    """CuPy's arrays do not keep it alive."""
     cupy = peers.get(peers.CuPy)
     stream = cupy.stream()
     with cupy.on(stream):
@@ -240,7 +241,7 @@ def test_the_stream_that_cupys_arrays_name_is_kept(device):
     assert (here.copy().copy_to_host() == 3).all()
 
 
-def test_a_kernel_of_numbas_takes_an_array_as_it_is(device):
+def test_a_numba_kernel_takes_an_array(device):
     numba = peers.get(peers.Numba)
     array = DeviceArray.zeros(N, "i4")
     numba.fill(array, 7)
@@ -249,7 +250,7 @@ def test_a_kernel_of_numbas_takes_an_array_as_it_is(device):
 
 
 @pytest.mark.parametrize("kind", [peers.CuPy, peers.Torch, peers.Numba], ids=lambda kind: kind.name)
-def test_others_work_on_streams_of_green_contexts(device, kind):
+def test_other_libraries_work_on_streams_of_green_contexts(device, kind):
     peer = peers.get(kind)
     since(12, 4)
     green = device.sm_resource().partition([device.sm_resource().min_group], label="peers", allow_overlap=True)[0]
@@ -265,7 +266,7 @@ def test_others_work_on_streams_of_green_contexts(device, kind):
 
 
 @pytest.mark.parametrize("kind", [peers.CuPy, peers.Torch], ids=lambda kind: kind.name)
-def test_streams_of_others(device, kind):
+def test_streams_of_other_libraries(device, kind):
     peer = peers.get(kind)
     theirs = peer.stream()
     stream = Stream.from_object(theirs)
@@ -282,7 +283,7 @@ def test_streams_of_others(device, kind):
 
 
 def test_cuda_core_views(device):
-    """By both protocols, in order by events; and back by the C table of its type."""
+    """With both protocols, ordered by events; and imported with the C exchange table of its type."""
     if peers.SIMULATED:
         pytest.skip("the other libraries need a GPU")
     core = pytest.importorskip("cuda.core")
@@ -304,7 +305,7 @@ def test_cuda_core_views(device):
 
 
 def test_pytorch_reads_an_array_on_another_device(devices):
-    """Memory of a pool, which devices have no access to by themselves."""
+    """Devices have no access to memory of another device's pool by default."""
     if peers.SIMULATED:
         pytest.skip("the other libraries need a GPU")
     torch = pytest.importorskip("torch")

@@ -1,7 +1,8 @@
-"""The order of streams, with CuPy, PyTorch, Numba and JAX, on a GPU.
+"""Stream order with CuPy, PyTorch, Numba and JAX, on a GPU.
 
-A slow kernel, then a write, and the hand-over at once. Where the other library does not keep its part of the
-order, that is not asked of it. What a test would see without an order is a test as well, so that it can fail.
+A slow kernel is followed by a write and an immediate hand-over. If the other library does not implement
+its part of the ordering, the test does not require it. Further tests show what happens without ordering,
+to prove that the tests can fail.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ N = 1 << 16
 
 
 def slow_on(peer, stream):
-    """Has a stream of ours do nothing for a long time."""
+    """Keeps a stream of this package busy for a long time."""
     with peer.on(peer.external(stream.handle)):
         peer.slow()
 
@@ -33,7 +34,7 @@ def skip_unless_it_orders_its_work(peer, protocol):
 
 
 @every
-def test_a_producers_work_comes_first(device, kind, protocol):
+def test_the_producers_work_runs_first(device, kind, protocol):
     peer = peers.get(kind)
     skip_unless_it_orders_its_work(peer, protocol)
     stream = peer.stream()
@@ -47,7 +48,7 @@ def test_a_producers_work_comes_first(device, kind, protocol):
 
 
 class Loose:
-    """An array of DLPack whose producer is told to put nothing in order."""
+    """A DLPack array whose producer is asked not to order its work."""
 
     def __init__(self, array):
         self.array = array
@@ -60,14 +61,15 @@ class Loose:
 
 
 def seen(action):
-    """The values that an action sees, of its second run: the first may compile, load and allocate."""
+    """Returns the values from the second run of an action, because the first may compile, load and
+    allocate."""
     action()
     return action()
 
 
 @every
-def test_without_an_order_a_producers_work_is_late(device, kind, protocol):
-    """What `test_a_producers_work_comes_first` would see, if there were none: so that it can fail."""
+def test_without_ordering_the_producers_work_is_late(device, kind, protocol):
+    """Shows what `test_the_producers_work_runs_first` would see without ordering, so that it can fail."""
     peer = peers.get(kind)
     if not peer.writes:
         pytest.skip(f"{peer.name} does not write into arrays")
@@ -91,8 +93,8 @@ def test_without_an_order_a_producers_work_is_late(device, kind, protocol):
 
 
 @every
-def test_without_an_order_a_consumer_is_early(device, kind, protocol, monkeypatch):
-    """The same of `test_a_consumers_work_comes_behind`."""
+def test_without_ordering_the_consumer_is_early(device, kind, protocol, monkeypatch):
+    """Shows the same for `test_the_consumers_work_runs_afterwards`."""
     peer = peers.get(kind)
     if not hasattr(peer, "stream"):
         pytest.skip(f"{peer.name} has no streams")
@@ -114,8 +116,8 @@ def test_without_an_order_a_consumer_is_early(device, kind, protocol, monkeypatc
     assert (seen(action) == 0).all()
 
 
-def test_jax_produces_with_its_work_under_way(device):
-    """By DLPack: its array interface does not wait, and has no stream."""
+def test_jax_exports_while_its_work_runs(device):
+    """With DLPack, because JAX's array interface does not wait and has no stream."""
     jax = peers.get(peers.Jax)
     add = jax.slow_add()
     start = jax.make(np.full(N, 6, "i4"))
@@ -128,11 +130,11 @@ def test_jax_produces_with_its_work_under_way(device):
 
     is_ready, host = seen(action)
     assert (host == 7).all()
-    assert not is_ready, "the work was done before anybody looked: nothing was shown"
+    assert not is_ready, "the work completed too early, so the test has shown nothing"
 
 
 @every
-def test_a_producer_goes_on_behind_the_work_here(device, kind, protocol):
+def test_the_producer_continues_after_our_work(device, kind, protocol):
     peer = peers.get(kind)
     skip_unless_it_orders_its_work(peer, protocol)
     stream = peer.stream()
@@ -142,18 +144,19 @@ def test_a_producer_goes_on_behind_the_work_here(device, kind, protocol):
         peer.synchronize()
         with here:
             imported = PROTOCOLS[protocol](made)
-            # A tensor is on this one; an array of the other protocol on neither.
+            # A tensor is on this stream; an array of the other protocol is on neither.
             slow_on(peer, here)
             slow_on(peer, device.default_stream)
             imported.fill(9)
-        # By DLPack the producer hears of the end.
+        # With DLPack, the release notifies the producer.
         del imported
         assert (peer.host(made) == 9).all()
 
 
 @every
-def test_without_an_order_a_producer_goes_on_too_early(device, kind, protocol):
-    """What that would see, if the array were on another stream, or a tensor's producer heard too early."""
+def test_without_ordering_the_producer_continues_too_early(device, kind, protocol):
+    """Shows what happens if the array is on another stream, or if a tensor's producer is notified too
+    early."""
     peer = peers.get(kind)
     skip_unless_it_orders_its_work(peer, protocol)
     here, stream = Stream(), peer.stream()
@@ -177,10 +180,10 @@ def test_without_an_order_a_producer_goes_on_too_early(device, kind, protocol):
 
 
 @every
-def test_a_consumers_work_comes_behind(device, kind, protocol):
+def test_the_consumers_work_runs_afterwards(device, kind, protocol):
     peer = peers.get(kind)
     if not peer.writes:
-        pytest.skip(f"{peer.name} makes no slow work here: see test_jax_comes_behind")
+        pytest.skip(f"{peer.name} makes no slow work here: see test_jax_waits_for_our_work")
     if protocol == "interface" and not peer.keeps_stream:
         pytest.skip(f"{peer.name} does not look at the stream of an array interface")
     own = Stream()
@@ -193,7 +196,7 @@ def test_a_consumers_work_comes_behind(device, kind, protocol):
         assert (peer.host(given) == 5).all()
 
 
-def test_jax_comes_behind(device):
+def test_jax_waits_for_our_work(device):
     jax, other = peers.get(peers.Jax), peers.get(peers.Torch)
     own = Stream()
     array = DeviceArray.zeros(N, "i4", stream=own)
@@ -204,7 +207,7 @@ def test_jax_comes_behind(device):
 
 
 def test_pytorch_on_its_default_stream_is_in_order_with_the_default_stream_here(device):
-    """It does not look at streams of array interfaces, and need not."""
+    """PyTorch ignores the stream of an array interface, and does not need it."""
     torch = peers.get(peers.Torch)
     array = DeviceArray.zeros(N, "i4")
     for number in range(1, 4):
@@ -221,9 +224,9 @@ def test_pytorch_on_its_default_stream_is_in_order_with_the_default_stream_here(
 
 
 def test_a_chain_of_three(device):
-    """CuPy, here, Numba: all in the order of CuPy's stream."""
+    """CuPy, this package and Numba, all ordered on CuPy's stream."""
     cupy, numba = peers.get(peers.CuPy), peers.get(peers.Numba)
-    # CuPy's arrays do not keep the stream that they export.
+    # CuPy's arrays do not keep the stream that they export alive.
     stream = cupy.stream()
     with cupy.on(stream):
         made = cupy.make(np.zeros(N, "i4"))

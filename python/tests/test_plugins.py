@@ -1,6 +1,6 @@
 """Memory managers that are written in Python.
 
-What is chosen holds for a process, so that each test is one.
+A choice holds for a process, so each test runs in its own process.
 """
 
 import os
@@ -22,7 +22,7 @@ def raises(kind, call, *words):
     except kind as why:
         assert all(word in str(why) for word in words), why
         return why
-    raise AssertionError("nothing was raised")
+    raise AssertionError("no exception was raised")
 
 library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
 
@@ -127,17 +127,17 @@ MIB = 1 << 20
 """
 
 
-# With the modules beside this one.
+# The modules in this folder can be imported.
 PATH = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
 
 
 @pytest.fixture
 def run(device, run_python):
-    """Runs a program that has a manager."""
+    """Runs a program that has a memory manager."""
     return lambda program, **options: run_python(START + program + "\nprint('done')\n", **options)
 
 
-def test_arrays_are_of_a_manager_written_in_python(run):
+def test_arrays_use_a_manager_written_in_python(run):
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -147,13 +147,13 @@ manager = cuda_safe.memory_manager()
 assert (manager.kind, manager.limit) == ("plugin", None)
 assert [manager.plugin] == made and isinstance(manager.plugin, Manager)
 assert manager.plugin.context == Device(0).context
-# Before the first allocation, and with the number of bytes.
+# Called before the first allocation, and with the number of bytes.
 assert calls == [("initialize",), ("memalloc", MIB)], calls
 assert array.copy_to_host()[:3].tolist() == [7] * 3
-figures = manager.statistics()
-assert (figures.used, figures.allocated, figures.freed, figures.reserved) == (MIB, 1, 0, None)
+stats = manager.statistics()
+assert (stats.used, stats.allocated, stats.freed, stats.reserved) == (MIB, 1, 0, None)
 assert manager.memory_info() == (7, 70)
-# A view keeps the memory.
+# A view keeps the memory alive.
 view = array[10:]
 del array
 gc.collect()
@@ -163,7 +163,7 @@ del view
 manager.trim()
 assert finalized == [1]
 assert manager.statistics().used == 0
-# Nothing is allocated for an array without elements.
+# An empty array needs no allocation.
 DeviceArray.zeros(0)
 assert len(named("memalloc")) == 1
 assert cuda_safe.leaked() == 0
@@ -171,7 +171,7 @@ assert cuda_safe.leaked() == 0
     )
 
 
-def test_each_device_has_an_instance_of_its_own(run):
+def test_each_device_has_its_own_instance(run):
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -185,7 +185,8 @@ assert len({id(manager) for manager in made}) == len(made) == Device.count()
 
 
 def test_memory_is_finalized_after_the_work_that_uses_it(run):
-    """On the software driver work runs as late as it may, and reports memory that is freed under it."""
+    """With the software driver, work runs as late as possible, and freed memory that is still used is
+    reported."""
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -202,7 +203,7 @@ for number in range(30):
     assert manager.statistics().kept <= 11 * 4000
     assert (expected.copy_to_host() == -number).all()
 manager.trim()
-# Each once.
+# Each finalizer runs once.
 assert sorted(finalized) == list(range(2, 62)), finalized
 assert manager.statistics().kept == 0 and cuda_safe.leaked() == 0
 """
@@ -210,8 +211,8 @@ assert manager.statistics().kept == 0 and cuda_safe.leaked() == 0
 
 
 def test_a_pool_reuses_memory_only_after_the_work_that_used_it(run):
-    """Its finalizer waits for nothing, so the package has to. On the software driver work runs as late as it may:
-    what is given back too early would be overwritten."""
+    """The finalizer does not wait, so the package must. With the software driver, work runs as late as
+    possible: memory that is freed too early would be overwritten."""
     run(
         """
 class Pool(Manager):
@@ -241,7 +242,7 @@ for number in range(1, 30):
     del array
 manager.trim()
 assert len(manager.plugin.free) == len(manager.plugin.keep) <= 12
-# In no order: behind the work of all streams.
+# Without a stream, the free waits for the work of all streams.
 for number in range(1, 30):
     memory = [manager._allocate(4000) for _ in range(12)]
     for its in memory:
@@ -260,7 +261,7 @@ for number in range(1, 30):
     )
 
 
-def test_memory_of_no_order_is_finalized_in_batches(run):
+def test_memory_without_a_stream_is_finalized_in_batches(run):
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -268,7 +269,7 @@ manager = cuda_safe.MemoryManager._of()
 for number in range(10):
     manager._allocate(1000).close()
     assert finalized == [] and manager.statistics().kept == 1000 * (number + 1)
-# More than ten are waited for.
+# The package waits if more than ten frees are pending.
 manager._allocate(1000).close()
 assert sorted(finalized) == list(range(1, 12)) and manager.statistics().kept == 0
 memory = manager._allocate(1000)
@@ -277,7 +278,7 @@ memory.close()
 assert manager.trim(1000) == 0 and len(finalized) == 11
 assert manager.trim() == 1000 and len(finalized) == 12
 del memory
-# And so is more than a fifth of the memory of the device, of which nothing is used here.
+# It also waits if more than a fifth of the device's memory is pending; none of it is used here.
 fifth = Device(0).total_memory // 5
 Manager.memalloc = lambda self, size: vars(memory := self.device(4096, library.cuMemAlloc_v2)).update(
     size=size
@@ -290,7 +291,7 @@ assert len(finalized) == 14
     )
 
 
-def test_what_a_stream_has_used_is_finalized_at_once_if_that_is_idle(run):
+def test_memory_of_an_idle_stream_is_finalized_immediately(run):
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -303,7 +304,7 @@ assert finalized == [1]
     )
 
 
-def test_a_guard_holds_back_what_has_to_be_waited_for(run):
+def test_a_guard_defers_frees_that_would_wait(run):
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -319,7 +320,7 @@ assert calls.count("enter") == calls.count("exit") == 2
 assert finalized == []
 manager._allocate(1000).close()
 assert len(finalized) == 21
-# The exception of a method is that of the call.
+# The exception of a method is raised by the call.
 Manager.defer_cleanup = lambda self: [].pop()
 raises(IndexError, manager.defer_cleanup)
 manager._allocate(1000).close()
@@ -328,7 +329,7 @@ assert manager.trim() == 1000
     )
 
 
-def test_exceptions_arrive_as_they_were_raised(run):
+def test_exceptions_are_passed_on_unchanged(run):
     run(
         """
 class Mine(Exception):
@@ -351,7 +352,7 @@ manager = cuda_safe.memory_manager()
 for error in (Mine("why"), KeyError(3), KeyboardInterrupt(), cuda_safe.ClosedError("it")):
     Fails.fails = error
     why = raises(type(error), lambda: DeviceArray.zeros(3))
-    # With the place where it was raised.
+    # The traceback shows where it was raised.
     assert why is error and why.__traceback__.tb_next is not None
     assert "memalloc" in [its.name for its in __import__("traceback").extract_tb(why.__traceback__)]
 Fails.fails = None
@@ -363,7 +364,7 @@ DeviceArray.zeros(3)
     )
 
 
-def test_a_manager_that_cannot_be_made_is_tried_again(run):
+def test_a_failed_creation_is_tried_again(run):
     run(
         """
 class New(Manager):
@@ -388,7 +389,7 @@ assert len(made) == 2 and cuda_safe.memory_manager().plugin is made[1]
     )
 
 
-def test_too_little_memory_finishes_what_is_pending_and_tries_again(run):
+def test_insufficient_memory_finishes_pending_frees_and_tries_again(run):
     run(
         """
 class Little(Manager):
@@ -415,7 +416,7 @@ raises(RuntimeError, lambda: manager._allocate(1000), "Numba")
 Little.code = None
 raises(MemoryError, lambda: manager._allocate(1000), "out of memory")
 assert type(raises(MemoryError, lambda: DeviceArray.zeros(3))) is MemoryError
-# Other errors are not for want of memory.
+# Other errors do not mean insufficient memory.
 Little.code = 1
 keep.pop().close()
 before = len(named("refused"))
@@ -426,7 +427,7 @@ assert len(named("refused")) == before + 1 and manager.statistics().kept == 1000
     )
 
 
-def test_host_and_managed_memory_are_of_the_manager_too(run):
+def test_host_and_managed_memory_use_the_manager(run):
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -468,7 +469,7 @@ assert finalized.count("pin") == 2 and cuda_safe.leaked() == 0
     )
 
 
-def test_what_a_manager_does_not_do_the_driver_does(run):
+def test_the_driver_replaces_missing_methods(run):
     run(
         """
 class Device_(BaseMemoryManager):
@@ -517,7 +518,7 @@ assert named("reset") == []
 memory.close()
 manager._reset()
 assert named("reset") == [("reset",)] and len(finalized) == 2
-# An exception has no call to arrive at.
+# There is no call that could raise the exception.
 import io
 Manager.reset = lambda self: [].pop()
 sys.stderr, said = io.StringIO(), sys.stderr
@@ -528,7 +529,7 @@ assert "IndexError" in said.getvalue()
     )
 
 
-def test_a_handle_for_other_processes_is_that_of_the_manager(run):
+def test_an_ipc_handle_comes_from_the_manager(run):
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -550,7 +551,7 @@ del Manager.get_ipc_handle
     )
 
 
-def test_addresses_are_read_as_others_write_them(run):
+def test_all_types_of_addresses_are_read(run):
     run(
         """
 class CUdeviceptr:
@@ -573,30 +574,30 @@ for write in (int, ctypes.c_void_p, ctypes.c_size_t, CUdeviceptr):
 for write, words in [
     (lambda address: None, "at 0x0"),
     (lambda address: ctypes.c_void_p(), "at 0x0"),
-    (lambda address: address + 8, "a multiple of 256"),
+    (lambda address: address + 8, "multiple of 256"),
 ]:
     Some.write = write
     raises(InvalidArgumentError, lambda: DeviceArray.zeros(3), "memalloc", words)
 Some.write = int
 Some.memalloc = lambda self, size: Manager.memalloc(self, size // 2)
-raises(InvalidArgumentError, lambda: DeviceArray.zeros(1000, "u1"), "500 bytes where 1000")
+raises(InvalidArgumentError, lambda: DeviceArray.zeros(1000, "u1"), "500 bytes, but 1000")
 Some.memalloc = lambda self, size: 4096
 raises(TypeError, lambda: DeviceArray.zeros(3), "memalloc", "a int", "device_pointer")
 assert cuda_safe.leaked() == 0
-# What was refused was given back.
+# Refused memory was freed.
 assert len(finalized) == len(named("memalloc"))
 """
     )
 
 
-def test_what_a_manager_allocates_here_itself_is_the_drivers(run):
+def test_allocations_of_a_manager_come_from_the_driver(run):
     run(
         """
 class Lock:
     def __init__(self):
         self.lock = threading.Lock()
     def __enter__(self):
-        assert self.lock.acquire(timeout=10), "called from one of its methods"
+        assert self.lock.acquire(timeout=10), "called from within one of its methods"
     def __exit__(self, *exception):
         self.lock.release()
 
@@ -612,7 +613,7 @@ class Slabs(Manager):
     def memalloc(self, size):
         self.note("memalloc", size)
         with self.lock:
-            # Here things are dropped whose memory is this manager's.
+            # Objects are dropped here whose memory belongs to this manager.
             garbage.clear()
             gc.collect()
             if self.slab is None:
@@ -647,7 +648,7 @@ assert len(finalized) == 100 and len(manager.plugin.free) == 63
 del first
 manager.trim()
 assert len(manager.plugin.free) == 64
-# The slab is not the manager's, though it begins where a block of it was.
+# The slab does not belong to the manager, although it begins at the address of a former block.
 manager.plugin.slab = None
 manager.plugin.free = []
 assert DeviceArray.full(1000, 5, "i4").copy_to_host().tolist() == [5] * 1000
@@ -656,7 +657,7 @@ assert cuda_safe.leaked() == 0
     )
 
 
-def test_threads_allocate_and_let_go_at_once(run):
+def test_threads_allocate_and_free_concurrently(run):
     run(
         """
 import random
@@ -704,7 +705,7 @@ assert cuda_safe.leaked() == 0
 
 
 def test_other_threads_run_while_a_free_waits(run):
-    """The GIL is not held while the driver is waited for."""
+    """The GIL is released while the package waits for the driver."""
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -717,7 +718,7 @@ ran = []
 def needs_the_gil(_data):
     ran.append(threading.get_ident())
 
-# The stream runs a function of Python before the work of what is freed.
+# The stream runs a Python function before the work that uses the freed memory.
 for use in (lambda: manager.trim(), lambda: [manager._allocate(1000).close() for _ in range(12)]):
     array = DeviceArray.zeros(1000, stream=stream)
     check(library.cuLaunchHostFunc(ctypes.c_void_p(stream.handle), needs_the_gil, None))
@@ -735,8 +736,8 @@ assert len(finalized) == len(named("memalloc"))
     )
 
 
-def test_memory_that_is_let_go_of_in_a_host_function_is_finalized_later(run):
-    """There the driver refuses its functions: nobody knows which work is done."""
+def test_memory_freed_in_a_host_function_is_finalized_later(run):
+    """There the driver refuses calls, so it is unknown which work is complete."""
     run(
         """
 cuda_safe.set_memory_manager(Manager)
@@ -765,7 +766,7 @@ assert sorted(finalized) == list(range(1, 49)) and cuda_safe.leaked() == 0
     )
 
 
-def test_memory_may_be_there_at_the_end(run):
+def test_memory_may_be_in_use_at_exit(run):
     run(
         """
 import atexit, time
@@ -827,7 +828,7 @@ assert sorted(finalized) == [1, 2, 3]
     )
 
 
-def test_what_is_no_manager_is_refused_at_once(run):
+def test_invalid_managers_are_refused_immediately(run):
     run(
         """
 class Old(Manager):
@@ -858,8 +859,9 @@ assert cuda_safe.memory_manager() is None
     )
 
 
-def test_numbas_own_types_serve(run):
-    """A class as RMM's: derived from Numba's base, with memory of its library by Numba's types."""
+def test_numbas_own_types_are_supported(run):
+    """A class like RMM's, derived from Numba's base class, which returns Numba's types for its library's
+    memory."""
     run(
         """
 import standins
@@ -963,7 +965,7 @@ assert finalized == [1]
 
 @pytest.fixture
 def run_with_module(run, tmp_path):
-    """Runs a program with modules in a folder, and one of them in the variable."""
+    """Runs a program with modules in a folder, one of which is named in the environment variable."""
 
     def run_it(program, name, **modules):
         for its, text in modules.items():
@@ -1036,7 +1038,7 @@ def test_a_module_that_cannot_be_used_is_an_error_with_its_cause(run_with_module
 for use in (lambda: DeviceArray.zeros(3), cuda_safe.memory_manager, Stream, cuda_safe.MemoryManager._of):
     why = raises(InvalidArgumentError, use, "CUDA_SAFE_MEMORY_MANAGER=theirs")
     assert type(why.__cause__).__name__ == {kind!r} and {words!r} in str(why.__cause__), why.__cause__
-# A call goes on.
+# A call overrides it.
 cuda_safe.set_memory_manager("driver")
 DeviceArray.zeros(3)
 """,
@@ -1045,7 +1047,7 @@ DeviceArray.zeros(3)
     )
 
 
-def test_a_choice_is_for_devices_that_are_used_later(run):
+def test_a_choice_applies_to_devices_used_later(run):
     run(
         """
 first, last = Device(0), Device(Device.count() - 1)
@@ -1054,7 +1056,7 @@ array = DeviceArray.zeros(3)
 cuda_safe.set_memory_manager(Manager)
 cuda_safe.set_memory_manager("ordered")
 cuda_safe.set_memory_manager(Manager)
-# A device keeps what it has.
+# A device keeps its memory manager.
 manager = cuda_safe.memory_manager()
 assert (manager.kind, manager.limit) == ("driver", MIB) and manager.plugin is None
 raises(cuda_safe.OutOfMemoryError, lambda: DeviceArray.zeros(MIB), "limit")
@@ -1065,7 +1067,7 @@ if last != first:
     )
     run(
         """
-# Used without a manager, it has none.
+# A device that was used without a manager has none.
 array = DeviceArray.zeros(3)
 cuda_safe.set_memory_manager(Manager)
 assert cuda_safe.memory_manager() is None
@@ -1076,7 +1078,7 @@ raises(InvalidArgumentError, cuda_safe.MemoryManager._of, "device 0", "without a
     )
 
 
-def test_a_reset_of_the_context_takes_the_manager_of_that_time(run):
+def test_after_a_reset_the_current_choice_is_used(run):
     if cuda_safe.driver_version() < (12, 0):
         pytest.skip("the driver does not tell of a reset")
     run(
@@ -1085,13 +1087,13 @@ cuda_safe.set_memory_manager("caching")
 old = cuda_safe.MemoryManager._of()
 array = DeviceArray.zeros(3)
 cuda_safe.set_memory_manager(Manager)
-# As `numba.cuda.close()` does.
+# `numba.cuda.close()` does this.
 check(library.cuDevicePrimaryCtxReset_v2(0))
 new = cuda_safe.MemoryManager._of()
 assert (old.kind, new.kind) == ("caching", "plugin") and new.plugin in made
 memory = new._allocate(1000)
 assert DeviceArray.full(3, 5, "i4").copy_to_host().tolist() == [5] * 3
-# What was in the old context went with it.
+# Memory of the old context was freed with it.
 check(library.cuDevicePrimaryCtxReset_v2(0))
 cuda_safe.MemoryManager._of()
 before = len(finalized)

@@ -1,4 +1,4 @@
-"""What the driver knows about the memory of arrays and about addresses."""
+"""Driver information about the memory of arrays and about addresses."""
 
 import pytest
 
@@ -13,15 +13,15 @@ def test_the_memory_of_an_array_is_on_its_device(device):
     assert (known.device, known.memory_type, known.managed) == (device, "device", False)
     assert known.start <= array.address
     assert known.start + known.size >= array.address + 1000
-    # A view, its address and an array of another library are of the same allocation.
+    # A view, its address and an array of another library are in the same allocation.
     view = array[100:200]
     for of in (view, view.address, cuda_safe.as_cuda_array(array)):
         assert pointer_attributes(of) == known
 
 
-def test_arrays_of_other_libraries_are_taken(device, produce):
+def test_arrays_of_other_libraries_are_accepted(device, produce):
     array = DeviceArray.zeros(3)
-    # The stream says nothing about the memory.
+    # The stream has no meaning for the memory.
     assert pointer_attributes(produce(array, stream=0)) == pointer_attributes(array)
     with pytest.raises(cuda_safe.ArrayInterfaceError, match="typestr"):
         pointer_attributes(produce(array, typestr="?"))
@@ -30,7 +30,7 @@ def test_arrays_of_other_libraries_are_taken(device, produce):
             pointer_attributes(wrong)
 
 
-def test_what_the_driver_does_not_know_is_none(device):
+def test_unknown_memory_is_none(device):
     assert pointer_attributes(0) is None
     assert pointer_attributes(DeviceArray.zeros(0)) is None
     assert pointer_attributes(12345) is None
@@ -40,7 +40,7 @@ def test_what_the_driver_does_not_know_is_none(device):
         pointer_attributes(array)
 
 
-def test_managed_and_page_locked_memory_are_told_apart(run_python, device):
+def test_managed_and_page_locked_memory_are_distinguished(run_python, device):
     run_python(
         """
 import cuda_safe
@@ -57,7 +57,7 @@ print("done")
     )
 
 
-def test_the_device_is_that_of_the_memory_and_not_the_current_one(devices):
+def test_the_device_is_that_of_the_memory(devices):
     first, second = devices
     with second:
         array = DeviceArray.zeros(1000, "u1")

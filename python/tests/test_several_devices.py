@@ -1,4 +1,4 @@
-"""What needs more than one device, on the software driver, which has as many as it is asked for."""
+"""Tests that need several devices, with the software driver, which has any number of devices."""
 
 import subprocess
 import sys
@@ -16,8 +16,8 @@ def test_on_two_devices(monkeypatch):
         "test_objects.py",
         "test_interface.py",
         "test_pointers.py",
-        "test_plugins.py::test_each_device_has_an_instance_of_its_own",
-        "test_plugins.py::test_a_choice_is_for_devices_that_are_used_later",
+        "test_plugins.py::test_each_device_has_its_own_instance",
+        "test_plugins.py::test_a_choice_applies_to_devices_used_later",
     ]
     arguments = ["-q", "--config-file", str(here.parent / "pyproject.toml"), "-p", "no:cacheprovider"]
     done = subprocess.run(

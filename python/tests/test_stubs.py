@@ -1,4 +1,4 @@
-"""The types that the package declares are those that it has."""
+"""The declared types agree with the module."""
 
 import shutil
 import subprocess
@@ -10,10 +10,10 @@ import pytest
 import cuda_safe
 
 ALLOWED = """\
-# Python's own, or of the way in which the extension is made.
+# These are Python's own, or come from the way in which the extension is built.
 cuda_safe\\._native\\.__all__
 cuda_safe\\._native\\.__doc__
-# What they are for is not installed here.
+# The libraries for these are not installed here.
 cuda_safe\\.(cupy|numba|torch)
 """
 
@@ -26,7 +26,7 @@ def mypy(*arguments, **options):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_stubs_are_those_of_the_module(tmp_path):
+def test_the_stubs_match_the_module(tmp_path):
     allowed = tmp_path / "allowed"
     allowed.write_text(ALLOWED)
     mypy(
@@ -42,12 +42,12 @@ def test_the_stubs_are_those_of_the_module(tmp_path):
 def test_the_package_is_typed(tmp_path):
     package = Path(cuda_safe.__file__).parent
     assert (package / "py.typed").exists()
-    # Not where it is installed, as mypy would take what lies beside it along.
+    # Not in its installed folder, because mypy would also check the files beside it.
     shutil.copytree(package, tmp_path / "cuda_safe", ignore=shutil.ignore_patterns("*.so"))
     mypy("mypy", "--strict", "-p", "cuda_safe", cwd=tmp_path)
 
 
-def test_everything_has_a_text():
+def test_everything_has_a_docstring():
     without = []
     for name in cuda_safe.__all__:
         thing = getattr(cuda_safe, name)

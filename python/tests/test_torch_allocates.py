@@ -1,4 +1,4 @@
-"""PyTorch allocates through the manager: by functions that the wheel exports."""
+"""PyTorch allocates with the memory manager of this package, through functions that the wheel exports."""
 
 import catcher
 import pytest
@@ -12,7 +12,7 @@ allocate, delete = torch.cuda.caching_allocator_alloc, torch.cuda.caching_alloca
 
 
 @of("torch")
-def test_pytorch_gets_memory_of_the_pool(device, library):
+def test_pytorch_gets_memory_from_the_pool(device, library):
     run(
         [library],
         TORCH
@@ -26,7 +26,7 @@ assert allocate(1000) == one
 delete(one)
 delete(two)
 assert used() == before
-# On one of its own streams.
+# On one of PyTorch's own streams.
 stream = torch.cuda.Stream()
 handle = stream.cuda_stream
 one = allocate(1000, 0, handle if """
@@ -39,7 +39,7 @@ assert used() == before
     )
 
 
-def test_memory_that_pytorch_does_not_have_is_reported(device):
+def test_frees_of_unknown_memory_are_reported(device):
     done = run(
         ["torch-standin"],
         TORCH
@@ -62,24 +62,24 @@ assert used() == 0
 """,
     )
     lines = done.stderr.strip().splitlines()
-    assert len(lines) == 2 and all("PyTorch gives back memory" in line for line in lines), lines
+    assert len(lines) == 2 and all("PyTorch freed 0x" in line for line in lines), lines
 
 
-def test_memory_that_another_stream_of_pytorchs_uses_comes_again_behind_all_work(device):
+def test_memory_used_on_another_stream_is_reused_after_all_work(device):
     run(
         ["torch-standin"],
         TORCH
         + """
 ours = torch.cuda.Stream().cuda_stream
 one = allocate(1000, 0, ours)
-# Of the same stream there is nothing to wait for.
+# On the same stream, no wait is necessary.
 torch.cuda.record_stream(one, ours)
 delete(one)
 assert allocate(1000, 0, ours) == one
 torch.cuda.record_stream(one, 0)
 delete(one)
 assert allocate(1000, 0, ours) != one
-# And a stream that is not known to stay.
+# And a stream that is not registered.
 foreign = cuda_safe.Stream()
 two = allocate(1000, 0, foreign.handle)
 del foreign
@@ -92,7 +92,7 @@ assert cuda_safe.leaked() == 0
     )
 
 
-def test_frees_of_pytorch_that_would_wait_come_later(device):
+def test_frees_that_would_wait_are_deferred(device):
     run(
         ["torch-standin"],
         "cuda_safe.set_memory_manager('driver')"
@@ -101,7 +101,7 @@ def test_frees_of_pytorch_that_would_wait_come_later(device):
 many = [allocate(1000) for _ in range(20)]
 for one in many:
     delete(one)
-# Tensors go with the GIL held.
+# PyTorch frees tensors with the GIL held.
 assert used() == 20000
 one = allocate(1000)
 assert used() == 1000
@@ -114,14 +114,14 @@ assert used() == 0
 
 @pytest.fixture(scope="session")
 def catching(tmp_path_factory):
-    """The variables with which the stand-in of PyTorch allocates by way of C++."""
+    """The environment with which PyTorch's stand-in allocates through C++."""
     library = catcher.build(tmp_path_factory.mktemp("catcher"))
     if library is None:
         pytest.skip("there is no compiler of C++ that links libstdc++.so.6")
     return {"CATCHER": str(library)}
 
 
-def test_what_goes_wrong_is_thrown_through_the_wheel(device, catching):
+def test_errors_are_thrown_through_the_wheel(device, catching):
     run(
         ["torch-standin"],
         "cuda_safe.set_memory_manager(limit=64 * MIB)"
@@ -140,7 +140,7 @@ assert used() == 0
 
 
 def without_thrower(program):
-    """Runs it where nothing has loaded C++'s library."""
+    """Runs a program in a process that has not loaded the C++ library."""
     loaded = """
 with open("/proc/self/maps") as maps:
     assert "libstdc++" not in maps.read()
@@ -150,7 +150,7 @@ with open("/proc/self/maps") as maps:
     return run(["torch-standin"], program)
 
 
-def test_without_a_library_of_c_plus_plus_pytorch_gets_null_and_a_line(device):
+def test_without_a_cpp_library_pytorch_gets_null_and_a_message(device):
     done = without_thrower(
         "cuda_safe.set_memory_manager(limit=64 * MIB)"
         + TORCH
@@ -177,9 +177,9 @@ stream = torch.cuda.Stream().cuda_stream
 one = allocate(1000, 0, stream)
 
 def while_it_is():
-    fails(lambda: allocate(1000, 0, stream), "the stream is captured")
+    fails(lambda: allocate(1000, 0, stream), "the stream is capturing")
     delete(one)
-    # On others nothing is in the way, also where the driver is asked for memory.
+    # Other streams are not affected, even if the driver is asked for memory.
     delete(allocate(100 * MIB))
 
 capture(stream, while_it_is)
@@ -192,7 +192,7 @@ assert cuda_safe.leaked() == 0
     )
 
 
-def test_errors_are_exceptions_of_pytorchs(device):
+def test_errors_are_pytorch_exceptions(device):
     run(
         ["torch"],
         "cuda_safe.set_memory_manager(limit=1024 * MIB)"
@@ -206,7 +206,7 @@ with torch.cuda.stream(torch.cuda.Stream()):
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin()
     try:
-        fails(lambda: torch.empty(100, device="cuda"), "captured")
+        fails(lambda: torch.empty(100, device="cuda"), "capturing")
     finally:
         try:
             graph.capture_end()

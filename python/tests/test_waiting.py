@@ -1,7 +1,7 @@
-"""Whatever may wait lets other threads of Python run, releases too.
+"""Every call that may block lets other Python threads run, including releases.
 
-Each call waits for a function of C that a thread of Python lets go on, which gets the GIL from nobody but the
-call: one that kept it would wait for ever.
+Each call waits for a C function that a Python thread lets continue. This thread gets the GIL only from
+the call, so a call that held the GIL would block forever.
 """
 
 import pytest
@@ -14,7 +14,7 @@ import cuda_safe
 from cuda_safe import DeviceArray, Stream
 
 faulthandler.dump_traceback_later(60, exit=True)
-# Calls with this one keep the GIL.
+# Calls through this library object keep the GIL.
 driver = ctypes.PyDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
 libc = ctypes.CDLL(None)
 begun, go_on = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
@@ -48,14 +48,14 @@ with device:
     block({blocked})
     sys.setswitchinterval(1000)
     {call}
-    # On a GPU some of them do not wait.
+    # On a GPU, some of them do not block.
     assert ran or {is_gpu}
 thread.join()
 faulthandler.cancel_dump_traceback_later()
 print("done")
 """
 
-# What there is before, and the call. The stream of the objects is blocked.
+# The setup, and the call. The stream of the objects is blocked.
 CALLS = {
     "synchronize of a stream": ("", "stream.synchronize()"),
     "synchronize of an event": ("", "stream.record().synchronize()"),
@@ -78,7 +78,7 @@ RELEASES = {
     "close of an imported tensor": (TENSOR, "tensor.close()"),
 }
 
-# A driver destroys green contexts without a wait (580).
+# Driver 580 destroys green contexts without a wait.
 RELEASES_WITHOUT_A_WAIT = {
     "the last reference to a green context": ("last = green()", "del last"),
     "close of a green context": ("last = green()", "last.close()"),

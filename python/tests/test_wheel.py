@@ -1,4 +1,4 @@
-"""What the wheel says of itself is true."""
+"""The metadata of the wheel is correct."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ def distribution():
         pytest.skip("the package was not installed from a wheel")
 
 
-def test_the_licences_are_in_it(distribution):
+def test_the_licenses_are_included(distribution):
     assert distribution.metadata["License-Expression"] == "MIT OR Apache-2.0"
     names = distribution.metadata.get_all("License-File")
     assert sorted(names) == ["LICENSE-APACHE", "LICENSE-MIT"]
@@ -27,15 +27,15 @@ def test_the_licences_are_in_it(distribution):
 
 
 def test_threads_that_end_in_it_are_unwound_by_the_systems_unwinder():
-    """As the C library does it, whose unwinder knows no other's."""
+    """The C library must use the system's unwinder, because it does not know other unwinders."""
     if sys.platform != "linux":
         pytest.skip("another system")
     native = Path(cuda_safe.__file__).parent / "_native.abi3.so"
     assert b"\0libgcc_s.so.1\0" in native.read_bytes()
 
 
-def test_it_runs_on_the_systems_that_it_names(distribution):
-    """The C library that it needs is no newer than that of the tag."""
+def test_it_runs_on_the_systems_of_its_tag(distribution):
+    """The required C library is not newer than that of the tag."""
     wheel = distribution.read_text("WHEEL")
     tags = re.findall(r"^Tag: cp310-abi3-(.*)$", wheel, re.MULTILINE)
     assert tags, wheel
@@ -48,8 +48,8 @@ def test_it_runs_on_the_systems_that_it_names(distribution):
     assert needed and max((int(major), int(minor)) for major, minor in needed) <= oldest
 
 
-def test_what_it_says_of_itself_names_no_file_beside_it(distribution):
-    """Whoever reads it at an index of packages has none."""
+def test_the_description_has_no_relative_links(distribution):
+    """A package index does not have these files."""
     said = distribution.metadata.get_payload() or distribution.metadata["Description"]
     targets = re.findall(r"\]\(([^)\s]+)\)", said)
     assert "cuda_safe" in said and all(target.startswith(("https://", "#")) for target in targets), targets

@@ -1,9 +1,9 @@
-"""On a machine without a driver."""
+"""Behavior on a machine without a driver."""
 
 NO_DRIVER = {"CUDA_SYS_LIBRARY": "/nonexistent/libcuda.so.1"}
 
 
-def test_the_first_use_says_what_is_missing(run_python):
+def test_the_first_use_reports_the_missing_driver(run_python):
     run_python(
         """
 import cuda_safe
@@ -31,7 +31,7 @@ print("done")
     )
 
 
-def test_what_cannot_be_right_is_refused_all_the_same(run_python):
+def test_invalid_arguments_are_still_refused(run_python):
     run_python(
         """
 import cuda_safe

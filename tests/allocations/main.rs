@@ -1,7 +1,8 @@
-//! A launch allocates nothing, and is one call of the driver, however many attributes it has. Events and
-//! memory in the order of a stream need nothing of the host either.
+//! A launch allocates no host memory and makes one driver call, however many attributes it has.
+//! Events and stream-ordered memory allocate no host memory either.
 //!
-//! The driver here is a few functions that succeed: what is counted is the safe layer's own.
+//! The driver in this test is a set of functions that succeed, so the counts cover the safe layer
+//! only.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use cuda_safe::sys::{
@@ -18,33 +19,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 struct Counting;
 
 thread_local! {
-    /// Of this thread: others belong to the test harness.
+    /// Counted for this thread only, because the test harness allocates on other threads.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Calls of the driver.
+    /// The number of driver calls.
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
 fn count() {
-    // At the end of a thread nobody looks any more.
+    // While a thread exits, its counter may be destroyed already. The allocation is then not
+    // counted.
     let _ = ALLOCATIONS.try_with(|all| all.set(all.get() + 1));
 }
 
-// SAFETY: the system's allocator does all of it.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(start, layout) }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.realloc(start, layout, size) }
     }
 }
@@ -52,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The attributes of the last launch.
+/// The number of attributes of the last launch.
 static ATTRIBUTES: AtomicU32 = AtomicU32::new(0);
 
 fn called() -> CUresult {
@@ -60,36 +62,37 @@ fn called() -> CUresult {
     CUresult::CUDA_SUCCESS
 }
 
-/// Whatever is not below: it writes nothing, so that its outputs stay zeros. (The caller clears the
-/// arguments off the stack on every 64-bit target, so that any number of them will do.)
+/// Stands in for every function not defined below. It writes nothing, so its outputs stay zero. (On
+/// every 64-bit target the caller removes the arguments from the stack, so any number of arguments
+/// works.)
 unsafe extern "C" fn succeed() -> CUresult {
     called()
 }
 
-/// Not counted: of a real driver this is known from when it was opened.
+/// Not counted, because the version of a real driver is known from when it was opened.
 unsafe extern "C" fn version(number: *mut c_int) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { number.write(13050) };
     CUresult::CUDA_SUCCESS
 }
 
-/// The one context.
+/// Returns the only context.
 const CONTEXT: usize = 0x1000;
 
 unsafe extern "C" fn current(context: *mut CUcontext) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { context.write(without_provenance_mut(CONTEXT)) };
     called()
 }
 
 unsafe extern "C" fn new_stream(stream: *mut CUstream, _: c_uint, _: c_int) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { stream.write(without_provenance_mut(0x2000)) };
     called()
 }
 
 unsafe extern "C" fn parameter_count(_: CUfunction, count: *mut usize) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { count.write(4) };
     called()
 }
@@ -101,7 +104,7 @@ unsafe extern "C" fn parameter(
     size: *mut usize,
 ) -> CUresult {
     let sizes = [8, 8, 4, 12];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { size.write(sizes[index]) };
     called()
 }
@@ -112,7 +115,7 @@ unsafe extern "C" fn launch(
     _: *mut *mut c_void,
     _: *mut *mut c_void,
 ) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a valid pointer.
     let count = unsafe { &raw const (*config).numAttrs };
     // SAFETY: as above.
     ATTRIBUTES.store(unsafe { count.read() }, Ordering::Relaxed);
@@ -131,7 +134,7 @@ fn find(name: &CStr) -> *const c_void {
     }
 }
 
-/// Allocations and calls of `f`.
+/// Returns the number of allocations and of driver calls that `f` makes.
 fn counted(f: impl FnOnce()) -> (u64, u64) {
     let before = (ALLOCATIONS.get(), CALLS.get());
     f();
@@ -139,29 +142,30 @@ fn counted(f: impl FnOnce()) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
-/// The driver below, in a context and a stream.
+/// Installs the driver above and returns a context and a stream.
 fn start() -> (Context, Stream) {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // SAFETY: the functions keep the rules that these tests need, for the process.
+        // SAFETY: the functions fulfil the contracts that these tests rely on, and live as long as
+        // the process.
         unsafe { cuda_safe::sys::install(find) }.expect("nothing was called before");
     });
     let raw: CUcontext = without_provenance_mut(CONTEXT);
-    // SAFETY: this driver looks at no handle.
+    // SAFETY: this driver never accesses a handle.
     let context = unsafe { Context::borrow_raw(raw) }.expect("a context");
     let stream = context.stream().expect("a stream");
     (context, stream)
 }
 
 #[test]
-fn events_and_memory_of_streams_need_none_of_the_host_s() {
+fn events_and_stream_ordered_memory_allocate_no_host_memory() {
     let (context, stream) = start();
     let event = || context.event().map(drop).expect("an event");
     let buffer = || {
         let buffer = DeviceBuffer::<u8>::uninit(&stream, 64);
         buffer.map(drop).expect("memory");
     };
-    // The first find the functions.
+    // The first calls look up the functions.
     event();
     buffer();
     assert_eq!(counted(|| (0..100).for_each(|_| event())).0, 0);
@@ -174,7 +178,7 @@ fn events_and_memory_of_streams_need_none_of_the_host_s() {
 type Kernel = TypedKernel<(&'static [f32], &'static mut [f32], u32, Value<[u32; 3]>)>;
 
 #[test]
-fn a_launch_allocates_nothing_and_is_one_call() {
+fn a_launch_allocates_nothing_and_makes_one_driver_call() {
     let (context, stream) = start();
     let raw: CUmodule = without_provenance_mut(0x3000);
     // SAFETY: as above.
@@ -185,7 +189,7 @@ fn a_launch_allocates_nothing_and_is_one_call() {
         .kernel("any")
         .and_then(|kernel| kernel.typed())
         .expect("a kernel");
-    // SAFETY: this driver follows no address.
+    // SAFETY: this driver never accesses an address.
     let from = unsafe { DeviceBuffer::<f32>::borrow_raw(0x5000, 8, &stream) };
     // SAFETY: as above.
     let mut to = unsafe { DeviceBuffer::<f32>::borrow_raw(0x6000, 8, &stream) };
@@ -214,17 +218,17 @@ fn a_launch_allocates_nothing_and_is_one_call() {
     };
     let mut plain = || {
         let arguments = (&from, &mut to, 8, Value([1, 2, 3]));
-        // SAFETY: nothing runs.
+        // SAFETY: the driver runs no work.
         unsafe { kernel.launch(&stream, config, arguments) }.expect("a launch");
     };
-    // The first finds the function.
+    // The first call looks up the function.
     plain();
     let hundred = counted(|| (0..100).for_each(|_| plain()));
     assert_eq!(hundred, (0, 100));
 
     let mut with = || {
         let arguments = (&from, &mut to, 8, Value([1, 2, 3]));
-        // SAFETY: nothing runs.
+        // SAFETY: the driver runs no work.
         unsafe { kernel.launch_with(&stream, config, &attributes, arguments) }.expect("a launch");
     };
     // As above.

@@ -1,12 +1,12 @@
-//! The C compiler, where there is one.
+//! Calls the C compiler, if one is installed.
 
 use super::skip;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `source` to `target`: `cc`, or `CC`, with what `options` adds. None, and a skip, where
-/// there is no C compiler.
+/// Compiles `source` to `target` with `cc`, or with the compiler that `CC` names, and with
+/// `options`. Returns `None` and reports a skip if no C compiler is installed.
 #[track_caller]
 pub(crate) fn compile(
     source: &Path,
@@ -15,7 +15,7 @@ pub(crate) fn compile(
 ) -> Option<()> {
     let compiler = PathBuf::from(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     let mut command = Command::new(&compiler);
-    // The libraries among the options come after what uses them.
+    // Libraries among the options must come after the source that uses them.
     command.arg("-o").args([target, source]);
     options(&mut command);
     let output = match command.output() {

@@ -1,18 +1,20 @@
-//! Tests that need a process of their own: the driver, once opened, stays for the process.
+//! Child processes for tests, because an opened driver stays open for the whole process.
 
 use std::io::Write;
 use std::process::{Command, Output};
 
 const VARIABLE: &str = "CUDA_TESTS_CHILD";
 
-/// Runs `body` in a child process: the same test binary, told to run this test alone. In the child
-/// the call runs `body` and returns true; in the parent it checks that the child succeeded.
+/// Runs `body` in a child process: the same test binary, restricted to this test. In the child,
+/// this runs `body` and returns true. In the parent, it checks that the child succeeded.
 ///
 /// `environment` is set for the child.
 #[track_caller]
 pub(crate) fn in_child(environment: &[(&str, &str)], body: impl FnOnce()) {
     let thread = std::thread::current();
-    let test = thread.name().expect("a test runs on a thread of its name");
+    let test = thread
+        .name()
+        .expect("the thread of a test has the name of the test");
     if std::env::var(VARIABLE).is_ok_and(|name| name == test) {
         body();
         return;
@@ -20,20 +22,22 @@ pub(crate) fn in_child(environment: &[(&str, &str)], body: impl FnOnce()) {
     run(test, environment);
 }
 
-/// In a child process: starts another one, of the same test, and checks that it succeeded.
+/// In a child process, starts another child for the same test and checks that it succeeded.
 #[track_caller]
 pub(crate) fn again(environment: &[(&str, &str)]) {
     let thread = std::thread::current();
     run(thread.name().expect("as above"), environment);
 }
 
-/// Runs `body` in a process of its own, which exits with the code that it gives, in the middle of
-/// whatever other threads do; checks that it does.
+/// Runs `body` in a child process, which exits with the code that `body` returns while its other
+/// threads are still running. Checks the exit code.
 #[track_caller]
-#[allow(dead_code, reason = "not every suite does this")]
+#[allow(dead_code, reason = "not every test binary uses this")]
 pub(crate) fn exits(code: i32, body: impl FnOnce() -> i32) {
     let thread = std::thread::current();
-    let test = thread.name().expect("a test runs on a thread of its name");
+    let test = thread
+        .name()
+        .expect("the thread of a test has the name of the test");
     if std::env::var(VARIABLE).is_ok_and(|name| name == test) {
         std::process::exit(body());
     }
@@ -57,7 +61,7 @@ fn run(test: &str, environment: &[(&str, &str)]) {
         "the child failed ({}):\n{stdout}\n{stderr}",
         output.status
     );
-    // What the child skipped is skipped here; and what it has to tell is told.
+    // Repeats the child's skips and notes in the parent's output.
     let is_told = |line: &&str| line.starts_with("skipped ") || line.starts_with("note: ");
     for line in stderr.lines().filter(is_told) {
         let _ = writeln!(std::io::stderr(), "{line}");
@@ -72,7 +76,7 @@ fn start(test: &str, environment: &[(&str, &str)]) -> Output {
             "--exact",
             "--nocapture",
             "--test-threads=1",
-            // It may be a test that is ignored and was asked for.
+            // The test may be an ignored one that was requested.
             "--include-ignored",
         ])
         .env(VARIABLE, test)

@@ -1,5 +1,5 @@
-//! Embeds folders of the repository in the tests that read them. A packed test binary then runs on a
-//! machine without the repository. A part of build.rs.
+//! Embeds folders of the repository in the tests that read them, so that a packed test binary runs
+//! on a machine without the repository. build.rs includes this file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,9 @@ const FOLDERS: [(&str, &str); 3] = [
     ("tests/host/fakes", "fakes.rs"),
 ];
 
-/// Writes a file into `$OUT_DIR` for each folder: an expression, the slice of all files in the folder.
-/// An element is the file's path in the folder, with slashes, and the file's bytes.
+/// For each folder, writes a file into `$OUT_DIR` with an expression: the slice of all files in the
+/// folder. Each element holds the path of a file in the folder, with slashes, and the bytes of the
+/// file.
 pub(super) fn write() -> io::Result<()> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?);
     let out = PathBuf::from(env::var("OUT_DIR").map_err(io::Error::other)?);

@@ -1,6 +1,6 @@
-//! What the test binaries share: skipping, and the GPU at hand.
+//! Helpers that all test binaries share: skipping, and access to the GPU or software driver.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, reason = "each test binary uses only a part of it")]
 
 pub(crate) mod c;
 pub(crate) mod child;
@@ -15,9 +15,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Says that the calling test is skipped, and why; with `CUDA_TESTS=require` a skip is a failure.
+/// Reports that the calling test is skipped, and why. With `CUDA_TESTS=require` a skip is a
+/// failure.
 ///
-/// The line goes past the test harness's capture, so that a passing run lists what it skipped.
+/// The line bypasses the output capture of the test harness, so that a passing run lists its skips.
 #[track_caller]
 pub(crate) fn skip(reason: &str) {
     let thread = std::thread::current();
@@ -28,20 +29,20 @@ pub(crate) fn skip(reason: &str) {
     let _ = writeln!(std::io::stderr(), "skipped {test}: {reason}");
 }
 
-/// Returns the folder for files that tests create: the one that `CUDA_TESTS_SCRATCH` names, or Cargo's.
-/// A packed test binary may run where Cargo's folder does not exist and cannot be created.
+/// Returns the folder for files that tests create: the one that `CUDA_TESTS_SCRATCH` names, or
+/// Cargo's. A packed test binary may run where Cargo's folder does not exist and cannot be created.
 pub(crate) fn scratch() -> PathBuf {
     let named = std::env::var_os("CUDA_TESTS_SCRATCH");
     named.map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from)
 }
 
-/// The first device of the driver at hand: a GPU's, or where there is none the software driver's,
-/// which plays the profile that `CUDA_SIM` names (an H200 if it names none). With
-/// `CUDA_TESTS=require` only a GPU will do.
+/// Returns the first device of the current driver: a real GPU if there is one, else a device of the
+/// software driver, which plays the profile that `CUDA_SIM` names (by default an H200). With
+/// `CUDA_TESTS=require` only a real GPU is accepted.
 #[track_caller]
 pub(crate) fn gpu() -> Option<Device> {
     match driver() {
-        Driver::Gpu | Driver::Software => Some(Device::get(0).expect("there is a driver")),
+        Driver::Gpu | Driver::Software => Some(Device::get(0).expect("a driver")),
         Driver::None(why) => {
             skip(why);
             None
@@ -49,7 +50,7 @@ pub(crate) fn gpu() -> Option<Device> {
     }
 }
 
-/// The first device of a real driver; a skip where there is none.
+/// Returns the first device of a real driver, or reports a skip.
 #[track_caller]
 pub(crate) fn real_gpu() -> Option<Device> {
     let device = gpu()?;
@@ -60,12 +61,12 @@ pub(crate) fn real_gpu() -> Option<Device> {
     Some(device)
 }
 
-/// Whether the driver at hand is the software driver.
+/// Returns whether the current driver is the software driver.
 pub(crate) fn is_software() -> bool {
     matches!(driver(), Driver::Software)
 }
 
-/// The driver that tests of this process run on.
+/// The driver that the tests of this process use.
 enum Driver {
     Gpu,
     Software,
@@ -76,9 +77,10 @@ fn driver() -> &'static Driver {
     static DRIVER: OnceLock<Driver> = OnceLock::new();
     DRIVER.get_or_init(|| {
         let asked_for = std::env::var("CUDA_SIM");
-        // A driver that was called once stays for the process, so a GPU's is left alone then.
+        // A driver stays in use for the whole process once it was called, so a real driver is not
+        // called in this case.
         let why = match &asked_for {
-            Ok(_) => "as CUDA_SIM says".to_owned(),
+            Ok(_) => "CUDA_SIM selects it".to_owned(),
             Err(_) => match Device::get(0) {
                 Ok(_) => return Driver::Gpu,
                 Err(why) => why.to_string(),
@@ -103,11 +105,11 @@ fn driver() -> &'static Driver {
     })
 }
 
-/// Nothing, if the driver is of that CUDA version or later; or a skip.
+/// Returns `Some(())` if the driver has at least this CUDA version. Otherwise reports a skip.
 #[track_caller]
 pub(crate) fn since(major: u16, minor: u16) -> Option<()> {
     let (needed, version) = (CudaVersion::new(major, minor), cuda_safe::version());
-    match version.expect("there is a driver") {
+    match version.expect("a driver") {
         version if version < needed => {
             skip(&format!(
                 "needs CUDA {needed}; this driver offers {version}"
@@ -118,19 +120,20 @@ pub(crate) fn since(major: u16, minor: u16) -> Option<()> {
     }
 }
 
-/// Whether the driver is of that CUDA version or later.
+/// Returns whether the driver has at least this CUDA version.
 pub(crate) fn offers(major: u16, minor: u16) -> bool {
-    cuda_safe::version().expect("there is a driver") >= CudaVersion::new(major, minor)
+    cuda_safe::version().expect("a driver") >= CudaVersion::new(major, minor)
 }
 
-/// The primary context of the first device, or a skip.
+/// Returns the primary context of the first device, or reports a skip.
 #[track_caller]
 pub(crate) fn context() -> Option<Context> {
     let context = Context::primary(&gpu()?);
     Some(context.expect("the primary context of a device"))
 }
 
-/// `let context = need!(common::context());`: the value, or the test ends here, skipped.
+/// Unwraps an option, as in `let context = need!(common::context());`, or returns from the test if
+/// it is skipped.
 #[macro_export]
 macro_rules! need {
     ($value:expr) => {

@@ -1,6 +1,6 @@
-//! Numbers that are the same in each run of a seed.
+//! Reproducible pseudo-random numbers.
 
-/// Splitmix64: the next number of a state.
+/// Returns the next Splitmix64 number of a state.
 pub(crate) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -9,7 +9,7 @@ pub(crate) fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A state, by its seed.
+/// A generator, whose initial state is its seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

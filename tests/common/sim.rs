@@ -1,4 +1,4 @@
-//! The kernels of tests/kernels, for the software driver.
+//! The kernels of tests/kernels, implemented for the software driver.
 
 use cuda_sim::kernel::register;
 
@@ -41,7 +41,7 @@ pub(crate) fn register_kernels() {
     register("through_shared", |launch| {
         let bytes = launch.value::<u32>(1)?;
         if bytes > launch.shared_bytes() {
-            return Err("a store behind the shared memory".to_owned());
+            return Err("a store beyond the shared memory".to_owned());
         }
         launch.update::<u32>(0, 1, |_, _| bytes)
     });
@@ -66,12 +66,12 @@ pub(crate) fn register_kernels() {
     register("meet", |launch| {
         let blocks = launch.grid()[0];
         if blocks > 1 && !launch.is_cooperative() {
-            return Err("blocks wait for others that may never run".to_owned());
+            return Err("blocks wait for blocks that may never run".to_owned());
         }
         launch.update::<u32>(0, 1, |_, x| x.wrapping_add(blocks))
     });
     register("cluster_ranks", |launch| {
-        // Along x only, which is how the tests launch it.
+        // Only along x, which is how the tests launch it.
         let size = launch.cluster()[0];
         let blocks = launch.blocks();
         launch.update::<u32>(0, blocks, |block, _| (size << 16) | (block as u32 % size))

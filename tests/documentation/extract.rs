@@ -1,14 +1,14 @@
-//! Finds the examples in the documentation, and writes them as a table of functions. A part of
-//! build.rs.
+//! Finds the examples in the documentation and writes them as a table of functions. build.rs
+//! includes this file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Where examples are.
+/// The files and folders that contain examples.
 const SOURCES: [&str; 2] = ["README.md", "cuda-safe/src"];
 
-/// Writes `$OUT_DIR/examples.rs`: an expression, a list of names and closures.
+/// Writes `$OUT_DIR/examples.rs`: an expression that lists names and closures.
 pub(super) fn write() -> io::Result<()> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?);
     let out = PathBuf::from(env::var("OUT_DIR").map_err(io::Error::other)?);
@@ -22,13 +22,13 @@ pub(super) fn write() -> io::Result<()> {
     for file in files {
         let name = file.strip_prefix(&root).unwrap_or(&file).display();
         for (line, code) in examples(&fs::read_to_string(&file)?) {
-            // An example is the body of a function, or has a `main`, or a future to wait for.
+            // An example is a function body, defines `run`, or defines a future to await.
             let end = match code.as_str() {
-                code if code.contains("fn main()") => "main()",
+                code if code.contains("fn run()") => "run()",
                 code if code.contains("async fn compute()") => "crate::block_on(compute())",
                 _ => "",
             };
-            // What it has no text for is what the documentation does not show.
+            // An empty string stands for kernel code that the documentation does not show.
             let code = code.replace("\"\"", "crate::KERNELS");
             let _ = writeln!(table, "(\"{name}:{line}\", || {{\n{code}{end}\n}}),");
         }
@@ -48,7 +48,7 @@ fn list(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The examples of a file that would run on a GPU, each with its line.
+/// Returns the examples of a file that would run on a GPU, each with its line.
 fn examples(text: &str) -> Vec<(usize, String)> {
     let mut examples = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -62,7 +62,7 @@ fn examples(text: &str) -> Vec<(usize, String)> {
         match &mut open {
             Some(_) if line.starts_with("```") => examples.extend(open.take()),
             Some((_, code)) => {
-                // Lines that the documentation hides begin with `# `.
+                // Lines that rustdoc hides begin with `# `.
                 let line = line.strip_prefix("# ").unwrap_or(line);
                 let _ = writeln!(code, "{line}");
             }

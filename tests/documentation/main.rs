@@ -1,5 +1,5 @@
-//! The examples of the documentation, run on the software driver. (That they compile is a test of
-//! `cuda-safe` itself.)
+//! Runs the examples of the documentation on the software driver. (A test of `cuda-safe` itself
+//! checks that they compile.)
 
 use cuda_safe::Result;
 use cuda_sim::kernel::register;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 type Example = (&'static str, fn() -> Result<()>);
 
-/// What is loaded wherever an example does not show what it loads.
+/// The code for examples that do not show the code they load.
 const KERNELS: &str = include_str!("kernels.ptx");
 
 #[allow(
@@ -19,23 +19,23 @@ const KERNELS: &str = include_str!("kernels.ptx");
     clippy::all,
     clippy::undocumented_unsafe_blocks,
     clippy::multiple_unsafe_ops_per_block,
-    reason = "examples show one thing each"
+    reason = "examples are short"
 )]
 const ALL: &[Example] = include!(concat!(env!("OUT_DIR"), "/examples.rs"));
 
-/// What cannot run in one process, and why.
+/// The examples that cannot run in one process, and why.
 const NOT_RUN: [(&str, &str); 3] = [
-    ("cuda-safe/src/event/ipc.rs", "it is of two processes"),
-    ("cuda-safe/src/manager/ipc.rs", "it is of two processes"),
+    ("cuda-safe/src/event/ipc.rs", "it needs two processes"),
+    ("cuda-safe/src/manager/ipc.rs", "it needs two processes"),
     (
         "cuda-safe/src/memory/pool/share.rs",
-        "it is of two processes",
+        "it needs two processes",
     ),
 ];
 
 #[test]
-fn every_example_runs_and_leaves_nothing() {
-    // Two devices, with a driver that has everything.
+fn every_example_runs_and_leaks_nothing() {
+    // Two devices, with a driver that supports every feature.
     let profile: cuda_sim::Profile = "h200@13.5".parse().expect("a profile");
     cuda_sim::install(profile.with_devices(2)).expect("nothing was called before");
     register("nothing", |_| Ok(()));
@@ -48,7 +48,8 @@ fn every_example_runs_and_leaves_nothing() {
     assert!(ALL.len() > 40, "{} examples", ALL.len());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // A GPU works by itself; the software driver when somebody asks.
+        // A GPU makes progress by itself. The software driver makes progress only when it is
+        // called.
         scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
                 cuda_sim::alive();
@@ -62,20 +63,20 @@ fn every_example_runs_and_leaves_nothing() {
     });
 }
 
-/// What is wrong with an example.
+/// Returns what is wrong with an example, if anything.
 fn run((name, example): &Example) -> Option<String> {
     let is_of = |(file, _): &(&str, &str)| name.starts_with(file);
     if NOT_RUN.iter().any(is_of) {
         return None;
     }
     let done = std::panic::catch_unwind(example);
-    // A choice is the process's.
+    // The choice of a memory manager applies to the whole process.
     cuda_safe::manager::clear_memory_manager();
-    let (mistakes, alive) = (cuda_sim::mistakes(), cuda_sim::alive());
+    let (misuses, alive) = (cuda_sim::misuses(), cuda_sim::alive());
     match done {
         Err(_) => Some(format!("{name} panicked")),
         Ok(Err(error)) => Some(format!("{name}: {error}")),
-        Ok(Ok(())) if !mistakes.is_empty() => Some(format!("{name}: {mistakes:?}")),
+        Ok(Ok(())) if !misuses.is_empty() => Some(format!("{name}: {misuses:?}")),
         Ok(Ok(())) if alive != cuda_sim::Alive::default() => Some(format!("{name}: {alive}")),
         Ok(Ok(())) => None,
     }

@@ -1,4 +1,4 @@
-//! What streams are set to, and whose they are.
+//! Attributes of streams, and the contexts that streams belong to.
 
 use crate::common::{self, child};
 use crate::need;
@@ -70,7 +70,7 @@ fn an_access_window_is_set_and_cleared() {
     let (range, its) = stream.access_window().expect("known").expect("it is set");
     assert_eq!((range.start, its), (memory.as_raw(), window));
     assert_eq!(range.end - range.start, 4096);
-    // The memory may go first: the window is only a hint.
+    // The memory may be freed first, because the window is only a hint.
     drop(memory);
     let mut other = DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
     other.fill(1).expect("a fill");
@@ -94,7 +94,7 @@ fn an_access_window_is_set_and_cleared() {
 }
 
 #[test]
-fn the_memory_synchronisation_domain_is_set() {
+fn the_memory_synchronization_domain_is_set() {
     let context = need!(common::context());
     need!(common::since(12, 0));
     let stream = context.stream().expect("a stream");
@@ -130,7 +130,7 @@ fn a_streams_priority_changes() {
 }
 
 #[test]
-fn attributes_are_of_streams_of_one_context() {
+fn attributes_are_copied_within_one_context_only() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let other = Context::create(&device, ContextFlags::empty()).expect("a context");
@@ -151,22 +151,22 @@ fn a_borrowed_stream_is_checked_for_its_context() {
     let primary = Context::primary(&device).expect("a primary context");
     let other = Context::create(&device, ContextFlags::empty()).expect("a context");
     let stream = primary.stream().expect("a stream");
-    // SAFETY: `stream` outlives it.
+    // SAFETY: `stream` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &primary) };
     assert_eq!(borrowed.expect("its context"), stream);
     // SAFETY: as above.
     let why = invalid(unsafe { Stream::borrow_checked(stream.as_raw(), &other) });
     assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused and accesses nothing.
     let why = invalid(unsafe { Stream::borrow_checked(std::ptr::null_mut(), &primary) });
     assert!(matches!(why, Invalid::Handle { .. }), "{why}");
 }
 
 #[test]
-fn a_borrowed_stream_of_a_green_context_is_the_primary_contexts() {
+fn a_borrowed_stream_of_a_green_context_belongs_to_the_primary_context() {
     need!(common::gpu());
     need!(common::since(12, 4));
-    // A process of its own: a device is split once at a time.
+    // In a child process, because only one split of a device can exist at a time.
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let primary = Context::primary(&device).expect("a primary context");
@@ -182,7 +182,7 @@ fn a_borrowed_stream_of_a_green_context_is_the_primary_contexts() {
         };
         let green = GreenContext::new(split.groups).expect("a green context");
         let stream = green.stream().expect("a stream");
-        // SAFETY: `stream` outlives it.
+        // SAFETY: `stream` outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &primary) };
         let borrowed = borrowed.expect("of the primary context");
         borrowed.synchronize().expect("a wait");

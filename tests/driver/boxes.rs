@@ -6,14 +6,14 @@ use cuda_safe::{
     Context, CopyBatch, DeviceBuffer, Error, Extent, Invalid, PitchedBuffer, Region, Result, Stream,
 };
 
-/// 0, 1, 2, … in memory of a whole array.
+/// Returns memory of a whole array that holds 0, 1, 2, …
 fn numbers(stream: &Stream, whole: Extent) -> DeviceBuffer<u16> {
     let len = whole.width * whole.height * whole.depth;
     let numbers: Vec<u16> = (0..len).map(|n| n as u16).collect();
     DeviceBuffer::from_slice(stream, &numbers).expect("a copy")
 }
 
-/// What the numbers of a box of a whole array are.
+/// Returns the numbers in a region of the whole array.
 fn expected(whole: Extent, at: [usize; 3], part: Extent) -> Vec<u16> {
     let [x, y, z] = at;
     let mut numbers = Vec::new();
@@ -32,10 +32,10 @@ fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let cases = [
-        (Extent::plane(10, 8), [3, 2, 0], Extent::plane(4, 5)),
-        (Extent::plane(10, 8), [0, 7, 0], Extent::plane(10, 1)),
-        (Extent::volume(7, 5, 4), [2, 1, 1], Extent::volume(3, 4, 2)),
-        (Extent::volume(7, 5, 4), [6, 4, 0], Extent::volume(1, 1, 4)),
+        (Extent::new_2d(10, 8), [3, 2, 0], Extent::new_2d(4, 5)),
+        (Extent::new_2d(10, 8), [0, 7, 0], Extent::new_2d(10, 1)),
+        (Extent::new_3d(7, 5, 4), [2, 1, 1], Extent::new_3d(3, 4, 2)),
+        (Extent::new_3d(7, 5, 4), [6, 4, 0], Extent::new_3d(1, 1, 4)),
     ];
     for (whole, at, part) in cases {
         let from = numbers(&stream, whole);
@@ -43,25 +43,25 @@ fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
         let mut to = DeviceBuffer::<u16>::zeroed(&stream, len).expect("memory");
         let [x, y, z] = at;
         to.as_mut_slice()
-            .copy_box_from(part, Region::of(part), &from, Region::of(whole).at(x, y, z))
+            .copy_3d_from(part, Region::of(part), &from, Region::of(whole).at(x, y, z))
             .expect("a copy");
         assert_eq!(to.to_vec().expect("a copy"), expected(whole, at, part));
     }
 }
 
 #[test]
-fn a_box_goes_to_the_device_and_back_and_leaves_its_surroundings() {
+fn a_region_is_copied_to_the_device_and_back_and_leaves_its_surroundings() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     for depth in [1, 3] {
-        let whole = Extent::volume(6, 5, depth);
-        let part = Extent::volume(2, 3, depth);
+        let whole = Extent::new_3d(6, 5, depth);
+        let part = Extent::new_3d(2, 3, depth);
         let inside = Region::of(whole).at(3, 1, 0);
         let values: Vec<u16> = (1000..).take(2 * 3 * depth).collect();
         let mut buffer = numbers(&stream, whole);
         buffer
             .as_mut_slice()
-            .copy_box_from_slice(part, inside, &values, Region::of(part))
+            .copy_3d_from_slice(part, inside, &values, Region::of(part))
             .expect("a copy");
         let mut changed = expected(whole, [0; 3], whole);
         let mut value = values.iter();
@@ -77,7 +77,7 @@ fn a_box_goes_to_the_device_and_back_and_leaves_its_surroundings() {
         let mut back = vec![7; 6 * 5 * depth];
         buffer
             .as_slice()
-            .copy_box_to_slice(part, inside, &mut back, inside)
+            .copy_3d_to_slice(part, inside, &mut back, inside)
             .expect("a copy");
         let kept = back.iter().filter(|value| **value == 7).count();
         assert_eq!(kept, (30 - 6) * depth);
@@ -86,17 +86,17 @@ fn a_box_goes_to_the_device_and_back_and_leaves_its_surroundings() {
 }
 
 #[test]
-fn a_box_is_filled_in_units_of_1_2_and_4_bytes() {
+fn a_region_is_filled_in_units_of_1_2_and_4_bytes() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     fn filled<T>(stream: &Stream, value: T) -> Result<usize>
     where
         T: cuda_safe::bytemuck::Pod + PartialEq,
     {
-        let whole = Extent::volume(5, 4, 2);
+        let whole = Extent::new_3d(5, 4, 2);
         let mut buffer = DeviceBuffer::<T>::zeroed(stream, 40)?;
-        buffer.as_mut_slice().fill_box(
-            Extent::volume(3, 2, 2),
+        buffer.as_mut_slice().fill_3d(
+            Extent::new_3d(3, 2, 2),
             Region::of(whole).at(1, 1, 0),
             value,
         )?;
@@ -111,30 +111,30 @@ fn a_box_is_filled_in_units_of_1_2_and_4_bytes() {
 }
 
 #[test]
-fn a_box_outside_of_its_memory_is_refused() {
+fn a_region_outside_of_its_memory_is_refused() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 20).expect("memory");
-    let whole = Region::of(Extent::plane(5, 4));
+    let whole = Region::of(Extent::new_2d(5, 4));
     let cases = [
-        (Extent::plane(5, 5), whole),
-        (Extent::plane(5, 4), whole.at(1, 0, 0)),
-        (Extent::volume(5, 4, 2), whole),
-        (Extent::plane(6, 2), whole),
-        (Extent::plane(1, 2), Region { pitch: 0, ..whole }),
-        (Extent::plane(usize::MAX, 2), whole),
-        (Extent::volume(1, 2, usize::MAX), whole),
+        (Extent::new_2d(5, 5), whole),
+        (Extent::new_2d(5, 4), whole.at(1, 0, 0)),
+        (Extent::new_3d(5, 4, 2), whole),
+        (Extent::new_2d(6, 2), whole),
+        (Extent::new_2d(1, 2), Region { pitch: 0, ..whole }),
+        (Extent::new_2d(usize::MAX, 2), whole),
+        (Extent::new_3d(1, 2, usize::MAX), whole),
         (
-            Extent::plane(1, 2),
+            Extent::new_2d(1, 2),
             Region {
                 pitch: usize::MAX,
                 ..whole
             },
         ),
-        (Extent::plane(1, 1), whole.at(usize::MAX, 1, 1)),
+        (Extent::new_2d(1, 1), whole.at(usize::MAX, 1, 1)),
     ];
     for (extent, region) in cases {
-        match buffer.as_mut_slice().fill_box(extent, region, 1) {
+        match buffer.as_mut_slice().fill_3d(extent, region, 1) {
             Err(Error::Invalid(invalid)) => {
                 let len = 20;
                 let expected = Invalid::Region {
@@ -147,22 +147,22 @@ fn a_box_outside_of_its_memory_is_refused() {
             done => panic!("{extent:?}: {done:?}"),
         }
     }
-    // A single row, or none, lies wherever it fits.
+    // A single row, or an empty region, fits with any pitch.
     let nowhere = Region {
         offset: usize::MAX,
         pitch: 0,
         rows: 0,
     };
-    let none = Extent::plane(0, 3);
-    let filled = buffer.as_mut_slice().fill_box(none, nowhere, 1);
+    let none = Extent::new_2d(0, 3);
+    let filled = buffer.as_mut_slice().fill_3d(none, nowhere, 1);
     filled.expect("nothing to fill");
     let last = Region {
         offset: 15,
         pitch: 0,
         rows: 0,
     };
-    let row = Extent::plane(5, 1);
-    let filled = buffer.as_mut_slice().fill_box(row, last, 1);
+    let row = Extent::new_2d(5, 1);
+    let filled = buffer.as_mut_slice().fill_3d(row, last, 1);
     filled.expect("the last row");
     assert_eq!(buffer.to_vec().expect("a copy")[14..], [0, 1, 1, 1, 1, 1]);
 }
@@ -172,7 +172,7 @@ fn a_pitched_plane_is_aligned_by_the_driver() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut plane = PitchedBuffer::<f32>::zeroed(&stream, 100, 7).expect("memory");
-    assert_eq!(plane.extent(), Extent::plane(100, 7));
+    assert_eq!(plane.extent(), Extent::new_2d(100, 7));
     assert!(plane.pitch() >= 100);
     assert_eq!(plane.as_slice().len(), plane.pitch() * 7);
     assert_eq!(plane.to_vec().expect("a copy"), [0.0; 700]);
@@ -197,10 +197,10 @@ fn a_pitched_plane_is_aligned_by_the_driver() {
 }
 
 #[test]
-fn many_copies_go_to_the_stream_in_one_call() {
+fn many_copies_are_enqueued_in_one_call() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let whole = Extent::plane(100, 1);
+    let whole = Extent::new_2d(100, 1);
     let from = numbers(&stream, whole);
     let mut to = DeviceBuffer::<u16>::zeroed(&stream, 100).expect("memory");
     let mut single = DeviceBuffer::<u16>::zeroed(&stream, 1).expect("memory");
@@ -228,16 +228,16 @@ fn many_copies_go_to_the_stream_in_one_call() {
     CopyBatch::new(&stream).submit().expect("nothing");
 }
 
-/// A driver (580) crashes there, if one of the memories is stream-ordered.
+/// A driver (580) crashes in this call if one of the buffers is stream-ordered.
 #[test]
-fn many_copies_go_to_a_stream_of_a_green_context() {
+fn many_copies_are_enqueued_on_a_stream_of_a_green_context() {
     let _alone = alone();
     let resource = need!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
     let group = smallest(resource).groups.remove(0);
     let green = GreenContext::new([group]).expect("a partition");
     let own = green.stream().expect("a stream");
-    // SAFETY: the stream outlives what borrows it.
+    // SAFETY: the stream outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_raw(own.as_raw(), &context) }.expect("a stream");
     for stream in [&own, &borrowed] {
         let from = DeviceBuffer::from_slice(stream, &[1u16, 2, 3]).expect("memory");

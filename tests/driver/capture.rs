@@ -1,5 +1,5 @@
-//! Captures and the graphs that come of them. Each test has a process of its own: a wait for the
-//! context breaks the captures of all threads.
+//! Captures and the graphs they produce. Each test runs in a child process, because a wait for the
+//! context invalidates the captures of all threads.
 
 use crate::common::{self, child};
 use crate::kernels::{Scale, pinned};
@@ -10,7 +10,7 @@ use cuda_safe::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body` with a stream, in a process of its own.
+/// Runs `body` with a stream, in a child process.
 #[track_caller]
 fn with_stream(body: impl FnOnce(&Context, &Stream)) {
     need!(common::gpu());
@@ -30,7 +30,7 @@ fn fail() -> Error {
 }
 
 #[test]
-fn what_is_captured_is_done_at_each_launch() {
+fn captured_work_runs_at_each_launch() {
     with_stream(|context, stream| {
         let scale = Scale::new(context);
         let mut x = DeviceBuffer::from_slice(stream, &[1, 2, 3]).expect("memory");
@@ -42,12 +42,16 @@ fn what_is_captured_is_done_at_each_launch() {
         });
         let graph = graph.expect("a graph");
         assert_eq!(status(stream), CaptureStatus::None);
-        assert_eq!(x.to_vec().expect("a copy"), [1, 2, 3], "nothing was done");
+        assert_eq!(
+            x.to_vec().expect("a copy"),
+            [1, 2, 3],
+            "nothing ran during the capture"
+        );
         let executable = graph.instantiate().expect("it can be launched");
         assert_eq!(executable.context(), context);
         drop(graph);
         for expected in [[3, 5, 7], [7, 11, 15]] {
-            // SAFETY: the buffers and the kernel are alive, and used on this stream only.
+            // SAFETY: the buffers and the kernel are alive and are used on this stream only.
             unsafe { executable.launch(stream) }.expect("a launch");
             assert_eq!(y.to_vec().expect("a copy"), expected);
         }
@@ -71,11 +75,14 @@ fn a_capture_ends_with_an_error_and_with_a_panic_too() {
 }
 
 #[test]
-fn an_empty_capture_is_an_empty_graph() {
+fn an_empty_capture_gives_an_empty_graph() {
     with_stream(|_, stream| {
         let graph = stream.capture(CaptureMode::Global, |_| Ok(()));
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
-        // SAFETY: there is nothing in it.
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
+        // SAFETY: the graph is empty.
         unsafe { graph.launch(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
     });
@@ -91,7 +98,7 @@ fn refused<T>(result: Result<T>) {
 }
 
 #[test]
-fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_goes_on() {
+fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_continues() {
     with_stream(|context, stream| {
         let mut buffer = DeviceBuffer::<i32>::zeroed(stream, 4).expect("memory");
         let other = context.stream().expect("a stream");
@@ -103,24 +110,24 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_goes_o
         refused(DeviceBuffer::<i32>::uninit(stream, 4));
         refused(DeviceBuffer::<i32>::zeroed(stream, 4));
         refused(DeviceBuffer::from_slice(stream, &[1]));
-        refused(DeviceBuffer::<i32>::plain_zeroed(stream, 4));
+        refused(DeviceBuffer::<i32>::zeroed_sync(stream, 4));
         refused(buffer.copy_from_slice(&[1; 4]));
         refused(buffer.copy_to_slice(&mut [0; 4]));
         refused(buffer.to_vec());
         refused(stream.launch_host_function(|| panic!("never")));
-        refused(stream.done());
+        refused(stream.completion());
         refused(stream.copy_scope(|_| ()));
-        let (extent, region) = (Extent::plane(2, 2), Region::of(Extent::plane(2, 2)));
+        let (extent, region) = (Extent::new_2d(2, 2), Region::of(Extent::new_2d(2, 2)));
         let mut host = [0; 4];
         refused(
             buffer
                 .as_mut_slice()
-                .copy_box_from_slice(extent, region, &host, region),
+                .copy_3d_from_slice(extent, region, &host, region),
         );
         refused(
             buffer
                 .as_slice()
-                .copy_box_to_slice(extent, region, &mut host, region),
+                .copy_3d_to_slice(extent, region, &mut host, region),
         );
         refused(PitchedBuffer::<i32>::zeroed(stream, 4, 4));
         refused(shared.on(stream));
@@ -131,9 +138,9 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_goes_o
         buffer = rejected.value;
         buffer.fill(7).expect("recorded");
         assert_eq!(status(stream), CaptureStatus::Active);
-        let graph = capture.finish().expect("not broken");
-        let graph = graph.instantiate().expect("is launched");
-        // SAFETY: the buffer is alive, and used on this stream only.
+        let graph = capture.finish().expect("a valid capture");
+        let graph = graph.instantiate().expect("an executable graph");
+        // SAFETY: the buffer is alive and is used on this stream only.
         unsafe { graph.launch(stream) }.expect("a launch");
         assert_eq!(buffer.to_vec().expect("a copy"), [7; 4]);
 
@@ -145,31 +152,31 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_goes_o
         refused::<()>(Err(rejected.error));
         let rejected = buffer.copy_to_pinned(rejected.value).expect_err("captured");
         refused::<()>(Err(rejected.error));
-        assert_eq!(rejected.value[..], [1, 2, 3, 4], "given back");
-        capture.finish().expect("not broken");
+        assert_eq!(rejected.value[..], [1, 2, 3, 4], "returned");
+        capture.finish().expect("a valid capture");
     });
 }
 
 #[test]
-fn what_is_dropped_in_a_capture_is_released_after_it() {
+fn objects_dropped_in_a_capture_are_released_after_it() {
     with_stream(|_, stream| {
         let leaked = cuda_safe::leaked();
         let (ordered, plain) = (
             DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory"),
-            DeviceBuffer::<u8>::plain_zeroed(stream, 64).expect("memory"),
+            DeviceBuffer::<u8>::zeroed_sync(stream, 64).expect("memory"),
         );
         let graph = stream.capture(CaptureMode::Global, |_| {
             drop((ordered, plain));
             Ok(())
         });
-        drop(graph.expect("not broken"));
+        drop(graph.expect("a valid capture"));
         stream.synchronize().expect("a wait");
         assert_eq!(cuda_safe::leaked(), leaked);
     });
 }
 
 #[test]
-fn a_stream_that_waits_for_a_captured_event_is_part_of_the_capture() {
+fn a_stream_that_waits_for_a_captured_event_joins_the_capture() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
         let (forks, joins) = (
@@ -193,9 +200,12 @@ fn a_stream_that_waits_for_a_captured_event_is_part_of_the_capture() {
             joins.record(&other)?;
             stream.wait(&joins)
         });
-        let graph = graph.expect("joined").instantiate().expect("is launched");
+        let graph = graph
+            .expect("joined")
+            .instantiate()
+            .expect("an executable graph");
         assert_eq!(status(&other), CaptureStatus::None);
-        // SAFETY: the buffers are alive, and idle on their streams.
+        // SAFETY: the buffers are alive and idle on their streams.
         unsafe { graph.launch(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
         assert_eq!(a.to_vec().expect("a copy"), [1; 4]);
@@ -204,7 +214,7 @@ fn a_stream_that_waits_for_a_captured_event_is_part_of_the_capture() {
 }
 
 #[test]
-fn releases_on_other_threads_leave_a_capture_alone() {
+fn releases_on_other_threads_do_not_affect_a_capture() {
     with_stream(|context, stream| {
         for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
             let leaked = cuda_safe::leaked();
@@ -213,12 +223,15 @@ fn releases_on_other_threads_leave_a_capture_alone() {
             let graph = other.capture(CaptureMode::Relaxed, |_| Ok(()));
             let things = (
                 cuda_safe::PinnedBuffer::<u8>::zeroed(context, 64).expect("memory"),
-                DeviceBuffer::<u8>::plain_zeroed(&other, 64).expect("memory"),
+                DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory"),
                 DeviceBuffer::<u8>::zeroed(&other, 64).expect("memory"),
                 DeviceBuffer::<u8>::zeroed_from_pool(&pool, &other, 64).expect("memory"),
                 cuda_safe::PinnedBuffer::register(context, vec![1u8; 64]).expect("registered"),
                 crate::kernels::vector(context),
-                graph.expect("a graph").instantiate().expect("is launched"),
+                graph
+                    .expect("a graph")
+                    .instantiate()
+                    .expect("an executable graph"),
                 context.event().expect("an event"),
                 (pool, other),
             );
@@ -227,7 +240,7 @@ fn releases_on_other_threads_leave_a_capture_alone() {
                 scope.spawn(|| drop(things)).join().expect("no panic");
             });
             assert_eq!(status(stream), CaptureStatus::Active);
-            capture.finish().expect("not broken");
+            capture.finish().expect("a valid capture");
             stream.synchronize().expect("a wait");
             assert_eq!(cuda_safe::leaked(), leaked);
         }
@@ -235,7 +248,7 @@ fn releases_on_other_threads_leave_a_capture_alone() {
 }
 
 #[test]
-fn a_capture_that_is_forgotten_goes_on_and_does_no_harm() {
+fn a_forgotten_capture_continues_without_harm() {
     with_stream(|_, stream| {
         let leaked = cuda_safe::leaked();
         let buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
@@ -243,16 +256,23 @@ fn a_capture_that_is_forgotten_goes_on_and_does_no_harm() {
         refused(DeviceBuffer::<u8>::zeroed(stream, 64));
         drop(buffer);
         assert_eq!(status(stream), CaptureStatus::Active);
-        assert_eq!(cuda_safe::leaked(), leaked, "the buffer waits for the end");
+        assert_eq!(
+            cuda_safe::leaked(),
+            leaked,
+            "the release of the buffer is deferred"
+        );
     });
 }
 
 #[cfg(unix)]
 #[test]
-fn in_a_forked_child_a_capture_and_its_graph_are_left_alone() {
+fn a_forked_child_does_not_release_a_capture_or_its_graph() {
     with_stream(|_, stream| {
         let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
         let capture = stream
             .begin_capture(CaptureMode::default())
             .expect("begins");
@@ -261,7 +281,7 @@ fn in_a_forked_child_a_capture_and_its_graph_are_left_alone() {
             let Some((graph, capture)) = all.take() else {
                 return false;
             };
-            // SAFETY: nothing is called.
+            // SAFETY: in a forked child the launch calls no driver function.
             let launched = unsafe { graph.launch(stream) };
             drop(graph);
             matches!(launched, Err(Error::Forked))
@@ -272,14 +292,14 @@ fn in_a_forked_child_a_capture_and_its_graph_are_left_alone() {
                 )
                 && matches!(CaptureMode::Relaxed.with(|| ()), Err(Error::Forked))
         });
-        assert!(clean, "the forked child ended cleanly");
+        assert!(clean, "the forked child exited cleanly");
         let (_graph, capture) = all.expect("the child has a copy");
-        capture.finish().expect("the parent goes on");
+        capture.finish().expect("the parent continues");
     });
 }
 
 #[test]
-fn external_records_and_waits_are_made_by_each_launch() {
+fn each_launch_performs_external_records_and_waits() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
         let (before, after) = (
@@ -294,7 +314,10 @@ fn external_records_and_waits_are_made_by_each_launch() {
             buffer.fill(7)?;
             after.record_external(stream)
         });
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
         assert!(after.is_done().expect("a query"), "nothing was recorded");
         // SAFETY: the buffer and the events are alive, and the buffer is used on this stream only.
         unsafe { graph.launch(stream) }.expect("a launch");
@@ -307,7 +330,7 @@ fn external_records_and_waits_are_made_by_each_launch() {
 }
 
 #[test]
-fn a_threads_capture_mode_is_put_back() {
+fn the_capture_mode_of_a_thread_is_restored() {
     with_stream(|_, _| {
         let inner = || CaptureMode::ThreadLocal.with(|| 7);
         let seven = CaptureMode::Relaxed.with(inner).expect("set");
@@ -318,53 +341,53 @@ fn a_threads_capture_mode_is_put_back() {
     });
 }
 
-/// The number of this thread's mode.
+/// Returns the raw capture mode of this thread.
 fn raw_mode() -> u32 {
     use cuda_safe::sys::{CUstreamCaptureMode, cuThreadExchangeStreamCaptureMode};
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let code = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     assert!(code.is_success(), "{code}");
     mode.0
 }
 
 #[test]
-fn in_the_relaxed_mode_allocations_elsewhere_leave_the_capture_alone() {
+fn in_relaxed_mode_allocations_elsewhere_do_not_affect_the_capture() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
         let mut buffer = None;
         let graph = stream.capture(CaptureMode::ThreadLocal, |_| {
             CaptureMode::Relaxed.with(|| {
-                buffer = Some(DeviceBuffer::<u8>::plain_zeroed(&other, 64)?);
+                buffer = Some(DeviceBuffer::<u8>::zeroed_sync(&other, 64)?);
                 Ok(())
             })?
         });
-        graph.expect("not broken");
+        graph.expect("a valid capture");
         assert_eq!(buffer.expect("made").to_vec().expect("a copy"), [0; 64]);
     });
 }
 
 #[test]
-fn graphs_go_out_and_come_back() {
+fn graphs_survive_into_raw_and_from_raw() {
     with_stream(|context, stream| {
         use cuda_safe::{ExecutableGraph, Graph};
         let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
         let (raw, its) = graph.expect("a graph").into_raw();
         assert_eq!(its, *context);
-        // SAFETY: it was just given out.
+        // SAFETY: ownership was just released.
         let graph = unsafe { Graph::from_raw(raw, context) };
         assert_eq!(graph.as_raw(), raw);
-        let (raw, _) = graph.instantiate().expect("is launched").into_raw();
-        // SAFETY: it was just given out.
+        let (raw, _) = graph.instantiate().expect("an executable graph").into_raw();
+        // SAFETY: ownership was just released.
         let executable = unsafe { ExecutableGraph::from_raw(raw, context) };
-        // SAFETY: there is nothing in it.
+        // SAFETY: the graph is empty.
         unsafe { executable.launch(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
     });
 }
 
 mod provoked {
-    //! What the driver refuses it reports as an error.
+    //! Calls that the driver refuses are reported as errors.
 
     use super::{status, with_stream};
     use crate::common;
@@ -378,7 +401,7 @@ mod provoked {
     }
 
     #[test]
-    fn waiting_for_a_captured_stream_breaks_the_capture() {
+    fn waiting_for_a_captured_stream_invalidates_the_capture() {
         with_stream(|_, stream| {
             let capture = stream
                 .begin_capture(CaptureMode::default())
@@ -398,13 +421,16 @@ mod provoked {
     }
 
     #[test]
-    fn a_graph_is_not_launched_into_a_capture() {
+    fn launching_a_graph_into_a_capture_is_refused() {
         with_stream(|_, stream| {
             let mut buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(stream, 4).expect("memory");
             let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
-            let graph = graph.expect("a graph").instantiate().expect("is launched");
+            let graph = graph
+                .expect("a graph")
+                .instantiate()
+                .expect("an executable graph");
             let outer = stream.capture(CaptureMode::default(), |stream| {
-                // SAFETY: the buffer is alive, and of this stream.
+                // SAFETY: the buffer is alive and belongs to this stream.
                 match unsafe { graph.launch(stream) } {
                     Err(Error::Invalid(why)) => assert_eq!(*why, Invalid::StreamIsCaptured),
                     done => panic!("{done:?}"),
@@ -412,7 +438,7 @@ mod provoked {
                 assert_eq!(status(stream), CaptureStatus::Active);
                 Ok(())
             });
-            drop(outer.expect("not broken"));
+            drop(outer.expect("a valid capture"));
             // SAFETY: as above.
             unsafe { graph.launch(stream) }.expect("a launch");
             assert_eq!(buffer.to_vec().expect("a copy"), [1; 4]);
@@ -420,7 +446,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_stream_that_is_not_joined_makes_no_graph() {
+    fn a_capture_with_an_unjoined_stream_gives_no_graph() {
         with_stream(|context, stream| {
             let other = context.stream().expect("a stream");
             let event = context.event().expect("an event");
@@ -438,7 +464,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_captured_stream_waits_for_nothing_outside() {
+    fn a_captured_stream_cannot_wait_for_an_event_outside_of_the_capture() {
         with_stream(|context, stream| {
             let other = context.stream().expect("a stream");
             let event = context.event().expect("an event");
@@ -465,7 +491,7 @@ mod provoked {
     }
 
     #[test]
-    fn external_records_and_waits_are_for_captures() {
+    fn external_records_and_waits_are_refused_outside_of_captures() {
         with_stream(|context, stream| {
             let event = context.event().expect("an event");
             is(
@@ -480,7 +506,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_stream_is_captured_once_at_a_time() {
+    fn a_stream_has_only_one_capture_at_a_time() {
         with_stream(|_, stream| {
             let capture = stream
                 .begin_capture(CaptureMode::default())
@@ -491,19 +517,22 @@ mod provoked {
                 }
                 done => panic!("{done:?}"),
             }
-            capture.finish().expect("not broken");
+            capture.finish().expect("a valid capture");
         });
     }
 
     #[test]
-    fn a_graph_is_launched_on_streams_of_its_context() {
+    fn a_graph_launches_only_on_streams_of_its_context() {
         let device = need!(common::gpu());
         with_stream(|_, stream| {
             let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
-            let graph = graph.expect("a graph").instantiate().expect("is launched");
+            let graph = graph
+                .expect("a graph")
+                .instantiate()
+                .expect("an executable graph");
             let other = Context::create(&device, ContextFlags::empty()).expect("a context");
             let elsewhere = other.stream().expect("a stream");
-            // SAFETY: it is refused.
+            // SAFETY: the call is refused and accesses nothing.
             match unsafe { graph.launch(&elsewhere) } {
                 Err(Error::Invalid(invalid)) => {
                     assert!(matches!(*invalid, Invalid::OtherContext { .. }));

@@ -1,4 +1,5 @@
-//! What breaks a capture, by its mode and by the thread that calls: as an H200 (driver 580) has it.
+//! Which calls invalidate a capture, by the mode of the capture and by the calling thread, as
+//! measured on an H200 (driver 580).
 
 use crate::kernels::VECTOR;
 use cuda_safe::sys::CUstreamCaptureStatus as Status;
@@ -7,7 +8,7 @@ use cuda_safe::{CaptureMode, Context, ContextFlags, Event, Stream};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
-/// What is called while a stream is captured.
+/// A call that is made while a stream is captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     SynchronizeContext,
@@ -29,7 +30,7 @@ enum Call {
 
 use Call::*;
 
-/// The calls, and whether they were measured on the capturing thread, too.
+/// The calls, each with whether it was also measured on the capturing thread.
 const CALLS: [(Call, bool); 15] = [
     (SynchronizeContext, true),
     (SynchronizeOtherStream, true),
@@ -48,7 +49,8 @@ const CALLS: [(Call, bool); 15] = [
     (CopyBack, false),
 ];
 
-/// Whether the call is refused, and breaks the capture. `relaxed` is the mode of the calling thread.
+/// Returns whether the call is refused and invalidates the capture. `relaxed` says whether the
+/// calling thread is in relaxed mode.
 fn breaks(call: Call, mode: Mode, same_thread: bool, relaxed: bool) -> bool {
     match call {
         LoadModule | DestroyStream | DestroyEvent | CreateStream | CopyBack => false,
@@ -62,7 +64,7 @@ fn breaks(call: Call, mode: Mode, same_thread: bool, relaxed: bool) -> bool {
     }
 }
 
-/// What the calls are made on, and what they make.
+/// The objects that the calls use and create.
 struct Things {
     context: Context,
     other: Stream,
@@ -76,7 +78,7 @@ struct Things {
     mark: CUevent,
 }
 
-// SAFETY: handles and addresses of the driver, which any thread may use.
+// SAFETY: these are handles and addresses of the driver, which any thread may use.
 unsafe impl Send for Things {}
 
 impl Things {
@@ -87,14 +89,14 @@ impl Things {
         other.synchronize().expect("a wait");
         let mut memory = 0;
         let current = context.make_current().expect("current");
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         well(unsafe { sys::cuMemAlloc_v2(&raw mut memory, 64) });
         let (mut host, mut module, mut stream, mut mark) =
             (null_mut(), null_mut(), null_mut(), null_mut());
         // SAFETY: as above.
         well(unsafe { sys::cuMemHostAlloc(&raw mut host, 64, 0) });
         let text = CString::new(VECTOR).expect("no NUL");
-        // SAFETY: as above; the text ends with a NUL.
+        // SAFETY: as above, and the text ends with a NUL.
         well(unsafe { sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()) });
         // SAFETY: as above.
         well(unsafe { sys::cuStreamCreate(&raw mut stream, 1) });
@@ -123,16 +125,16 @@ impl Things {
         let text = CString::new(VECTOR).expect("no NUL");
         let _current = self.context.make_current().expect("current");
         match call {
-            // SAFETY: no arguments.
+            // SAFETY: the function has no arguments.
             SynchronizeContext => unsafe { sys::cuCtxSynchronize() },
             // SAFETY: the stream is alive.
             SynchronizeOtherStream => unsafe { sys::cuStreamSynchronize(self.other.as_raw()) },
             // SAFETY: the event is alive.
             QueryEvent => unsafe { sys::cuEventQuery(self.event.as_raw()) },
-            // SAFETY: the pointer is to a place of this value.
+            // SAFETY: the pointer refers to a field of this value.
             Allocate => unsafe { sys::cuMemAlloc_v2(&raw mut self.made, 64) },
             Free => {
-                // SAFETY: it is this value's, which forgets it if this succeeds.
+                // SAFETY: the memory belongs to this value, which forgets it if the call succeeds.
                 let code = unsafe { sys::cuMemFree_v2(self.memory) };
                 if code.is_success() {
                     self.memory = 0;
@@ -141,23 +143,25 @@ impl Things {
             }
             AllocatePinned => {
                 let mut host = null_mut();
-                // SAFETY: the pointer is to a local. (The process ends soon.)
+                // SAFETY: the pointer refers to a local variable. (The memory leaks until the
+                // process exits soon.)
                 unsafe { sys::cuMemHostAlloc(&raw mut host, 64, 0) }
             }
             LoadModule => {
                 let (mut module, text) = (null_mut(), text.as_ptr().cast());
-                // SAFETY: the pointer is to a local, and the text ends with a NUL.
+                // SAFETY: the pointer refers to a local variable, and the text ends with a NUL.
                 unsafe { sys::cuModuleLoadData(&raw mut module, text) }
             }
-            // SAFETY: this and what follows are this value's, and go once.
+            // SAFETY: this handle and the following ones belong to this value, and each is
+            // destroyed once.
             FreePinned => unsafe { sys::cuMemFreeHost(self.host) },
             // SAFETY: as above.
             DestroyStream => unsafe { sys::cuStreamDestroy_v2(self.stream) },
             // SAFETY: as above.
             DestroyEvent => unsafe { sys::cuEventDestroy_v2(self.mark) },
-            // SAFETY: as above; none of its kernels runs.
+            // SAFETY: as above, and none of its kernels is running.
             UnloadModule => unsafe { sys::cuModuleUnload(self.module) },
-            // SAFETY: the pointer is to a place of this value, and the stream is alive.
+            // SAFETY: the pointer refers to a field of this value, and the stream is alive.
             AllocateInOrder => unsafe {
                 sys::cuMemAllocAsync(&raw mut self.made, 64, self.other.as_raw())
             },
@@ -165,12 +169,12 @@ impl Things {
             FreeInOrder => unsafe { sys::cuMemFreeAsync(self.ordered, self.other.as_raw()) },
             CreateStream => {
                 let mut stream = null_mut();
-                // SAFETY: the pointer is to a local.
+                // SAFETY: the pointer refers to a local variable.
                 unsafe { sys::cuStreamCreate(&raw mut stream, 1) }
             }
             CopyBack => {
                 let mut bytes = [0u8; 64];
-                // SAFETY: both have 64 bytes.
+                // SAFETY: both sides have 64 bytes.
                 unsafe { sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), self.memory, 64) }
             }
         }
@@ -187,16 +191,16 @@ fn begin(stream: CUstream, mode: Mode) {
     well(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) });
 }
 
-/// Ends a capture: the status that it had, and the code of its end.
+/// Ends a capture. Returns the status it had and the code of `cuStreamEndCapture`.
 fn end(stream: CUstream) -> (Status, CUresult) {
     let mut status = Status::default();
-    // SAFETY: the stream is alive, and the pointer is to a local.
+    // SAFETY: the stream is alive, and the pointer refers to a local variable.
     well(unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) });
     let mut graph = null_mut();
     // SAFETY: as above.
     let code = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
     if !graph.is_null() {
-        // SAFETY: the graph is this function's.
+        // SAFETY: this function owns the graph.
         well(unsafe { sys::cuGraphDestroy(graph) });
     }
     (status, code)
@@ -208,7 +212,7 @@ mod provoked {
     use crate::need;
 
     #[test]
-    fn calls_break_captures_by_their_mode_and_thread() {
+    fn calls_invalidate_captures_by_their_mode_and_thread() {
         need!(common::gpu());
         child::in_child(&[], || {
             let context = need!(common::context());
@@ -262,7 +266,8 @@ mod provoked {
         });
     }
 
-    /// What a call does to a capture of a stream: its code, and the capture's status afterwards.
+    /// Makes a call while a stream is captured. Returns the code of the call and the status of the
+    /// capture afterwards.
     fn beside_a_capture(captured: &Stream, call: impl FnOnce() -> CUresult) -> (CUresult, Status) {
         begin(captured.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         let code = CaptureMode::Relaxed
@@ -281,7 +286,7 @@ mod provoked {
     );
 
     #[test]
-    fn records_and_waits_of_a_context_break_the_captures_of_its_own_streams() {
+    fn context_records_and_waits_invalidate_captures_of_the_contexts_streams() {
         let device = need!(common::gpu());
         need!(common::since(12, 5));
         child::in_child(&[], || {
@@ -292,7 +297,7 @@ mod provoked {
             let stream = context.stream().expect("a stream");
             let (its, raw) = (context.as_raw(), event.as_raw());
             let (elsewhere, raw_elsewhere) = (other.as_raw(), others.as_raw());
-            // SAFETY: the contexts and the events are alive, for all of these.
+            // SAFETY: the contexts and the events stay alive during all of these calls.
             let record = || unsafe { sys::cuCtxRecordEvent(its, raw) };
             // SAFETY: as above.
             let wait = || unsafe { sys::cuCtxWaitEvent(its, raw) };
@@ -308,7 +313,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_wait_of_a_context_for_an_event_of_a_capture_makes_no_stream_join_it() {
+    fn a_context_wait_for_a_captured_event_joins_no_stream_to_the_capture() {
         let device = need!(common::gpu());
         need!(common::since(12, 5));
         child::in_child(&[], || {
@@ -324,7 +329,7 @@ mod provoked {
                 // SAFETY: the context and the event are alive.
                 let code = unsafe { sys::cuCtxWaitEvent(its, raw) };
                 let mut status = Status::default();
-                // SAFETY: the stream is alive, and the pointer is to a local.
+                // SAFETY: the stream is alive, and the pointer refers to a local variable.
                 well(unsafe { sys::cuStreamIsCapturing(beside.as_raw(), &raw mut status) });
                 assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
                 code
@@ -344,13 +349,14 @@ mod provoked {
             let allocate = |context: &Context| {
                 let mut address = 0;
                 let _current = context.make_current().expect("current");
-                // SAFETY: the pointer is to a local.
+                // SAFETY: the pointer refers to a local variable.
                 well(unsafe { sys::cuMemAlloc_v2(&raw mut address, 64) });
                 address
             };
             let (to, from) = (allocate(&context), allocate(&other));
             let (its, others) = (context.as_raw(), other.as_raw());
-            // SAFETY: both sides have 64 bytes of their contexts. (The process ends soon.)
+            // SAFETY: both sides have 64 bytes in their contexts. (The memory leaks until the
+            // process exits soon.)
             let copy =
                 || unsafe { sys::cuMemcpyPeerAsync(to, its, from, others, 64, stream.as_raw()) };
             assert_eq!(beside_a_capture(&stream, copy), BROKEN);
@@ -377,7 +383,7 @@ mod provoked {
                 waiting.capture_id().expect("a number"),
                 second.capture_id().expect("a number")
             );
-            // Recorded outside, it belongs to none.
+            // A record outside of all captures makes the event belong to no capture.
             let (outside, free) = (context.stream(), context.stream());
             let (outside, free) = (outside.expect("a stream"), free.expect("a stream"));
             // SAFETY: as above.
@@ -385,8 +391,8 @@ mod provoked {
             // SAFETY: as above.
             well(unsafe { sys::cuStreamWaitEvent(free.as_raw(), event.as_raw(), 0) });
             assert_eq!(free.capture_id().expect("an answer"), None);
-            end(first.as_raw());
-            end(second.as_raw());
+            let _ = end(first.as_raw());
+            let _ = end(second.as_raw());
         });
     }
 }

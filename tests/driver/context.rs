@@ -6,7 +6,7 @@ use std::thread;
 
 fn current() -> CUcontext {
     let mut current = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let result = unsafe { cuCtxGetCurrent(&raw mut current) };
     assert!(result.is_success(), "{result}");
     current
@@ -14,13 +14,13 @@ fn current() -> CUcontext {
 
 fn pop() {
     let mut popped = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let result = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
     assert!(result.is_success(), "{result}");
 }
 
 #[test]
-fn a_context_floats_and_calls_leave_the_stack_alone() {
+fn a_context_floats_and_calls_do_not_change_the_stack() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     assert!(current().is_null());
@@ -41,7 +41,7 @@ fn a_context_floats_and_calls_leave_the_stack_alone() {
             assert_eq!(
                 current(),
                 primary.as_raw(),
-                "the caller's context is current"
+                "the context of the caller is current"
             );
         })
         .expect("current");
@@ -52,7 +52,7 @@ fn a_context_floats_and_calls_leave_the_stack_alone() {
 }
 
 #[test]
-fn guards_nest_and_end_in_reverse() {
+fn guards_nest_and_end_in_reverse_order() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let own = Context::create(&device, ContextFlags::SCHED_YIELD).expect("a context");
@@ -63,10 +63,10 @@ fn guards_nest_and_end_in_reverse() {
         assert_eq!(current(), own.as_raw());
         again.finish().expect("pushed nothing");
         assert_eq!(current(), own.as_raw());
-        inner.finish().expect("its own push");
+        inner.finish().expect("the context that this thread pushed");
     }
     assert_eq!(current(), primary.as_raw());
-    outer.finish().expect("its own push");
+    outer.finish().expect("the context that this thread pushed");
     assert!(current().is_null());
 }
 
@@ -81,12 +81,12 @@ fn a_guard_pops_on_panic() {
 }
 
 #[test]
-fn a_guard_that_finds_another_context_pops_nothing_and_says_so() {
+fn a_guard_that_finds_another_context_pops_nothing_and_reports_it() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let other = Context::create(&device, ContextFlags::empty()).expect("a context");
     let guard = primary.make_current().expect("current");
-    // SAFETY: the context is alive, and popped below.
+    // SAFETY: the context is alive, and is popped below.
     let pushed = unsafe { cuCtxPushCurrent_v2(other.as_raw()) };
     assert!(pushed.is_success());
     match guard.finish() {
@@ -128,7 +128,7 @@ fn a_context_may_be_used_and_dropped_on_any_thread() {
 #[test]
 fn a_borrowed_context_is_not_released() {
     let primary = need!(common::context());
-    // SAFETY: `primary` outlives it.
+    // SAFETY: `primary` outlives the borrowed context.
     let borrowed = unsafe { Context::borrow_raw(primary.as_raw()) }.expect("a live context");
     assert_eq!(borrowed, primary);
     assert_eq!(borrowed.device(), primary.device());
@@ -141,7 +141,7 @@ fn a_foreign_context_keeps_its_owner() {
     let primary = need!(common::context());
     let owner = std::sync::Arc::new(primary.clone());
     let raw = primary.as_raw();
-    // SAFETY: the owner holds the context.
+    // SAFETY: the owner keeps the context alive.
     let foreign = unsafe { Context::from_foreign(raw, std::sync::Arc::clone(&owner)) };
     let foreign = foreign.expect("a live context");
     let stream = foreign.stream().expect("a stream");
@@ -149,22 +149,22 @@ fn a_foreign_context_keeps_its_owner() {
     assert_eq!(
         std::sync::Arc::strong_count(&owner),
         2,
-        "the stream holds it"
+        "the stream keeps it alive"
     );
     drop(stream);
     assert_eq!(std::sync::Arc::strong_count(&owner), 1);
 }
 
 #[test]
-fn a_null_handle_is_no_context() {
+fn a_null_context_handle_is_refused() {
     need!(common::gpu());
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused and accesses nothing.
     let refused = unsafe { Context::borrow_raw(std::ptr::null_mut()) };
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
 }
 
 #[test]
-fn memory_is_reported() {
+fn free_and_total_memory_are_reported() {
     let primary = need!(common::context());
     let info = primary.memory_info().expect("known");
     assert!(info.free > 0 && info.free <= info.total);

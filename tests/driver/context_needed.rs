@@ -1,5 +1,6 @@
-//! Which calls need a current context, and whose: with none, with another of the device, and with a
-//! green context's. As an H200 (driver 580) answers.
+//! Which calls need a current context and which context, measured with no current context, with
+//! another context of the device, and with a green context. The answers are those of an H200
+//! (driver 580).
 
 use crate::kernels::VECTOR;
 use cuda_safe::sys::{self, CUresult};
@@ -8,7 +9,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
 
-/// Of the primary context.
+/// The objects of the primary context.
 struct Its {
     stream: CUstream,
     event: CUevent,
@@ -22,19 +23,19 @@ struct Its {
     executable: CUgraphExec,
     green: sys::CUgreenCtx,
     text: CString,
-    /// What is current changes from round to round.
+    /// Selects the objects of the current round.
     round: Cell<usize>,
     spare: [Spare; 4],
 }
 
 impl Its {
-    /// For the calls that let go of something: each has one in a round.
+    /// Returns this round's object for a call that destroys or releases its argument.
     fn spare(&self) -> &Spare {
         &self.spare[self.round.get()]
     }
 }
 
-/// More of the primary context.
+/// Further objects of the primary context.
 struct Spare {
     stream: CUstream,
     event: CUevent,
@@ -45,7 +46,7 @@ struct Spare {
     executable: CUgraphExec,
 }
 
-/// Memory of the host, to be registered; nobody reads or writes it.
+/// Host memory to register. Nothing reads or writes it.
 #[repr(align(4096))]
 struct Page(#[allow(dead_code, reason = "as said")] [u8; 4096]);
 
@@ -59,25 +60,26 @@ impl Page {
     }
 }
 
-/// What a call needs.
+/// Which context a call needs to be current.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
-    /// What it names says where it belongs.
+    /// No context: its arguments determine the context.
     Nothing,
-    /// It works in the current context.
+    /// Any context: the call applies to the current context.
     AContext,
-    /// It works in the current context, with things of the primary one.
+    /// The primary context: the call applies to the current context and uses objects of the primary
+    /// one.
     ThePrimary,
 }
 
 type Call = (&'static str, Needs, fn(&Its) -> CUresult);
 
-/// A row of the table: the name, what it needs, and the call on things that are alive, which leaves
-/// what it makes for the end of the process.
+/// A row of the table: the name, the needed context, and the call with live arguments. Objects that
+/// the call creates stay until the process exits.
 macro_rules! call {
     ($name:literal, $needs:ident, |$its:ident| $call:expr) => {
-        // SAFETY: handles are of `Its`, which are alive; pointers are to locals or to its memory, of
-        // the sizes that are given.
+        // SAFETY: the handles belong to `Its` and are alive, and the pointers refer to local
+        // variables or to its memory, of the given sizes.
         ($name, Needs::$needs, |$its| unsafe { $call })
     };
 }
@@ -288,7 +290,7 @@ const CALLS: [Call; 63] = [
     }),
     call!("cuStreamBeginCapture", Nothing, |its| {
         let code = begin(its.stream);
-        end(its.stream);
+        let _ = end(its.stream);
         code
     }),
     call!("cuStreamEndCapture", Nothing, |its| {
@@ -350,7 +352,7 @@ const CALLS: [Call; 63] = [
 ];
 
 unsafe fn launch(function: CUfunction, stream: CUstream) -> CUresult {
-    // SAFETY: the kernel is alive, takes nothing and does nothing.
+    // SAFETY: the kernel is alive, takes no parameters and does nothing.
     unsafe {
         sys::cuLaunchKernel(
             function,
@@ -389,7 +391,8 @@ unsafe fn library(its: &Its) -> (sys::CUlibrary, CUresult) {
 
 unsafe fn kernel_of(library: sys::CUlibrary) -> sys::CUkernel {
     let mut kernel = null_mut();
-    // SAFETY: the library is alive, the name ends with a NUL, and the pointer is to a local.
+    // SAFETY: the library is alive, the name ends with a NUL, and the pointer refers to a local
+    // variable.
     let code = unsafe { sys::cuLibraryGetKernel(&raw mut kernel, library, c"nothing".as_ptr()) };
     assert_eq!(code, CUresult::CUDA_SUCCESS);
     kernel
@@ -408,7 +411,7 @@ unsafe fn end(stream: CUstream) -> (sys::CUgraph, CUresult) {
     (graph, code)
 }
 
-/// A graph of one launch, ready to be launched.
+/// Returns an executable graph of one launch.
 unsafe fn executable(function: CUfunction, stream: CUstream) -> CUgraphExec {
     let mut executable = null_mut();
     // SAFETY: the stream is alive.
@@ -417,14 +420,15 @@ unsafe fn executable(function: CUfunction, stream: CUstream) -> CUgraphExec {
     let launched = unsafe { launch(function, stream) };
     // SAFETY: the stream is alive.
     let (graph, ended) = unsafe { end(stream) };
-    // SAFETY: the graph is alive, and the pointer is to a local.
+    // SAFETY: the graph is alive, and the pointer refers to a local variable.
     let made = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) };
     assert_eq!([began, launched, ended, made], [CUresult::CUDA_SUCCESS; 4]);
     executable
 }
 
 impl Spare {
-    /// In the current context, which the stream and the function are of.
+    /// Creates the objects in the current context, which the stream and the function must belong
+    /// to.
     unsafe fn new(function: CUfunction, stream: CUstream, text: &CStr) -> Self {
         let mut its = Self {
             stream: null_mut(),
@@ -433,22 +437,22 @@ impl Spare {
             memory: 0,
             pinned: null_mut(),
             registered: Page::new(),
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the same contract.
             executable: unsafe { executable(function, stream) },
         };
         let image = text.as_ptr().cast();
         let made = [
-            // SAFETY: here and below, the pointers are to fields of a local.
+            // SAFETY: here and below, the pointers refer to fields of a local variable.
             unsafe { sys::cuStreamCreate(&raw mut its.stream, 1) },
             // SAFETY: as above.
             unsafe { sys::cuEventCreate(&raw mut its.event, 0) },
-            // SAFETY: as above; the text ends with a NUL.
+            // SAFETY: as above, and the text ends with a NUL.
             unsafe { sys::cuModuleLoadData(&raw mut its.module, image) },
             // SAFETY: as above.
             unsafe { sys::cuMemAlloc_v2(&raw mut its.memory, 64) },
             // SAFETY: as above.
             unsafe { sys::cuMemHostAlloc(&raw mut its.pinned, 64, 0) },
-            // SAFETY: the memory is there until it is registered no more.
+            // SAFETY: the memory stays alive until it is unregistered.
             unsafe { sys::cuMemHostRegister_v2(its.registered.start(), size_of::<Page>(), 0) },
         ];
         assert_eq!(made, [CUresult::CUDA_SUCCESS; 6]);
@@ -465,7 +469,8 @@ mod provoked {
     use cuda_safe::{Context, ContextFlags, CurrentContext, DeviceBuffer, Library};
     use cuda_safe::{MemoryPool, Module, PinnedBuffer, Stream};
 
-    /// What a call answers; a wait between it and the next keeps errors of work apart.
+    /// Makes all calls and returns the unexpected answers. A wait after each call keeps the errors
+    /// of asynchronous work apart.
     fn wrong(its: &Its, stream: &Stream, others: bool, none: bool, how: &str) -> Vec<String> {
         let ask = |(name, needs, call): &Call| {
             let expected = match needs {
@@ -474,8 +479,8 @@ mod provoked {
                 _ => CUresult::CUDA_SUCCESS,
             };
             let seen = call(its);
-            stream.synchronize().expect("nothing is broken");
-            // Some are newer than 12.4.
+            stream.synchronize().expect("no error");
+            // Some functions need a driver newer than 12.4.
             let is_there = seen != CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
             (seen != expected && is_there).then(|| format!("{name} with {how}: {seen:?}"))
         };
@@ -485,7 +490,7 @@ mod provoked {
     }
 
     #[test]
-    fn calls_need_a_context_where_nothing_that_they_name_says_which() {
+    fn calls_need_a_current_context_unless_an_argument_determines_it() {
         need!(common::gpu());
         need!(common::since(12, 4));
         child::in_child(&[], || {
@@ -495,8 +500,8 @@ mod provoked {
             let event = context.event().expect("an event");
             event.record(&stream).expect("a record");
             let module = Module::from_ptx(&context, VECTOR).expect("a module");
-            let kernel = module.kernel("nothing").expect("is in the module");
-            let memory = DeviceBuffer::<u8>::plain_zeroed(&stream, 1024).expect("memory");
+            let kernel = module.kernel("nothing").expect("a kernel");
+            let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 1024).expect("memory");
             let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
             let pool = MemoryPool::default_of(&context).expect("a pool");
             let library = Library::from_ptx(VECTOR).expect("a library");
@@ -507,11 +512,11 @@ mod provoked {
             let prepare = |_: &CurrentContext| {
                 // SAFETY: the context of the stream and the kernel is current.
                 let spare = [(); 4].map(|()| unsafe { Spare::new(function, raw, &text) });
-                // SAFETY: both are alive.
+                // SAFETY: both objects are alive.
                 let executable = unsafe { executable(function, raw) };
                 // SAFETY: the library is alive.
                 let kernel = unsafe { kernel_of(library.as_raw()) };
-                // Its first launch loads it. SAFETY: both are alive.
+                // The first launch loads the kernel. SAFETY: both are alive.
                 let loaded = unsafe { launch(kernel.cast(), raw) };
                 assert_eq!(loaded, CUresult::CUDA_SUCCESS);
                 (spare, executable, kernel)
@@ -539,13 +544,13 @@ mod provoked {
             let mut seen = wrong(&its, &stream, false, true, "none");
             let current = own.make_current().expect("current");
             seen.extend(wrong(&its, &stream, true, false, "another"));
-            current.finish().expect("is on top");
+            current.finish().expect("on top");
             let current = green.make_current().expect("current");
             seen.extend(wrong(&its, &stream, false, false, "a green one"));
             drop(current);
             let current = context.make_current().expect("current");
             seen.extend(wrong(&its, &stream, false, false, "its own"));
-            current.finish().expect("is on top");
+            current.finish().expect("on top");
             assert!(seen.is_empty(), "{seen:#?}");
         });
     }

@@ -1,4 +1,4 @@
-//! The stack of contexts that each thread has, by raw calls.
+//! The context stack of each thread, tested with raw calls.
 
 use crate::common;
 use crate::need;
@@ -13,14 +13,14 @@ use std::sync::Barrier;
 
 fn create(device: &Device) -> CUcontext {
     let mut context = null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuCtxCreate_v2(&raw mut context, 0, device.as_raw()) });
     context
 }
 
 fn pop() -> CUcontext {
     let mut popped = null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
     popped
 }
@@ -39,11 +39,11 @@ fn creating_a_context_pushes_it_and_destroying_it_pops_it() {
         well(unsafe { cuCtxDestroy_v2(context) });
         assert_eq!(current(), below);
     }
-    guard.finish().expect("its own push");
+    guard.finish().expect("the context that this thread pushed");
 }
 
 #[test]
-fn a_context_popped_on_one_thread_is_used_on_another() {
+fn a_context_popped_on_one_thread_can_be_used_on_another() {
     let device = need!(common::gpu());
     let context = create(&device);
     assert_eq!(pop(), context);
@@ -52,15 +52,15 @@ fn a_context_popped_on_one_thread_is_used_on_another() {
     let user = std::thread::spawn(move || {
         assert!(current().is_null());
         let context = with_exposed_provenance_mut(number);
-        // SAFETY: the context is alive until this thread has ended.
+        // SAFETY: the context stays alive until this thread has ended.
         well(unsafe { cuCtxPushCurrent_v2(context) });
         assert_eq!(current(), context);
         let mut stream = null_mut();
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         well(unsafe { cuStreamCreate(&raw mut stream, 1) });
         // SAFETY: the call has no arguments.
         well(unsafe { cuCtxSynchronize() });
-        // SAFETY: the stream was just created, and has no work.
+        // SAFETY: the stream was just created and has no work.
         well(unsafe { cuStreamDestroy_v2(stream) });
         assert_eq!(pop(), context);
         assert!(current().is_null());
@@ -72,10 +72,10 @@ fn a_context_popped_on_one_thread_is_used_on_another() {
 }
 
 #[test]
-fn a_context_is_current_on_several_threads_at_a_time_and_on_no_other() {
+fn a_context_can_be_current_on_several_threads_and_is_current_on_no_other() {
     let primary = need!(common::context());
     let together = Barrier::new(3);
-    // Nothing panics between the barriers: the other threads would wait for ever.
+    // Nothing between the barriers may panic, because the other threads would then wait forever.
     let seen = std::thread::scope(|scope| {
         let users = [(); 2].map(|()| {
             scope.spawn(|| {
@@ -85,7 +85,10 @@ fn a_context_is_current_on_several_threads_at_a_time_and_on_no_other() {
                 let waited = primary.stream().and_then(|stream| stream.synchronize());
                 together.wait();
                 waited.expect("a wait");
-                guard.expect("current").finish().expect("its own push");
+                guard
+                    .expect("current")
+                    .finish()
+                    .expect("the context that this thread pushed");
                 seen.addr()
             })
         });
@@ -96,5 +99,5 @@ fn a_context_is_current_on_several_threads_at_a_time_and_on_no_other() {
         [one, other, here]
     });
     let its = primary.as_raw().addr();
-    assert_eq!(seen, [its, its, 0], "each thread has a stack of its own");
+    assert_eq!(seen, [its, its, 0], "each thread has its own stack");
 }

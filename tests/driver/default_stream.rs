@@ -4,7 +4,7 @@ use crate::need;
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, StreamOptions};
 
 #[test]
-fn the_default_streams_wait_mark_and_run_host_functions() {
+fn the_default_streams_wait_record_and_run_host_functions() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let (theirs, ours) = (
@@ -20,7 +20,7 @@ fn the_default_streams_wait_mark_and_run_host_functions() {
                 buffer.fill(7).expect("a fill");
                 ours.record(&stream).expect("a record");
                 default.wait(&ours).expect("a wait");
-                let tell = move || sender.send(()).expect("the test listens");
+                let tell = move || sender.send(()).expect("the test receives it");
                 default.launch_host_function(tell).expect("a launch");
                 default.record(&theirs).expect("a record");
                 stream.wait(&theirs).expect("a wait");
@@ -59,7 +59,7 @@ fn the_legacy_stream_waits_for_blocking_streams() {
 }
 
 #[test]
-fn a_default_stream_is_its_guards_whatever_guards_are_inside() {
+fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
     let device = need!(common::gpu());
     let outer = Context::create(&device, ContextFlags::empty()).expect("a context");
     let inner = Context::create(&device, ContextFlags::empty()).expect("a context");
@@ -71,12 +71,16 @@ fn a_default_stream_is_its_guards_whatever_guards_are_inside() {
     let stream = guard.legacy_stream();
     {
         let guard = inner.make_current().expect("current");
-        // The driver would refuse the event for a stream of the current context.
+        // The driver would refuse the event on a stream of the current context.
         stream.record(&event).expect("of the outer context");
-        stream.wait(&other).expect("events go everywhere");
+        stream
+            .wait(&other)
+            .expect("any context may wait for an event");
         stream.synchronize().expect("a wait");
         guard.legacy_stream().record(&other).expect("of the inner");
-        guard.finish().expect("innermost, and the stack as it was");
+        guard
+            .finish()
+            .expect("the innermost guard, and an unchanged stack");
     }
     match stream.record(&other) {
         Err(Error::Invalid(invalid)) => {
@@ -91,7 +95,7 @@ fn a_default_stream_is_its_guards_whatever_guards_are_inside() {
 }
 
 #[test]
-fn a_panic_in_a_host_function_of_a_default_stream_is_told_by_the_guards_next_wait() {
+fn a_panic_in_a_host_function_of_a_default_stream_is_returned_by_the_guards_next_wait() {
     let context = need!(common::context());
     let current = context.make_current().expect("current");
     let fails = || panic!("on purpose, in a host function");
@@ -104,7 +108,7 @@ fn a_panic_in_a_host_function_of_a_default_stream_is_told_by_the_guards_next_wai
     current
         .per_thread_stream()
         .synchronize()
-        .expect("told once");
+        .expect("reported once");
     current.finish().expect("innermost");
 }
 
@@ -116,9 +120,9 @@ fn waits_for_default_streams_are_refused_in_host_functions() {
     let its = context.clone();
     let function = move || {
         let waited = its.with_current(|current| current.legacy_stream().synchronize());
-        // The driver refuses to tell the current context; or else the wait is refused.
+        // Either the driver refuses to report the current context, or the wait is refused.
         let is_refused = !matches!(waited, Ok(Ok(())));
-        sender.send(is_refused).expect("the test listens");
+        sender.send(is_refused).expect("the test receives it");
     };
     stream.launch_host_function(function).expect("a launch");
     stream.synchronize().expect("a wait");

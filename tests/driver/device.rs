@@ -3,9 +3,9 @@ use crate::need;
 use cuda_safe::{Device, attribute};
 
 #[test]
-fn every_device_tells_its_name_uuid_memory_and_capability() {
+fn every_device_reports_its_name_uuid_memory_and_capability() {
     let first = need!(common::gpu());
-    let devices = Device::all().expect("there is at least one");
+    let devices = Device::all().expect("at least one device");
     assert_eq!(devices.len(), Device::count().expect("the count") as usize);
     assert_eq!(devices[0], first);
     for (ordinal, device) in devices.iter().enumerate() {
@@ -19,13 +19,13 @@ fn every_device_tells_its_name_uuid_memory_and_capability() {
 }
 
 #[test]
-fn typed_attributes_are_what_the_raw_numbers_say() {
+fn typed_attributes_agree_with_the_raw_numbers() {
     let device = need!(common::gpu());
     let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT);
     let raw = device.attribute_raw(attribute::MULTIPROCESSOR_COUNT.raw());
     assert_eq!(
-        i64::from(sms.expect("every device has it")),
-        i64::from(raw.expect("every device has it"))
+        i64::from(sms.expect("every device has this attribute")),
+        i64::from(raw.expect("every device has this attribute"))
     );
     assert_eq!(device.attribute(attribute::WARP_SIZE).expect("known"), 32);
     assert!(
@@ -49,7 +49,7 @@ fn typed_attributes_are_what_the_raw_numbers_say() {
 }
 
 mod provoked {
-    //! Asking for what the driver does not know is an error of the driver.
+    //! Unknown attributes and ordinals are errors of the driver.
 
     use crate::common;
     use crate::need;
@@ -59,14 +59,14 @@ mod provoked {
     fn all_attributes_that_the_driver_knows_are_listed() {
         let device = need!(common::gpu());
         let all = attribute::all(&device).expect("the known ones");
-        // The software driver knows those that have been needed so far.
+        // The software driver knows only the attributes that were needed so far.
         let least = if common::is_software() { 30 } else { 110 };
         assert!(all.len() >= least, "{}", all.len());
         assert!(all.iter().any(|(name, _)| *name == "WARP_SIZE"));
     }
 
     #[test]
-    fn an_attribute_newer_than_the_driver_names_both_versions() {
+    fn the_error_for_an_attribute_newer_than_the_driver_names_both_versions() {
         let device = need!(common::gpu());
         let newest = attribute::TENSOR_MAP_LARGE_TENSOR_MIN_SIZE;
         let driver = cuda_safe::version().expect("a driver");
@@ -88,7 +88,7 @@ mod provoked {
     }
 
     #[test]
-    fn an_ordinal_out_of_range_names_the_count() {
+    fn the_error_for_an_ordinal_out_of_range_names_the_device_count() {
         need!(common::gpu());
         let count = Device::count().expect("the count");
         for ordinal in [count, count + 1, u32::MAX] {

@@ -1,4 +1,4 @@
-//! Futures of a stream's work, with an executor of a few lines.
+//! Futures of a stream's work, with a minimal executor.
 
 use crate::common::{self, child};
 use crate::kernels::{Busy, Scale};
@@ -12,7 +12,7 @@ use std::task::{Context as Task, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// Wakes a thread, and counts.
+/// Wakes a thread and counts the wake-ups.
 struct Waking {
     thread: Thread,
     wakes: AtomicUsize,
@@ -38,7 +38,8 @@ impl Waking {
     }
 }
 
-/// What a GPU does by itself: the software driver works only when somebody waits or asks.
+/// Lets the software driver make progress, which a GPU makes by itself: it works only during waits
+/// and queries.
 fn work() {
     if common::is_software() {
         cuda_sim::alive();
@@ -60,31 +61,31 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn poll(future: &mut cuda_safe::Done, waking: &Arc<Waking>) -> Poll<cuda_safe::Result<()>> {
+fn poll(future: &mut cuda_safe::StreamFuture, waking: &Arc<Waking>) -> Poll<cuda_safe::Result<()>> {
     let waker = Waker::from(Arc::clone(waking));
     pin!(future).poll(&mut Task::from_waker(&waker))
 }
 
 #[test]
-fn a_future_is_ready_when_the_work_before_it_is_done() {
+fn a_future_is_ready_when_the_work_before_it_has_completed() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
-        let mut done = stream.done().expect("a future");
+        let mut done = stream.completion().expect("a future");
         assert_eq!(done.stream(), &stream);
         let waking = Waking::this_thread();
         assert!(
             poll(&mut done, &waking).is_pending(),
-            "there is work before it"
+            "there is pending work before it"
         );
         assert_eq!(waking.wakes(), 0);
         block_on(&mut done).expect("no error");
-        // What is left of it is the end of the callback.
+        // Only the end of the callback may be left to run.
         stream.synchronize().expect("a wait");
         assert!(stream.is_idle().expect("a query"));
-        // Once more does no harm.
+        // Polling once more does no harm.
         block_on(done).expect("no error");
         drop(busy);
     });
@@ -100,13 +101,13 @@ fn futures_of_several_streams_are_awaited_together_and_on_other_threads() {
         let mut x = DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("memory");
         scale.run(&stream, &mut x, factor, 0).expect("a launch");
         futures.push(async move {
-            stream.done()?.await?;
-            stream.done()?.await?;
+            stream.completion()?.await?;
+            stream.completion()?.await?;
             x.to_vec()
         });
     }
     let (last, first) = (futures.pop().expect("four"), futures.remove(0));
-    // It is Send, as is what holds it across an await.
+    // The future is `Send`, and so is a future that holds it across an await.
     let elsewhere = std::thread::spawn(|| block_on(last));
     let here = block_on(async {
         let mut results = vec![first.await];
@@ -127,32 +128,32 @@ fn the_waker_of_the_last_poll_is_woken_once() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
-        let mut done = stream.done().expect("a future");
+        let mut done = stream.completion().expect("a future");
         let (first, last) = (Waking::this_thread(), Waking::this_thread());
         assert!(poll(&mut done, &first).is_pending());
         assert!(poll(&mut done, &last).is_pending());
-        assert_eq!(Arc::strong_count(&first), 1, "it is not kept");
+        assert_eq!(Arc::strong_count(&first), 1, "the waker was dropped");
         stream.synchronize().expect("a wait");
         assert_eq!((first.wakes(), last.wakes()), (0, 1));
-        assert_eq!(Arc::strong_count(&last), 1, "it is not kept");
+        assert_eq!(Arc::strong_count(&last), 1, "the waker was dropped");
         assert!(matches!(poll(&mut done, &first), Poll::Ready(Ok(()))));
         drop(busy);
     });
 }
 
 #[test]
-fn a_future_that_is_dropped_wakes_nobody_and_the_work_goes_on() {
+fn a_dropped_future_wakes_nothing_and_the_work_continues() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
-        let mut done = stream.done().expect("a future");
-        let never_polled = stream.done().expect("a future");
+        let mut done = stream.completion().expect("a future");
+        let never_polled = stream.completion().expect("a future");
         let waking = Waking::this_thread();
         assert!(poll(&mut done, &waking).is_pending());
         drop((done, never_polled));
-        assert_eq!(Arc::strong_count(&waking), 1, "it is not kept");
+        assert_eq!(Arc::strong_count(&waking), 1, "the waker was dropped");
         stream.synchronize().expect("a wait");
         assert_eq!(waking.wakes(), 0);
         drop(busy);
@@ -160,10 +161,10 @@ fn a_future_that_is_dropped_wakes_nobody_and_the_work_goes_on() {
 }
 
 #[test]
-fn a_future_that_is_forgotten_does_no_harm() {
+fn a_forgotten_future_does_no_harm() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let mut done = stream.done().expect("a future");
+    let mut done = stream.completion().expect("a future");
     let waking = Waking::this_thread();
     let _ = poll(&mut done, &waking);
     std::mem::forget(done);
@@ -172,20 +173,20 @@ fn a_future_that_is_forgotten_does_no_harm() {
 }
 
 #[test]
-fn a_panic_of_a_host_function_is_the_futures_error() {
+fn a_panic_of_a_host_function_is_the_error_of_the_future() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let fails = || panic!("on purpose, in a host function");
     stream.launch_host_function(fails).expect("a launch");
-    match block_on(stream.done().expect("a future")) {
+    match block_on(stream.completion().expect("a future")) {
         Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
         done => panic!("{done:?}"),
     }
-    stream.synchronize().expect("told once");
+    stream.synchronize().expect("reported once");
 }
 
 #[test]
-fn a_panic_of_a_waker_stays_out_of_the_driver_and_is_told() {
+fn a_panic_of_a_waker_does_not_unwind_into_the_driver_and_is_reported() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -197,7 +198,7 @@ fn a_panic_of_a_waker_stays_out_of_the_driver_and_is_told() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
-        let mut done = stream.done().expect("a future");
+        let mut done = stream.completion().expect("a future");
         let waker = Waker::from(Arc::new(Panics));
         assert!(
             pin!(&mut done)
@@ -214,10 +215,10 @@ fn a_panic_of_a_waker_stays_out_of_the_driver_and_is_told() {
 }
 
 #[test]
-fn a_waker_may_drop_the_future_and_waits_in_it_are_refused() {
-    /// Takes its future along, and waits.
+fn a_waker_may_drop_the_future_but_may_not_wait() {
+    /// A waker that drops its future and then waits.
     struct Takes {
-        future: std::sync::Mutex<Option<cuda_safe::Done>>,
+        future: std::sync::Mutex<Option<cuda_safe::StreamFuture>>,
         waits: std::sync::mpsc::Sender<bool>,
         stream: cuda_safe::Stream,
     }
@@ -225,7 +226,7 @@ fn a_waker_may_drop_the_future_and_waits_in_it_are_refused() {
         fn wake(self: Arc<Self>) {
             drop(self.future.lock().expect("no panic").take());
             let refused = matches!(self.stream.synchronize(), Err(Error::InHostFunction));
-            self.waits.send(refused).expect("the test listens");
+            self.waits.send(refused).expect("the test receives it");
         }
     }
     need!(common::gpu());
@@ -233,7 +234,7 @@ fn a_waker_may_drop_the_future_and_waits_in_it_are_refused() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
-        let mut done = stream.done().expect("a future");
+        let mut done = stream.completion().expect("a future");
         let (waits, refused) = std::sync::mpsc::channel();
         let takes = Arc::new(Takes {
             future: std::sync::Mutex::new(None),
@@ -249,20 +250,20 @@ fn a_waker_may_drop_the_future_and_waits_in_it_are_refused() {
         *takes.future.lock().expect("no panic") = Some(done);
         drop(waker);
         stream.synchronize().expect("a wait");
-        assert!(refused.recv().expect("it was woken"));
+        assert!(refused.recv().expect("the future was woken"));
         drop(busy);
     });
 }
 
 #[cfg(unix)]
 #[test]
-fn in_a_forked_child_a_future_is_an_error() {
+fn a_future_fails_in_a_forked_child() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let busy = Busy::new(&context, &stream);
-        let mut all = Some(stream.done().expect("a future"));
+        let mut all = Some(stream.completion().expect("a future"));
         let waking = Waking::this_thread();
         let waker = Waker::from(waking);
         let clean = common::fork::in_fork(|| {
@@ -272,10 +273,10 @@ fn in_a_forked_child_a_future_is_an_error() {
             let polled = pin!(&mut done).poll(&mut Task::from_waker(&waker));
             let refused = matches!(polled, Poll::Ready(Err(Error::Forked)));
             drop(done);
-            refused && matches!(stream.done(), Err(Error::Forked))
+            refused && matches!(stream.completion(), Err(Error::Forked))
         });
-        assert!(clean, "the forked child ended cleanly");
-        block_on(all.expect("the child has a copy")).expect("the parent goes on");
+        assert!(clean, "the forked child exited cleanly");
+        block_on(all.expect("the child has a copy")).expect("the parent continues");
         drop(busy);
     });
 }
@@ -287,26 +288,27 @@ mod provoked {
     use crate::need;
     use cuda_safe::LaunchConfig;
 
-    /// The reason for the older kind of callback: the newer is never run.
+    /// Shows why the older kind of callback is used: after an error the newer kind never runs.
     #[test]
-    fn the_future_of_work_that_fails_is_its_error() {
+    fn the_future_of_failed_work_returns_its_error() {
         need!(common::gpu());
         child::in_child(&[], || {
             let context = need!(common::context());
             let stream = context.stream().expect("a stream");
-            let scale = vector(&context).kernel("scale").expect("is in the module");
+            let scale = vector(&context).kernel("scale").expect("a kernel");
             let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
-            // The kernel comes behind this, so that the driver takes the callback.
+            // The kernel waits for this function, so the driver still accepts the callback.
             let (go, gone) = std::sync::mpsc::channel::<()>();
             let function = move || {
                 let _ = gone.recv();
             };
             stream.launch_host_function(function).expect("a launch");
-            // SAFETY: not kept, on purpose: the kernel writes to an address that is nobody's. The
-            // device notices, and this process does not use it any more.
+            // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped
+            // address. The device detects the fault, and this process does not use the device
+            // afterwards.
             unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
                 .expect("a launch does not wait");
-            let done = stream.done().expect("a future");
+            let done = stream.completion().expect("a future");
             go.send(()).expect("the function listens");
             let error = block_on(done).expect_err("an illegal address");
             assert!(error.is_fatal(), "{error}");

@@ -1,4 +1,4 @@
-//! Dropping in any order, on any thread, with any context current.
+//! Drops in any order, on any thread, with any context current.
 
 use crate::common::{self, child};
 use crate::kernels::{Busy, RecordSmid, SMID, Scale, kernel};
@@ -9,7 +9,7 @@ use cuda_safe::{
 };
 use std::any::Any;
 
-/// One of everything, made in one context.
+/// One object of each type, all created in one context.
 struct All {
     context: Option<Context>,
     stream: Option<Stream>,
@@ -27,9 +27,9 @@ impl All {
         let stream = context.stream().expect("a stream");
         let scale = Scale::new(&context);
         let mut buffer = DeviceBuffer::from_slice(&stream, &[1; 100]).expect("a copy");
-        let mut plain = DeviceBuffer::plain_zeroed(&stream, 100).expect("memory");
+        let mut plain = DeviceBuffer::zeroed_sync(&stream, 100).expect("memory");
         let event = context.event().expect("an event");
-        // Leave work under way.
+        // Leaves pending work on the stream.
         scale.run(&stream, &mut buffer, 2, 1).expect("a launch");
         plain.copy_from(&buffer).expect("a copy");
         event.record(&stream).expect("a record");
@@ -57,7 +57,7 @@ impl All {
     }
 }
 
-/// Every order of the first `n` numbers (Heap's algorithm).
+/// Returns every permutation of the first `n` numbers (Heap's algorithm).
 fn permutations(n: usize) -> Vec<Vec<usize>> {
     fn walk(k: usize, order: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if k <= 1 {
@@ -74,7 +74,8 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// In a process of its own: other tests leak on purpose, which is counted for all.
+/// Runs `body` in a child process, because other tests leak on purpose and leaks are counted per
+/// process.
 fn without_leaks(body: impl FnOnce(Context)) {
     need!(common::gpu());
     child::in_child(&[], || {
@@ -85,23 +86,23 @@ fn without_leaks(body: impl FnOnce(Context)) {
 }
 
 #[test]
-fn everything_is_dropped_in_any_order() {
+fn objects_can_be_dropped_in_any_order() {
     without_leaks(|context| {
         let orders = permutations(All::COUNT);
         assert_eq!(orders.len(), 5040);
-        // Every 30th of all orders, spread over them.
+        // Every 30th permutation.
         for order in orders.iter().step_by(30) {
             let mut all = All::new(context.clone());
             for index in order {
                 all.drop_one(*index);
             }
         }
-        context.synchronize().expect("nothing is broken");
+        context.synchronize().expect("no error");
     });
 }
 
 #[test]
-fn things_are_dropped_with_another_context_current_and_on_another_thread() {
+fn objects_can_be_dropped_with_another_context_current_and_on_another_thread() {
     without_leaks(|context| {
         let create = || Context::create(&context.device(), ContextFlags::empty());
         let (own, other) = (create().expect("a context"), create().expect("a context"));
@@ -111,12 +112,12 @@ fn things_are_dropped_with_another_context_current_and_on_another_thread() {
         std::thread::spawn(move || drop(everything))
             .join()
             .expect("no panic");
-        other.synchronize().expect("nothing is broken");
+        other.synchronize().expect("no error");
     });
 }
 
 #[test]
-fn streams_events_graphs_and_ordered_memory_are_dropped_without_a_wait() {
+fn dropping_streams_events_graphs_and_stream_ordered_memory_does_not_wait() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
@@ -130,24 +131,27 @@ fn streams_events_graphs_and_ordered_memory_are_dropped_without_a_wait() {
         drop((graph, buffer, event, stream));
         assert!(
             !watched.is_idle().expect("a query"),
-            "nothing waited for its work"
+            "no drop waited for work"
         );
         watched.synchronize().expect("a wait");
         drop(work);
     });
 }
 
-/// An executable graph with some work, and what that is done to.
+/// Captures work into an executable graph, and returns the memory that it uses.
 fn fill_in_a_graph(context: &Context) -> (ExecutableGraph, DeviceBuffer<u8>) {
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::zeroed(&stream, 64).expect("memory");
     let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
-    let graph = graph.expect("a graph").instantiate().expect("is launched");
+    let graph = graph
+        .expect("a graph")
+        .instantiate()
+        .expect("an executable graph");
     (graph, buffer)
 }
 
 #[test]
-fn an_executable_graph_is_dropped_while_its_launch_runs() {
+fn an_executable_graph_can_be_dropped_while_its_launch_runs() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
@@ -159,11 +163,15 @@ fn an_executable_graph_is_dropped_while_its_launch_runs() {
         let mut smids = DeviceBuffer::from_slice(&stream, &[u32::MAX]).expect("a copy");
         let graph = stream.capture(CaptureMode::default(), |_| {
             let config = LaunchConfig::linear(1, 32);
-            // SAFETY: the kernel writes an element for its one block.
+            // SAFETY: the kernel writes one element for its one block.
             unsafe { kernel.launch(&stream, config, (&mut smids, 200_000_000)) }
         });
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
-        // SAFETY: the kernel and the memory are alive, and nobody else uses that before the wait.
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
+        // SAFETY: the kernel and the memory are alive, and nothing else uses the memory before the
+        // wait.
         unsafe { graph.launch(&watched) }.expect("a launch");
         drop(graph);
         assert!(!watched.is_idle().expect("a query"), "nothing waited");
@@ -173,7 +181,7 @@ fn an_executable_graph_is_dropped_while_its_launch_runs() {
 }
 
 #[test]
-fn what_waits_for_all_work_waits_for_work_of_other_streams_too() {
+fn releases_that_wait_for_the_device_wait_for_all_streams() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
@@ -192,15 +200,15 @@ fn what_waits_for_all_work_waits_for_work_of_other_streams_too() {
                 Box::new(PinnedBuffer::register(&context, vec![1u8; 64]).expect("registered")),
             ),
             (
-                "plain memory",
-                Box::new(DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory")),
+                "synchronous memory",
+                Box::new(DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory")),
             ),
             ("a module", Box::new(crate::kernels::vector(&context))),
         ];
         if common::offers(12, 0) {
             let library = cuda_safe::Library::from_ptx(crate::kernels::VECTOR);
             let library = library.expect("code");
-            // Where nothing of it was loaded there is nothing to wait for.
+            // If nothing of the library was loaded, its drop does not wait.
             drop(library.kernel(&context, "nothing").expect("a kernel"));
             things.push(("a library", Box::new(library)));
         }
@@ -215,7 +223,7 @@ fn what_waits_for_all_work_waits_for_work_of_other_streams_too() {
 }
 
 #[test]
-fn forgetting_leaks_and_nothing_else() {
+fn forgotten_objects_only_leak() {
     let context = need!(common::context());
     std::mem::forget(context.stream().expect("a stream"));
     std::mem::forget(context.event().expect("an event"));
@@ -225,5 +233,5 @@ fn forgetting_leaks_and_nothing_else() {
     })
     .join()
     .expect("no panic");
-    context.synchronize().expect("nothing is broken");
+    context.synchronize().expect("no error");
 }

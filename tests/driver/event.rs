@@ -5,18 +5,22 @@ use cuda_safe::{CUresult, Error, EventIpcHandle, EventOptions, Invalid, attribut
 use std::time::{Duration, Instant};
 
 #[test]
-fn an_event_is_reached_when_the_work_before_it_is_done() {
+fn an_event_is_complete_when_the_work_before_it_has_completed() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
-        assert!(event.is_done().expect("never recorded is done"));
+        assert!(
+            event
+                .is_done()
+                .expect("an event that was never recorded is complete")
+        );
         let work = Busy::new(&context, &stream);
         event.record(&stream).expect("a record");
         assert!(
             !event.is_done().expect("a query"),
-            "there is work before it"
+            "there is pending work before it"
         );
         event.synchronize().expect("a wait");
         assert!(event.is_done().expect("a query"));
@@ -47,18 +51,18 @@ fn events_with_timing_measure_the_work_between_them() {
         false => begin.elapsed(),
     };
     let elapsed = end.elapsed_since(&start).expect("both are done");
-    // 200 million cycles are 66 ms at 3 GHz.
-    // The software driver has no time; there every operation takes a millisecond.
+    // 200 million cycles are 66 ms at 3 GHz. The software driver has no clock; every operation
+    // takes a millisecond there.
     let least = if common::is_software() { 1 } else { 50 };
     assert!(elapsed >= Duration::from_millis(least), "{elapsed:?}");
     assert!(elapsed <= most, "{elapsed:?} within {most:?}");
     drop(work);
 }
 
-/// The event of one process, waited for and recorded by another: the same test binary, which gets
-/// the handle in its environment.
+/// Exports an event to another process, which waits for it and records it. The other process is the
+/// same test binary, which gets the handle in its environment.
 #[test]
-fn an_event_goes_to_another_process() {
+fn an_event_is_shared_with_another_process() {
     const HANDLE: &str = "EVENT_IPC_HANDLE";
     let device = need!(common::gpu());
     if !device
@@ -77,7 +81,8 @@ fn an_event_goes_to_another_process() {
                 *byte = text.parse().expect("a byte");
             }
             let handle = EventIpcHandle::from_bytes(bytes);
-            // SAFETY: the parent got it from its driver, and keeps the event until this process ends.
+            // SAFETY: the parent got the handle from its driver, and keeps the event alive until
+            // this process exits.
             let event = unsafe { context.open_event(&handle) }.expect("the parent's event");
             stream.wait(&event).expect("a wait");
             stream.synchronize().expect("a wait");
@@ -108,7 +113,7 @@ fn an_event_goes_to_another_process() {
 }
 
 #[test]
-fn an_event_for_other_processes_takes_no_time() {
+fn an_interprocess_event_has_no_timing() {
     let context = need!(common::context());
     let options = EventOptions {
         interprocess: true,
@@ -122,14 +127,14 @@ fn an_event_for_other_processes_takes_no_time() {
 }
 
 mod provoked {
-    //! What the driver refuses it reports as an error.
+    //! Calls that the driver refuses are reported as errors.
 
     use crate::common;
     use crate::need;
     use cuda_safe::{CUresult, Context, ContextFlags, Error, Invalid};
 
     #[test]
-    fn events_without_timing_measure_nothing() {
+    fn elapsed_time_is_refused_for_events_without_timing() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let (start, end) = (
@@ -165,7 +170,7 @@ mod provoked {
             }
             done => panic!("{done:?}"),
         }
-        // Waiting across contexts is what events are for.
+        // Events may be waited for across contexts.
         stream.wait(&event).expect("a wait");
     }
 }

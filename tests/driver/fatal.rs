@@ -1,4 +1,4 @@
-//! Errors that end the process's use of the GPU, and forks: each in a process of its own.
+//! Fatal errors, exits and forks, each in a child process.
 
 mod provoked {
     use crate::common::{self, child};
@@ -9,16 +9,17 @@ mod provoked {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn an_illegal_address_is_fatal_and_drops_go_on_quietly() {
+    fn an_illegal_address_is_fatal_and_later_drops_do_not_panic() {
         need!(common::gpu());
         child::in_child(&[], || {
             let context = need!(common::context());
             let stream = context.stream().expect("a stream");
             let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
-            let scale = vector(&context).kernel("scale").expect("is in the module");
+            let scale = vector(&context).kernel("scale").expect("a kernel");
             let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
-            // SAFETY: not kept, on purpose: the kernel writes to an address that is nobody's. The
-            // device notices, and this process does not use it any more.
+            // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped
+            // address. The device detects the fault, and this process does not use the device
+            // afterwards.
             unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
                 .expect("a launch does not wait");
             let error = stream.synchronize().expect_err("an illegal address");
@@ -31,13 +32,13 @@ mod provoked {
             drop((buffer, scale, stream, context));
             assert!(
                 cuda_safe::leaked() > leaked,
-                "leaked, counted, and no crash"
+                "the objects are leaked and counted"
             );
         });
     }
 
     #[test]
-    fn a_process_whose_main_returns_the_error_ends_with_it() {
+    fn a_process_exits_with_the_error_that_main_returns() {
         need!(common::gpu());
         child::exits(3, || {
             let work = || {
@@ -57,7 +58,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_process_exits_while_its_threads_are_busy() {
+    fn a_process_can_exit_while_its_threads_are_busy() {
         need!(common::gpu());
         child::exits(5, || {
             let context = common::context().expect("a context");
@@ -67,7 +68,7 @@ mod provoked {
                 let (context, scale, rounds) = (context.clone(), scale.clone(), rounds.clone());
                 std::thread::spawn(move || {
                     loop {
-                        // At the end of the process all calls fail, which ends this thread.
+                        // All calls fail once the process is exiting, which ends this thread.
                         let Ok(stream) = context.stream() else { return };
                         let Ok(mut buffer) = DeviceBuffer::from_slice(&stream, &[1; 100]) else {
                             return;
@@ -96,7 +97,7 @@ mod provoked {
             let stream = context.stream().expect("a stream");
             let buffer = DeviceBuffer::from_slice(&stream, &[1; 10]).expect("a copy");
             let scale = Scale::new(&context);
-            // Dropped in the child alone: the parent goes on with them.
+            // Only the child drops the objects. The parent keeps using them.
             let mut all = Some((context, stream, buffer, scale));
             let clean = common::fork::in_fork(|| {
                 let Some((context, stream, buffer, scale)) = all.take() else {
@@ -110,11 +111,11 @@ mod provoked {
                 drop((buffer, scale, stream, context));
                 refused
             });
-            assert!(clean, "the forked child ended cleanly");
+            assert!(clean, "the forked child exited cleanly");
             let (_context, stream, mut buffer, scale) = all.expect("the child has a copy");
             scale
                 .run(&stream, &mut buffer, 2, 0)
-                .expect("the parent goes on");
+                .expect("the parent continues");
             assert_eq!(buffer.to_vec().expect("a copy"), [2; 10]);
         });
     }

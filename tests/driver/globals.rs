@@ -17,14 +17,14 @@ fn a_variable_is_read_and_written_between_kernels_that_use_it() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
-    let counter = module.global("counter").expect("is there");
+    let counter = module.global("counter").expect("found");
     assert_eq!((counter.name(), counter.size_bytes()), ("counter", 4));
     assert_ne!(counter.as_raw(), 0);
     let bump = kernel_of::<(u32,)>(&module, "bump");
-    // SAFETY: only this stream's work uses the variable.
+    // SAFETY: only work of this stream uses the variable.
     let mut value = unsafe { counter.buffer::<u32>(&stream) }.expect("a u32");
     assert_eq!(value.to_vec().expect("a copy"), [5]);
-    // SAFETY: the kernel changes the variable, which only this stream's work uses.
+    // SAFETY: the kernel modifies the variable, which only work of this stream uses.
     unsafe { bump.launch(&stream, LaunchConfig::linear(1, 1), (3,)) }.expect("a launch");
     assert_eq!(value.to_vec().expect("a copy"), [8]);
     value.copy_from_slice(&[100]).expect("a copy");
@@ -38,8 +38,8 @@ fn constant_memory_is_set_before_kernels_read_it() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
-    let factors = module.global("factors").expect("is there");
-    // SAFETY: only this stream's work uses the variable.
+    let factors = module.global("factors").expect("found");
+    // SAFETY: only work of this stream uses the variable.
     let mut all = unsafe { factors.buffer::<f32>(&stream) }.expect("floats");
     assert_eq!(all.to_vec().expect("a copy"), [1.0, 2.0, 3.0, 4.0]);
     all.copy_from_slice(&[5.0, 6.0, 7.0, 8.0]).expect("a copy");
@@ -51,17 +51,17 @@ fn constant_memory_is_set_before_kernels_read_it() {
 }
 
 #[test]
-fn a_variable_holds_its_module() {
+fn a_variable_keeps_its_module_alive() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let counter = {
         let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
-        module.global("counter").expect("is there")
+        module.global("counter").expect("found")
     };
     let value = {
         let clone = counter.clone();
         drop(counter);
-        // SAFETY: nobody else uses the variable.
+        // SAFETY: nothing else uses the variable.
         unsafe { clone.buffer::<u32>(&stream) }.expect("a u32")
     };
     assert_eq!(value.to_vec().expect("a copy"), [5]);
@@ -78,37 +78,35 @@ fn each_context_has_its_own_variables_of_a_library() {
     ];
     for (context, new) in contexts.iter().zip([7, 9]) {
         let stream = context.stream().expect("a stream");
-        let counter = library.global(context, "counter").expect("is there");
+        let counter = library.global(context, "counter").expect("found");
         assert_eq!(counter.context(), context);
-        // SAFETY: nobody else uses the variable.
+        // SAFETY: nothing else uses the variable.
         let mut value = unsafe { counter.buffer::<u32>(&stream) }.expect("a u32");
         assert_eq!(
             value.to_vec().expect("a copy"),
             [5],
-            "untouched by the other"
+            "the other context did not change it"
         );
         value.copy_from_slice(&[new]).expect("a copy");
-        let bump = library.kernel(context, "bump").expect("is there");
+        let bump = library.kernel(context, "bump").expect("found");
         let bump = bump.typed::<(u32,)>().expect("its parameters");
-        // SAFETY: only this stream's work uses the variable.
+        // SAFETY: only work of this stream uses the variable.
         unsafe { bump.launch(&stream, LaunchConfig::linear(1, 1), (1,)) }.expect("a launch");
         assert_eq!(value.to_vec().expect("a copy"), [new + 1]);
     }
 }
 
 #[test]
-fn a_managed_variable_is_the_librarys() {
+fn a_managed_variable_belongs_to_the_library() {
     let context = need!(common::context());
     need!(common::since(12, 0));
     let stream = context.stream().expect("a stream");
     let library = Library::from_ptx(GLOBALS).expect("the test kernels");
-    let copy = library
-        .kernel(&context, "copy_everywhere")
-        .expect("is there");
+    let copy = library.kernel(&context, "copy_everywhere").expect("found");
     let copy = copy.typed::<(&mut [u32],)>().expect("its parameters");
-    let everywhere = library.managed(&context, "everywhere").expect("is there");
+    let everywhere = library.managed(&context, "everywhere").expect("found");
     assert_eq!(everywhere.size_bytes(), 4);
-    // SAFETY: only this stream's work uses the variable.
+    // SAFETY: only work of this stream uses the variable.
     let mut value = unsafe { everywhere.buffer::<u32>(&stream) }.expect("a u32");
     assert_eq!(value.to_vec().expect("a copy"), [3]);
     value.copy_from_slice(&[11]).expect("a copy");
@@ -119,12 +117,12 @@ fn a_managed_variable_is_the_librarys() {
 }
 
 #[test]
-fn a_variable_is_no_array_of_what_does_not_fill_it() {
+fn a_variable_is_refused_as_an_array_of_a_type_of_another_size() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(&context, GLOBALS).expect("the test kernels");
-    let counter = module.global("counter").expect("is there");
-    // SAFETY: all of these are refused.
+    let counter = module.global("counter").expect("found");
+    // SAFETY: all of these calls are refused and access nothing.
     let why = unsafe { counter.buffer::<u64>(&stream) };
     assert!(matches!(
         refusal(why),
@@ -148,7 +146,7 @@ mod provoked {
     use super::*;
 
     #[test]
-    fn a_variable_that_is_not_there_is_named() {
+    fn the_error_for_a_missing_variable_names_it() {
         let context = need!(common::context());
         let missing = Invalid::NoSuchGlobal {
             name: "nowhere".to_owned(),

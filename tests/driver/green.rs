@@ -8,13 +8,13 @@ use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, StreamOptions};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One test at a time splits the device.
+/// Returns a lock that lets one test at a time split the device.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A device with green contexts, or a skip.
+/// Returns the SM resource of a device with green contexts, or reports a skip.
 pub(crate) fn resource() -> Option<SmResource> {
     let device = common::gpu()?;
     match SmResource::of_device(&device) {
@@ -44,7 +44,7 @@ pub(crate) fn smallest(resource: SmResource) -> Split {
 }
 
 #[test]
-fn the_resource_is_all_sms_of_the_device() {
+fn the_resource_holds_all_sms_of_the_device() {
     let resource = need!(resource());
     let sms = resource
         .device()
@@ -55,21 +55,21 @@ fn the_resource_is_all_sms_of_the_device() {
             resource
                 .properties()
                 .min_partition_size
-                .expect("told since 13.0")
+                .expect("available since CUDA 13.0")
                 >= 1
         );
         assert!(
             resource
                 .properties()
                 .coscheduled_alignment
-                .expect("told since 13.0")
+                .expect("available since CUDA 13.0")
                 >= 1
         );
     }
 }
 
 #[test]
-fn a_split_gives_equal_groups_and_what_remains() {
+fn a_split_gives_equal_groups_and_a_remainder() {
     let _alone = alone();
     let resource = need!(resource());
     let sms = resource.sm_count();
@@ -93,7 +93,7 @@ fn a_split_gives_equal_groups_and_what_remains() {
 }
 
 #[test]
-fn a_split_gives_no_more_groups_than_asked() {
+fn a_split_gives_no_more_groups_than_requested() {
     let _alone = alone();
     let resource = need!(resource());
     let sms = resource.sm_count();
@@ -108,7 +108,7 @@ fn a_split_gives_no_more_groups_than_asked() {
 }
 
 #[test]
-fn bad_splits_are_refused_and_give_the_resource_back() {
+fn invalid_splits_are_refused_and_return_the_resource() {
     let _alone = alone();
     let resource = need!(resource());
     let sm_count = resource.sm_count();
@@ -157,7 +157,7 @@ fn bad_splits_are_refused_and_give_the_resource_back() {
 }
 
 #[test]
-fn partitions_run_on_sms_of_their_own() {
+fn partitions_run_on_disjoint_sms() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -174,7 +174,7 @@ fn partitions_run_on_sms_of_their_own() {
         assert_eq!(stream.green_context(), Some(&partition));
         assert_eq!(stream.context(), &context);
         let sms = record.sms(&stream);
-        assert_eq!(sms.len(), given as usize, "as many SMs as given");
+        assert_eq!(sms.len(), given as usize, "the SM count of the partition");
         assert!(
             seen.is_disjoint(&sms),
             "an SM of another partition: {sms:?}"
@@ -190,7 +190,7 @@ fn partitions_run_on_sms_of_their_own() {
 }
 
 #[test]
-fn several_groups_of_one_split_are_one_partition() {
+fn several_groups_of_one_split_form_one_partition() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -213,7 +213,7 @@ fn several_groups_of_one_split_are_one_partition() {
 }
 
 #[test]
-fn no_groups_and_mixed_splits_are_refused_and_given_back() {
+fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -235,11 +235,11 @@ fn no_groups_and_mixed_splits_are_refused_and_given_back() {
     let count = mixed.len();
     let rejected = GreenContext::new(mixed).expect_err("two splits");
     assert_eq!(refusal(rejected.error), Invalid::GroupsOfDifferentSplits);
-    assert_eq!(rejected.value.len(), count, "all are given back");
+    assert_eq!(rejected.value.len(), count, "all groups are returned");
 }
 
 #[test]
-fn a_second_split_is_refused_while_parts_of_the_first_live() {
+fn a_second_split_is_refused_while_parts_of_the_first_are_alive() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -262,7 +262,7 @@ fn a_second_split_is_refused_while_parts_of_the_first_live() {
             device: device.as_raw(),
             holder: "the first".to_owned()
         },
-        "a stream is all that is left of it"
+        "only a stream of the partition is left"
     );
     drop(stream);
     rejected
@@ -290,7 +290,7 @@ fn memory_and_kernels_of_the_primary_context_work_on_green_streams() {
 }
 
 #[test]
-fn green_streams_have_priorities_and_do_not_block() {
+fn green_streams_have_priorities_and_are_nonblocking() {
     let _alone = alone();
     let resource = need!(resource());
     let group = smallest(resource).groups.pop().expect("a group");
@@ -330,7 +330,7 @@ fn green_contexts_have_ids() {
 }
 
 #[test]
-fn green_contexts_are_used_and_dropped_on_many_threads() {
+fn green_contexts_can_be_used_and_dropped_on_many_threads() {
     let _alone = alone();
     let resource = need!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
@@ -351,10 +351,10 @@ fn green_contexts_are_used_and_dropped_on_many_threads() {
     });
 }
 
-/// What a release of these waits for is measured for streams of the primary context; here for
-/// those of a green one.
+/// In the primary context, another test measures what these releases wait for. This test measures
+/// it on a stream of a green context.
 #[test]
-fn plain_memory_and_code_in_use_on_a_green_stream_are_released_after_the_work() {
+fn synchronous_memory_and_code_in_use_on_a_green_stream_are_released_after_the_work() {
     need!(resource());
     child::in_child(&[], || {
         let resource = need!(resource());
@@ -365,24 +365,33 @@ fn plain_memory_and_code_in_use_on_a_green_stream_are_released_after_the_work() 
             .expect("a stream of a green context");
         let event = context.event().expect("an event");
 
-        let mut plain = DeviceBuffer::<i32>::plain_zeroed(&stream, 1000).expect("memory");
+        let mut plain = DeviceBuffer::<i32>::zeroed_sync(&stream, 1000).expect("memory");
         let scale = Scale::new(&context);
         let busy = Busy::new(&context, &stream);
         scale.run(&stream, &mut plain, 1, 1).expect("a launch");
         event.record(&stream).expect("a record");
-        assert!(!event.is_done().expect("a query"), "the work takes a while");
+        assert!(
+            !event.is_done().expect("a query"),
+            "the work is still running"
+        );
         drop(plain);
         assert!(
             event.is_done().expect("a query"),
-            "the memory waited for it"
+            "the free waited for the work"
         );
 
         let again = Busy::new(&context, &stream);
         event.record(&stream).expect("a record");
-        assert!(!event.is_done().expect("a query"), "the work takes a while");
+        assert!(
+            !event.is_done().expect("a query"),
+            "the work is still running"
+        );
         drop(again);
-        assert!(event.is_done().expect("a query"), "the code waited for it");
+        assert!(
+            event.is_done().expect("a query"),
+            "the unload waited for the work"
+        );
         drop((busy, scale));
-        stream.synchronize().expect("nothing is broken");
+        stream.synchronize().expect("no error");
     });
 }

@@ -12,7 +12,7 @@ use cuda_safe::{
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
-/// Two partitions of a group each, of one split.
+/// Returns two partitions of one group each, from one split.
 fn two() -> Option<[GreenContext; 2]> {
     let mut groups = smallest(resource()?).groups.into_iter();
     Some(std::array::from_fn(|_| {
@@ -22,7 +22,7 @@ fn two() -> Option<[GreenContext; 2]> {
 }
 
 #[test]
-fn an_event_of_a_whole_partition_comes_after_all_of_its_streams() {
+fn an_event_of_a_whole_partition_completes_after_all_of_its_streams() {
     let _alone = alone();
     let [one, other] = need!(two());
     let event = one.context().event().expect("an event");
@@ -50,12 +50,12 @@ fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
     let [one, other] = need!(two());
     let made = one.with_current(|current| {
         assert_eq!(current.green_context(), &one);
-        // As a C library does it.
+        // This is how a C library does it.
         let mut raw = std::ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         assert!(unsafe { cuStreamCreate(&raw mut raw, flags) }.is_success());
-        // Again on this thread, and another one within.
+        // On this thread it may be current again, with another partition nested inside.
         let within = one.with_current(|_| other.with_current(|_| ()));
         within.expect("a guard").expect("a guard");
         std::thread::scope(|scope| {
@@ -66,22 +66,25 @@ fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
         raw
     });
     let raw = made.expect("a guard");
-    // SAFETY: the stream was just made, while the partition of this primary context was current, and
-    // nobody else has it; it is dropped before the partition.
+    // SAFETY: the stream was just created while the partition of this primary context was current,
+    // nothing else uses it, and it is dropped before the partition.
     let stream = unsafe { Stream::borrow_raw(raw, one.context()) }.expect("a stream");
     let green = GreenContext::of_stream(&stream).expect("an answer");
     assert_eq!(green.as_ref(), Some(&one));
     assert_eq!(green.expect("a partition").sm_count(), one.sm_count());
-    // SAFETY: as above; nobody uses it any more.
+    // SAFETY: as above, and the stream is not used any more.
     assert!(unsafe { cuda_safe::sys::cuStreamDestroy_v2(raw) }.is_success());
     std::thread::scope(|scope| {
         let there = scope.spawn(|| one.with_current(|_| ()));
-        there.join().expect("no panic").expect("it is free again");
+        there
+            .join()
+            .expect("no panic")
+            .expect("it is not current any more");
     });
 }
 
 #[test]
-fn a_stream_tells_its_partition_or_that_it_has_none() {
+fn a_stream_reports_its_partition_or_none() {
     let _alone = alone();
     let [one, _] = need!(two());
     let plain = one.context().stream().expect("a stream");
@@ -91,10 +94,10 @@ fn a_stream_tells_its_partition_or_that_it_has_none() {
     assert_eq!(found, Some(one));
 }
 
-/// Returns what the driver says of a stream: its green context, or a code.
+/// Returns the driver's answer for a stream: its green context, or a code.
 fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
     let mut green = null_mut();
-    // SAFETY: a default stream, and the pointer is to a local.
+    // SAFETY: the handle is a default stream, and the pointer refers to a local variable.
     let code = unsafe { cuStreamGetGreenCtx(stream, &raw mut green) };
     if code.is_success() {
         Ok(green)
@@ -104,7 +107,7 @@ fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
 }
 
 #[test]
-fn the_default_streams_of_a_partition_tell_it() {
+fn the_default_streams_of_a_partition_report_it() {
     let _alone = alone();
     let [one, other] = need!(two());
     let context = one.context();
@@ -118,9 +121,9 @@ fn the_default_streams_of_a_partition_tell_it() {
             ours.record(&stream).expect("a record");
             let is_per_thread = default.as_raw() == CU_STREAM_PER_THREAD;
             match default.wait(&ours) {
-                // Measured with driver 580: a green context has no default stream of a thread.
+                // Measured with driver 580: a green context has no per-thread default stream.
                 Err(error) if !common::is_software() && is_per_thread => {
-                    eprintln!("note: the stream of the thread: {error}");
+                    eprintln!("note: the per-thread default stream: {error}");
                     assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_HANDLE));
                     continue;
                 }
@@ -137,10 +140,10 @@ fn the_default_streams_of_a_partition_tell_it() {
         }
         match green_of(CU_STREAM_PER_THREAD) {
             Ok(green) => assert!(!common::is_software() && green == one.as_raw()),
-            // As NVIDIA documents.
+            // This code is documented by NVIDIA.
             Err(code) => assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE),
         }
-        // Their guard's partition, with another one current.
+        // The default streams of the guard's partition, while another partition is current.
         let within = other.with_current(|_| {
             let outer = current.legacy_stream();
             outer.record(&theirs).expect("a record");
@@ -159,8 +162,8 @@ fn the_default_streams_of_a_partition_tell_it() {
     used.expect("a guard");
 }
 
-/// The later work waits for a word that is written at the end, so that an event that it delayed would
-/// never be done.
+/// The later work waits for a word that is written at the end. If the later work delayed the event,
+/// the event would never complete.
 #[test]
 fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
     need!(resource());
@@ -171,7 +174,7 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
         let [earlier, later] = events.map(|event| event.expect("an event"));
         let streams = [one.stream(), one.stream(), context.stream()];
         let [first, second, writer] = streams.map(|stream| stream.expect("a stream"));
-        let mut word = DeviceBuffer::<u32>::plain_zeroed(&writer, 1).expect("memory");
+        let mut word = DeviceBuffer::<u32>::zeroed_sync(&writer, 1).expect("memory");
         writer.synchronize().expect("a wait");
         let mut data = DeviceBuffer::<u32>::zeroed(&first, 4).expect("memory");
         one.record(&earlier).expect("a record");
@@ -182,28 +185,33 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
             flush: false,
         };
         // SAFETY: the word outlives the wait, and is written below.
-        unsafe { second.memory_operations(&[wait]) }.expect("given");
+        unsafe { second.memory_operations(&[wait]) }.expect("enqueued");
         data.fill(7).expect("a fill");
         one.record(&later).expect("a record");
-        earlier.synchronize().expect("it marks the work before");
+        earlier
+            .synchronize()
+            .expect("it covers the earlier work only");
         assert!(earlier.is_done().expect("a query"));
-        assert!(!later.is_done().expect("a query"), "the word is to come");
-        word.as_mut_slice().write_value(0, 1).expect("given");
-        later.synchronize().expect("the word came");
+        assert!(
+            !later.is_done().expect("a query"),
+            "the word is not written yet"
+        );
+        word.as_mut_slice().write_value(0, 1).expect("enqueued");
+        later.synchronize().expect("the word was written");
         assert!(earlier.is_done().expect("a query"));
         assert_eq!(data.to_vec().expect("a copy"), [7; 4]);
     });
 }
 
 #[test]
-fn a_partition_is_current_on_one_thread_however_many_objects_have_it() {
+fn a_partition_is_current_on_one_thread_even_through_several_objects() {
     let _alone = alone();
     let [one, _] = need!(two());
-    // SAFETY: the partition outlives these.
+    // SAFETY: the partition outlives the borrowed ones.
     let again = || unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) };
     let (second, third) = (again(), again());
     let its = one.stream().expect("a stream");
-    // SAFETY: the stream outlives this.
+    // SAFETY: the stream outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_raw(its.as_raw(), one.context()) };
     let of_stream = GreenContext::of_stream(&borrowed.expect("a stream"));
     let of_stream = of_stream.expect("an answer").expect("a partition");
@@ -215,19 +223,19 @@ fn a_partition_is_current_on_one_thread_however_many_objects_have_it() {
                 let why = there.join().expect("no panic").expect_err("it is here");
                 assert_eq!(refusal(why), Invalid::CurrentElsewhere);
             });
-            // Here it may be more often.
+            // On this thread it may be current several times.
             other.with_current(|_| ()).expect("a guard");
         }
     }
 }
 
 #[test]
-fn a_partition_of_others_is_used_and_not_destroyed() {
+fn a_borrowed_partition_is_not_destroyed() {
     let _alone = alone();
     let [one, other] = need!(two());
     let view = one.as_raw_context().expect("a view");
     assert_eq!(one.as_raw_context().expect("a view"), view, "the same");
-    // SAFETY: the partition outlives this, and the stream made of it.
+    // SAFETY: the partition outlives the borrowed one and the stream created from it.
     let borrowed = unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) };
     assert_eq!(borrowed, one);
     assert_eq!(borrowed.sm_count(), one.sm_count());
@@ -246,7 +254,7 @@ fn a_partition_of_others_is_used_and_not_destroyed() {
 }
 
 #[test]
-fn work_queues_are_a_resource_or_name_the_version_they_need() {
+fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -255,8 +263,7 @@ fn work_queues_are_a_resource_or_name_the_version_they_need() {
         let text = Workqueues::of_device(&device)
             .expect_err("older")
             .to_string();
-        let expected =
-            format!("a resource of work queues needs CUDA 13.1; this driver offers {driver}");
+        let expected = format!("a workqueue resource needs CUDA 13.1; this driver offers {driver}");
         assert_eq!(text, expected);
         return;
     }
@@ -308,13 +315,17 @@ fn a_partition_without_a_default_stream_needs_13_3() {
                 driver,
             };
             assert_eq!(refusal(rejected.error), expected);
-            rejected.value.create().expect_err("it is asked for still");
+            rejected
+                .value
+                .create()
+                .expect_err("the request is still set");
         }
     }
 }
 
 mod provoked {
-    //! An event of a whole partition breaks captures; and handles of no green context.
+    //! An event of a whole partition invalidates captures; invalid handles of green contexts are
+    //! refused.
 
     use super::two;
     use crate::common::{self, child};
@@ -328,23 +339,23 @@ mod provoked {
     use cuda_safe::{CaptureMode, Invalid};
     use std::ptr::null_mut;
 
-    /// Calls each function that takes a green context with that handle.
+    /// Calls each function that takes a green context with this handle.
     fn codes(green: CUgreenCtx, event: CUevent) -> [(&'static str, CUresult); 6] {
         let mut resource = CUdevResource::default();
         let (mut view, mut stream, mut id) = (null_mut(), null_mut(), 0);
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
-        // SAFETY: the pointer is to a local, and the driver refuses the handle.
+        // SAFETY: the pointer refers to a local variable, and the driver rejects the handle.
         let of_resource = unsafe { cuGreenCtxGetDevResource(green, &raw mut resource, kind) };
         // SAFETY: as above.
         let of_view = unsafe { cuCtxFromGreenCtx(&raw mut view, green) };
         // SAFETY: as above.
         let of_stream = unsafe { cuGreenCtxStreamCreate(&raw mut stream, green, flags, 0) };
-        // SAFETY: the event is alive, and the driver refuses the handle.
+        // SAFETY: the event is alive, and the driver rejects the handle.
         let of_record = unsafe { cuGreenCtxRecordEvent(green, event) };
         // SAFETY: as above.
         let of_wait = unsafe { cuGreenCtxWaitEvent(green, event) };
-        // SAFETY: the pointer is to a local, and the driver refuses the handle.
+        // SAFETY: the pointer refers to a local variable, and the driver rejects the handle.
         let of_id = unsafe { cuGreenCtxGetId(green, &raw mut id) };
         [
             ("cuGreenCtxGetDevResource", of_resource),
@@ -356,14 +367,14 @@ mod provoked {
         ]
     }
 
-    /// A driver that crashes on one of these ends the child process, and fails the test.
+    /// A driver that crashes on one of these calls ends the child process and fails the test.
     #[test]
     fn a_null_green_context_is_refused_by_every_function() {
         need!(resource());
         need!(common::since(12, 9));
         child::in_child(&[], || {
             let event = need!(common::context()).event().expect("an event");
-            // SAFETY: the driver refuses null.
+            // SAFETY: the driver rejects null.
             let destroyed = unsafe { cuGreenCtxDestroy(null_mut()) };
             let others = codes(null_mut(), event.as_raw());
             for (name, code) in others.into_iter().chain([("cuGreenCtxDestroy", destroyed)]) {
@@ -379,8 +390,8 @@ mod provoked {
         });
     }
 
-    /// The driver knows the handles of green contexts that it has destroyed. A driver that does not
-    /// crashes here, in the child process.
+    /// The driver remembers the handles of green contexts that it destroyed. A driver that does not
+    /// would crash here, in the child process.
     #[test]
     fn a_second_destroy_is_refused() {
         need!(resource());
@@ -388,9 +399,10 @@ mod provoked {
             let [one, other] = need!(two());
             let raw = one.as_raw();
             std::mem::forget(one);
-            // SAFETY: nothing else destroys it, and it has no stream.
+            // SAFETY: nothing else destroys the green context, and it has no stream.
             assert!(unsafe { cuGreenCtxDestroy(raw) }.is_success());
-            // SAFETY: none for a driver that does not know the handle any more: that is the question.
+            // SAFETY: a driver that does not recognize the handle has no guarantee. This is what
+            // the test checks.
             let again = unsafe { cuGreenCtxDestroy(raw) };
             eprintln!("note: a second cuGreenCtxDestroy: {again:?}");
             let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -406,7 +418,7 @@ mod provoked {
     }
 
     #[test]
-    fn an_event_of_a_partition_that_is_captured_is_an_error_of_its_own() {
+    fn recording_an_event_of_a_captured_partition_has_its_own_error() {
         let _alone = alone();
         let [one, _] = need!(two());
         let event = one.context().event().expect("an event");
@@ -418,11 +430,11 @@ mod provoked {
                 } else {
                     one.record(&event)
                 };
-                let why = refusal(refused.expect_err("it is captured"));
+                let why = refusal(refused.expect_err("its stream is being captured"));
                 assert_eq!(why, Invalid::GreenContextIsCaptured);
                 Ok(())
             });
-            captured.expect_err("it is broken");
+            captured.expect_err("the capture is invalidated");
         }
         stream.synchronize().expect("the stream is free");
     }

@@ -1,4 +1,4 @@
-//! Rules of NVIDIA's reference for green contexts, where a raw call shows them best.
+//! Rules of NVIDIA's reference for green contexts, tested with raw calls.
 
 use crate::common::{self, child};
 use crate::green::{again, alone, resource, smallest};
@@ -18,31 +18,31 @@ const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 
 fn raw_resource(device: &Device) -> CUdevResource {
     let mut resource = CUdevResource::default();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuDeviceGetDevResource(device.as_raw(), &raw mut resource, SM) });
     resource
 }
 
 fn sm_count(resource: &CUdevResource) -> u32 {
-    // SAFETY: an SM resource, of integers.
+    // SAFETY: this is an SM resource, whose fields are integers.
     unsafe { resource.__bindgen_anon_1.sm.smCount }
 }
 
 fn converted(green: &GreenContext) -> CUcontext {
     let mut view = null_mut();
-    // SAFETY: the green context is alive, and the pointer is to a local.
+    // SAFETY: the green context is alive, and the pointer refers to a local variable.
     well(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
     view
 }
 
 fn green_context_of(stream: &Stream) -> CUgreenCtx {
     let mut green = null_mut();
-    // SAFETY: the stream is alive, and the pointer is to a local.
+    // SAFETY: the stream is alive, and the pointer refers to a local variable.
     well(unsafe { cuStreamGetGreenCtx(stream.as_raw(), &raw mut green) });
     green
 }
 
-/// Two partitions of a group each, of one split.
+/// Returns two partitions of one group each, from one split.
 fn two() -> Option<[GreenContext; 2]> {
     let mut groups = smallest(resource()?).groups.into_iter();
     Some(std::array::from_fn(|_| {
@@ -52,18 +52,19 @@ fn two() -> Option<[GreenContext; 2]> {
 }
 
 #[test]
-fn a_split_gives_fewer_groups_than_asked_where_no_more_fit() {
+fn a_split_gives_fewer_groups_than_requested_if_no_more_fit() {
     let device = need!(resource()).device();
     let input = raw_resource(&device);
     let mut most = 0;
     let (none, no_remainder) = (null_mut(), null_mut());
-    // SAFETY: without room for groups the call counts; the pointers are to locals.
+    // SAFETY: without an output array the call only counts, and the pointers refer to local
+    // variables.
     well(unsafe {
         cuDevSmResourceSplitByCount(none, &raw mut most, &raw const input, no_remainder, 0, 0)
     });
     let mut groups = vec![CUdevResource::default(); most as usize + 5];
     let (first, mut count) = (groups.as_mut_ptr(), most + 5);
-    // SAFETY: there is room for `count` groups; the pointers are to locals.
+    // SAFETY: the array has room for `count` groups, and the pointers refer to local variables.
     well(unsafe {
         cuDevSmResourceSplitByCount(first, &raw mut count, &raw const input, no_remainder, 0, 0)
     });
@@ -74,7 +75,7 @@ fn a_split_gives_fewer_groups_than_asked_where_no_more_fit() {
 }
 
 #[test]
-fn the_resource_of_a_context_is_split_as_that_of_its_device() {
+fn the_resource_of_a_context_splits_like_that_of_its_device() {
     let _alone = alone();
     let device = need!(resource()).device();
     let sizes = |resource| -> Vec<u32> {
@@ -94,14 +95,14 @@ fn a_converted_context_is_set_current_and_has_the_resource_of_its_green_context(
     let [one, _] = need!(two());
     let view = converted(&one);
     let mut its = CUdevResource::default();
-    // SAFETY: the converted context is alive, and the pointer is to a local.
+    // SAFETY: the converted context is alive, and the pointer refers to a local variable.
     well(unsafe { cuCtxGetDevResource(view, &raw mut its, SM) });
     assert_eq!((its.type_, sm_count(&its)), (SM, one.sm_count()));
     assert!(current().is_null());
-    // SAFETY: the converted context is alive until it is popped below.
+    // SAFETY: the converted context stays alive until it is popped below.
     well(unsafe { cuCtxSetCurrent(view) });
     assert_eq!(current(), view);
-    // SAFETY: null pops it.
+    // SAFETY: null pops the current context.
     well(unsafe { cuCtxSetCurrent(null_mut()) });
     assert!(current().is_null());
 }
@@ -115,26 +116,26 @@ fn a_green_context_retains_the_primary_context_and_makes_nothing_current() {
         let input = raw_resource(&device);
         let (mut group, mut count, no_remainder) = (CUdevResource::default(), 1, null_mut());
         let (first, count) = (&raw mut group, &raw mut count);
-        // SAFETY: there is room for one group; the pointers are to locals.
+        // SAFETY: the array has room for one group, and the pointers refer to local variables.
         well(unsafe {
             cuDevSmResourceSplitByCount(first, count, &raw const input, no_remainder, 0, 0)
         });
         let (mut descriptor, mut green) = (null_mut(), null_mut());
-        // SAFETY: the pointers are to locals, of which one is a group.
+        // SAFETY: the pointers refer to local variables, one of which is a group.
         well(unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, first, 1) });
-        assert!(!is_active(), "nothing has needed it");
-        // SAFETY: the descriptor was just made, and the pointer is to a local.
+        assert!(!is_active(), "nothing has retained it");
+        // SAFETY: the descriptor was just created, and the pointer refers to a local variable.
         well(unsafe { cuGreenCtxCreate(&raw mut green, descriptor, device.as_raw(), 1) });
         assert!(is_active(), "the green context retains it");
         assert!(current().is_null());
-        // SAFETY: the green context was just created, and nobody uses it.
+        // SAFETY: the green context was just created, and nothing uses it.
         well(unsafe { cuGreenCtxDestroy(green) });
         assert!(!is_active(), "its last retain is released");
     });
 }
 
 #[test]
-fn a_green_stream_belongs_to_its_partition_whatever_context_is_current() {
+fn a_green_stream_belongs_to_its_partition_with_any_current_context() {
     let _alone = alone();
     let [one, other] = need!(two());
     let within = other.with_current(|_| one.stream());
@@ -190,7 +191,7 @@ fn the_legacy_stream_does_not_wait_for_a_green_stream() {
 }
 
 mod provoked {
-    //! The driver refuses what is no context, no device and no type of a resource.
+    //! The driver refuses invalid contexts, devices and resource types.
 
     use super::two;
     use crate::common::child;
@@ -210,23 +211,23 @@ mod provoked {
         let mut resource = CUdevResource::default();
         let place = &raw mut resource;
         let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE;
-        // SAFETY: the context is alive, and the pointer is to a local.
+        // SAFETY: the context is alive, and the pointer refers to a local variable.
         let of_context = unsafe { cuCtxGetDevResource(context, place, kind) };
-        // SAFETY: the green context is alive, and the pointer is to a local.
+        // SAFETY: the green context is alive, and the pointer refers to a local variable.
         let of_green = unsafe { cuGreenCtxGetDevResource(one.as_raw(), place, kind) };
         assert_eq!((of_context, of_green), (wrong, wrong));
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         let of_no_device = unsafe { cuDeviceGetDevResource(1000, place, kind) };
         assert_eq!(of_no_device, CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
 
     #[test]
-    fn a_green_context_that_is_not_converted_is_no_context() {
+    fn an_unconverted_green_context_is_refused_as_a_context() {
         need!(resource());
         child::in_child(&[], || {
             let [one, _] = need!(two());
-            // SAFETY: the driver compares the handle with those of its contexts, and refuses it.
+            // SAFETY: the driver compares the handle with those of its contexts and rejects it.
             let refused = unsafe { cuCtxPushCurrent_v2(one.as_raw().cast()) };
             assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_CONTEXT);
         });

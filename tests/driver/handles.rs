@@ -1,4 +1,4 @@
-//! Raw handles, out of objects and into them; and how objects print themselves.
+//! Conversion of objects into raw handles and back, and their `Debug` output.
 
 use crate::common;
 use crate::kernels::vector;
@@ -11,66 +11,70 @@ use cuda_safe::{
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What a foreign object keeps alive.
+/// Returns an owner that foreign objects keep alive.
 fn owner() -> (Arc<()>, Arc<()>) {
     let owner = Arc::new(());
     (Arc::clone(&owner), owner)
 }
 
 #[test]
-fn a_context_goes_out_and_comes_back() {
+fn a_context_survives_into_raw_and_from_raw() {
     let device = need!(common::gpu());
     let raw = Context::create(&device, ContextFlags::empty())
         .expect("a context")
-        .leak();
-    // SAFETY: the context was leaked, and is taken over.
+        .into_raw();
+    // SAFETY: `into_raw` released ownership of the context, which is taken over here.
     let back = unsafe { Context::from_raw(raw) }.expect("alive");
     assert_eq!((back.as_raw(), back.device()), (raw, device));
     let stream = back.stream().expect("a stream");
-    // SAFETY: `back` is alive for longer.
+    // SAFETY: `back` outlives the borrowed context.
     let borrowed = unsafe { Context::borrow_raw(raw) }.expect("alive");
     assert_eq!(HashSet::from([back.clone(), borrowed]).len(), 1);
     drop(back);
-    stream.synchronize().expect("the stream holds it");
+    stream.synchronize().expect("the stream keeps it alive");
     drop(stream);
 }
 
 #[test]
-fn a_stream_goes_out_and_comes_back() {
+fn a_stream_survives_into_raw_and_from_raw() {
     let context = need!(common::context());
-    let raw = context.stream().expect("a stream").leak();
+    let raw = context.stream().expect("a stream").into_raw();
     let (watch, keep) = owner();
-    // SAFETY: the stream was leaked, and is alive.
+    // SAFETY: `into_raw` released ownership of the stream, which is alive.
     let foreign = unsafe { Stream::from_foreign(raw, &context, keep) }.expect("a stream");
     foreign.synchronize().expect("alive");
     assert_eq!(Arc::strong_count(&watch), 2);
     drop(foreign);
     assert_eq!(Arc::strong_count(&watch), 1);
-    // SAFETY: as above, and taken over.
+    // SAFETY: as above, and ownership is transferred.
     let owned = unsafe { Stream::from_raw(raw, &context) }.expect("a stream");
     owned.synchronize().expect("alive");
     let (watch, keep) = owner();
     let none = std::ptr::null_mut();
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused and accesses nothing.
     let refused = unsafe { Stream::from_foreign(none, &context, keep) }.expect_err("stream 0");
-    assert_eq!(Arc::strong_count(&watch), 2, "the owner is given back");
+    assert_eq!(Arc::strong_count(&watch), 2, "the owner is returned");
     drop(refused.value);
-    let raw = owned.leak();
-    // SAFETY: the stream was leaked, so this is its end.
+    let raw = owned.into_raw();
+    // SAFETY: `into_raw` released ownership of the stream, which is destroyed here.
     assert!(unsafe { cuStreamDestroy_v2(raw) }.is_success());
 }
 
 #[test]
-fn an_event_goes_out_and_comes_back() {
+fn an_event_survives_into_raw_and_from_raw() {
     let context = need!(common::context());
-    let raw = context.event().expect("an event").leak();
+    let raw = context.event().expect("an event").into_raw();
     let (watch, keep) = owner();
-    // SAFETY: the event was leaked, and is alive.
+    // SAFETY: `into_raw` released ownership of the event, which is alive.
     let foreign = unsafe { Event::from_foreign(raw, &context, keep) };
     assert!(foreign.is_done().expect("alive"));
     let clone = foreign.clone();
     drop(foreign);
-    assert_eq!(Arc::strong_count(&watch), 2, "the clone keeps it");
+    assert_eq!(
+        Arc::strong_count(&watch),
+        2,
+        "the clone keeps the owner alive"
+    );
     drop(clone);
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
@@ -78,44 +82,44 @@ fn an_event_goes_out_and_comes_back() {
     drop(borrowed.clone());
     borrowed.synchronize().expect("alive");
     drop(borrowed);
-    // SAFETY: as above, and taken over.
+    // SAFETY: as above, and ownership is transferred.
     let owned = unsafe { Event::from_raw(raw, &context) };
     drop(owned.clone());
     owned.synchronize().expect("alive");
-    let raw = owned.leak();
-    // SAFETY: the event was leaked, so this is its end.
+    let raw = owned.into_raw();
+    // SAFETY: `into_raw` released ownership of the event, which is destroyed here.
     assert!(unsafe { cuEventDestroy_v2(raw) }.is_success());
 }
 
 #[test]
-fn modules_and_libraries_go_out_and_come_back() {
+fn modules_and_libraries_survive_into_raw_and_from_raw() {
     let context = need!(common::context());
-    let raw = vector(&context).leak();
+    let raw = vector(&context).into_raw();
     let (watch, keep) = owner();
-    // SAFETY: the module was leaked, and is loaded.
+    // SAFETY: `into_raw` released ownership of the module, which is loaded.
     let foreign = unsafe { Module::from_foreign(raw, &context, keep) };
     let kernel = foreign.kernel("add").expect("loaded");
     drop(foreign);
-    assert_eq!(Arc::strong_count(&watch), 2, "the kernel holds it");
+    assert_eq!(Arc::strong_count(&watch), 2, "the kernel keeps it alive");
     drop(kernel);
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
     let borrowed = unsafe { Module::borrow_raw(raw, &context) };
     borrowed.kernel("add").expect("loaded");
     drop(borrowed);
-    // SAFETY: as above, and taken over.
+    // SAFETY: as above, and ownership is transferred.
     let owned = unsafe { Module::from_raw(raw, &context) };
     owned.kernel("scale").expect("loaded");
-    let raw = owned.leak();
-    // SAFETY: the module was leaked, so this is its end.
+    let raw = owned.into_raw();
+    // SAFETY: `into_raw` released ownership of the module, which is unloaded here.
     assert!(unsafe { cuModuleUnload(raw) }.is_success());
 
     need!(common::since(12, 0));
     let raw = Library::from_ptx(crate::kernels::VECTOR)
         .expect("the test kernels")
-        .leak();
+        .into_raw();
     let (watch, keep) = owner();
-    // SAFETY: the library was leaked, and is loaded.
+    // SAFETY: `into_raw` released ownership of the library, which is loaded.
     let foreign = unsafe { Library::from_foreign(raw, keep) };
     foreign.kernel(&context, "add").expect("loaded");
     drop(foreign);
@@ -124,7 +128,7 @@ fn modules_and_libraries_go_out_and_come_back() {
     let borrowed = unsafe { Library::borrow_raw(raw) };
     borrowed.kernel(&context, "add").expect("loaded");
     drop(borrowed);
-    // SAFETY: as above, and taken over.
+    // SAFETY: as above, and ownership is transferred.
     let owned = unsafe { Library::from_raw(raw) };
     assert_eq!(owned.as_raw(), raw);
     owned.kernel(&context, "add").expect("loaded");
@@ -143,11 +147,11 @@ fn foreign_memory_is_freed_by_its_owner() {
 }
 
 #[test]
-fn objects_print_what_they_are() {
+fn debug_output_describes_objects() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let module = vector(&context);
-    let add = module.kernel("add").expect("is there");
+    let add = module.kernel("add").expect("found");
     let typed = add
         .typed::<(&[f32], &[f32], &mut [f32], u32)>()
         .expect("its parameters");
@@ -210,13 +214,13 @@ fn objects_print_what_they_are() {
 }
 
 #[test]
-fn memory_and_work_under_way_print_what_they_are() {
+fn debug_output_describes_memory_and_pending_work() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8; 64]).expect("memory");
     let host = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
     let pending = buffer.copy_to_pinned(host).expect("a copy");
-    let done = stream.done().expect("a future");
+    let done = stream.completion().expect("a future");
     let plane = PitchedBuffer::<u8>::zeroed(&stream, 4, 4).expect("memory");
     let shared = DeviceBuffer::from_slice(&stream, &[1u8; 64])
         .and_then(|buffer| Ok(buffer.share()?))
@@ -228,7 +232,7 @@ fn memory_and_work_under_way_print_what_they_are() {
     );
     let mut texts = vec![
         (format!("{pending:?}"), "Pending"),
-        (format!("{done:?}"), "Done"),
+        (format!("{done:?}"), "StreamFuture"),
         (format!("{plane:?}"), "PitchedBuffer"),
         (format!("{shared:?}"), "SharedBuffer"),
         (format!("{peer:?}"), "PeerReader"),

@@ -1,4 +1,4 @@
-//! Pinned memory of all kinds: made with options, registered, mapped.
+//! Pinned memory of all kinds: allocated with options, registered, and mapped.
 
 use crate::common;
 use crate::kernels::{Scale, pinned};
@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LEN: usize = 5000;
 
-/// Vectors of two tests may lie in one page, which a driver may not register twice.
+/// Serializes tests, because vectors of two tests may lie in one page, which some drivers refuse to
+/// register twice.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -22,7 +23,7 @@ fn numbers() -> Vec<i32> {
 }
 
 #[test]
-fn pinned_memory_tells_how_it_was_made() {
+fn pinned_memory_reports_its_flags() {
     let context = need!(common::context());
     for (options, flags) in [
         (PinnedOptions::default(), PinnedFlags::PORTABLE),
@@ -40,11 +41,14 @@ fn pinned_memory_tells_how_it_was_made() {
         assert_eq!(*memory, [0; 100]);
     }
     let none = PinnedBuffer::<u8>::zeroed(&context, 0).expect("no memory");
-    assert_eq!(none.flags().expect("nothing to ask"), PinnedFlags::empty());
+    assert_eq!(
+        none.flags().expect("the buffer is empty"),
+        PinnedFlags::empty()
+    );
 }
 
 #[test]
-fn a_registered_vector_is_copied_without_a_wait_and_comes_back_as_it_was() {
+fn a_registered_vector_is_copied_without_a_wait_and_is_returned_unchanged() {
     let context = need!(common::context());
     let _alone = one_at_a_time();
     let stream = context.stream().expect("a stream");
@@ -85,7 +89,7 @@ fn a_vector_can_be_registered_again_after_it_was_unregistered_or_dropped() {
 }
 
 #[test]
-fn a_vector_without_a_byte_is_registered_and_comes_back() {
+fn an_empty_vector_is_registered_and_returned() {
     let context = need!(common::context());
     let empty = PinnedBuffer::register(&context, Vec::<u64>::with_capacity(9)).expect("nothing");
     assert!(empty.is_empty());
@@ -96,7 +100,7 @@ fn a_vector_without_a_byte_is_registered_and_comes_back() {
 }
 
 #[test]
-fn what_the_driver_allocated_is_no_vector() {
+fn memory_allocated_by_the_driver_does_not_convert_to_a_vector() {
     let context = need!(common::context());
     let memory = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
     let rejected = memory.unregister().expect_err("not registered");
@@ -107,7 +111,7 @@ fn what_the_driver_allocated_is_no_vector() {
     assert_eq!(*rejected.value, [0; 64]);
 }
 
-/// A kernel's, a fill's and a copy's work on mapped memory, and the host's in between.
+/// Runs a kernel, a fill and a copy on mapped memory, with host accesses in between.
 fn use_mapped(context: &Context, memory: PinnedBuffer<i32>) -> PinnedBuffer<i32> {
     let stream = context.stream().expect("a stream");
     let len = memory.len();
@@ -124,7 +128,7 @@ fn use_mapped(context: &Context, memory: PinnedBuffer<i32>) -> PinnedBuffer<i32>
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, len).expect("memory");
     buffer.copy_from(&mapped).expect("a copy");
     mapped.as_mut_slice().zero().expect("a fill");
-    // The last use of it: it is waited for.
+    // This is the last owner, so the conversion waits.
     let memory = mapped.into_pinned().expect("a wait");
     assert_eq!(*memory, vec![0; len]);
     assert_eq!(buffer.to_vec().expect("a copy")[..2], [101, 5]);
@@ -132,7 +136,7 @@ fn use_mapped(context: &Context, memory: PinnedBuffer<i32>) -> PinnedBuffer<i32>
 }
 
 #[test]
-fn kernels_reach_pinned_memory_that_is_mapped() {
+fn kernels_access_mapped_pinned_memory() {
     let context = need!(common::context());
     let options = PinnedOptions {
         mapped: true,
@@ -144,7 +148,7 @@ fn kernels_reach_pinned_memory_that_is_mapped() {
 }
 
 #[test]
-fn kernels_reach_a_registered_vector_that_is_mapped() {
+fn kernels_access_a_mapped_registered_vector() {
     let context = need!(common::context());
     let _alone = one_at_a_time();
     let options = RegisterOptions {
@@ -157,7 +161,7 @@ fn kernels_reach_a_registered_vector_that_is_mapped() {
 }
 
 #[test]
-fn mapped_memory_is_freed_when_the_work_on_it_is_done() {
+fn mapped_memory_is_freed_after_the_work_on_it() {
     let context = need!(common::context());
     let _alone = one_at_a_time();
     let stream = context.stream().expect("a stream");
@@ -170,7 +174,7 @@ fn mapped_memory_is_freed_when_the_work_on_it_is_done() {
         scale.run(&stream, &mut mapped, 2, 2).expect("a launch");
         drop(mapped);
     }
-    stream.synchronize().expect("nothing is broken");
+    stream.synchronize().expect("no error");
 }
 
 #[test]
@@ -191,14 +195,14 @@ fn mapped_memory_of_another_context_or_stream_is_refused() {
     let error = buffer.copy_from(&mapped).expect_err("another stream");
     assert!(matches!(error, Error::Invalid(_)), "{error}");
     let empty = PinnedBuffer::<i32>::zeroed(&context, 0).expect("no memory");
-    let mut empty = MappedBuffer::new(empty, &stream).expect("nothing to map");
+    let mut empty = MappedBuffer::new(empty, &stream).expect("the buffer is empty");
     assert_eq!(empty.as_raw(), 0);
     assert!(empty.is_empty() && empty.host().expect("a wait").is_empty());
     assert!(DeviceSlice::from(&empty).is_empty());
 }
 
 mod provoked {
-    //! The driver may report that a page is registered already.
+    //! The driver may report that a page is already registered.
 
     use super::one_at_a_time;
     use crate::common;
@@ -206,7 +210,7 @@ mod provoked {
     use cuda_safe::{CUresult, PinnedBuffer};
 
     #[test]
-    fn vectors_in_one_page_are_registered_or_given_back() {
+    fn vectors_in_one_page_are_registered_or_returned() {
         let context = need!(common::context());
         let _alone = one_at_a_time();
         let first = PinnedBuffer::register(&context, vec![1u8; 64]).expect("registered");

@@ -1,4 +1,4 @@
-//! What the driver answers inside of a host function: as an H200 (driver 580) does.
+//! The answers of the driver to calls inside a host function, as on an H200 (driver 580).
 
 use crate::kernels::VECTOR;
 use cuda_safe::sys::{self, CUresult};
@@ -6,7 +6,7 @@ use cuda_safe::sys::{CUcontext, CUevent, CUfunction, CUmodule, CUstream};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// What is there for the calls, and what they answered.
+/// The objects for the calls, and the answers.
 struct Job {
     context: CUcontext,
     stream: CUstream,
@@ -20,11 +20,11 @@ struct Job {
     answers: Vec<(&'static str, CUresult, CUresult)>,
 }
 
-/// Makes the calls, as a host function of the stream.
+/// Makes the calls as a host function of the stream.
 unsafe extern "C" fn make(job: *mut c_void) {
     const YES: CUresult = CUresult::CUDA_SUCCESS;
     const NO: CUresult = CUresult::CUDA_ERROR_NOT_PERMITTED;
-    // SAFETY: whoever launched this gave a job, and waits for this function before looking at it.
+    // SAFETY: the launcher passed a job and does not access it before this function has returned.
     let job = unsafe { &mut *job.cast::<Job>() };
     let (mut context, mut number, mut address, mut event) = (null_mut(), 0, 0, null_mut());
     let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -32,7 +32,8 @@ unsafe extern "C" fn make(job: *mut c_void) {
     let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE;
     macro_rules! ask {
         ($name:literal, $expected:expr, $call:expr) => {
-            // SAFETY: handles are alive, and go once; pointers are to locals, or to memory of 64 bytes.
+            // SAFETY: the handles are alive and each is destroyed once; the pointers refer to local
+            // variables or to memory of 64 bytes.
             job.answers.push(($name, unsafe { $call }, $expected))
         };
     }
@@ -133,7 +134,7 @@ mod provoked {
     use cuda_safe::{DeviceBuffer, Module, PinnedBuffer};
 
     #[test]
-    fn a_host_function_may_make_few_calls() {
+    fn most_driver_calls_are_refused_in_a_host_function() {
         need!(common::gpu());
         child::in_child(&[], || {
             let context = need!(common::context());
@@ -142,22 +143,22 @@ mod provoked {
                 context.stream().expect("a stream"),
             );
             let event = context.event().expect("an event");
-            // These the host function destroys.
+            // The host function destroys these.
             let mut gone = (null_mut(), null_mut());
             let create = |_: &cuda_safe::CurrentContext| {
-                // SAFETY: the pointers are to locals.
+                // SAFETY: the pointers refer to local variables.
                 let stream = unsafe { sys::cuStreamCreate(&raw mut gone.0, 1) };
                 // SAFETY: as above.
                 (stream, unsafe { sys::cuEventCreate(&raw mut gone.1, 0) })
             };
             let yes = CUresult::CUDA_SUCCESS;
             assert_eq!(context.with_current(create).expect("current"), (yes, yes));
-            // SAFETY: both are alive.
+            // SAFETY: both objects are alive.
             assert_eq!(unsafe { sys::cuEventRecord(gone.1, gone.0) }, yes);
-            let memory = DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory");
+            let memory = DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory");
             let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
             let module = Module::from_ptx(&context, VECTOR).expect("a module");
-            let kernel = module.kernel("nothing").expect("is in the module");
+            let kernel = module.kernel("nothing").expect("a kernel");
             context.synchronize().expect("a wait");
             let mut job = Job {
                 context: context.as_raw(),
@@ -172,7 +173,7 @@ mod provoked {
                 answers: Vec::new(),
             };
             let place = (&raw mut job).cast();
-            // SAFETY: the job is there until the wait below is over.
+            // SAFETY: the job stays alive until the wait below has returned.
             let code = unsafe { sys::cuLaunchHostFunc(stream.as_raw(), Some(make), place) };
             assert_eq!(code, CUresult::CUDA_SUCCESS);
             stream.synchronize().expect("a wait");

@@ -2,12 +2,12 @@ use crate::common;
 use crate::kernels::Scale;
 use crate::need;
 use cuda_safe::interop::{
-    ArrayInterface, ExportedStream, Handover, Index, Kind, Layout, TypeString,
+    ArrayInterface, ExportedStream, Index, Kind, Layout, StreamSync, TypeString,
 };
 use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
 use std::sync::Arc;
 
-/// A buffer of a producer, with work on it under way, and its interface.
+/// Returns a buffer of a producer with pending work on it, and its array interface.
 fn produced(context: &Context) -> (DeviceBuffer<i32>, ArrayInterface) {
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1 << 12).expect("memory");
@@ -29,22 +29,23 @@ fn refusal<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static st
 }
 
 #[test]
-fn an_array_goes_to_another_stream_and_back_in_order() {
+fn an_array_is_ordered_across_streams_in_both_directions() {
     let context = need!(common::context());
     let scale = Scale::new(&context);
-    for handover in [Handover::WaitByEvent, Handover::Synchronize] {
+    for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
         let (mut buffer, array) = produced(&context);
         let stream = context.stream().expect("a stream");
-        // SAFETY: the buffer, which has the memory and the stream, is used when this is dropped.
-        let imported = unsafe { array.import::<i32, _>(&stream, handover, ()) };
+        // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
+        // dropped.
+        let imported = unsafe { array.import::<i32, _>(&stream, sync, ()) };
         let mut imported = imported.map_err(Error::from).expect("an import");
         assert_eq!((imported.len(), imported.stream()), (1 << 12, &stream));
-        let slice = imported.as_mut_slice().expect("it may be written");
+        let slice = imported.as_mut_slice().expect("it is writable");
         scale.run(&stream, slice, 10, 0).expect("a launch");
         let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
         copy.copy_from(&imported).expect("a copy");
         drop(imported);
-        // The producer goes on, behind what was done.
+        // The producer continues after the consumer's work.
         let home = buffer.stream().clone();
         scale.run(&home, &mut buffer, 1, 1).expect("a launch");
         assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
@@ -53,16 +54,16 @@ fn an_array_goes_to_another_stream_and_back_in_order() {
 }
 
 #[test]
-fn an_array_on_a_default_stream_is_put_in_order_too() {
+fn an_array_on_a_default_stream_is_ordered() {
     let context = need!(common::context());
     for exported in [ExportedStream::Legacy, ExportedStream::PerThread] {
-        for handover in [Handover::WaitByEvent, Handover::Synchronize] {
+        for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
             let (buffer, array) = produced(&context);
             buffer.stream().synchronize().expect("a wait");
             let array = array.with_stream(Some(exported));
             let stream = context.stream().expect("a stream");
-            // SAFETY: the buffer outlives this, and nobody works on it meanwhile.
-            let imported = unsafe { array.import::<i32, _>(&stream, handover, ()) };
+            // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
+            let imported = unsafe { array.import::<i32, _>(&stream, sync, ()) };
             let imported = imported.map_err(Error::from).expect("an import");
             assert_eq!(imported.as_slice().to_vec().expect("a copy")[0], 5);
         }
@@ -70,15 +71,15 @@ fn an_array_on_a_default_stream_is_put_in_order_too() {
 }
 
 #[test]
-fn an_array_on_ones_own_stream_is_in_order_already() {
+fn an_array_on_the_consumers_stream_needs_no_synchronization() {
     let context = need!(common::context());
     let (mut buffer, array) = produced(&context);
     let stream = buffer.stream().clone();
-    // SAFETY: the buffer is used when this is dropped.
-    let imported = unsafe { array.import::<i32, _>(&stream, Handover::WaitByEvent, ()) };
+    // SAFETY: the buffer is next used after the array is dropped.
+    let imported = unsafe { array.import::<i32, _>(&stream, StreamSync::WaitEvent, ()) };
     let mut imported = imported.map_err(Error::from).expect("an import");
     let scale = Scale::new(&context);
-    let slice = imported.as_mut_slice().expect("it may be written");
+    let slice = imported.as_mut_slice().expect("it is writable");
     scale.run(&stream, slice, 10, 0).expect("a launch");
     drop(imported);
     scale.run(&stream, &mut buffer, 1, 1).expect("a launch");
@@ -86,17 +87,17 @@ fn an_array_on_ones_own_stream_is_in_order_already() {
 }
 
 #[test]
-fn an_array_of_no_stream_is_given_back_when_the_work_on_it_is_done() {
+fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
     let context = need!(common::context());
-    for handover in [Handover::WaitByEvent, Handover::Synchronize] {
+    for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
         let (buffer, array) = produced(&context);
         buffer.stream().synchronize().expect("a wait");
         let stream = context.stream().expect("a stream");
         let array = array.with_stream(None);
-        // SAFETY: the work on the buffer is done; it outlives this.
-        let imported = unsafe { array.import::<i32, _>(&stream, handover, ()) };
+        // SAFETY: the work on the buffer has completed, and the buffer outlives the array.
+        let imported = unsafe { array.import::<i32, _>(&stream, sync, ()) };
         let mut imported = imported.map_err(Error::from).expect("an import");
-        let slice = imported.as_mut_slice().expect("it may be written");
+        let slice = imported.as_mut_slice().expect("it is writable");
         let scale = Scale::new(&context);
         scale.run(&stream, slice, 10, 0).expect("a launch");
         drop(imported);
@@ -106,24 +107,24 @@ fn an_array_of_no_stream_is_given_back_when_the_work_on_it_is_done() {
 }
 
 #[test]
-fn an_array_whose_order_is_the_callers_is_not_waited_for() {
+fn an_array_imported_with_ignore_is_not_waited_for() {
     let context = need!(common::context());
     let (buffer, array) = produced(&context);
     buffer.stream().synchronize().expect("a wait");
     let other = context.stream().expect("a stream");
-    // SAFETY: the work on the buffer is done; it outlives this.
-    let imported = unsafe { array.import::<i32, _>(&other, Handover::Ignore, ()) };
+    // SAFETY: the work on the buffer has completed, and the buffer outlives the array.
+    let imported = unsafe { array.import::<i32, _>(&other, StreamSync::Ignore, ()) };
     let imported = imported.map_err(Error::from).expect("an import");
     assert_eq!(imported.as_slice().to_vec().expect("a copy")[7], 5);
 }
 
 #[test]
-fn an_array_that_is_not_what_it_is_taken_for_is_refused_and_its_owner_given_back() {
+fn an_array_of_another_type_is_refused_and_its_owner_returned() {
     let context = need!(common::context());
     let (_buffer, array) = produced(&context);
     let stream = context.stream().expect("a stream");
-    // SAFETY: it is refused.
-    let other = unsafe { array.import::<f32, _>(&stream, Handover::Ignore, "owner") };
+    // SAFETY: the call is refused and accesses nothing.
+    let other = unsafe { array.import::<f32, _>(&stream, StreamSync::Ignore, "owner") };
     let rejected = other.expect_err("i4");
     assert_eq!(rejected.value, "owner");
     assert_eq!(refusal::<()>(Err(rejected)), "typestr");
@@ -147,35 +148,35 @@ fn an_array_that_is_not_what_it_is_taken_for_is_refused_and_its_owner_given_back
         ),
     ];
     for (array, key) in cases {
-        // SAFETY: it is refused.
-        let refused = unsafe { array.import::<i32, _>(&stream, Handover::Ignore, ()) };
+        // SAFETY: the call is refused and accesses nothing.
+        let refused = unsafe { array.import::<i32, _>(&stream, StreamSync::Ignore, ()) };
         assert_eq!(refusal(refused), key);
     }
     let read_only = of(contiguous(8), base).read_only();
-    // SAFETY: the buffer outlives this, and nobody works on it meanwhile.
-    let imported = unsafe { read_only.import::<i32, _>(&stream, Handover::Ignore, ()) };
+    // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
+    let imported = unsafe { read_only.import::<i32, _>(&stream, StreamSync::Ignore, ()) };
     let mut imported = imported.map_err(Error::from).expect("an import");
     assert!(imported.is_read_only());
     assert_eq!(refusal(imported.as_mut_slice().map(|_| ())), "data");
 }
 
 #[test]
-fn an_empty_array_is_an_array() {
+fn an_empty_array_is_imported() {
     let context = need!(common::context());
     let stream: Stream = context.stream().expect("a stream");
     let empty = DeviceBuffer::<f64>::zeroed(&stream, 0).expect("no memory");
     let array = empty.array_interface().expect("an interface");
     assert_eq!(array.to_raw().data, Some((0, false)));
     let other = context.stream().expect("a stream");
-    // SAFETY: there is nothing.
-    let imported = unsafe { array.import::<f64, _>(&other, Handover::WaitByEvent, empty) };
+    // SAFETY: the array is empty.
+    let imported = unsafe { array.import::<f64, _>(&other, StreamSync::WaitEvent, empty) };
     let imported = imported.map_err(Error::from).expect("an import");
     assert!(imported.is_empty());
     assert!(imported.as_slice().to_vec().expect("no copy").is_empty());
 }
 
 #[test]
-fn an_array_of_any_type_and_layout_is_taken_as_it_is() {
+fn an_untyped_import_accepts_any_type_and_layout() {
     let context = need!(common::context());
     let (buffer, array) = produced(&context);
     let stream = buffer.stream();
@@ -186,8 +187,8 @@ fn an_array_of_any_type_and_layout_is_taken_as_it_is() {
     let dtype = |text: &str| -> TypeString { text.parse().expect("a type") };
     let reversed = layout(&[5, 2], &[-64, 4], 2);
     let array = ArrayInterface::new(dtype(">f2"), reversed.clone(), base + 256).expect("right");
-    // SAFETY: the buffer, which has the stream, outlives this.
-    let imported = unsafe { array.import_untyped(stream, Handover::WaitByEvent, ()) };
+    // SAFETY: the buffer owns the stream and outlives the array.
+    let imported = unsafe { array.import_untyped(stream, StreamSync::WaitEvent, ()) };
     let imported = imported.map_err(Error::from).expect("an import");
     assert_eq!(imported.as_raw(), base + 256);
     assert_eq!(imported.dtype().typestr(), ">f2");
@@ -202,31 +203,32 @@ fn an_array_of_any_type_and_layout_is_taken_as_it_is() {
     for (layout, address) in beyond {
         let bytes = dtype(&format!("|V{}", layout.item_size()));
         let array = ArrayInterface::new(bytes, layout, address).expect("right");
-        // SAFETY: it is refused.
-        let refused = unsafe { array.import_untyped(stream, Handover::Ignore, ()) };
+        // SAFETY: the call is refused and accesses nothing.
+        let refused = unsafe { array.import_untyped(stream, StreamSync::Ignore, ()) };
         assert_eq!(refusal(refused), "data");
     }
 }
 
 #[test]
-fn an_array_is_worked_on_in_the_stream_of_its_producer() {
+fn an_array_is_used_on_the_stream_of_its_producer() {
     let context = need!(common::context());
     let scale = Scale::new(&context);
     let (mut buffer, array) = produced(&context);
     let (home, stream) = (buffer.stream().clone(), context.stream().expect("a stream"));
     let owner = Arc::new(());
-    let handover = Handover::OnProducersStream;
-    // SAFETY: the buffer, which has the memory and the stream, is used when this is dropped.
-    let imported = unsafe { array.import::<i32, _>(&stream, handover, Arc::clone(&owner)) };
+    let sync = StreamSync::ProducerStream;
+    // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
+    // dropped.
+    let imported = unsafe { array.import::<i32, _>(&stream, sync, Arc::clone(&owner)) };
     let mut imported = imported.map_err(Error::from).expect("an import");
     assert_eq!(*imported.stream(), home);
     let theirs = imported.stream().clone();
-    let slice = imported.as_mut_slice().expect("it may be written");
+    let slice = imported.as_mut_slice().expect("it is writable");
     scale.run(&theirs, slice, 10, 0).expect("a launch");
     drop(imported);
     scale.run(&home, &mut buffer, 1, 1).expect("a launch");
     assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
-    // Whoever has the stream has what keeps it.
+    // A clone of the stream keeps the owner alive.
     assert_eq!(Arc::strong_count(&owner), 2);
     let bound = DeviceBuffer::<u8>::zeroed(&theirs, 8).expect("memory");
     drop(theirs);
@@ -236,7 +238,7 @@ fn an_array_is_worked_on_in_the_stream_of_its_producer() {
 }
 
 #[test]
-fn work_goes_to_ones_own_stream_where_the_producer_has_none_to_give_it_to() {
+fn the_consumers_stream_is_used_if_the_producer_gives_none() {
     let context = need!(common::context());
     for exported in [
         None,
@@ -247,11 +249,11 @@ fn work_goes_to_ones_own_stream_where_the_producer_has_none_to_give_it_to() {
         buffer.stream().synchronize().expect("a wait");
         let array = array.with_stream(exported);
         let stream = context.stream().expect("a stream");
-        // SAFETY: the buffer outlives this, and nobody works on it meanwhile.
-        let imported = unsafe { array.import::<i32, _>(&stream, Handover::OnProducersStream, ()) };
+        // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
+        let imported = unsafe { array.import::<i32, _>(&stream, StreamSync::ProducerStream, ()) };
         let mut imported = imported.map_err(Error::from).expect("an import");
         assert_eq!(*imported.stream(), stream);
-        let slice = imported.as_mut_slice().expect("it may be written");
+        let slice = imported.as_mut_slice().expect("it is writable");
         let scale = Scale::new(&context);
         scale.run(&stream, slice, 10, 0).expect("a launch");
         drop(imported);
@@ -264,30 +266,32 @@ fn work_goes_to_ones_own_stream_where_the_producer_has_none_to_give_it_to() {
 }
 
 #[test]
-fn a_producers_stream_that_is_captured_or_of_another_context_is_refused() {
+fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
     let device = need!(common::gpu());
     let context = Context::primary(&device).expect("a context");
     let (buffer, array) = produced(&context);
     let stream = context.stream().expect("a stream");
-    let handover = Handover::OnProducersStream;
+    let sync = StreamSync::ProducerStream;
     let capture = buffer.stream().begin_capture(CaptureMode::ThreadLocal);
     let capture = capture.expect("a capture");
-    // SAFETY: it is refused.
-    let refused = unsafe { array.import::<i32, _>(&stream, handover, "owner") };
-    let refused = refused.expect_err("it is captured");
+    // SAFETY: the call is refused and accesses nothing.
+    let refused = unsafe { array.import::<i32, _>(&stream, sync, "owner") };
+    let refused = refused.expect_err("its stream is being captured");
     assert_eq!(refused.value, "owner");
     let is_captured = |error: &Error| matches!(error, Error::Invalid(invalid) if matches!(**invalid, Invalid::StreamIsCaptured));
     assert!(is_captured(&refused.error), "{}", refused.error);
     let joined = ExportedStream::joined(&stream, [buffer.stream()]);
-    assert!(is_captured(&joined.expect_err("it is captured")));
+    assert!(is_captured(
+        &joined.expect_err("its stream is being captured")
+    ));
     drop(capture.finish().expect("a graph"));
 
     let other = Context::create(&device, ContextFlags::empty()).expect("a context");
     let foreign = other.stream().expect("a stream");
     let array = array.with_stream(Some(ExportedStream::of(&foreign)));
-    // SAFETY: it is refused.
-    let refused = unsafe { array.import::<i32, _>(&stream, handover, "owner") };
-    let refused = refused.expect_err("it is of another context");
+    // SAFETY: the call is refused and accesses nothing.
+    let refused = unsafe { array.import::<i32, _>(&stream, sync, "owner") };
+    let refused = refused.expect_err("its stream belongs to another context");
     assert_eq!(refused.value, "owner");
     assert!(
         matches!(&refused.error, Error::Invalid(invalid) if matches!(**invalid, Invalid::OtherContext { .. })),
@@ -297,7 +301,7 @@ fn a_producers_stream_that_is_captured_or_of_another_context_is_refused() {
 }
 
 #[test]
-fn streams_with_work_on_an_array_are_joined_into_the_one_that_is_exported() {
+fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
     let context = need!(common::context());
     let scale = Scale::new(&context);
     let (mut buffer, _) = produced(&context);
@@ -310,7 +314,8 @@ fn streams_with_work_on_an_array_are_joined_into_the_one_that_is_exported() {
     let (low, high) = buffer.as_mut_slice().split_at(1 << 11).expect("two parts");
     for (stream, part) in [(&side, low), (&other, high)] {
         let whole = 1 << 11;
-        // SAFETY: the buffer stays, and its stream has no work on it; the parts are apart.
+        // SAFETY: the buffer stays alive, its stream has no work on it, and the parts do not
+        // overlap.
         let mut foreign = unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) };
         scale.run(stream, &mut foreign, 10, 0).expect("a launch");
     }
@@ -319,14 +324,14 @@ fn streams_with_work_on_an_array_are_joined_into_the_one_that_is_exported() {
     let array = buffer.array_interface().expect("an interface");
     let array = array.with_stream(Some(stream));
     let consumer = context.stream().expect("a stream");
-    // SAFETY: the buffer, which has the memory and the stream, outlives this.
-    let imported = unsafe { array.import::<i32, _>(&consumer, Handover::WaitByEvent, ()) };
+    // SAFETY: the buffer owns the memory and the stream, and outlives the array.
+    let imported = unsafe { array.import::<i32, _>(&consumer, StreamSync::WaitEvent, ()) };
     let imported = imported.map_err(Error::from).expect("an import");
     assert_eq!(imported.as_slice().to_vec().expect("a copy"), [50; 1 << 12]);
 }
 
 #[test]
-fn a_mask_is_taken_by_those_who_ask_for_it() {
+fn a_mask_is_imported_on_request() {
     let context = need!(common::context());
     let home = context.stream().expect("a stream");
     let values = DeviceBuffer::from_slice(&home, &[1i32, 2, 3, 4, 5, 6]).expect("memory");
@@ -345,16 +350,16 @@ fn a_mask_is_taken_by_those_who_ask_for_it() {
     let mask = of("|b1", &[3], &|| valid.as_raw()).with_stream(Some(ExportedStream::of(&side)));
     let array = whole(mask.clone());
     let stream = context.stream().expect("a stream");
-    // SAFETY: it is refused.
-    let refused = unsafe { array.import_untyped(&stream, Handover::WaitByEvent, ()) };
+    // SAFETY: the call is refused and accesses nothing.
+    let refused = unsafe { array.import_untyped(&stream, StreamSync::WaitEvent, ()) };
     assert_eq!(refusal(refused), "mask");
-    for handover in [
-        Handover::Synchronize,
-        Handover::WaitByEvent,
-        Handover::OnProducersStream,
+    for sync in [
+        StreamSync::Synchronize,
+        StreamSync::WaitEvent,
+        StreamSync::ProducerStream,
     ] {
-        // SAFETY: the buffers, which have the memory and the streams, outlive this.
-        let imported = unsafe { array.import_masked(&stream, handover, ()) };
+        // SAFETY: the buffers own the memory and the streams, and outlive the arrays.
+        let imported = unsafe { array.import_masked(&stream, sync, ()) };
         let imported = imported.map_err(Error::from).expect("an import");
         let view = imported.mask_view().expect("bytes").expect("a mask");
         assert_eq!(view.layout().shape(), [2, 3]);
@@ -364,22 +369,23 @@ fn a_mask_is_taken_by_those_who_ask_for_it() {
         let values = imported.view::<i32>().expect("of that type");
         assert_eq!(values.to_vec().expect("a copy"), [1, 2, 3, 4, 5, 6]);
     }
-    // One without a mask has none; one of numbers is looked at as what it is; one that is nowhere is refused.
+    // An array without a mask imports with no mask. An array of numbers imports as its own type. A
+    // mask in an unknown place is refused.
     // SAFETY: as above.
-    let plain = unsafe { mask.import_masked(&stream, Handover::WaitByEvent, ()) };
+    let plain = unsafe { mask.import_masked(&stream, StreamSync::WaitEvent, ()) };
     let plain = plain.map_err(Error::from).expect("an import");
     assert!(plain.mask().is_none() && plain.mask_view().expect("none").is_none());
     let numbers = whole(of("<i4", &[3], &|| values.as_raw()));
     // SAFETY: as above.
-    let numbers = unsafe { numbers.import_masked(&stream, Handover::WaitByEvent, ()) };
+    let numbers = unsafe { numbers.import_masked(&stream, StreamSync::WaitEvent, ()) };
     let numbers = numbers.map_err(Error::from).expect("an import");
     assert_eq!(refusal(numbers.mask_view()), "mask");
     let mask = numbers.mask().expect("a mask");
     let mask = mask.view::<i32>().expect("of that type");
     assert_eq!(mask.to_vec().expect("a copy"), [1, 2, 3]);
     let beyond = whole(of("|b1", &[3], &|| valid.as_raw() + 1));
-    // SAFETY: it is refused.
-    let beyond = unsafe { beyond.import_masked(&stream, Handover::WaitByEvent, "owner") };
+    // SAFETY: the call is refused and accesses nothing.
+    let beyond = unsafe { beyond.import_masked(&stream, StreamSync::WaitEvent, "owner") };
     assert_eq!(beyond.as_ref().expect_err("too long").value, "owner");
     assert_eq!(refusal(beyond), "data");
 }

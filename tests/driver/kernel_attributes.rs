@@ -1,4 +1,4 @@
-//! What kernels can be asked and set to, and when their code is loaded.
+//! Attributes and settings of kernels, and when their code is loaded.
 
 use crate::common;
 use crate::kernels::{SHARED, kernel, nothing, vector};
@@ -8,12 +8,16 @@ use cuda_safe::{CachePreference, DeviceBuffer, Error, LaunchConfig, LoadingMode,
 use cuda_safe::{attribute, kernel_attribute::Carveout};
 
 #[test]
-fn a_kernel_tells_what_it_was_compiled_to() {
+fn a_kernel_reports_its_compiled_attributes() {
     let context = need!(common::context());
     let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
     let bounded = bounded.kernel();
     let (major, minor) = context.device().compute_capability().expect("known");
-    let ask = |which| bounded.attribute(which).expect("every driver knows it");
+    let ask = |which| {
+        bounded
+            .attribute(which)
+            .expect("every driver knows the attribute")
+    };
     assert_eq!(ask(of::MAX_THREADS_PER_BLOCK), 64);
     assert_eq!(ask(of::STATIC_SHARED_BYTES), 1024);
     assert_eq!(ask(of::CONST_BYTES), 0);
@@ -21,13 +25,13 @@ fn a_kernel_tells_what_it_was_compiled_to() {
     assert_eq!(ask(of::BINARY_VERSION), major * 10 + minor);
     assert!(ask(of::PTX_VERSION) >= 52);
     let caches = bounded.attribute(of::CACHE_MODE_CA);
-    assert!(!caches.expect("every driver knows it"));
+    assert!(!caches.expect("every driver knows the attribute"));
     let registers = ask(of::REGISTERS);
     assert!(common::is_software() || registers > 0, "{registers}");
 }
 
 #[test]
-fn attributes_of_clusters_are_none_for_a_plain_kernel() {
+fn cluster_attributes_are_none_for_a_kernel_without_clusters() {
     let context = need!(common::context());
     let nothing = nothing(&context);
     let ask = |which| nothing.kernel().attribute(which).expect("since 11.8");
@@ -53,12 +57,12 @@ fn attributes_of_clusters_are_none_for_a_plain_kernel() {
 }
 
 #[test]
-fn an_attribute_that_is_newer_than_the_driver_says_so() {
+fn the_error_for_a_newer_attribute_names_the_needed_version() {
     let context = need!(common::context());
     let nothing = nothing(&context);
     let mode = nothing.kernel().attribute(of::SHARED_MEMORY_MODE);
     if common::offers(13, 4) {
-        mode.expect("the driver knows it");
+        mode.expect("the driver knows the attribute");
         return;
     }
     let text = mode.expect_err("newer").to_string();
@@ -68,11 +72,11 @@ fn an_attribute_that_is_newer_than_the_driver_says_so() {
 }
 
 #[test]
-fn what_is_set_is_seen_by_all_clones_and_what_they_launch() {
+fn settings_apply_to_all_clones_and_their_launches() {
     let context = need!(common::context());
     let device = context.device();
     let opt_in = device.attribute(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-    let opt_in = opt_in.expect("every driver knows it");
+    let opt_in = opt_in.expect("every driver knows the attribute");
     let kernel = kernel::<(&mut [u32], u32)>(&context, SHARED, "through_shared");
     let clone = kernel.clone();
     let most = || clone.kernel().attribute(of::MAX_DYNAMIC_SHARED_BYTES);
@@ -83,10 +87,10 @@ fn what_is_set_is_seen_by_all_clones_and_what_they_launch() {
         let set = kernel
             .kernel()
             .set_attribute(of::MAX_DYNAMIC_SHARED_BYTES, bytes);
-        set.expect("the device has so much");
+        set.expect("the device has that much");
         assert_eq!(most().expect("known"), bytes);
         let config = LaunchConfig::linear(1, 1).with_shared_bytes(bytes);
-        // SAFETY: the kernel writes one element, and the last word of the `bytes` that it has.
+        // SAFETY: the kernel writes one element and the last word of its `bytes` of shared memory.
         unsafe { clone.launch(&stream, config, (&mut out, bytes)) }.expect("a launch");
         assert_eq!(out.to_vec().expect("a copy"), [bytes]);
     }
@@ -96,7 +100,7 @@ fn what_is_set_is_seen_by_all_clones_and_what_they_launch() {
 fn preferences_are_set_for_a_kernel() {
     let context = need!(common::context());
     let module = vector(&context);
-    let add = module.kernel("add").expect("is there");
+    let add = module.kernel("add").expect("found");
     let carveout = || add.attribute(of::CARVEOUT).expect("known");
     assert_eq!(carveout(), Carveout::Default);
     for wanted in [Carveout::Percent(50), Carveout::Default] {
@@ -109,7 +113,7 @@ fn preferences_are_set_for_a_kernel() {
 }
 
 #[test]
-fn a_kernel_is_loaded_when_it_is_asked_to_be() {
+fn a_kernel_is_loaded_on_request() {
     let context = need!(common::context());
     let mode = Module::loading_mode().expect("a driver of 11.7 or later");
     assert!(matches!(mode, LoadingMode::Eager | LoadingMode::Lazy));
@@ -145,7 +149,9 @@ mod provoked {
         let config = LaunchConfig::linear(1, 1).with_shared_bytes(48 * 1024 + 4);
         // SAFETY: the kernel does nothing.
         let launched = unsafe { nothing.launch(&stream, config, ()) };
-        let code = launched.expect_err("it is not set to so much").code();
+        let code = launched
+            .expect_err("the kernel is not set to that much")
+            .code();
         assert_eq!(code, Some(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
 

@@ -1,4 +1,4 @@
-//! The kernels that tests run, typed.
+//! The kernels that tests run, with typed parameters.
 
 use cuda_safe::{Context, LaunchConfig, Module, Params, Result, Stream, TypedKernel};
 use cuda_safe::{DeviceBuffer, DeviceSliceMut, PinnedBuffer};
@@ -14,7 +14,7 @@ pub(crate) const APPLY: &str = include_str!("../kernels/apply.ptx");
 pub(crate) const PATTERN: &str = include_str!("../kernels/pattern.ptx");
 pub(crate) const TWICE: &str = include_str!("../kernels/twice.ptx");
 
-/// A kernel of a module of its own.
+/// Returns a kernel of a newly loaded module.
 pub(crate) fn kernel<P: Params>(context: &Context, ptx: &str, name: &str) -> TypedKernel<P> {
     kernel_of(
         &Module::from_ptx(context, ptx).expect("the test kernels"),
@@ -23,7 +23,7 @@ pub(crate) fn kernel<P: Params>(context: &Context, ptx: &str, name: &str) -> Typ
 }
 
 pub(crate) fn kernel_of<P: Params>(module: &Module, name: &str) -> TypedKernel<P> {
-    let kernel = module.kernel(name).expect("is in the module");
+    let kernel = module.kernel(name).expect("a kernel");
     kernel.typed().expect("its parameters")
 }
 
@@ -31,10 +31,10 @@ pub(crate) fn vector(context: &Context) -> Module {
     Module::from_ptx(context, VECTOR).expect("the test kernels")
 }
 
-/// The kernel that does nothing, and takes nothing.
+/// Returns the kernel that takes no parameters and does nothing.
 pub(crate) fn nothing(context: &Context) -> TypedKernel<()> {
     let kernel = vector(context).kernel("nothing");
-    let kernel = kernel.expect("is in the module");
+    let kernel = kernel.expect("a kernel");
     kernel.typed().expect("no parameters")
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Scale(TypedKernel<(&'static mut [i32], i32, i32, u32)>);
 
 impl Scale {
     pub(crate) fn new(context: &Context) -> Self {
-        let kernel = vector(context).kernel("scale").expect("is in the module");
+        let kernel = vector(context).kernel("scale").expect("a kernel");
         Self(kernel.typed().expect("its parameters"))
     }
 
@@ -57,18 +57,18 @@ impl Scale {
         let x = x.into();
         let n = u32::try_from(x.len()).expect("a test buffer");
         let config = LaunchConfig::for_elements(x.len(), 128)?;
-        // SAFETY: the kernel touches the first n elements of the memory, which has n.
+        // SAFETY: the kernel accesses the first n elements of the memory, which has n.
         unsafe { self.0.launch(stream, config, (x, factor, offset, n)) }
     }
 }
 
-/// Keeps a stream busy, and tells on which SMs it ran.
+/// Keeps a stream busy, and records the SMs that it ran on.
 pub(crate) struct RecordSmid(TypedKernel<(&'static mut [u32], u32)>);
 
 impl RecordSmid {
     pub(crate) fn new(context: &Context) -> Self {
         let module = Module::from_ptx(context, SMID).expect("the test kernel");
-        let kernel = module.kernel("record_smid").expect("is in the module");
+        let kernel = module.kernel("record_smid").expect("a kernel");
         Self(kernel.typed().expect("its parameters"))
     }
 
@@ -76,12 +76,12 @@ impl RecordSmid {
     pub(crate) fn run(&self, stream: &Stream, blocks: u32, cycles: u32) -> DeviceBuffer<u32> {
         let mut smids = DeviceBuffer::zeroed(stream, blocks as usize).expect("memory");
         let config = LaunchConfig::linear(blocks, 32);
-        // SAFETY: the kernel writes an element for each block, and there are as many.
+        // SAFETY: the kernel writes one element for each block, and the buffer has that many.
         unsafe { self.0.launch(stream, config, (&mut smids, cycles)) }.expect("a launch");
         smids
     }
 
-    /// The SMs that work on the stream runs on.
+    /// Returns the SMs that work on the stream runs on.
     pub(crate) fn sms(&self, stream: &Stream) -> BTreeSet<u32> {
         let smids = self.run(stream, 64 * 132, 50_000);
         smids
@@ -92,14 +92,15 @@ impl RecordSmid {
     }
 }
 
-/// Some 100 ms of work on a stream. It holds its module, as unloading that would wait for it.
+/// About 100 ms of work on a stream. It keeps its module alive, because unloading the module would
+/// wait for the work.
 ///
-/// Tests that look whether something waited run in a process of their own: others' waits hold
-/// locks in the driver, and a look could take longer than the work.
+/// Tests that check whether something waited run in a child process: waits of other tests hold
+/// locks in the driver, and a query could then take longer than the work.
 pub(crate) struct Busy {
-    #[allow(dead_code, reason = "held, not read")]
+    #[allow(dead_code, reason = "kept alive, not read")]
     smids: DeviceBuffer<u32>,
-    #[allow(dead_code, reason = "held, not read")]
+    #[allow(dead_code, reason = "kept alive, not read")]
     record: RecordSmid,
 }
 
@@ -113,7 +114,7 @@ impl Busy {
     }
 }
 
-/// Pinned memory with these elements.
+/// Returns pinned memory with these elements.
 pub(crate) fn pinned(context: &Context, elements: &[i32]) -> PinnedBuffer<i32> {
     let mut buffer = PinnedBuffer::zeroed(context, elements.len()).expect("pinned memory");
     buffer.copy_from_slice(elements);

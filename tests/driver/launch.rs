@@ -7,7 +7,7 @@ use cuda_safe::{DeviceBuffer, Error, Invalid, LaunchConfig, Library, Value};
 fn a_kernel_adds_two_vectors() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let add = vector(&context).kernel("add").expect("is in the module");
+    let add = vector(&context).kernel("add").expect("a kernel");
     let add = add
         .typed::<(&[f32], &[f32], &mut [f32], u32)>()
         .expect("its parameters");
@@ -17,7 +17,7 @@ fn a_kernel_adds_two_vectors() {
     let device_b = DeviceBuffer::from_slice(&stream, &b).expect("a copy");
     let mut sum = DeviceBuffer::zeroed(&stream, a.len()).expect("memory");
     let config = LaunchConfig::for_elements(a.len(), 192).expect("a shape");
-    // SAFETY: the kernel touches the first 10,000 elements of buffers that have as many.
+    // SAFETY: the kernel accesses the first 10,000 elements of buffers that have that many.
     unsafe { add.launch(&stream, config, (&device_a, &device_b, &mut sum, 10_000)) }
         .expect("a launch");
     let right: Vec<f32> = (0..10_000u16).map(|i| 3.0 * f32::from(i)).collect();
@@ -48,15 +48,14 @@ fn a_kernel_of_a_library_runs_in_any_context() {
     ];
     for context in contexts {
         let stream = context.stream().expect("a stream");
-        let kernel = library
-            .kernel(&context, "scale")
-            .expect("is in the library");
+        let kernel = library.kernel(&context, "scale").expect("a kernel");
         let kernel = kernel
             .typed::<(&mut [i32], i32, Value<[u16; 2]>, u32)>()
-            .expect("a value of 4 bytes is a parameter of 4 bytes");
+            .expect("the value and the parameter have 4 bytes");
         let mut x = DeviceBuffer::from_slice(&stream, &[5; 10]).expect("a copy");
         let config = LaunchConfig::linear(1, 32);
-        // SAFETY: the kernel touches 10 elements, as many as there are; any 4 bytes are its i32.
+        // SAFETY: the kernel accesses 10 elements, and the memory has 10; any 4 bytes are a valid
+        // i32.
         unsafe { kernel.launch(&stream, config, (&mut x, 3, Value([2, 0]), 10)) }
             .expect("a launch");
         assert_eq!(x.to_vec().expect("a copy"), [17; 10]);
@@ -75,10 +74,10 @@ fn a_kernel_without_parameters_is_launched_with_none() {
 }
 
 #[test]
-fn arguments_of_another_number_or_size_are_refused() {
+fn arguments_of_a_wrong_number_or_size_are_refused() {
     let context = need!(common::context());
     need!(common::since(12, 4));
-    let scale = vector(&context).kernel("scale").expect("is in the module");
+    let scale = vector(&context).kernel("scale").expect("a kernel");
     let refusal = |error: Error| match error {
         Error::Invalid(invalid) => *invalid,
         other => panic!("{other}"),
@@ -109,7 +108,7 @@ fn arguments_of_another_number_or_size_are_refused() {
 }
 
 #[test]
-fn a_buffer_of_another_stream_is_no_argument() {
+fn a_buffer_of_another_stream_is_refused_as_an_argument() {
     let context = need!(common::context());
     let (a, b) = (
         context.stream().expect("a stream"),
@@ -152,7 +151,7 @@ fn a_stream_of_another_context_is_refused() {
 }
 
 #[test]
-fn shapes_without_extent_are_refused() {
+fn launch_shapes_with_a_zero_dimension_are_refused() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let nothing = nothing(&context);
@@ -180,12 +179,12 @@ fn shapes_without_extent_are_refused() {
 }
 
 mod provoked {
-    //! The driver knows the limits of the device.
+    //! The driver checks the limits of the device.
 
     use super::*;
 
     #[test]
-    fn a_block_beyond_the_device_is_an_error_of_the_launch() {
+    fn a_block_too_large_for_the_device_is_a_launch_error() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let nothing = nothing(&context);
@@ -196,6 +195,6 @@ mod provoked {
             text.starts_with("cuLaunchKernel: CUDA_ERROR_INVALID_VALUE"),
             "{text}"
         );
-        stream.synchronize().expect("nothing is broken");
+        stream.synchronize().expect("no error");
     }
 }

@@ -19,16 +19,16 @@ fn has_clusters(context: &Context) -> Option<()> {
 }
 
 #[test]
-fn a_launch_without_attributes_is_a_plain_one() {
+fn a_launch_without_attributes_works_as_launch() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let scale = vector(&context).kernel("scale").expect("is there");
+    let scale = vector(&context).kernel("scale").expect("found");
     let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
     let scale = scale.expect("its parameters");
     let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
     let config = LaunchConfig::for_elements(100, 32).expect("a shape");
     let attributes = LaunchAttributes::default();
-    // SAFETY: the kernel touches 100 elements, as many as there are.
+    // SAFETY: the kernel accesses 100 elements, and the memory has 100.
     unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 3, 2, 100)) }
         .expect("a launch");
     assert_eq!(x.to_vec().expect("a copy"), [17; 100]);
@@ -48,14 +48,14 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
     };
     let mut arrived = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
     let config = LaunchConfig::linear(blocks, 1);
-    // SAFETY: the kernel adds to one element; its blocks all run at once.
+    // SAFETY: the kernel adds to one element, and all of its blocks run at the same time.
     unsafe { meet.launch_with(&stream, config, &attributes, (&mut arrived,)) }
-        .expect("so many fit");
+        .expect("this many blocks fit");
     assert_eq!(arrived.to_vec().expect("a copy"), [blocks]);
 }
 
 #[test]
-fn a_launch_by_pointers_takes_attributes() {
+fn a_raw_launch_takes_attributes() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let meet = kernel::<(&mut [u32],)>(&context, MEET, "meet");
@@ -69,21 +69,21 @@ fn a_launch_by_pointers_takes_attributes() {
     let config = LaunchConfig::linear(2, 1);
     let launch = |config, attributes: &LaunchAttributes<'_>, pointers: &mut [_]| {
         let kernel = meet.kernel();
-        // SAFETY: the kernel adds to one element, and takes the address of it; its blocks, which wait
-        // for each other, all run at once.
+        // SAFETY: the kernel takes the address of one element and adds to it. Its blocks wait for
+        // each other, and all of them run at the same time.
         unsafe { kernel.launch_raw_with(&stream, config, attributes, pointers) }
     };
     launch(config, &attributes, &mut pointers).expect("two blocks fit");
     assert_eq!(arrived.to_vec().expect("a copy"), [2]);
 
-    // Refused as by the typed form.
+    // The shape is refused, as in the typed form.
     let none = LaunchConfig::linear(0, 1);
     let refused = launch(none, &attributes, &mut pointers).expect_err("no blocks");
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
 }
 
 #[test]
-fn blocks_know_their_cluster() {
+fn blocks_read_their_cluster_rank() {
     let context = need!(common::context());
     need!(has_clusters(&context));
     let stream = context.stream().expect("a stream");
@@ -94,7 +94,7 @@ fn blocks_know_their_cluster() {
         cluster_scheduling: Some(CUclusterSchedulingPolicy::CU_CLUSTER_SCHEDULING_POLICY_SPREAD),
         ..Default::default()
     };
-    // SAFETY: the kernel writes an element for each of 8 blocks.
+    // SAFETY: the kernel writes one element for each of its 8 blocks.
     unsafe {
         ranks.launch_with(
             &stream,
@@ -109,7 +109,7 @@ fn blocks_know_their_cluster() {
 }
 
 #[test]
-fn a_dependent_launch_sees_what_it_waited_for() {
+fn a_dependent_launch_sees_the_results_it_waited_for() {
     let context = need!(common::context());
     need!(has_clusters(&context));
     let stream = context.stream().expect("a stream");
@@ -124,7 +124,7 @@ fn a_dependent_launch_sees_what_it_waited_for() {
     for _ in 0..10 {
         // SAFETY: the kernel writes one element.
         unsafe { first.launch(&stream, one, (&mut x, 100_000)) }.expect("a launch");
-        // SAFETY: the kernel waits for the one before it, and then changes one element.
+        // SAFETY: the kernel waits for the previous one, and then modifies one element.
         unsafe { second.launch_with(&stream, one, &attributes, (&mut x,)) }.expect("a launch");
         assert_eq!(x.to_vec().expect("a copy"), [42]);
     }
@@ -165,11 +165,11 @@ fn a_launch_records_events() {
 }
 
 #[test]
-fn hints_change_nothing_in_what_a_kernel_does() {
+fn hints_do_not_change_the_result_of_a_kernel() {
     let context = need!(common::context());
     need!(common::since(12, 5));
     let stream = context.stream().expect("a stream");
-    let scale = vector(&context).kernel("scale").expect("is there");
+    let scale = vector(&context).kernel("scale").expect("found");
     let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
     let scale = scale.expect("its parameters");
     let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
@@ -195,7 +195,7 @@ fn hints_change_nothing_in_what_a_kernel_does() {
         ..Default::default()
     };
     let config = LaunchConfig::for_elements(100, 32).expect("a shape");
-    // SAFETY: the kernel touches 100 elements, as many as there are.
+    // SAFETY: the kernel accesses 100 elements, and the memory has 100.
     unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 3, 2, 100)) }
         .expect("a launch");
     assert_eq!(x.to_vec().expect("a copy"), [17; 100]);
@@ -212,7 +212,7 @@ fn refusal(context: &Context, attributes: &LaunchAttributes<'_>) -> Invalid {
 }
 
 #[test]
-fn values_that_no_attribute_has_are_refused() {
+fn invalid_launch_attribute_values_are_refused() {
     let context = need!(common::context());
     let window = AccessPolicyWindow {
         address: 0,
@@ -269,7 +269,7 @@ fn an_event_of_another_context_is_refused() {
 }
 
 #[test]
-fn an_attribute_that_is_newer_than_the_driver_is_refused_before_it_may_ignore_it() {
+fn an_attribute_newer_than_the_driver_is_refused_rather_than_ignored() {
     let context = need!(common::context());
     if common::offers(13, 2) {
         common::skip("the driver has all attributes");
@@ -300,8 +300,8 @@ mod provoked {
         let launched = unsafe { nothing.launch_with(&stream, config, attributes, ()) };
         let error = launched.expect_err("refused");
         assert!(error.to_string().starts_with("cuLaunchKernelEx"), "{error}");
-        stream.synchronize().expect("nothing is broken");
-        error.code().expect("of the driver")
+        stream.synchronize().expect("no error");
+        error.code().expect("a driver error")
     }
 
     #[test]
@@ -317,14 +317,14 @@ mod provoked {
     }
 
     #[test]
-    fn a_grid_that_is_no_multiple_of_the_cluster_is_refused() {
+    fn a_grid_that_is_not_a_multiple_of_the_cluster_is_refused() {
         let context = need!(common::context());
         need!(has_clusters(&context));
         let attributes = LaunchAttributes {
             cluster: Some([4, 1, 1]),
             ..Default::default()
         };
-        code(&context, LaunchConfig::linear(6, 32), &attributes);
+        let _ = code(&context, LaunchConfig::linear(6, 32), &attributes);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Pieces of code that become one image, and options of the compiler.
+//! Linking of several inputs into one image, and options of the compiler.
 
 use crate::common;
 use crate::green::refusal;
@@ -30,30 +30,30 @@ fn a_kernel_and_its_function_are_linked() {
     let mut linker = Linker::with(&context, &options).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
     linker.add_ptx("twice", TWICE).expect("PTX");
-    let linked = linker.complete().expect("nothing is missing");
+    let linked = linker.complete().expect("a complete program");
     assert!(linked.bytes().starts_with(b"\x7fELF"));
-    let module = Module::from_linked(&context, &linked).expect("the driver's own");
+    let module = Module::from_linked(&context, &linked).expect("an image that the driver created");
     doubles(&context, &kernel_of(&module, "apply"));
     if !common::offers(12, 0) {
         return;
     }
-    let library = Library::from_linked(&linked).expect("the driver's own");
-    let apply = library.kernel(&context, "apply").expect("is there");
+    let library = Library::from_linked(&linked).expect("an image that the driver created");
+    let apply = library.kernel(&context, "apply").expect("found");
     doubles(&context, &apply.typed().expect("its parameters"));
 }
 
 #[test]
-fn an_image_is_loaded_with_options() {
+fn an_image_can_be_loaded_with_options() {
     let context = need!(common::context());
     let mut linker = Linker::new(&context).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
     linker.add_ptx("twice", TWICE).expect("PTX");
     let image = linker
         .complete()
-        .expect("nothing is missing")
+        .expect("a complete program")
         .bytes()
         .to_vec();
-    // There is nothing to compile, and so nothing to tell.
+    // The image needs no compilation, so the logs stay empty.
     let options = JitOptions {
         info_log: true,
         ..Default::default()
@@ -62,13 +62,14 @@ fn an_image_is_loaded_with_options() {
         optimization_level: Some(5),
         ..Default::default()
     };
-    // SAFETY: the driver made the image. (The others are refused before it sees them.)
+    // SAFETY: the driver created the image. (The other images are refused before the driver reads
+    // them.)
     let load = |image: &[u8], options| unsafe { Module::from_image_with(&context, image, options) };
     doubles(
         &context,
-        &kernel_of(&load(&image, &options).expect("whole"), "apply"),
+        &kernel_of(&load(&image, &options).expect("a complete image"), "apply"),
     );
-    let refused = load(&image, &too_hard).expect_err("there is no such level");
+    let refused = load(&image, &too_hard).expect_err("an invalid level");
     assert!(matches!(refusal(refused), Invalid::JitOption { .. }));
     let refused = load(b"abcd", &options).expect_err("no image");
     assert!(matches!(refusal(refused), Invalid::NotAnImage { .. }));
@@ -76,32 +77,32 @@ fn an_image_is_loaded_with_options() {
     need!(common::since(12, 0));
     // SAFETY: as above.
     let load = |image: &[u8], options| unsafe { Library::from_image_with(image, options) };
-    let library = load(&image, &options).expect("whole");
-    let apply = library.kernel(&context, "apply").expect("is there");
+    let library = load(&image, &options).expect("a complete image");
+    let apply = library.kernel(&context, "apply").expect("found");
     doubles(&context, &apply.typed().expect("its parameters"));
     let cut = &image[..image.len() / 2];
-    let refused = load(cut, &options).expect_err("half of it");
+    let refused = load(cut, &options).expect_err("half of the image");
     assert!(matches!(refusal(refused), Invalid::TruncatedImage { .. }));
 }
 
 #[test]
-fn a_file_is_linked() {
+fn a_file_can_be_linked() {
     let context = need!(common::context());
     let path = std::env::temp_dir().join(format!("twice-{}.ptx", std::process::id()));
     std::fs::write(&path, TWICE).expect("a file");
     let mut linker = Linker::new(&context).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
-    // SAFETY: it is PTX.
+    // SAFETY: the file contains PTX.
     let added = unsafe { linker.add_file(LinkInput::Ptx, &path) };
     std::fs::remove_file(&path).expect("the file");
     added.expect("the file is PTX");
-    let linked = linker.complete().expect("nothing is missing");
-    let module = Module::from_linked(&context, &linked).expect("the driver's own");
+    let linked = linker.complete().expect("a complete program");
+    let module = Module::from_linked(&context, &linked).expect("an image that the driver created");
     doubles(&context, &kernel_of(&module, "apply"));
 }
 
 #[test]
-fn a_linker_goes_to_another_thread_and_may_be_dropped_at_any_time() {
+fn a_linker_can_move_to_another_thread_and_be_dropped_at_any_time() {
     let context = need!(common::context());
     let mut linker = Linker::new(&context).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
@@ -115,12 +116,12 @@ fn a_linker_goes_to_another_thread_and_may_be_dropped_at_any_time() {
     let linked = linked
         .join()
         .expect("no panic")
-        .expect("nothing is missing");
+        .expect("a complete program");
     assert!(!linked.bytes().is_empty());
 }
 
 #[test]
-fn what_cannot_be_code_is_refused_before_the_driver_sees_it() {
+fn invalid_code_is_refused_before_the_driver_reads_it() {
     let context = need!(common::context());
     let mut linker = Linker::new(&context).expect("a linker");
     let refusal = |result: Result<(), Error>| match result {
@@ -133,7 +134,7 @@ fn what_cannot_be_code_is_refused_before_the_driver_sees_it() {
         refusal(linker.add_ptx("a\0", TWICE)),
         Invalid::NulInText { position: 1 }
     );
-    // SAFETY: all of these are refused.
+    // SAFETY: all of these calls are refused and access nothing.
     let mut add = |kind, data: &[u8]| refusal(unsafe { linker.add_data(kind, "data", data) });
     assert_eq!(add(LinkInput::Cubin, b""), Invalid::EmptyImage);
     assert_eq!(add(LinkInput::Object, b""), Invalid::EmptyImage);
@@ -143,7 +144,7 @@ fn what_cannot_be_code_is_refused_before_the_driver_sees_it() {
 }
 
 #[test]
-fn options_of_the_compiler_are_taken() {
+fn compiler_options_are_accepted() {
     let context = need!(common::context());
     let (major, minor) = context.device().compute_capability().expect("known");
     let options = JitOptions {
@@ -161,7 +162,7 @@ fn options_of_the_compiler_are_taken() {
         ..Default::default()
     };
     let module = Module::from_ptx_with(&context, VECTOR, &options).expect("it compiles");
-    assert_eq!(module.kernel("add").expect("is there").name(), "add");
+    assert_eq!(module.kernel("add").expect("found").name(), "add");
     let plain = Module::from_ptx(&context, VECTOR).expect("it compiles");
     assert_eq!(plain.log(), "");
     if common::offers(12, 0) {
@@ -171,7 +172,7 @@ fn options_of_the_compiler_are_taken() {
 }
 
 #[test]
-fn values_that_no_option_has_are_refused() {
+fn invalid_option_values_are_refused() {
     let context = need!(common::context());
     let cases = [
         (
@@ -214,7 +215,7 @@ fn values_that_no_option_has_are_refused() {
 }
 
 #[test]
-fn an_option_that_is_newer_than_the_driver_is_refused() {
+fn an_option_newer_than_the_driver_is_refused() {
     let context = need!(common::context());
     if common::offers(13, 1) {
         common::skip("the driver has all options");
@@ -236,7 +237,7 @@ mod provoked {
     use cuda_safe::CUresult;
 
     #[test]
-    fn a_function_that_no_piece_has_is_named_in_the_log() {
+    fn an_undefined_function_is_named_in_the_log() {
         let context = need!(common::context());
         let mut linker = Linker::new(&context).expect("a linker");
         linker.add_ptx("apply", APPLY).expect("PTX");
@@ -246,7 +247,7 @@ mod provoked {
             }
             done => panic!("{done:?}"),
         }
-        // Alone it is no module either.
+        // Without the function it cannot be loaded as a module either.
         match Module::from_ptx(&context, APPLY) {
             Err(Error::Compile(error)) => assert!(error.log.contains("twice"), "{}", error.log),
             done => panic!("{done:?}"),
@@ -254,7 +255,7 @@ mod provoked {
     }
 
     #[test]
-    fn an_error_of_the_compiler_comes_with_its_log() {
+    fn a_compiler_error_includes_the_log() {
         let context = need!(common::context());
         let mut linker = Linker::new(&context).expect("a linker");
         let wrong = TWICE.replace("%r1, %r1", "%r1, %nonsense");
@@ -272,12 +273,12 @@ mod provoked {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_an_error() {
+    fn a_missing_file_is_an_error() {
         let context = need!(common::context());
         let mut linker = Linker::new(&context).expect("a linker");
-        // SAFETY: there is no such file.
+        // SAFETY: the file does not exist.
         let added = unsafe { linker.add_file(LinkInput::Cubin, "/nonexistent/code.cubin") };
-        let code = added.expect_err("not there").code();
+        let code = added.expect_err("missing").code();
         assert_eq!(code, Some(CUresult::CUDA_ERROR_FILE_NOT_FOUND));
     }
 }

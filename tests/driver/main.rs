@@ -1,16 +1,17 @@
-//! Behaviour of the driver at hand: a GPU's, or where there is none the software driver, of which the
-//! same is asked. The exceptions, by `common::is_software`, and why:
+//! Tests of the current driver: a GPU's, or the software driver if there is none. The same behavior
+//! is expected of both. The exceptions, which use `common::is_software`, and their reasons:
 //!
-//! - `stress`: two contexts of one device on the software driver only, as a real one crashes; and at
-//!   its end the software driver is asked for mistakes and leaks, which a real one does not tell.
-//! - `event`: the software driver has no time, and no events for other processes.
-//! - `device`: it does not know every attribute.
-//! - `kernel_attributes`: it compiles nothing, and so knows no registers.
-//! - `done`, `stress`: it works when somebody asks.
-//! - `recorded`: compared only where that very device and driver was recorded.
+//! - `stress`: two contexts of one device are used with the software driver only, because a real
+//!   driver crashes. At the end the software driver is also checked for misuses and leaks, which a
+//!   real one does not report.
+//! - `event`: the software driver has no clock and no interprocess events.
+//! - `device`: the software driver does not know every attribute.
+//! - `kernel_attributes`: it compiles nothing, so it knows no register counts.
+//! - `done`, `stress`: it makes progress only when it is called.
+//! - `recorded`: compared only if that device and driver version was recorded.
 //!
-//! Tests in a module `provoked` make the driver report errors on purpose; runs under a memory
-//! checker leave them out, as it would list those errors.
+//! Tests in a module `provoked` make the driver report errors on purpose. Runs under a memory
+//! checker exclude them, because it would report those errors.
 
 #[path = "../common/mod.rs"]
 mod common;

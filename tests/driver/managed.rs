@@ -1,4 +1,4 @@
-//! Managed memory. Little of it: too much can hang a GPU.
+//! Managed memory, in small amounts, because too much can hang a GPU.
 
 use crate::common;
 use crate::kernels::Scale;
@@ -7,7 +7,7 @@ use cuda_safe::{
     Advice, Context, DeviceBuffer, Error, Invalid, ManagedBuffer, MemoryLocation, attribute,
 };
 
-/// The primary context of a device that has managed memory, or a skip.
+/// Returns the primary context of a device with managed memory, or reports a skip.
 #[track_caller]
 fn context() -> Option<Context> {
     let context = common::context()?;
@@ -22,7 +22,7 @@ fn context() -> Option<Context> {
     None
 }
 
-/// As [`context`], with a device that memory can be prefetched to.
+/// Like [`context`], but the device must support prefetches of managed memory.
 #[track_caller]
 fn moving() -> Option<Context> {
     let context = context()?;
@@ -43,11 +43,11 @@ fn host_and_device_use_managed_memory_in_turn() {
     assert_eq!(buffer.host().expect("a wait"), [0; 5000]);
     for round in 1..4 {
         buffer.host().expect("a wait").fill(round);
-        let x = buffer.device_mut().expect("the device's");
+        let x = buffer.device_mut().expect("device access");
         scale.run(&stream, x, 10, 1).expect("a launch");
         assert_eq!(buffer.host().expect("a wait"), [10 * round + 1; 5000]);
     }
-    let there = buffer.device().expect("the device's");
+    let there = buffer.device().expect("device access");
     assert_eq!(
         there
             .slice(4999..)
@@ -57,43 +57,47 @@ fn host_and_device_use_managed_memory_in_turn() {
         [31]
     );
     let mut copy = DeviceBuffer::<i32>::zeroed(&stream, 5000).expect("memory");
-    copy.copy_from(buffer.device().expect("the device's"))
+    copy.copy_from(buffer.device().expect("device access"))
         .expect("a copy");
     drop(buffer);
     assert_eq!(copy.to_vec().expect("a copy"), [31; 5000]);
 }
 
 #[test]
-fn managed_memory_begins_with_what_the_host_wrote() {
+fn managed_memory_starts_with_the_contents_written_by_the_host() {
     let context = need!(context());
     let stream = context.stream().expect("a stream");
     let buffer = ManagedBuffer::from_slice(&stream, &[3, 1, 4, 1, 5]).expect("memory");
     assert_eq!((buffer.len(), buffer.size_bytes()), (5, 20));
-    let there = buffer.device().expect("the device's");
+    let there = buffer.device().expect("device access");
     assert_eq!(there.to_vec().expect("a copy"), [3, 1, 4, 1, 5]);
 }
 
 #[test]
-fn managed_memory_of_nothing_is_nothing() {
+fn empty_managed_memory_is_allowed() {
     let context = need!(context());
     let stream = context.stream().expect("a stream");
     let mut empty = ManagedBuffer::<u64>::zeroed(&stream, 0).expect("no memory");
     assert!(empty.is_empty() && empty.host().expect("a wait").is_empty());
     assert_eq!(empty.as_raw(), 0);
     let range = empty.range(..).expect("within");
-    range
-        .advise(Advice::ReadMostly)
-        .expect("nothing to advise on");
+    range.advise(Advice::ReadMostly).expect("an empty range");
     range
         .prefetch(MemoryLocation::Host)
-        .expect("nothing to move");
-    assert!(range.info().expect("nothing to ask").accessed_by.is_empty());
+        .expect("an empty range");
+    assert!(
+        range
+            .info()
+            .expect("the buffer is empty")
+            .accessed_by
+            .is_empty()
+    );
     let mut units = ManagedBuffer::from_slice(&stream, &[(), ()]).expect("no memory");
     assert_eq!(units.host().expect("a wait").len(), 2);
 }
 
 #[test]
-fn a_range_of_managed_memory_is_within_it() {
+fn a_range_outside_of_managed_memory_is_refused() {
     let context = need!(context());
     let stream = context.stream().expect("a stream");
     let buffer = ManagedBuffer::<u16>::zeroed(&stream, 100).expect("memory");
@@ -116,11 +120,11 @@ fn a_range_of_managed_memory_is_within_it() {
 }
 
 #[test]
-fn advice_is_kept_until_it_is_taken_back() {
+fn advice_applies_until_it_is_unset() {
     let context = need!(moving());
     let stream = context.stream().expect("a stream");
     let device = MemoryLocation::Device(context.device());
-    // In pages that no other test's memory shares.
+    // The memory fills whole pages, which no other test uses.
     let buffer = ManagedBuffer::<u8>::zeroed(&stream, 2 << 20).expect("memory");
     let range = buffer.range(..).expect("within");
     for advice in [
@@ -147,7 +151,7 @@ fn advice_is_kept_until_it_is_taken_back() {
 }
 
 #[test]
-fn memory_is_prefetched_and_keeps_what_is_in_it() {
+fn prefetched_memory_keeps_its_contents() {
     let context = need!(moving());
     let stream = context.stream().expect("a stream");
     let device = MemoryLocation::Device(context.device());
@@ -162,12 +166,13 @@ fn memory_is_prefetched_and_keeps_what_is_in_it() {
 }
 
 #[test]
-fn batches_move_several_ranges_of_one_stream() {
+fn a_batch_prefetches_several_ranges_of_one_stream() {
     let context = need!(moving());
     need!(common::since(13, 0));
     let stream = context.stream().expect("a stream");
     let device = MemoryLocation::Device(context.device());
-    // Each in pages of its own: where a page went is known of a range only if all of it went there.
+    // Each buffer has its own pages: the location of a range is known only if all of it moved to
+    // the same place.
     const LEN: usize = 2 << 20;
     let mut a = ManagedBuffer::from_slice(&stream, &[1u8; LEN]).expect("memory");
     let b = ManagedBuffer::from_slice(&stream, &[2u64; LEN / 8]).expect("memory");
@@ -177,17 +182,17 @@ fn batches_move_several_ranges_of_one_stream() {
         (b.range(..).expect("within"), MemoryLocation::Host),
     ];
     stream.prefetch_batch(&ranges).expect("prefetches");
-    stream.prefetch_batch(&[]).expect("nothing to move");
+    stream.prefetch_batch(&[]).expect("an empty range");
     stream.synchronize().expect("a wait");
     let last = |range: &cuda_safe::ManagedRange<'_>| range.info().expect("known").last_prefetch;
     assert_eq!(last(&ranges[0].0), Some(device));
     assert_eq!(last(&ranges[2].0), Some(MemoryLocation::Host));
     assert_eq!(a.host().expect("a wait"), [1; LEN]);
 
-    // SAFETY: what is discarded is written before anybody reads it.
+    // SAFETY: discarded memory is written before it is read.
     unsafe { stream.discard_batch(&[a.range(..).expect("within")]) }.expect("a discard");
     a.device_mut()
-        .expect("the device's")
+        .expect("device access")
         .fill(3)
         .expect("a fill");
     // SAFETY: as above.
@@ -195,7 +200,7 @@ fn batches_move_several_ranges_of_one_stream() {
         .expect("a discard");
     let mut b = b;
     b.device_mut()
-        .expect("the device's")
+        .expect("device access")
         .zero()
         .expect("a fill");
     assert_eq!(a.host().expect("a wait"), [3; LEN]);
@@ -208,13 +213,13 @@ fn batches_move_several_ranges_of_one_stream() {
 }
 
 #[test]
-fn managed_memory_goes_out_and_comes_back() {
+fn managed_memory_survives_into_raw_and_from_raw() {
     let context = need!(context());
     let stream = context.stream().expect("a stream");
     let buffer = ManagedBuffer::from_slice(&stream, &[5u8; 100]).expect("memory");
     let (address, its_stream) = buffer.into_raw();
     assert_eq!(its_stream, stream);
-    // SAFETY: the address is of the buffer above, which gave it up.
+    // SAFETY: the address belongs to the buffer above, which released ownership.
     let borrowed = unsafe { ManagedBuffer::<u8>::borrow_raw(address, 100, &stream) };
     borrowed.expect("known").host().expect("a wait")[0] = 6;
     let owner = std::sync::Arc::new(());
@@ -223,7 +228,7 @@ fn managed_memory_goes_out_and_comes_back() {
     let foreign = unsafe { ManagedBuffer::<u8>::from_foreign(address, 100, &stream, keep) };
     drop(foreign.expect("known"));
     assert_eq!(std::sync::Arc::strong_count(&owner), 1);
-    // SAFETY: as above, and nobody else has it.
+    // SAFETY: as above, and this is the only owner.
     let mut back = unsafe { ManagedBuffer::<u8>::from_raw(address, 100, &stream) }.expect("known");
     assert_eq!(back.host().expect("a wait")[..2], [6, 5]);
 }

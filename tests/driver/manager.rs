@@ -1,6 +1,6 @@
-//! Memory managers: the driver's own, and what all of them have in common.
+//! Memory managers: the driver manager, and the behavior that all managers share.
 //!
-//! A choice is the process's, so each of these has a process of its own.
+//! The choice of a manager applies to the whole process, so each test runs in a child process.
 
 use crate::common::{self, child};
 use crate::kernels::Busy;
@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The driver's memory, with everything counted.
+/// Forwards to the driver manager and counts every call.
 #[derive(Debug)]
 struct Counting {
     inner: DriverManager,
@@ -54,7 +54,7 @@ impl Drop for Counting {
     }
 }
 
-// SAFETY: all is the inner one's.
+// SAFETY: every call is forwarded to the inner manager.
 unsafe impl MemoryManager for Counting {
     fn interface_version() -> u32 {
         1
@@ -71,7 +71,7 @@ unsafe impl MemoryManager for Counting {
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         Counts::one(&self.counts.freed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free(block, order) }
     }
 
@@ -82,7 +82,7 @@ unsafe impl MemoryManager for Counting {
 
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         Counts::one(&self.counts.freed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free_host(block, order) }
     }
 
@@ -93,19 +93,19 @@ unsafe impl MemoryManager for Counting {
         flags: PinnedFlags,
     ) -> cuda_safe::Result<HostBlock> {
         Counts::one(&self.counts.allocated);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.pin(start, size, flags) }
     }
 
     unsafe fn unpin(&self, block: HostBlock) -> cuda_safe::Result<()> {
         Counts::one(&self.counts.freed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.unpin(block) }
     }
 
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         Counts::one(&self.counts.freed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.release_pin(block, owner, order) }
     }
 
@@ -116,7 +116,7 @@ unsafe impl MemoryManager for Counting {
 
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         Counts::one(&self.counts.freed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free_managed(block, order) }
     }
 
@@ -125,7 +125,7 @@ unsafe impl MemoryManager for Counting {
     }
 }
 
-/// Chooses a manager that counts; what it counts.
+/// Chooses a manager that counts its calls, and returns the counts.
 fn choose_counting() -> Arc<Counts> {
     let counts = Arc::new(Counts::default());
     let its = Arc::clone(&counts);
@@ -136,12 +136,12 @@ fn choose_counting() -> Arc<Counts> {
             counts: Arc::clone(&its),
         })
     })
-    .expect("the version fits");
+    .expect("a matching version");
     counts
 }
 
 #[test]
-fn everything_in_a_context_goes_through_its_manager() {
+fn all_memory_of_a_context_is_allocated_by_its_manager() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let counts = choose_counting();
@@ -162,7 +162,7 @@ fn everything_in_a_context_goes_through_its_manager() {
         drop(moved.expect("moved"));
         assert_eq!(counts.of(), (1, 1));
 
-        drop(DeviceBuffer::<u8>::plain_zeroed(&stream, 10).expect("memory"));
+        drop(DeviceBuffer::<u8>::zeroed_sync(&stream, 10).expect("memory"));
         assert_eq!(counts.of(), (2, 2));
         let mut plane = PitchedBuffer::<f32>::zeroed(&stream, 30, 20).expect("memory");
         plane.copy_from_slice(&[2.0; 600]).expect("a copy");
@@ -196,7 +196,7 @@ fn everything_in_a_context_goes_through_its_manager() {
         drop(managed);
         assert_eq!(counts.of(), (8, 8));
 
-        // Without a byte there is nothing to allocate.
+        // An empty buffer allocates nothing.
         drop(DeviceBuffer::<u8>::zeroed(&stream, 0).expect("no memory"));
         drop(PinnedBuffer::<u8>::zeroed(&context, 0).expect("no memory"));
         assert_eq!(counts.of(), (8, 8));
@@ -205,19 +205,19 @@ fn everything_in_a_context_goes_through_its_manager() {
 }
 
 #[test]
-fn a_manager_goes_with_its_context() {
+fn a_manager_is_dropped_with_its_context() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
-        let other = Context::primary(&device).expect("the same one");
+        let other = Context::primary(&device).expect("the same context");
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 10).expect("memory");
         drop(DeviceBuffer::<u8>::zeroed(&other.stream().expect("a stream"), 10).expect("memory"));
         assert_eq!(counts.made.load(Ordering::SeqCst), 1, "one for both");
         drop((stream, context, other));
         assert_eq!(counts.gone.load(Ordering::SeqCst), 0);
-        // The last that holds the context.
+        // The buffer is the last owner of the context.
         std::thread::spawn(move || drop(buffer))
             .join()
             .expect("no panic");
@@ -228,19 +228,23 @@ fn a_manager_goes_with_its_context() {
 }
 
 #[test]
-fn a_later_choice_is_for_later_contexts() {
+fn a_choice_applies_to_later_contexts_only() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let before = Context::primary(&device).expect("a context");
         let counts = choose_counting();
         assert!(before.memory_manager().expect("none").is_none());
-        let same = Context::primary(&device).expect("the same one");
+        let same = Context::primary(&device).expect("the same context");
         assert!(same.memory_manager().expect("none").is_none());
         drop((before, same));
         let context = Context::primary(&device).expect("a context");
         let manager = context.memory_manager_as::<Counting>().expect("made");
         assert_eq!(
-            manager.expect("it is").counts.made.load(Ordering::SeqCst),
+            manager
+                .expect("the chosen manager")
+                .counts
+                .made
+                .load(Ordering::SeqCst),
             1
         );
         clear_memory_manager();
@@ -255,7 +259,7 @@ fn a_later_choice_is_for_later_contexts() {
 }
 
 #[test]
-fn each_context_has_a_manager_of_its_own() {
+fn each_context_has_its_own_manager() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let counts = choose_counting();
@@ -272,16 +276,20 @@ fn each_context_has_a_manager_of_its_own() {
 }
 
 #[test]
-fn a_stream_that_the_manager_does_not_hear_of_is_refused() {
+fn a_stream_whose_end_is_not_reported_to_the_manager_is_refused() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let without = manager.expect("it is").base().context().clone();
+        let without = manager
+            .expect("the chosen manager")
+            .base()
+            .context()
+            .clone();
         let stream = without.stream().expect("a stream");
         let error = MemoryPointer::allocate_in(&context, 64, Order::of(&stream));
-        let error = error.expect_err("its end is nobody's business");
+        let error = error.expect_err("its end is not reported");
         assert!(matches!(error, Error::Invalid(ref what) if **what == Invalid::OtherManager));
         drop((stream, without));
     });
@@ -293,9 +301,10 @@ fn a_manager_of_another_context_is_refused() {
         let device = need!(common::gpu());
         let other = Context::create(&device, ContextFlags::empty()).expect("a context");
         let its = other.clone();
-        set_memory_manager(move |_| DriverManager::new(&its)).expect("the version fits");
+        set_memory_manager(move |_| DriverManager::new(&its)).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
-        let error = MemoryPointer::allocate(&context, 64).expect_err("it would wait there");
+        let error =
+            MemoryPointer::allocate(&context, 64).expect_err("the manager would wait there");
         assert!(
             matches!(error, Error::Invalid(ref what) if matches!(**what, Invalid::OtherContext { .. })),
             "{error}"
@@ -304,11 +313,11 @@ fn a_manager_of_another_context_is_refused() {
     });
 }
 
-/// A manager of another time.
+/// A manager with another interface version.
 #[derive(Debug)]
 struct Newer(DriverManager);
 
-// SAFETY: all is the inner one's.
+// SAFETY: every call is forwarded to the inner manager.
 unsafe impl MemoryManager for Newer {
     fn interface_version() -> u32 {
         INTERFACE_VERSION + 1
@@ -323,7 +332,7 @@ unsafe impl MemoryManager for Newer {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.free(block, order) }
     }
 }
@@ -335,17 +344,17 @@ fn a_manager_of_another_version_is_refused() {
     assert!(error.contains("version 2"), "{error}");
 }
 
-/// The least that a manager has to be: for device memory alone.
+/// A minimal manager, for device memory only.
 #[derive(Debug)]
 struct Minimal {
     base: DriverMemory,
-    /// What happened, in order.
+    /// The calls, in order.
     log: Arc<Mutex<Vec<&'static str>>>,
-    /// How often it still fails to be initialized.
+    /// How many more times the initialization fails.
     failures: Arc<AtomicUsize>,
 }
 
-// SAFETY: the memory is the driver's.
+// SAFETY: the driver manager allocates the memory.
 unsafe impl MemoryManager for Minimal {
     fn interface_version() -> u32 {
         1
@@ -373,12 +382,12 @@ unsafe impl MemoryManager for Minimal {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.base.free(block, order) }
     }
 }
 
-/// Chooses such a manager, in what `wrap` makes of it.
+/// Chooses such a manager, wrapped by `wrap`.
 fn choose_minimal<M: MemoryManager>(
     failures: usize,
     wrap: impl Fn(&Context, Minimal) -> cuda_safe::Result<M> + Send + Sync + 'static,
@@ -393,7 +402,7 @@ fn choose_minimal<M: MemoryManager>(
         };
         wrap(context, minimal)
     })
-    .expect("the version fits");
+    .expect("a matching version");
     log
 }
 
@@ -419,7 +428,7 @@ fn a_manager_is_initialized_once_before_its_first_use() {
 }
 
 #[test]
-fn managers_initialize_the_one_that_they_are_around() {
+fn managers_initialize_the_manager_they_wrap() {
     #[track_caller]
     fn initializes<M: MemoryManager>(
         device: &Device,
@@ -443,27 +452,27 @@ fn managers_initialize_the_one_that_they_are_around() {
         });
         initializes(&device, |_, inner| Ok(LeakManager::new(inner)));
         initializes(&device, |context, inner| {
-            CachingManager::over(context, inner, CachingOptions::default())
+            CachingManager::with_upstream(context, inner, CachingOptions::default())
         });
     });
 }
 
 #[test]
-fn a_manager_that_cannot_be_initialized_is_an_error_of_the_allocation() {
+fn a_failed_initialization_of_a_manager_is_an_allocation_error() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose_minimal(1, |_, manager| Ok(manager));
         let context = Context::primary(&device).expect("a context");
-        let error = MemoryPointer::allocate(&context, 100).expect_err("not the first time");
+        let error = MemoryPointer::allocate(&context, 100).expect_err("the first attempt fails");
         assert!(error.to_string().contains("start"), "{error}");
-        drop(MemoryPointer::allocate(&context, 100).expect("the second try"));
+        drop(MemoryPointer::allocate(&context, 100).expect("the second attempt"));
         let log = log.lock().expect("no panic");
         assert_eq!(*log, ["initialize", "initialize", "allocate"]);
     });
 }
 
 #[test]
-fn a_manager_without_memory_info_says_so() {
+fn a_manager_without_memory_info_reports_that() {
     #[track_caller]
     fn has_none<M: MemoryManager>(
         device: &Device,
@@ -471,14 +480,17 @@ fn a_manager_without_memory_info_says_so() {
     ) {
         choose_minimal(0, wrap);
         let context = Context::primary(device).expect("a context");
-        let manager = context.memory_manager().expect("made").expect("it is");
-        let error = manager.memory_info().expect_err("it does not know");
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
+        let error = manager.memory_info().expect_err("no memory info");
         assert!(
             matches!(error, Error::Invalid(ref what) if matches!(**what, Invalid::ManagerCannot { .. })),
             "{error}"
         );
         assert!(error.to_string().contains("memory is free"), "{error}");
-        // The context knows what the driver says all the same.
+        // The context still returns the driver's answer.
         assert!(context.memory_info().expect("known").total > 0);
     }
     child::in_child(&[], || {
@@ -487,19 +499,20 @@ fn a_manager_without_memory_info_says_so() {
         has_none(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
         has_none(&device, |_, inner| Ok(StatisticsManager::new(inner)));
         has_none(&device, |context, inner| {
-            CachingManager::over(context, inner, CachingOptions::default())
+            CachingManager::with_upstream(context, inner, CachingOptions::default())
         });
     });
 }
 
 #[test]
-fn a_second_choice_is_for_contexts_that_are_made_afterwards() {
+fn a_second_choice_applies_to_contexts_created_afterwards() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let first = choose_counting();
         let made = Context::primary(&device).expect("a context");
         drop(MemoryPointer::allocate(&made, 100).expect("memory"));
-        // It has none yet, but keeps the choice that it was made with.
+        // The context has no manager yet, but keeps the choice that was current when it was
+        // created.
         let unused = Context::create(&device, ContextFlags::empty()).expect("a context");
         let second = choose_counting();
         let later = Context::create(&device, ContextFlags::empty()).expect("a context");
@@ -508,7 +521,7 @@ fn a_second_choice_is_for_contexts_that_are_made_afterwards() {
         drop(MemoryPointer::allocate(&made, 100).expect("memory"));
         drop(MemoryPointer::allocate(&unused, 100).expect("memory"));
         assert_eq!((first.of(), second.of()), ((3, 3), (1, 1)));
-        // The primary context takes the new choice when it is made anew.
+        // The primary context uses the new choice when it is created again.
         drop(made);
         let again = Context::primary(&device).expect("a context");
         drop(MemoryPointer::allocate(&again, 100).expect("memory"));
@@ -517,7 +530,7 @@ fn a_second_choice_is_for_contexts_that_are_made_afterwards() {
 }
 
 #[test]
-fn a_manager_that_cannot_be_made_is_an_error_of_the_allocation() {
+fn a_failed_construction_of_a_manager_is_an_allocation_error() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let tries = AtomicUsize::new(0);
@@ -525,24 +538,24 @@ fn a_manager_that_cannot_be_made_is_an_error_of_the_allocation() {
             if tries.fetch_add(1, Ordering::SeqCst) == 0 {
                 return Err(Invalid::ManagerCannot { what: "work today" }.into());
             }
-            // What it allocates is the driver's: there is no manager yet.
+            // This allocation uses the driver directly, because the context has no manager yet.
             let stream = Context::primary(&context.device())?.stream()?;
             drop(DeviceBuffer::<u8>::zeroed(&stream, 100)?);
             DriverManager::new(context)
         })
-        .expect("the version fits");
+        .expect("a matching version");
         let stream = Context::primary(&device)
             .and_then(|context| context.stream())
             .expect("a stream");
         let error = DeviceBuffer::<u8>::zeroed(&stream, 10).expect_err("not today");
         assert!(error.to_string().contains("today"), "{error}");
-        drop(DeviceBuffer::<u8>::zeroed(&stream, 10).expect("the second try"));
+        drop(DeviceBuffer::<u8>::zeroed(&stream, 10).expect("the second attempt"));
         drop(stream);
         assert!(!device.primary_state().expect("known").active);
     });
 }
 
-/// A context with the driver's own manager.
+/// Returns a context with the driver manager.
 fn own(device: &Device, options: DeferOptions) -> Context {
     set_memory_manager(move |context| DriverManager::with(context, options)).expect("it fits");
     Context::primary(device).expect("a context")
@@ -550,11 +563,15 @@ fn own(device: &Device, options: DeferOptions) -> Context {
 
 fn pending(context: &Context) -> (usize, usize) {
     let manager = context.memory_manager_as::<DriverManager>();
-    manager.expect("made").expect("it is").base().pending()
+    manager
+        .expect("made")
+        .expect("the chosen manager")
+        .base()
+        .pending()
 }
 
 #[test]
-fn frees_are_put_off_up_to_a_count() {
+fn frees_are_deferred_up_to_a_count() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let context = own(&device, DeferOptions::default());
@@ -565,20 +582,20 @@ fn frees_are_put_off_up_to_a_count() {
         }
         free();
         assert_eq!(pending(&context), (0, 0));
-        // Host memory counts, but not its bytes.
+        // Host memory counts as a free, but its size does not count.
         drop(PinnedMemory::allocate(&context, 5000, PinnedFlags::empty()).expect("memory"));
         assert_eq!(pending(&context), (1, 0));
         context
             .memory_manager()
             .expect("made")
-            .expect("it is")
+            .expect("the chosen manager")
             .reset();
         assert_eq!(pending(&context), (0, 0));
     });
 }
 
 #[test]
-fn frees_are_put_off_up_to_a_share_of_memory() {
+fn frees_are_deferred_up_to_a_share_of_memory() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let total = device.total_memory().expect("known");
@@ -598,19 +615,19 @@ fn frees_are_put_off_up_to_a_share_of_memory() {
 }
 
 #[test]
-fn the_default_of_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
+fn the_default_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
     let DeferOptions { count, share, .. } = DeferOptions::default();
     assert_eq!((count, share), (10, 0.2));
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let total = device.total_memory().expect("known");
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let base = manager.expect("it is").base();
+        let base = manager.expect("the chosen manager").base();
         let free = |size| {
             let block = base.allocate(100).expect("memory");
-            // SAFETY: nobody has used it, and its size is what is counted, no more.
+            // SAFETY: no work has used the memory, and only the counted size is changed.
             unsafe { base.free(Block { size, ..block }, Order::NONE) };
         };
         let (most, more) = (total / 100 * 19, total / 100 * 2);
@@ -622,11 +639,14 @@ fn the_default_of_deferral_is_ten_frees_and_a_fifth_of_the_memory() {
 }
 
 #[test]
-fn guards_hold_clean_up_back_and_nest() {
+fn guards_defer_clean_up_and_nest() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let context = own(&device, DeferOptions::default());
-        let manager = context.memory_manager().expect("made").expect("it is");
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         let free = || drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         let (outer, inner) = (manager.defer_cleanup(), manager.defer_cleanup());
         (0..20).for_each(|_| free());
@@ -636,11 +656,11 @@ fn guards_hold_clean_up_back_and_nest() {
         manager.reset();
         assert_eq!(manager.trim(0).expect("nothing"), 0);
         drop(outer);
-        assert_eq!(pending(&context).0, 21, "the end of a guard does nothing");
+        assert_eq!(pending(&context).0, 21, "the end of a guard frees nothing");
         free();
-        assert_eq!(pending(&context).0, 0, "the next free does");
+        assert_eq!(pending(&context).0, 0, "the next free releases them");
 
-        // A guard does not hold the manager.
+        // A guard does not keep the manager alive.
         let guard = manager.defer_cleanup();
         free();
         drop(context);
@@ -650,7 +670,7 @@ fn guards_hold_clean_up_back_and_nest() {
 }
 
 #[test]
-fn memory_pointers_have_numbers_and_orders() {
+fn memory_pointers_have_numbers_and_stream_orders() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let context = own(&device, DeferOptions::default());
@@ -662,10 +682,10 @@ fn memory_pointers_have_numbers_and_orders() {
         assert_eq!(first.as_raw() % 256, 0);
         let block = second.block().expect("a manager's");
         assert_eq!((block.address, block.size), (second.as_raw(), 200));
-        // SAFETY: nobody has used it.
+        // SAFETY: no work has used the memory.
         unsafe { first.free_in(Order::of(&stream)) };
-        // SAFETY: the legacy default stream.
-        let legacy = unsafe { Order::lasting(std::ptr::null_mut()) };
+        // SAFETY: the handle is the legacy default stream.
+        let legacy = unsafe { Order::persistent(std::ptr::null_mut()) };
         let third = MemoryPointer::allocate_in(&context, 300, legacy).expect("memory");
         drop((third, second));
         assert_eq!(pending(&context), (3, 600));
@@ -676,7 +696,7 @@ fn memory_pointers_have_numbers_and_orders() {
 }
 
 #[test]
-fn finalizers_run_once_on_whichever_thread() {
+fn finalizers_run_once_on_any_thread() {
     child::in_child(&[], || {
         let context = need!(common::context());
         let runs = Arc::new(AtomicUsize::new(0));
@@ -687,7 +707,7 @@ fn finalizers_run_once_on_whichever_thread() {
                 runs.fetch_add(1, Ordering::SeqCst);
             };
             let kept: Box<dyn Any + Send + Sync> = Box::new(Arc::clone(&owner));
-            // SAFETY: nobody uses the address.
+            // SAFETY: nothing accesses the address.
             unsafe { MemoryPointer::new(&context, 512, 16, Some(kept), Some(Box::new(finalizer))) }
         };
         let one = make();
@@ -724,7 +744,7 @@ fn host_memory_is_mapped_pinned_and_owned() {
         let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
         let owner = Arc::new(bytes);
         let kept = Arc::clone(&owner);
-        // SAFETY: the vector is kept, and its bytes stay where they are.
+        // SAFETY: the vector is kept alive, and its bytes do not move.
         let pinned =
             unsafe { PinnedMemory::pin(&context, kept, start, 8192, PinnedFlags::empty()) };
         let pinned = pinned.expect("pinned");
@@ -735,9 +755,9 @@ fn host_memory_is_mapped_pinned_and_owned() {
     });
 }
 
-/// What managers rely on where they do not know who has used memory.
+/// Managers rely on this behavior if they do not know which streams have used the memory.
 #[test]
-fn freeing_plain_memory_waits_for_streams_of_green_contexts_too() {
+fn freeing_synchronous_memory_waits_for_streams_of_green_contexts_too() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         need!(common::since(12, 4));
@@ -752,7 +772,7 @@ fn freeing_plain_memory_waits_for_streams_of_green_contexts_too() {
         let base = DriverMemory::new(stream.context(), DeferOptions::default()).expect("made");
         let block = base.allocate(100).expect("memory");
         let busy = Busy::new(stream.context(), &stream);
-        // SAFETY: nobody has used it.
+        // SAFETY: no work has used the memory.
         unsafe { base.free(block, Order::NONE) };
         assert!(base.flush());
         assert!(stream.is_idle().expect("asked"), "the free has waited");

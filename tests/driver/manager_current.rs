@@ -1,4 +1,4 @@
-//! Which context is current while a manager is called.
+//! The context that is current while a manager is called.
 
 use crate::common::{self, child};
 use crate::need;
@@ -19,18 +19,19 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-/// Each call of a manager, with the context that was current; none if the driver did not tell.
+/// The calls of a manager, each with the context that was current, or `None` if the driver did not
+/// report it.
 type Log = Arc<Mutex<Vec<(&'static str, Option<usize>)>>>;
 
-/// The current context of this thread; 0 if there is none.
+/// Returns the current context of this thread, or 0 if there is none.
 fn current() -> Option<usize> {
     let mut context = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let code = unsafe { cuCtxGetCurrent(&raw mut context) };
     code.is_success().then(|| context.addr())
 }
 
-/// The driver's memory, by a manager that notes which context is current when it is called.
+/// A manager around the driver manager that records the current context at each call.
 #[derive(Debug)]
 struct Asking {
     inner: DriverManager,
@@ -50,7 +51,7 @@ impl Drop for Asking {
     }
 }
 
-// SAFETY: all is the inner one's.
+// SAFETY: every call is forwarded to the inner manager.
 unsafe impl MemoryManager for Asking {
     fn interface_version() -> u32 {
         1
@@ -81,7 +82,7 @@ unsafe impl MemoryManager for Asking {
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         self.note("free");
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free(block, order) }
     }
 
@@ -92,25 +93,25 @@ unsafe impl MemoryManager for Asking {
 
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         self.note("free_host");
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free_host(block, order) }
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         self.note("pin");
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.pin(start, size, flags) }
     }
 
     unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
         self.note("unpin");
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.unpin(block) }
     }
 
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         self.note("release_pin");
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.release_pin(block, owner, order) }
     }
 
@@ -121,7 +122,7 @@ unsafe impl MemoryManager for Asking {
 
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         self.note("free_managed");
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free_managed(block, order) }
     }
 
@@ -150,7 +151,7 @@ unsafe impl MemoryManager for Asking {
     }
 }
 
-/// All methods that are called with a manager's context current.
+/// All methods that are called with the manager's context current.
 const METHODS: [&str; 17] = [
     "allocate",
     "allocate_host",
@@ -171,7 +172,7 @@ const METHODS: [&str; 17] = [
     "unpin",
 ];
 
-/// Chooses such a manager, in what `wrap` makes of it.
+/// Chooses such a manager, wrapped by `wrap`.
 fn choose<M: MemoryManager>(
     needs_current: bool,
     wrap: impl Fn(&Context, Asking) -> Result<M> + Send + Sync + 'static,
@@ -186,19 +187,22 @@ fn choose<M: MemoryManager>(
         };
         wrap(context, manager)
     })
-    .expect("the version fits");
+    .expect("a matching version");
     log
 }
 
-/// Calls every method, on this thread; the handle of the context.
+/// Calls every method on this thread. Returns the handle of the context.
 fn call_all(device: &Device) -> usize {
     let context = Context::primary(device).expect("a context");
     let stream = context.stream().expect("a stream");
     drop(DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
     drop(ManagedBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
     let memory = MemoryPointer::allocate(&context, 100).expect("memory");
-    let manager = context.memory_manager().expect("made").expect("it is");
-    // Not every device shares memory with other processes.
+    let manager = context
+        .memory_manager()
+        .expect("made")
+        .expect("the chosen manager");
+    // Not every device can share memory with other processes.
     let _ = manager.ipc_handle(&memory.block().expect("a manager's"));
     drop(memory);
     drop(PinnedBuffer::<u8>::zeroed(&context, 100).expect("memory"));
@@ -207,7 +211,7 @@ fn call_all(device: &Device) -> usize {
     drop(vector.unregister().expect("unpinned"));
     let mut bytes = vec![0u8; 8192];
     let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
-    // SAFETY: the vector is kept, and its bytes stay where they are.
+    // SAFETY: the vector is kept alive, and its bytes do not move.
     let mapped = unsafe { MappedMemory::pin(&context, bytes, start, 8192, PinnedFlags::empty()) };
     drop(mapped.expect("pinned"));
     manager.memory_info().expect("known");
@@ -217,8 +221,8 @@ fn call_all(device: &Device) -> usize {
     context.as_raw().addr()
 }
 
-/// Calls every method on a new thread, with a context current or none. Returns the handle of the manager's context,
-/// and each call with the context that was current.
+/// Calls every method on a new thread, with a given context current or none. Returns the handle of
+/// the manager's context, and each call with the context that was current.
 fn calls_with(
     device: &Device,
     log: &Log,
@@ -229,7 +233,11 @@ fn calls_with(
         let thread = scope.spawn(|| {
             let guard = other.map(|other| other.make_current().expect("current"));
             let raw = call_all(device);
-            assert_eq!(current(), Some(before), "the thread has its own back");
+            assert_eq!(
+                current(),
+                Some(before),
+                "the stack of the thread is unchanged"
+            );
             drop(guard);
             raw
         });
@@ -244,7 +252,7 @@ fn calls_with(
 }
 
 #[test]
-fn a_manager_that_needs_its_context_has_it_current() {
+fn the_context_is_current_for_a_manager_that_needs_it() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose(true, |_, manager| Ok(manager));
@@ -259,7 +267,7 @@ fn a_manager_that_needs_its_context_has_it_current() {
 }
 
 #[test]
-fn a_manager_that_does_not_need_its_context_has_what_is_current() {
+fn the_current_context_is_unchanged_for_a_manager_that_does_not_need_its_own() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose(false, |_, manager| Ok(manager));
@@ -273,7 +281,8 @@ fn a_manager_that_does_not_need_its_context_has_what_is_current() {
     });
 }
 
-/// Allocates and frees, on a thread without a current context; the context that is current in the calls.
+/// Allocates and frees on a thread without a current context. Returns the context that is current
+/// in the calls.
 fn is_forwarded<M: MemoryManager>(
     device: &Device,
     wrap: impl Fn(&Context, Asking) -> Result<M> + Send + Sync + 'static,
@@ -289,7 +298,7 @@ fn is_forwarded<M: MemoryManager>(
     context
         .memory_manager()
         .expect("made")
-        .expect("it is")
+        .expect("the chosen manager")
         .reset();
     drop(context);
     let calls = std::mem::take(&mut *log.lock().expect("no panic"));
@@ -313,7 +322,7 @@ fn is_forwarded<M: MemoryManager>(
 }
 
 #[test]
-fn managers_around_one_that_needs_its_context_pass_that_on() {
+fn wrapping_managers_need_the_context_if_the_wrapped_one_does() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         is_forwarded(&device, |_, inner| Ok(inner));
@@ -327,9 +336,9 @@ fn managers_around_one_that_needs_its_context_pass_that_on() {
             Ok(LoggingManager::new(inner, std::io::sink()))
         });
         is_forwarded(&device, |_, inner| Ok(LeakManager::new(inner)));
-        // A pool makes it current itself, where it calls the manager below.
+        // A pool makes the context current itself when it calls its upstream manager.
         is_forwarded(&device, |context, inner| {
-            let pool = CachingManager::over(context, inner, CachingOptions::default())?;
+            let pool = CachingManager::with_upstream(context, inner, CachingOptions::default())?;
             assert!(!pool.needs_current_context());
             Ok(StatisticsManager::new(pool))
         });
@@ -337,7 +346,7 @@ fn managers_around_one_that_needs_its_context_pass_that_on() {
 }
 
 #[test]
-fn in_a_host_function_memory_is_freed_without_the_context() {
+fn memory_is_freed_in_a_host_function_without_a_current_context() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose(true, |_, manager| Ok(manager));
@@ -351,7 +360,7 @@ fn in_a_host_function_memory_is_freed_without_the_context() {
                 let error = MemoryPointer::allocate(&its, 100).expect_err("not here");
                 assert!(matches!(error, Error::InHostFunction), "{error}");
             })
-            .expect("given");
+            .expect("enqueued");
         stream.synchronize().expect("no panic");
         let calls = log.lock().expect("no panic");
         let (method, its) = calls[calls.len() - 1];
@@ -361,7 +370,7 @@ fn in_a_host_function_memory_is_freed_without_the_context() {
 }
 
 #[test]
-fn a_replayed_trace_has_the_context_current() {
+fn a_trace_is_replayed_with_the_context_current() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose(true, |_, manager| Ok(manager));
@@ -370,11 +379,11 @@ fn a_replayed_trace_has_the_context_current() {
         let none = Trace::NO_STREAM;
         let text = format!("a 0 0 100 {none}\na 1 1 100 {none}\nf 2 0 {none}\n");
         let trace: Trace = text.parse().expect("a trace");
-        // SAFETY: there is no stream.
-        let replayed = unsafe { trace.replay(manager.expect("it is"), &[]) };
+        // SAFETY: the trace uses no stream.
+        let replayed = unsafe { trace.replay(manager.expect("the chosen manager"), &[]) };
         assert_eq!(replayed.expect("memory").allocated, 2);
         let calls = log.lock().expect("no panic");
-        // The last free is of what the trace has left.
+        // The last free releases the memory that the trace leaves allocated.
         let methods: Vec<_> = calls[1..].iter().map(|(method, _)| *method).collect();
         assert_eq!(methods, ["allocate", "allocate", "free", "free"]);
         let raw = Some(context.as_raw().addr());

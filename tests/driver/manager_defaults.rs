@@ -1,4 +1,4 @@
-//! A manager for device memory alone: the built-in one has its host memory.
+//! A manager for device memory only. The built-in manager allocates its host memory.
 
 use crate::common::{self, child};
 use crate::need;
@@ -10,14 +10,14 @@ use cuda_safe::{Context, PinnedFlags};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often [`DeviceOnly`] has allocated.
+/// The number of allocations of [`DeviceOnly`].
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// Implements what every manager must.
+/// A manager with only the required methods.
 #[derive(Debug)]
 struct DeviceOnly(DriverManager);
 
-// SAFETY: the inner manager has the memory.
+// SAFETY: the inner manager allocates the memory.
 unsafe impl MemoryManager for DeviceOnly {
     fn interface_version() -> u32 {
         1
@@ -33,42 +33,47 @@ unsafe impl MemoryManager for DeviceOnly {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.free(block, order) }
     }
 }
 
-/// A context with such a manager.
+/// Returns a context with such a manager.
 fn context() -> Option<Context> {
     let device = common::gpu()?;
     set_memory_manager(|context| Ok(DeviceOnly(DriverManager::new(context)?))).expect("it fits");
     Some(Context::primary(&device).expect("a context"))
 }
 
-/// How many frees the built-in manager has deferred.
+/// Returns how many frees the built-in manager has deferred.
 fn deferred(context: &Context) -> usize {
     let manager = context.memory_manager_as::<DeviceOnly>();
-    manager.expect("made").expect("it is").base().pending().0
+    manager
+        .expect("made")
+        .expect("the chosen manager")
+        .base()
+        .pending()
+        .0
 }
 
 #[test]
-fn a_manager_for_device_memory_has_host_memory_from_the_built_in_one() {
+fn a_device_memory_manager_gets_host_memory_from_the_built_in_manager() {
     child::in_child(&[], || {
         let context = need!(context());
         let pinned = PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory");
-        assert!(pinned.owner().is_none(), "nobody had it before");
+        assert!(pinned.owner().is_none(), "the first owner");
         let mapped = MappedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory");
         assert_ne!(mapped.as_raw(), 0);
         let mut bytes = vec![7u8; 8192];
         let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
         let empty = PinnedFlags::empty();
-        // SAFETY: the vector is kept as the owner, and its bytes stay where they are.
+        // SAFETY: the vector is kept alive as the owner, and its bytes do not move.
         let registered = unsafe { PinnedMemory::pin(&context, bytes, start, 8192, empty) };
         assert_eq!(registered.expect("pinned").size(), 8192);
         assert_eq!(
             ALLOCATED.load(Ordering::SeqCst),
             0,
-            "all of it is the host's"
+            "only host memory is deferred"
         );
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         assert_eq!(ALLOCATED.load(Ordering::SeqCst), 1);
@@ -77,14 +82,17 @@ fn a_manager_for_device_memory_has_host_memory_from_the_built_in_one() {
 }
 
 #[test]
-fn the_built_in_manager_defers_and_cleans_up_host_memory_for_others() {
+fn the_built_in_manager_defers_and_cleans_up_host_memory_for_other_managers() {
     child::in_child(&[], || {
         let context = need!(context());
-        let manager = context.memory_manager().expect("made").expect("it is");
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         let free = || drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()));
         let guard = manager.defer_cleanup();
         (0..20).for_each(|_| free());
-        assert_eq!(deferred(&context), 20, "the guard holds them back");
+        assert_eq!(deferred(&context), 20, "the guard defers them");
         drop(guard);
         free();
         assert_eq!(deferred(&context), 0);

@@ -1,4 +1,4 @@
-//! Host memory of managers: how it is made, how it ends, and how guards hold that back.
+//! Host memory of managers: how it is allocated and released, and how guards defer its release.
 
 use crate::common::{self, child};
 use crate::need;
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 fn with_manager(device: &Device) -> Context {
-    set_memory_manager(DriverManager::new).expect("the version fits");
+    set_memory_manager(DriverManager::new).expect("a matching version");
     Context::primary(device).expect("a context")
 }
 
-/// A vector that a test keeps as well, with its address.
+/// Returns a vector that the test also keeps alive, with its address.
 fn shared_bytes() -> (Arc<Vec<u8>>, NonNull<u8>) {
     let mut bytes = vec![0u8; 8192];
     let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
@@ -29,18 +29,18 @@ fn shared_bytes() -> (Arc<Vec<u8>>, NonNull<u8>) {
 
 fn pin(context: &Context, owner: &Arc<Vec<u8>>, start: NonNull<u8>) -> PinnedMemory {
     let (owner, size) = (Arc::clone(owner), owner.len());
-    // SAFETY: the vector is kept, and its bytes stay where they are.
+    // SAFETY: the vector is kept alive, and its bytes do not move.
     let pinned = unsafe { PinnedMemory::pin(context, owner, start, size, PinnedFlags::empty()) };
     pinned.expect("pinned")
 }
 
 #[test]
-fn guards_hold_the_clean_up_of_host_memory_back() {
+fn guards_defer_the_clean_up_of_host_memory() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let context = with_manager(&device);
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let manager = manager.expect("it is");
+        let manager = manager.expect("the chosen manager");
         let pending = || manager.base().pending().0;
         let (owner, start) = shared_bytes();
         let (other, mapped) = shared_bytes();
@@ -48,7 +48,7 @@ fn guards_hold_the_clean_up_of_host_memory_back() {
         let inner = manager.defer_cleanup();
         drop(pin(&context, &owner, start));
         let (kept, size) = (Arc::clone(&other), other.len());
-        // SAFETY: the vector is kept, and its bytes stay where they are.
+        // SAFETY: the vector is kept alive, and its bytes do not move.
         let mapped =
             unsafe { MappedMemory::pin(&context, kept, mapped, size, PinnedFlags::empty()) };
         drop(mapped.expect("pinned"));
@@ -64,45 +64,53 @@ fn guards_hold_the_clean_up_of_host_memory_back() {
         assert_eq!(
             (pending(), owners()),
             (4, (2, 2)),
-            "the end of a guard does nothing"
+            "the end of a guard frees nothing"
         );
         for _ in 4..10 {
             drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         }
         assert_eq!((pending(), owners()), (10, (2, 2)));
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
-        assert_eq!((pending(), owners()), (0, (1, 1)), "one more than ten");
-        // Without a guard it is unregistered at once, so it can be registered again.
+        assert_eq!(
+            (pending(), owners()),
+            (0, (1, 1)),
+            "the free after ten deferred ones"
+        );
+        // Without a guard the memory is unregistered at once, so it can be registered again.
         drop(pin(&context, &owner, start));
         assert_eq!((pending(), owners()), (0, (1, 1)));
     });
 }
 
 #[test]
-fn memory_whose_clean_up_is_held_back_can_be_pinned_again() {
+fn memory_whose_clean_up_is_deferred_can_be_pinned_again() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let context = with_manager(&device);
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let manager = manager.expect("it is");
+        let manager = manager.expect("the chosen manager");
         let (owner, start) = shared_bytes();
         let _guard = manager.defer_cleanup();
         drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory"));
         for _ in 0..3 {
             drop(pin(&context, &owner, start));
-            assert_eq!(Arc::strong_count(&owner), 2, "the last one is held back");
+            assert_eq!(
+                Arc::strong_count(&owner),
+                2,
+                "only the last release is deferred"
+            );
             assert_eq!(manager.base().pending().0, 2);
         }
         let held = pin(&context, &owner, start);
-        // Somebody has it still, so nothing helps.
+        // The memory still has an owner, so it cannot be released to register it again.
         let (kept, size) = (Arc::clone(&owner), owner.len());
-        // SAFETY: the vector is kept, and its bytes stay where they are.
+        // SAFETY: the vector is kept alive, and its bytes do not move.
         let twice = unsafe { PinnedMemory::pin(&context, kept, start, size, PinnedFlags::empty()) };
-        twice.expect_err("it is pinned");
+        twice.expect_err("it is already pinned");
         assert_eq!(
             manager.base().pending().0,
             1,
-            "what was allocated is held back"
+            "the allocated memory is deferred"
         );
         drop(held);
     });
@@ -110,7 +118,7 @@ fn memory_whose_clean_up_is_held_back_can_be_pinned_again() {
 
 #[test]
 fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
-    /// Says when it is dropped.
+    /// Records its drop.
     struct Owner(Arc<Mutex<Vec<&'static str>>>);
 
     impl Drop for Owner {
@@ -132,7 +140,7 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
         let (bytes, start) = shared_bytes();
         let size = bytes.len();
 
-        // SAFETY: nobody but the host uses the memory, which stays.
+        // SAFETY: only the host uses the memory, which stays alive.
         let pinned =
             unsafe { PinnedMemory::new(&context, start, size, owner(), Some(finalizer())) };
         assert_eq!((pinned.as_ptr(), pinned.size()), (start.as_ptr(), size));
@@ -140,7 +148,7 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
         assert!(format!("{pinned:?}").contains("is_mapped: false"));
         let again = pinned.clone();
         drop(pinned);
-        assert_eq!(take(), [""; 0], "a clone has it");
+        assert_eq!(take(), [""; 0], "a clone owns it");
         std::thread::spawn(move || drop(again))
             .join()
             .expect("no panic");
@@ -177,18 +185,18 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
     });
 }
 
-/// What the driver was given for host memory.
+/// Returns the flags that the driver was given for host memory.
 fn flags_of(context: &Context, start: *mut u8) -> PinnedFlags {
     let mut flags = 0;
     let _current = context.make_current().expect("current");
-    // SAFETY: the memory is the driver's, and the other pointer is to a local.
+    // SAFETY: the driver allocated the memory, and the other pointer refers to a local variable.
     let code = unsafe { cuMemHostGetFlags(&raw mut flags, start.cast()) };
     assert!(code.is_success(), "{code}");
     PinnedFlags::from_bits_retain(flags)
 }
 
-/// Whether the driver knows the flags that were asked for. A real driver adds those that are always on where
-/// addressing is unified, and tells a part of a larger block by the flags of the block (580).
+/// Checks that the driver has the requested flags. A real driver adds flags that are always set
+/// with unified addressing, and reports the flags of the whole block for a part of it (580).
 #[track_caller]
 fn expect_flags(found: PinnedFlags, asked: PinnedFlags) {
     match common::is_software() {
@@ -205,7 +213,7 @@ fn passes_flags_on<M: MemoryManager>(
     device: &Device,
     make: impl Fn(&Context) -> cuda_safe::Result<M> + Send + Sync + 'static,
 ) {
-    set_memory_manager(make).expect("the version fits");
+    set_memory_manager(make).expect("a matching version");
     let context = Context::primary(device).expect("a context");
     assert!(context.memory_manager_as::<M>().expect("made").is_some());
     for bits in 0..8 {

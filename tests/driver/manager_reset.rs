@@ -1,4 +1,4 @@
-//! When managers are reset, and what that leaves alone.
+//! When managers are reset, and what a reset does not affect.
 
 use crate::common::{self, child};
 use crate::need;
@@ -9,10 +9,10 @@ use cuda_safe::manager::{
 use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, PinnedFlags, Result};
 use std::sync::{Arc, Mutex};
 
-/// What happened to which manager, by the number that it was made with.
+/// The events, each with the number of the manager.
 type Log = Arc<Mutex<Vec<(&'static str, usize)>>>;
 
-/// The driver's memory, by a manager that notes its resets and its end.
+/// A manager around the driver manager that records its resets and its drop.
 #[derive(Debug)]
 struct Noting {
     inner: DriverManager,
@@ -32,7 +32,7 @@ impl Drop for Noting {
     }
 }
 
-// SAFETY: all is the inner one's.
+// SAFETY: every call is forwarded to the inner manager.
 unsafe impl MemoryManager for Noting {
     fn interface_version() -> u32 {
         1
@@ -52,12 +52,12 @@ unsafe impl MemoryManager for Noting {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free(block, order) }
     }
 }
 
-/// Chooses such managers, numbered from 0 on.
+/// Chooses such managers, numbered from 0.
 fn choose_noting() -> Log {
     let log = Log::default();
     let (its, made) = (Arc::clone(&log), Mutex::new(0));
@@ -71,17 +71,17 @@ fn choose_noting() -> Log {
             log: Arc::clone(&its),
         })
     })
-    .expect("the version fits");
+    .expect("a matching version");
     log
 }
 
 fn number_of(context: &Context) -> usize {
     let manager = context.memory_manager_as::<Noting>();
-    manager.expect("made").expect("it is").number
+    manager.expect("made").expect("the chosen manager").number
 }
 
 #[test]
-fn a_manager_is_reset_before_it_ends_with_its_context() {
+fn a_manager_is_reset_before_it_is_dropped_with_its_context() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose_noting();
@@ -93,33 +93,33 @@ fn a_manager_is_reset_before_it_ends_with_its_context() {
         drop(memory);
         assert_eq!(happened(), [("reset", 0), ("drop", 0)]);
 
-        // One that was not made is not made for this.
+        // A manager that does not exist is not created for a reset.
         drop(Context::primary(&device).expect("a context"));
         assert_eq!(happened(), []);
 
         let own = Context::create(&device, ContextFlags::empty()).expect("a context");
         let raw = own.as_raw();
         assert_eq!(number_of(&own), 1);
-        // SAFETY: it stays alive for longer.
+        // SAFETY: the context stays alive for longer.
         let borrowed = unsafe { Context::borrow_raw(raw) }.expect("a context");
-        assert_eq!(number_of(&borrowed), 1, "of the same context");
+        assert_eq!(number_of(&borrowed), 1, "the manager of the same context");
         drop(borrowed);
-        assert_eq!(happened(), [], "it goes on");
+        assert_eq!(happened(), [], "the manager still works");
         drop(own);
         assert_eq!(happened(), [("reset", 1), ("drop", 1)]);
 
         let raw = Context::create(&device, ContextFlags::empty()).expect("a context");
-        let raw = raw.leak();
-        // SAFETY: it stays alive for longer.
+        let raw = raw.into_raw();
+        // SAFETY: the context stays alive for longer.
         let borrowed = unsafe { Context::borrow_raw(raw) }.expect("a context");
         drop(MemoryPointer::allocate(&borrowed, 100).expect("memory"));
         drop(borrowed);
-        assert_eq!(happened(), [], "the one that leaked has the manager");
+        assert_eq!(happened(), [], "the leaked context keeps the manager");
     });
 }
 
 #[test]
-fn a_primary_context_that_is_reset_has_its_manager_reset_and_then_another_one() {
+fn resetting_a_primary_context_resets_and_replaces_its_manager() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose_noting();
@@ -129,14 +129,14 @@ fn a_primary_context_that_is_reset_has_its_manager_reset_and_then_another_one() 
         assert_eq!(number_of(&context), 0);
         let own = Context::create(&device, ContextFlags::empty()).expect("a context");
         assert_eq!(number_of(&own), 1);
-        // Its end is not to come afterwards.
-        context.leak();
-        // SAFETY: what was made in the context is not used any more.
+        // The context must not be released after the reset.
+        context.into_raw();
+        // SAFETY: nothing that was created in the context is used afterwards.
         unsafe { device.reset_primary() }.expect("a reset");
         assert_eq!(
             happened(),
             [("reset", 0)],
-            "and not that of another context"
+            "the manager of another context is not reset"
         );
         let context = Context::primary(&device).expect("a context");
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
@@ -153,32 +153,35 @@ fn leaves_memory_in_use<M: MemoryManager>(
     device: &Device,
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
 ) {
-    set_memory_manager(make).expect("the version fits");
+    set_memory_manager(make).expect("a matching version");
     let context = Context::primary(device).expect("a context");
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 1000).expect("memory");
     let memory = MemoryPointer::allocate(&context, 1000).expect("memory");
     let host = PinnedMemory::allocate(&context, 1000, PinnedFlags::empty()).expect("memory");
     buffer.fill(7).expect("a fill");
-    // SAFETY: it is so long, and nobody else has it.
+    // SAFETY: the memory has this size, and nothing else uses it.
     let mut view = unsafe { DeviceBuffer::<u8>::borrow_raw(memory.as_raw(), 1000, &stream) };
     view.fill(8).expect("a fill");
-    // SAFETY: it is so long, and nobody else has it.
+    // SAFETY: the memory has this size, and nothing else uses it.
     unsafe { host.as_ptr().write_bytes(9, 1000) };
-    let manager = context.memory_manager().expect("made").expect("it is");
+    let manager = context
+        .memory_manager()
+        .expect("made")
+        .expect("the chosen manager");
     manager.reset();
-    // What was freed would be handed out again, and written.
+    // If the memory had been freed, this allocation would reuse and overwrite it.
     let mut again = DeviceBuffer::<u8>::zeroed(&stream, 1000).expect("memory");
     again.fill(1).expect("a fill");
     assert_eq!(buffer.to_vec().expect("a copy"), [7; 1000]);
     assert_eq!(view.to_vec().expect("a copy"), [8; 1000]);
-    // SAFETY: it is so long, and nobody else has it.
+    // SAFETY: the memory has this size, and nothing else uses it.
     let bytes = unsafe { std::slice::from_raw_parts(host.as_ptr(), 1000) };
     assert_eq!(bytes, [9; 1000]);
 }
 
 #[test]
-fn a_reset_leaves_memory_in_use_alone() {
+fn a_reset_does_not_affect_memory_in_use() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         leaves_memory_in_use(&device, DriverManager::new);

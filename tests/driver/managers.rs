@@ -1,5 +1,5 @@
-//! Any manager against a model: random allocations, frees and moves on random streams, with work that leaves
-//! its mark in the memory and looks for it at the end.
+//! Any manager compared with a model: random allocations, frees and moves on random streams. Work
+//! on the streams writes tags into the memory and checks them at the end.
 
 mod held;
 mod ledger;
@@ -23,13 +23,13 @@ use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Memory that somebody has, of which the first and the last element are its tag.
+/// Allocated memory, whose first and last element hold its tag.
 struct Live {
     memory: DeviceBuffer<u32>,
     tag: u32,
 }
 
-/// What the manager has given out.
+/// The ranges that the manager has allocated.
 #[derive(Default)]
 struct Model(BTreeMap<u64, u64>);
 
@@ -46,11 +46,12 @@ impl Model {
     }
 
     fn remove(&mut self, address: u64) {
-        self.0.remove(&address).expect("it was given out");
+        self.0.remove(&address).expect("it was allocated");
     }
 }
 
-/// Memory, of which there is enough if clean-up is not held back.
+/// Allocates memory. This succeeds unless guards defer too many releases, so it drops the guards
+/// and retries.
 fn enough<T>(guards: &mut Vec<CleanupGuard>, allocate: impl Fn() -> Result<T>) -> T {
     match allocate() {
         Err(error) if is_out_of_memory(&error) && !guards.is_empty() => {
@@ -61,20 +62,20 @@ fn enough<T>(guards: &mut Vec<CleanupGuard>, allocate: impl Fn() -> Result<T>) -
     }
 }
 
-/// The first of those that are a stream's.
+/// Returns the position of the first item that belongs to the stream.
 fn position<T>(all: &[T], stream: impl Fn(&T) -> &Stream, log: &Log) -> Option<usize> {
     all.iter().position(|its| *stream(its) == log.stream)
 }
 
-/// As many elements, small ones as often as large ones.
+/// Returns a random number of elements. Small and large numbers are equally frequent.
 fn some(random: &mut Random) -> usize {
     1 + random.next() as usize % (1 << random.below(19))
 }
 
-/// Does `steps` random things.
+/// Runs `steps` random steps.
 fn work(context: &Context, seed: u64, steps: usize) {
     let mut random = Random(seed);
-    // Six of ours, and two that are lent.
+    // Six streams of this crate, and two of other code.
     let mut logs: Vec<Log> = (0..8).map(|its| Log::new(context, its >= 6)).collect();
     let mut model = Model::default();
     for log in &logs {
@@ -132,7 +133,7 @@ fn work(context: &Context, seed: u64, steps: usize) {
                 model.remove(before.address());
                 before.end(context, &mut logs, &mut random);
                 if random.below(2) == 0 {
-                    // Whoever has it next writes it at once.
+                    // The next owner writes the memory at once.
                     let what = (len, tag);
                     let its = Untyped::new(context, &logs, &mut random, &mut guards, what);
                     model.add(its.address(), its.len() * 4);
@@ -142,7 +143,8 @@ fn work(context: &Context, seed: u64, steps: usize) {
             90..93 => store.add(context, &logs, &mut random, &mut guards),
             93..96 => store.remove(&logs, &mut random),
             96 => {
-                // A stream ends, behind all that it has; a new one may have its handle.
+                // The stream is destroyed after all of its work. A new stream may get the same
+                // handle.
                 let place = random.below(logs.len());
                 while let Some(its) = position(&live, |its| its.memory.stream(), &logs[place]) {
                     let Live { memory, tag } = live.swap_remove(its);
@@ -157,7 +159,7 @@ fn work(context: &Context, seed: u64, steps: usize) {
                 logs[place].compare();
                 let mut log = logs.swap_remove(place);
                 model.remove(log.found.as_raw());
-                // Something that is under way when it ends.
+                // This work is still pending when the stream is destroyed.
                 log.found.fill(SPOILT).expect("a fill");
                 let is_lent = log.is_lent();
                 drop(log);
@@ -194,7 +196,7 @@ fn work(context: &Context, seed: u64, steps: usize) {
     assert_eq!(model.0.len(), 0);
 }
 
-/// How many steps: a debug build does fewer.
+/// Returns the number of steps, which is lower in a debug build.
 fn steps(release: usize) -> usize {
     match cfg!(debug_assertions) {
         true => (release / 50).max(4000),
@@ -202,7 +204,7 @@ fn steps(release: usize) -> usize {
     }
 }
 
-/// Does random things with a manager, in a process of its own; afterwards nothing is left.
+/// Runs random steps with a manager in a child process, and checks that nothing is left.
 fn with<M: MemoryManager>(
     count: usize,
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
@@ -211,14 +213,14 @@ fn with<M: MemoryManager>(
     child::in_child(&[], || {
         let device = need!(common::gpu());
         set_memory_manager(move |context| Ok(Ledger::new(make(context)?)))
-            .expect("the version fits");
+            .expect("a matching version");
         let leaked = cuda_safe::leaked();
         let context = Context::primary(&device).expect("a context");
         for seed in 0..4 {
             work(&context, seed, count / 4);
         }
         let ledger = context.memory_manager_as::<Ledger<M>>().expect("made");
-        let ledger = ledger.expect("it is");
+        let ledger = ledger.expect("the chosen manager");
         ledger.balance();
         look(&ledger.inner);
         drop(context);
@@ -235,12 +237,12 @@ fn all_is_gone(device: &Device) {
         assert_eq!((alive.device_allocations, alive.events), (0, 0));
         assert_eq!((alive.pinned_allocations, alive.registered), (0, 0));
         assert_eq!(alive.managed_allocations, 0);
-        assert_eq!(cuda_sim::mistakes(), Vec::<String>::new());
+        assert_eq!(cuda_sim::misuses(), Vec::<String>::new());
     }
 }
 
 #[test]
-fn random_work_with_the_drivers_own() {
+fn random_work_with_the_driver_manager() {
     with(steps(20_000), DriverManager::new, |_| {});
 }
 
@@ -252,12 +254,12 @@ fn random_work_with_a_caching_pool() {
     };
     let make = move |context: &Context| CachingManager::with(context, options);
     with(steps(1_000_000), make, |pool| {
-        let figures = pool.figures();
-        assert!(figures.hits != 0 && figures.misses != 0, "{figures:?}");
+        let stats = pool.stats();
+        assert!(stats.hits != 0 && stats.misses != 0, "{stats:?}");
         pool.trim(0).expect("a trim");
-        let after = pool.figures();
+        let after = pool.stats();
         assert_eq!(
-            (after.reserved, after.kept(), after.in_use),
+            (after.reserved, after.cached(), after.in_use),
             (0, 0, 0),
             "{after:?}"
         );
@@ -265,35 +267,35 @@ fn random_work_with_a_caching_pool() {
 }
 
 #[test]
-fn random_work_with_a_caching_pool_that_has_little() {
+fn random_work_with_a_small_caching_pool() {
     let options = CachingOptions {
         max_bytes: 64 << 20,
         slab_bytes: 4 << 20,
-        lane_bytes: 1 << 20,
+        thread_cache_bytes: 1 << 20,
         ..Default::default()
     };
     with(
         steps(100_000),
         move |context| CachingManager::with(context, options),
         |pool| {
-            let figures = pool.figures();
-            assert!(figures.reserved_high <= 64 << 20, "{figures:?}");
+            let stats = pool.stats();
+            assert!(stats.reserved_peak <= 64 << 20, "{stats:?}");
         },
     );
 }
 
 #[test]
-fn random_work_with_the_drivers_pools() {
+fn random_work_with_driver_pools() {
     with(steps(50_000), OrderedManager::new, |_| {});
 }
 
-/// All wrappers at once, around a pool that has too little.
+/// All wrappers at once, around a pool with too little memory.
 type Wrapped = LeakManager<
     StatisticsManager<LoggingManager<SerialManager<FallbackManager<LimitManager<CachingManager>>>>>,
 >;
 
 #[test]
-fn random_work_with_all_wrappers() {
+fn random_work_with_all_wrapping_managers() {
     let make = |context: &Context| {
         let options = CachingOptions {
             slab_bytes: 4 << 20,
@@ -319,11 +321,15 @@ fn random_work_with_all_wrappers() {
         assert!(falls_back.count() != 0);
         assert!(statistics.high > 1 << 20);
         assert_eq!(falls_back.inner().used(), 0);
-        manager.inner().inner().flush().expect("it writes nowhere");
+        manager
+            .inner()
+            .inner()
+            .flush()
+            .expect("a writer that fails");
     });
 }
 
-/// A trace that a program left, and its replay.
+/// Writes a trace of a program, and replays it.
 #[test]
 fn a_trace_is_written_and_replayed() {
     child::in_child(&[], || {
@@ -335,7 +341,7 @@ fn a_trace_is_written_and_replayed() {
             let pool = CachingManager::new(context)?;
             Ok(StatisticsManager::new(LoggingManager::new(pool, file)))
         };
-        set_memory_manager(make).expect("the version fits");
+        set_memory_manager(make).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
         let bytes = |stream, len| DeviceBuffer::<u8>::uninit(stream, len).expect("memory");
@@ -346,7 +352,7 @@ fn a_trace_is_written_and_replayed() {
 
         type Logged = StatisticsManager<LoggingManager<CachingManager>>;
         let manager = context.memory_manager_as::<Logged>().expect("made");
-        let manager = manager.expect("it is");
+        let manager = manager.expect("the chosen manager");
         manager.sample();
         assert_eq!(manager.timeline().samples().len(), 1);
         manager.inner().flush().expect("written");
@@ -357,16 +363,16 @@ fn a_trace_is_written_and_replayed() {
         assert!(last.time() >= trace.events()[0].time());
 
         let pool = manager.inner().inner();
-        // SAFETY: the pool is a part of the manager of the streams' context.
+        // SAFETY: the pool is part of the manager of the context of the streams.
         let replayed = unsafe { trace.replay(pool, &[one, two]) };
-        let replayed = replayed.expect("it was done before");
+        let replayed = replayed.expect("the trace was replayed before");
         assert_eq!((replayed.allocated, replayed.high), (3, 5000));
-        assert_eq!(pool.figures().in_use, 0);
+        assert_eq!(pool.stats().in_use, 0);
         std::fs::remove_file(&path).expect("removed");
     });
 }
 
-/// What several threads do on the same streams: their memory is nobody else's.
+/// Work of several threads on the same streams, each on its own memory.
 fn beside_others(streams: &[Stream], model: &Mutex<Model>, seed: u64, steps: usize) {
     let mut random = Random(seed);
     let mut live: Vec<Live> = Vec::new();
@@ -402,12 +408,12 @@ fn threads_share_streams_and_a_pool() {
         let device = need!(common::gpu());
         let options = CachingOptions {
             slab_bytes: 4 << 20,
-            // So little that lanes run over.
-            lane_bytes: 256 << 10,
+            // So small that the per-thread caches overflow.
+            thread_cache_bytes: 256 << 10,
             ..Default::default()
         };
         set_memory_manager(move |context| CachingManager::with(context, options))
-            .expect("the version fits");
+            .expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let streams: Vec<Stream> = (0..3)
             .map(|_| context.stream().expect("a stream"))
@@ -418,19 +424,28 @@ fn threads_share_streams_and_a_pool() {
                 let (streams, model) = (&streams, &model);
                 scope.spawn(move || beside_others(streams, model, seed, steps(40_000)));
             }
-            // And one whose streams come and go.
+            // One thread creates and destroys streams.
             scope.spawn(|| {
                 for seed in 8..40 {
                     let own = [context.stream().expect("a stream")];
                     beside_others(&own, &model, seed, 20);
-                    let manager = context.memory_manager().expect("made").expect("it is");
+                    let manager = context
+                        .memory_manager()
+                        .expect("made")
+                        .expect("the chosen manager");
                     manager.trim(1 << 20).expect("a trim");
                 }
             });
         });
         assert_eq!(model.into_inner().expect("no panic").0.len(), 0);
         let pool = context.memory_manager_as::<CachingManager>();
-        assert_eq!(pool.expect("made").expect("it is").figures().in_use, 0);
+        assert_eq!(
+            pool.expect("made")
+                .expect("the chosen manager")
+                .stats()
+                .in_use,
+            0
+        );
         drop(streams);
         drop(context);
         all_is_gone(&device);

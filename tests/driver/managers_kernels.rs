@@ -1,6 +1,6 @@
-//! Managers under kernels: each writes its pattern late into memory that it was given, another one looks for
-//! it, and the memory is used again while both are under way. On a GPU for some seconds with each manager,
-//! by threads that share streams.
+//! Managers under load from kernels: each kernel writes its pattern late into its memory, another
+//! kernel checks the pattern, and the memory is reused while both are still running. On a GPU this
+//! runs for some seconds with each manager, on threads that share streams.
 
 mod loose;
 
@@ -22,13 +22,13 @@ type Check = TypedKernel<(&'static [u32], u32, u32, &'static mut [u32])>;
 const THREADS: usize = 3;
 const STREAMS: usize = 6;
 
-/// Memory with the pattern of its tag.
+/// Memory that holds the pattern of its tag.
 struct Live {
     memory: DeviceBuffer<u32>,
     tag: u32,
 }
 
-/// When it is enough: on the software driver after some steps, on a GPU after some time.
+/// When the test ends: on the software driver after a number of steps, on a GPU after some time.
 struct End {
     steps: usize,
     half_time: Instant,
@@ -50,8 +50,8 @@ impl End {
         }
     }
 
-    /// Whether half of it is over. Only then others get handles of streams: from there on it is asked
-    /// everywhere whether they capture.
+    /// Returns whether half of the time is over. Raw handles of streams are used only afterwards,
+    /// because from then on every call checks whether a stream captures.
     fn shows_handles(&self, step: usize) -> bool {
         step >= self.steps / 2 || Instant::now() >= self.half_time
     }
@@ -75,7 +75,7 @@ impl Kernels {
         }
     }
 
-    /// Spins first, then writes.
+    /// Launches a kernel that spins and then writes.
     fn write(&self, memory: &mut DeviceBuffer<u32>, tag: u32, cycles: u32) {
         let (stream, n) = (memory.stream().clone(), memory.len() as u32);
         let config = LaunchConfig::linear(n.div_ceil(256).clamp(1, 8), 256);
@@ -84,18 +84,20 @@ impl Kernels {
         given.expect("a launch");
     }
 
-    /// Counts what is not as it was written, by tag.
+    /// Counts the elements without the pattern of their tag.
     fn check(&self, live: &Live, wrong: &mut DeviceBuffer<u32>) {
         let (stream, n) = (live.memory.stream().clone(), live.memory.len() as u32);
         let config = LaunchConfig::linear(n.div_ceil(256).clamp(1, 8), 256);
         let arguments = (&live.memory, n, live.tag, wrong);
-        // SAFETY: the kernel reads the first n elements of the memory, which has n, and writes three others.
+        // SAFETY: the kernel reads the first n elements of the memory, which has n, and writes
+        // three others.
         let given = unsafe { self.check.launch(&stream, config, arguments) };
         given.expect("a launch");
     }
 }
 
-/// What one thread does, on streams that others use as well; how many patterns it has had checked.
+/// Runs the steps of one thread, on streams that other threads use too. Returns how many patterns
+/// were checked.
 fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize) -> usize {
     let mut random = Random(thread as u64);
     let end = End::new();
@@ -107,12 +109,12 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
     let mut loose: Vec<Loose> = Vec::new();
     let place_of = |its: &Live| {
         let place = streams.iter().position(|one| one == its.memory.stream());
-        place.expect("one of these")
+        place.expect("one of these streams")
     };
     let (mut checked, mut step) = (0, 0);
     while !end.has_come(step) {
         step += 1;
-        // Small ones as often as large ones, up to 512 KiB.
+        // Small and large sizes are equally frequent, up to 512 KiB.
         let most = 1 << random.below(18);
         let len = 1 + random.below(most);
         let stream = &streams[random.below(STREAMS)];
@@ -127,7 +129,7 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
                 let its = live.swap_remove(random.below(live.len()));
                 kernels.check(&its, &mut wrong[place_of(&its)]);
                 checked += 1;
-                // While both are under way.
+                // Both kernels are still pending at this point.
                 drop(its);
             }
             80..85 if loose.len() < 8 => {
@@ -140,7 +142,7 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
                 checked += 1;
                 let (len, shows) = (its.len(), end.shows_handles(step));
                 its.end(&streams[random.below(STREAMS)], kernels, &mut random, shows);
-                // Whoever has it next writes it at once.
+                // The next owner writes the memory at once.
                 loose.push(Loose::new(stream, kernels, &mut random, shows, (len, tag)));
             }
             92..96 if !live.is_empty() => {
@@ -149,7 +151,7 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
                 live.push(Live { memory, tag });
             }
             96 => {
-                // A stream that ends with work under way, whose handle is soon another's.
+                // The stream is destroyed with pending work, and its handle may soon be reused.
                 let own = context.stream().expect("a stream");
                 let mut memory = DeviceBuffer::<u32>::uninit(&own, 5000).expect("memory");
                 kernels.write(&mut memory, 7, 50_000);
@@ -172,18 +174,19 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
         let found = wrong.to_vec().expect("a copy");
         assert_eq!(
             found[0], 0,
-            "elements are not as they were written: one of tag {:#x} is {:#x}",
+            "elements were changed: one of tag {:#x} is {:#x}",
             found[1], found[2]
         );
     }
     checked
 }
 
-/// Threads with kernels and a manager, in a process of their own; afterwards nothing is left.
+/// Runs kernels on several threads with a manager, in a child process, and checks that nothing is
+/// left.
 fn with<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static) {
     child::in_child(&[], || {
         let device = need!(common::gpu());
-        set_memory_manager(make).expect("the version fits");
+        set_memory_manager(make).expect("a matching version");
         let leaked = cuda_safe::leaked();
         let context = Context::primary(&device).expect("a context");
         let kernels = Kernels::new(&context);
@@ -205,14 +208,14 @@ fn with<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + '
         assert_eq!(cuda_safe::leaked(), leaked);
         if common::is_software() {
             assert_eq!(cuda_sim::alive().device_allocations, 0);
-            assert_eq!(cuda_sim::mistakes(), Vec::<String>::new());
+            assert_eq!(cuda_sim::misuses(), Vec::<String>::new());
         }
         clear_memory_manager();
     });
 }
 
 #[test]
-fn kernels_and_a_caching_pool() {
+fn kernels_with_a_caching_pool() {
     let options = CachingOptions {
         slab_bytes: 4 << 20,
         ..Default::default()
@@ -220,13 +223,13 @@ fn kernels_and_a_caching_pool() {
     with(move |context| CachingManager::with(context, options));
 }
 
-/// So little that streams wait for each other, and for the host.
+/// The pool is so small that streams wait for each other and for the host.
 #[test]
-fn kernels_and_a_caching_pool_that_has_little() {
+fn kernels_with_a_small_caching_pool() {
     let options = CachingOptions {
         max_bytes: 24 << 20,
         slab_bytes: 2 << 20,
-        lane_bytes: 512 << 10,
+        thread_cache_bytes: 512 << 10,
         ..Default::default()
     };
     with(move |context| {
@@ -236,17 +239,17 @@ fn kernels_and_a_caching_pool_that_has_little() {
 }
 
 #[test]
-fn kernels_and_the_drivers_pools() {
+fn kernels_with_driver_pools() {
     with(OrderedManager::new);
 }
 
 #[test]
-fn kernels_and_the_drivers_own() {
+fn kernels_with_the_driver_manager() {
     with(DriverManager::new);
 }
 
 #[test]
-fn kernels_and_wrappers() {
+fn kernels_with_wrapping_managers() {
     with(|context| {
         let limited = LimitManager::new(CachingManager::new(context)?, 1 << 30);
         Ok(SerialManager::new(limited))

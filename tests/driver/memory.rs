@@ -4,7 +4,7 @@ use crate::need;
 use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer};
 
 #[test]
-fn what_goes_to_the_device_comes_back() {
+fn copies_to_the_device_and_back_preserve_the_data() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     for len in [1, 2, 255, 4096, 1 << 20] {
@@ -17,11 +17,11 @@ fn what_goes_to_the_device_comes_back() {
 }
 
 #[test]
-fn new_memory_is_zero_stream_ordered_or_plain() {
+fn new_memory_is_zero_if_stream_ordered_or_synchronous() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let ordered = DeviceBuffer::<u32>::zeroed(&stream, 1000).expect("memory");
-    let plain = DeviceBuffer::<u32>::plain_zeroed(&stream, 1000).expect("memory");
+    let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 1000).expect("memory");
     assert_eq!(ordered.to_vec().expect("a copy"), [0; 1000]);
     assert_eq!(plain.to_vec().expect("a copy"), [0; 1000]);
 }
@@ -102,7 +102,7 @@ fn copies_of_unequal_lengths_are_refused() {
 }
 
 #[test]
-fn empty_buffers_are_buffers() {
+fn empty_buffers_are_allowed() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut empty = DeviceBuffer::<f64>::zeroed(&stream, 0).expect("no memory");
@@ -118,14 +118,14 @@ fn empty_buffers_are_buffers() {
             .is_empty()
     );
     assert!(
-        DeviceBuffer::<u8>::plain_zeroed(&stream, 0)
+        DeviceBuffer::<u8>::zeroed_sync(&stream, 0)
             .expect("no memory")
             .is_empty()
     );
 }
 
 #[test]
-fn a_length_beyond_the_address_space_is_refused_before_the_driver_sees_it() {
+fn a_length_beyond_the_address_space_is_refused_without_a_driver_call() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     for len in [usize::MAX, usize::MAX / 8 + 1, isize::MAX as usize / 8 + 1] {
@@ -139,7 +139,7 @@ fn a_length_beyond_the_address_space_is_refused_before_the_driver_sees_it() {
 }
 
 #[test]
-fn pinned_memory_is_a_slice_that_the_device_copies() {
+fn pinned_memory_is_a_slice_that_can_be_copied() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut host = pinned(&context, &[3, 1, 4, 1, 5]);
@@ -152,7 +152,7 @@ fn pinned_memory_is_a_slice_that_the_device_copies() {
 }
 
 #[test]
-fn memory_is_freed_behind_the_work_that_uses_it() {
+fn memory_is_freed_after_the_work_that_uses_it() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
@@ -161,7 +161,7 @@ fn memory_is_freed_behind_the_work_that_uses_it() {
         let work = Busy::new(&context, &stream);
         let mut last = DeviceBuffer::<i32>::zeroed(&stream, 1 << 20).expect("memory");
         for round in 1..=20 {
-            // Dropped while the stream is still busy; the pool hands the memory out again, in order.
+            // Dropped while the stream is still busy. The pool reuses the memory in stream order.
             let mut next = DeviceBuffer::<i32>::uninit(&stream, 1 << 20).expect("memory");
             next.copy_from(&last).expect("a copy");
             scale.run(&stream, &mut next, 1, round).expect("a launch");
@@ -174,23 +174,23 @@ fn memory_is_freed_behind_the_work_that_uses_it() {
 }
 
 #[test]
-fn memory_taken_out_of_a_buffer_can_be_put_back() {
+fn a_buffer_survives_into_raw_and_from_raw() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::from_slice(&stream, &[7u32; 64]).expect("a copy");
     let (address, its_stream) = buffer.into_raw();
     assert_eq!(its_stream, stream);
-    // SAFETY: the address is of the buffer above, which gave it up.
+    // SAFETY: the address belongs to the buffer above, which released ownership.
     let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(address, 64, &stream) };
     assert_eq!(borrowed.to_vec().expect("a copy"), [7; 64]);
     drop(borrowed);
-    // SAFETY: as above, and nobody else has it.
+    // SAFETY: as above, and this is the only owner.
     let back = unsafe { DeviceBuffer::<u32>::from_raw(address, 64, &stream) };
     assert_eq!(back.to_vec().expect("a copy"), [7; 64]);
 }
 
 #[test]
-fn pinned_memory_is_copied_without_a_wait_and_comes_back() {
+fn pinned_memory_is_copied_without_a_wait_and_returned() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let scale = Scale::new(&context);
@@ -203,7 +203,7 @@ fn pinned_memory_is_copied_without_a_wait_and_comes_back() {
         .copy_to_pinned(pinned(&context, &[0; 5]))
         .expect("a copy");
     assert_eq!(back.stream(), &stream);
-    // The buffer is freed in the order of its stream, behind the copy.
+    // The buffer is freed in stream order, after the copy.
     drop(buffer);
     assert_eq!(*back.wait().expect("a wait"), [31, 11, 41, 11, 51]);
     assert!(there.is_done().expect("a query"));
@@ -211,7 +211,7 @@ fn pinned_memory_is_copied_without_a_wait_and_comes_back() {
 }
 
 #[test]
-fn a_pending_copy_that_is_dropped_or_forgotten_does_no_harm() {
+fn a_dropped_or_forgotten_pending_copy_does_no_harm() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1000).expect("memory");
@@ -226,11 +226,11 @@ fn a_pending_copy_that_is_dropped_or_forgotten_does_no_harm() {
             .copy_to_pinned(pinned(&context, &[0; 1000]))
             .expect("a copy"),
     );
-    stream.synchronize().expect("nothing is broken");
+    stream.synchronize().expect("no error");
 }
 
 #[test]
-fn a_pending_copy_of_another_length_gives_the_memory_back() {
+fn a_pending_copy_of_another_length_returns_the_memory() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 2).expect("memory");
@@ -245,25 +245,25 @@ fn a_pending_copy_of_another_length_gives_the_memory_back() {
 }
 
 mod provoked {
-    //! The driver reports that there is not so much memory.
+    //! The driver reports that it has not enough memory.
 
     use crate::common;
     use crate::need;
     use cuda_safe::{CUresult, DeviceBuffer, PinnedBuffer};
 
     #[test]
-    fn more_memory_than_there_is_is_an_error_that_names_the_function() {
+    fn an_allocation_beyond_the_memory_is_an_error_that_names_the_function() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let len = 1 << 45;
         let error = DeviceBuffer::<u8>::uninit(&stream, len).expect_err("32 TiB");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         assert!(error.to_string().starts_with("cuMemAllocAsync"), "{error}");
-        let error = DeviceBuffer::<u8>::plain_zeroed(&stream, len).expect_err("32 TiB");
+        let error = DeviceBuffer::<u8>::zeroed_sync(&stream, len).expect_err("32 TiB");
         assert!(error.to_string().starts_with("cuMemAlloc_v2"), "{error}");
         let error = PinnedBuffer::<u8>::zeroed(&context, len).expect_err("32 TiB");
         assert!(error.to_string().starts_with("cuMemHostAlloc"), "{error}");
-        // Nothing is broken.
+        // Later allocations still work.
         DeviceBuffer::from_slice(&stream, &[1u8]).expect("memory");
     }
 }

@@ -1,4 +1,4 @@
-//! Words that streams write, and wait for.
+//! Memory operations: words that streams write and wait for.
 
 use crate::common;
 use crate::kernels::pinned;
@@ -21,10 +21,11 @@ fn wait(address: u64, value: u32, condition: WaitCondition) -> MemoryOperation {
     }
 }
 
-/// Memory operations on words of buffers that outlive the streams' work, used by nothing else.
+/// Enqueues memory operations on words of buffers that outlive the work of the streams and have no
+/// other use.
 fn give(stream: &Stream, operations: &[MemoryOperation]) {
-    // SAFETY: as said above.
-    unsafe { stream.memory_operations(operations) }.expect("given");
+    // SAFETY: see above.
+    unsafe { stream.memory_operations(operations) }.expect("enqueued");
 }
 
 fn streams(context: &Context) -> (Stream, Stream) {
@@ -35,15 +36,15 @@ fn streams(context: &Context) -> (Stream, Stream) {
 }
 
 #[test]
-fn elements_are_written_in_the_order_of_the_stream() {
+fn elements_are_written_in_stream_order() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let mut words = DeviceBuffer::<u32>::plain_zeroed(&stream, 4).expect("memory");
-    words.as_mut_slice().write_value(1, 7).expect("given");
+    let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 4).expect("memory");
+    words.as_mut_slice().write_value(1, 7).expect("enqueued");
     words
         .as_mut_slice()
         .write_value(3, u32::MAX)
-        .expect("given");
+        .expect("enqueued");
     assert_eq!(words.to_vec().expect("a copy"), [0, 7, 0, u32::MAX]);
     for index in [4, usize::MAX] {
         match words.as_mut_slice().write_value(index, 1) {
@@ -57,26 +58,30 @@ fn elements_are_written_in_the_order_of_the_stream() {
         .device()
         .attribute(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS);
     if wide.is_ok_and(|wide| wide) {
-        let mut words = DeviceBuffer::<u64>::plain_zeroed(&stream, 2).expect("memory");
-        words.as_mut_slice().write_value(1, 1 << 40).expect("given");
+        let mut words = DeviceBuffer::<u64>::zeroed_sync(&stream, 2).expect("memory");
+        words
+            .as_mut_slice()
+            .write_value(1, 1 << 40)
+            .expect("enqueued");
         assert_eq!(words.to_vec().expect("a copy"), [0, 1 << 40]);
     }
 }
 
-/// In a process of its own: while a stream waits for a word, a module load or a free of synchronous memory on
-/// another thread waits for that stream, and the driver blocks the call that would write the word.
+/// In a child process: while a stream waits for a word, a module load or a free of synchronous
+/// memory on another thread waits for that stream, and the driver blocks the call that would write
+/// the word.
 #[test]
-fn a_stream_waits_for_a_word_that_another_writes() {
+fn a_stream_waits_for_a_word_that_another_stream_writes() {
     need!(common::context());
     common::child::in_child(&[], || {
         let context = need!(common::context());
         let (producer, consumer) = streams(&context);
-        let flags = DeviceBuffer::<u32>::plain_zeroed(&producer, 4).expect("memory");
-        let mut data = DeviceBuffer::<u32>::plain_zeroed(&producer, 4).expect("memory");
+        let flags = DeviceBuffer::<u32>::zeroed_sync(&producer, 4).expect("memory");
+        let mut data = DeviceBuffer::<u32>::zeroed_sync(&producer, 4).expect("memory");
         producer.synchronize().expect("a wait");
         let at = |index: u64| flags.as_raw() + 4 * index;
-        let result = DeviceBuffer::<u32>::plain_zeroed(&consumer, 4).expect("memory");
-        // SAFETY: the data is written by the producer only, before the flag.
+        let result = DeviceBuffer::<u32>::zeroed_sync(&consumer, 4).expect("memory");
+        // SAFETY: only the producer writes the data, before it writes the flag.
         let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) };
         let mut result = result;
         give(
@@ -93,7 +98,7 @@ fn a_stream_waits_for_a_word_that_another_writes() {
             &producer,
             &[write(at(0), 4), write(at(1), 5), write(at(2), 6)],
         );
-        consumer.synchronize().expect("the words came");
+        consumer.synchronize().expect("the words were written");
         assert_eq!(result.to_vec().expect("a copy"), [9; 4]);
         drop(theirs);
         assert_eq!(flags.to_vec().expect("a copy"), [4, 5, 6, 0]);
@@ -101,10 +106,10 @@ fn a_stream_waits_for_a_word_that_another_writes() {
 }
 
 #[test]
-fn waits_compare_as_they_say() {
+fn waits_use_their_condition() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let mut word = DeviceBuffer::<u32>::plain_zeroed(&stream, 2).expect("memory");
+    let mut word = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
     word.copy_from_slice(&[u32::MAX, 0]).expect("a copy");
     let at = word.as_raw();
     give(
@@ -112,7 +117,7 @@ fn waits_compare_as_they_say() {
         &[
             wait(at, u32::MAX, WaitCondition::Equal),
             wait(at, 1 << 31, WaitCondition::AnyBit),
-            // A counter that has overflowed since.
+            // A counter that has wrapped around since.
             wait(at + 4, u32::MAX, WaitCondition::AtLeast),
             MemoryOperation::Barrier(BarrierScope::Device),
             MemoryOperation::Barrier(BarrierScope::System),
@@ -128,7 +133,7 @@ fn waits_compare_as_they_say() {
 }
 
 #[test]
-fn single_operations_and_pinned_words() {
+fn single_operations_work_and_pinned_words_are_accepted() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let flag = pinned(&context, &[0]);
@@ -140,13 +145,13 @@ fn single_operations_and_pinned_words() {
     ];
     for operation in operations {
         // SAFETY: the word outlives the wait below, and nothing else uses it.
-        unsafe { stream.memory_operation(operation) }.expect("given");
+        unsafe { stream.memory_operation(operation) }.expect("enqueued");
     }
     stream.synchronize().expect("a wait");
     assert_eq!(flag[0], 5);
 }
 
-/// In a process of its own, as the test above.
+/// In a child process, for the same reason as the test above.
 #[test]
 fn words_of_8_bytes_are_written_and_waited_for() {
     need!(common::context());
@@ -154,11 +159,11 @@ fn words_of_8_bytes_are_written_and_waited_for() {
         let context = need!(common::context());
         let wide = attribute::CAN_USE_64_BIT_STREAM_MEM_OPS;
         if !context.device().attribute(wide).is_ok_and(|wide| wide) {
-            common::skip("the device has no operations of 8 bytes");
+            common::skip("the device has no 8-byte operations");
             return;
         }
         let (producer, consumer) = streams(&context);
-        let words = DeviceBuffer::<u64>::plain_zeroed(&producer, 2).expect("memory");
+        let words = DeviceBuffer::<u64>::zeroed_sync(&producer, 2).expect("memory");
         producer.synchronize().expect("a wait");
         let address = words.as_raw() + 8;
         let value = 1 << 40;
@@ -171,19 +176,19 @@ fn words_of_8_bytes_are_written_and_waited_for() {
         };
         give(&consumer, &[wait]);
         give(&producer, &[write]);
-        consumer.synchronize().expect("the word came");
+        consumer.synchronize().expect("the word was written");
         assert_eq!(words.to_vec().expect("a copy"), [0, value]);
     });
 }
 
 #[test]
-fn a_batch_has_an_end() {
+fn a_batch_that_is_too_long_is_refused() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let word = DeviceBuffer::<u32>::plain_zeroed(&stream, 1).expect("memory");
+    let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");
     give(&stream, &[]);
     let many = vec![write(word.as_raw(), 1); 256];
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused and accesses nothing.
     match unsafe { stream.memory_operations(&many) } {
         Err(Error::Invalid(invalid)) => {
             let expected = Invalid::TooManyOperations {
@@ -199,24 +204,27 @@ fn a_batch_has_an_end() {
 }
 
 #[test]
-fn memory_operations_are_captured() {
+fn memory_operations_can_be_captured() {
     crate::common::child::in_child(&[], || {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
-        let mut words = DeviceBuffer::<u32>::plain_zeroed(&stream, 2).expect("memory");
+        let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
         let graph = stream.capture(cuda_safe::CaptureMode::default(), |_| {
             words.as_mut_slice().write_value(1, 7)
         });
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
         assert_eq!(words.to_vec().expect("a copy"), [0, 0]);
-        // SAFETY: the words are alive, and used on this stream only.
+        // SAFETY: the words are alive and are used on this stream only.
         unsafe { graph.launch(&stream) }.expect("a launch");
         assert_eq!(words.to_vec().expect("a copy"), [0, 7]);
     });
 }
 
 mod provoked {
-    //! Refusals of the driver.
+    //! Calls that the driver refuses.
 
     use super::write;
     use crate::common;
@@ -234,22 +242,22 @@ mod provoked {
     }
 
     #[test]
-    fn words_of_stream_ordered_and_managed_memory_are_refused_and_the_kind_is_named() {
+    fn words_in_stream_ordered_and_managed_memory_are_refused_and_the_kind_is_named() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let mut ordered = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
         let word = ordered.as_raw() + 4;
         refused(ordered.as_mut_slice().write_value(1, 7), "stream-ordered");
-        let plain = DeviceBuffer::<u32>::plain_zeroed(&stream, 4).expect("memory");
+        let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 4).expect("memory");
         let both = [write(plain.as_raw(), 1), write(word, 1)];
-        // SAFETY: the words are alive until the wait below, and nothing else uses them.
+        // SAFETY: the words stay alive until the wait below, and nothing else uses them.
         let done = unsafe { stream.memory_operations(&both) };
         refused(done, "stream-ordered");
         assert_eq!(ordered.to_vec().expect("a copy"), [0; 4]);
         let managed = attribute::MANAGED_MEMORY;
         if context.device().attribute(managed).expect("known") {
             let mut managed = ManagedBuffer::<u32>::zeroed(&stream, 4).expect("memory");
-            let mut words = managed.device_mut().expect("the device's");
+            let mut words = managed.device_mut().expect("device access");
             refused(words.write_value(0, 7), "managed");
         }
     }

@@ -24,7 +24,7 @@ fn a_library_lists_its_kernels() {
 }
 
 #[test]
-fn text_that_cannot_be_a_module_is_refused_before_the_driver_sees_it() {
+fn invalid_module_text_is_refused_before_the_driver_reads_it() {
     let context = need!(common::context());
     let refusal = |result: Result<Module, Error>| match result {
         Err(Error::Invalid(invalid)) => *invalid,
@@ -35,7 +35,7 @@ fn text_that_cannot_be_a_module_is_refused_before_the_driver_sees_it() {
         refusal(Module::from_ptx(&context, ".version\0")),
         Invalid::NulInText { position: 8 }
     );
-    // SAFETY: all of these are refused.
+    // SAFETY: all of these calls are refused and access nothing.
     let from_image = |image: &[u8]| refusal(unsafe { Module::from_image(&context, image) });
     assert_eq!(from_image(&[]), Invalid::EmptyImage);
     assert_eq!(
@@ -55,16 +55,16 @@ fn text_that_cannot_be_a_module_is_refused_before_the_driver_sees_it() {
 }
 
 mod provoked {
-    //! The driver reports what it does not find and does not compile; and the number of a
+    //! The driver reports names it does not find and code it does not compile. The number of a
     //! kernel's parameters is found by asking for one too many.
 
     use super::*;
 
     #[test]
-    fn parameters_have_offsets_and_sizes() {
+    fn parameters_report_offsets_and_sizes() {
         let context = need!(common::context());
         need!(common::since(12, 4));
-        let kernel = vector(&context).kernel("add").expect("is in the module");
+        let kernel = vector(&context).kernel("add").expect("a kernel");
         let parameter = |offset, size| Parameter { offset, size };
         assert_eq!(
             kernel.parameters().expect("a driver of 12.4 or later"),
@@ -75,20 +75,18 @@ mod provoked {
                 parameter(24, 4)
             ])
         );
-        let nothing = vector(&context)
-            .kernel("nothing")
-            .expect("is in the module");
+        let nothing = vector(&context).kernel("nothing").expect("a kernel");
         assert_eq!(nothing.parameters().expect("known"), Some(vec![]));
     }
 
     #[test]
-    fn a_kernel_that_is_not_there_is_named_with_those_that_are() {
+    fn the_error_for_a_missing_kernel_lists_the_existing_ones() {
         let context = need!(common::context());
         need!(common::since(12, 4));
         let library = Library::from_ptx(VECTOR).expect("the test kernels");
         let errors = [
-            vector(&context).kernel("subtract").expect_err("not there"),
-            library.kernel(&context, "subtract").expect_err("not there"),
+            vector(&context).kernel("subtract").expect_err("missing"),
+            library.kernel(&context, "subtract").expect_err("missing"),
         ];
         for error in errors {
             let text = error.to_string();
@@ -99,13 +97,13 @@ mod provoked {
     }
 
     #[test]
-    fn an_error_of_the_compiler_comes_with_its_log() {
+    fn a_compiler_error_includes_the_log() {
         let context = need!(common::context());
         need!(common::since(12, 0));
         let wrong = VECTOR.replace("add.f32 %f3, %f1, %f2;", "add.f32 %f3, %f1, %nonsense;");
         for result in [
             Module::from_ptx(&context, &wrong).map(|_| ()),
-            // A library compiles when a kernel is first wanted.
+            // A library compiles its code when a kernel is first used.
             Library::from_ptx(&wrong)
                 .and_then(|library| library.kernel(&context, "add"))
                 .map(|_| ()),
@@ -124,7 +122,7 @@ mod provoked {
     }
 
     #[test]
-    fn ptx_newer_than_the_driver_names_both_versions() {
+    fn the_error_for_ptx_newer_than_the_driver_names_both_versions() {
         let context = need!(common::context());
         let newer = VECTOR.replace(".version 6.0", ".version 99.7");
         let error = Module::from_ptx(&context, &newer).expect_err("far newer");

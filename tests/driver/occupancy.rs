@@ -1,4 +1,4 @@
-//! How much of a kernel fits on the device.
+//! Occupancy: how many blocks of a kernel fit on the device.
 
 use crate::common;
 use crate::kernels::{HOPPER, SHARED, kernel, nothing};
@@ -40,12 +40,12 @@ fn blocks_of_a_multiprocessor_are_limited_by_threads_and_shared_memory() {
     assert_eq!(
         fit(2048, Default::default()),
         0,
-        "no device has such blocks"
+        "a block larger than any device supports"
     );
 }
 
 #[test]
-fn the_suggested_block_fills_the_device() {
+fn the_suggested_block_size_fills_the_device() {
     let context = need!(common::context());
     let nothing = nothing(&context);
     let kernel = nothing.kernel();
@@ -66,7 +66,7 @@ fn the_suggested_block_fills_the_device() {
 }
 
 #[test]
-fn shared_memory_may_depend_on_the_block() {
+fn shared_memory_may_depend_on_the_block_size() {
     let context = need!(common::context());
     let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
     let mut asked = Vec::new();
@@ -84,7 +84,7 @@ fn shared_memory_may_depend_on_the_block() {
         "the kernel's blocks have 64 threads at most"
     );
     assert!([32, 64].contains(&suggested.threads), "{suggested:?}");
-    // Only blocks of one warp fit with so little shared memory to a thread.
+    // With this little shared memory per thread, only blocks of one warp fit.
     let nothing = nothing(&context);
     let greedy = |threads| if threads <= 32 { 0 } else { 1 << 20 };
     let suggested = nothing
@@ -94,7 +94,7 @@ fn shared_memory_may_depend_on_the_block() {
 }
 
 #[test]
-fn a_panic_of_the_function_for_shared_memory_is_the_callers() {
+fn a_panic_of_the_shared_memory_function_reaches_the_caller() {
     let context = need!(common::context());
     let nothing = nothing(&context);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -104,7 +104,7 @@ fn a_panic_of_the_function_for_shared_memory_is_the_callers() {
     }));
     assert!(panicked.is_err());
     let after = nothing.kernel().suggested_block(Default::default());
-    assert!(after.expect("nothing is broken").threads > 0);
+    assert!(after.expect("no error").threads > 0);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn shared_memory_is_divided_among_blocks() {
         let bytes = nothing.kernel().available_shared_bytes(blocks, 32);
         bytes.expect("an answer")
     };
-    // What a launch may ask for without the kernel being set to more, while there is as much.
+    // The amount that a launch may request without a kernel attribute, if it is available.
     let (one, many) = (share(1), share(16));
     assert!(one == 48 * 1024 && many < one && many > 0, "{one} {many}");
     let shared = context
@@ -126,7 +126,7 @@ fn shared_memory_is_divided_among_blocks() {
 }
 
 #[test]
-fn clusters_are_counted_where_there_are_any() {
+fn clusters_are_counted_if_the_device_has_them() {
     let context = need!(common::context());
     let clusters = context.device().attribute(attribute::CLUSTER_LAUNCH);
     if !clusters.unwrap_or(false) {
@@ -157,7 +157,7 @@ fn clusters_are_counted_where_there_are_any() {
 }
 
 #[test]
-fn blocks_without_threads_are_refused_before_the_driver_sees_them() {
+fn empty_blocks_are_refused_without_a_driver_call() {
     let context = need!(common::context());
     let nothing = nothing(&context);
     let kernel = nothing.kernel();

@@ -3,21 +3,21 @@ use crate::green::{again, alone, refusal, resource, smallest};
 use crate::kernels::RecordSmid;
 use crate::need;
 use cuda_safe::green::{
-    ExactSplit, GreenContext, GroupFlags, GroupRequest, Method, Partitioning, Partitions, SmGroup,
-    SmResource, SplitByCount, SplitFlags, Wish,
+    ExactSplit, GreenContext, GroupFlags, GroupRequest, Method, PartitionRequest, PartitionSize,
+    Partitions, SmGroup, SmResource, SplitByCount, SplitFlags,
 };
 use cuda_safe::{Context, CudaVersion, Error, Invalid};
 use std::collections::BTreeSet;
 
-fn wishes(wishes: &[Wish]) -> Partitioning {
-    Partitioning {
-        wishes: wishes.to_vec(),
-        ..Partitioning::default()
+fn request_of(sizes: &[PartitionSize]) -> PartitionRequest {
+    PartitionRequest {
+        sizes: sizes.to_vec(),
+        ..PartitionRequest::default()
     }
 }
 
 #[test]
-fn the_table_of_equal_splits_is_what_splits_give() {
+fn the_table_of_equal_splits_agrees_with_the_splits() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -41,7 +41,7 @@ fn the_table_of_equal_splits_is_what_splits_give() {
 }
 
 #[test]
-fn partitions_are_what_was_planned_and_run_on_sms_of_their_own() {
+fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -50,21 +50,25 @@ fn partitions_are_what_was_planned_and_run_on_sms_of_their_own() {
     let unit = resource.granularity().expect("known").min;
     let several = cuda_safe::version().expect("a driver") >= CudaVersion::new(12, 5);
     let mut cases = vec![
-        vec![Wish::Sms(1), Wish::Sms(1)],
-        vec![Wish::Sms(unit), Wish::Sms(unit), Wish::Sms(unit)],
-        vec![Wish::Percent(25), Wish::Percent(25)],
+        vec![PartitionSize::Sms(1), PartitionSize::Sms(1)],
+        vec![
+            PartitionSize::Sms(unit),
+            PartitionSize::Sms(unit),
+            PartitionSize::Sms(unit),
+        ],
+        vec![PartitionSize::Percent(25), PartitionSize::Percent(25)],
     ];
     if several {
         cases.push(vec![
-            Wish::Sms(4 * unit),
-            Wish::Sms(2 * unit),
-            Wish::Sms(unit),
+            PartitionSize::Sms(4 * unit),
+            PartitionSize::Sms(2 * unit),
+            PartitionSize::Sms(unit),
         ]);
-        cases.push(vec![Wish::Sms(unit), Wish::Rest]);
-        cases.push(vec![Wish::Rest, Wish::Percent(10)]);
+        cases.push(vec![PartitionSize::Sms(unit), PartitionSize::Rest]);
+        cases.push(vec![PartitionSize::Rest, PartitionSize::Percent(10)]);
     }
     for case in cases {
-        let asked = wishes(&case);
+        let asked = request_of(&case);
         let plan = again(&device).plan(&asked).expect("a plan");
         let partitions = again(&device).partition(&asked).expect("partitions");
         assert_eq!(partitions.method, plan.method);
@@ -88,15 +92,15 @@ fn partitions_are_what_was_planned_and_run_on_sms_of_their_own() {
 }
 
 #[test]
-fn the_rest_is_all_that_the_others_leave() {
+fn the_rest_gets_all_sms_that_the_others_leave() {
     let _alone = alone();
     let resource = need!(resource());
     let (all, unit) = (
         resource.sm_count(),
         resource.granularity().expect("known").min,
     );
-    // Where a partition is one resource, the rest is the remainder of the split.
-    let asked = wishes(&[Wish::Sms(unit), Wish::Rest]);
+    // If a partition is one resource, `Rest` is the remainder of the split.
+    let asked = request_of(&[PartitionSize::Sms(unit), PartitionSize::Rest]);
     let Partitions {
         parts, remaining, ..
     } = resource.partition(&asked).expect("partitions");
@@ -107,14 +111,14 @@ fn the_rest_is_all_that_the_others_leave() {
 }
 
 #[test]
-fn equal_parts_are_as_large_as_there_can_be() {
+fn equal_parts_are_as_large_as_possible() {
     let _alone = alone();
     let mut resource = need!(resource());
     let device = resource.device();
     let all = resource.sm_count();
     let splits = resource.equal_splits(SplitFlags::empty()).expect("a table");
     for many in 1..=4 {
-        let asked = wishes(&vec![Wish::Equal; many as usize]);
+        let asked = request_of(&vec![PartitionSize::Equal; many as usize]);
         let plan = resource.plan(&asked).expect("a plan");
         let size = plan.parts[0].sm_count;
         let enough = splits.iter().filter(|split| split.groups >= many);
@@ -129,29 +133,33 @@ fn equal_parts_are_as_large_as_there_can_be() {
 }
 
 #[test]
-fn equal_parts_share_what_the_others_leave() {
+fn equal_parts_share_the_sms_that_the_others_leave() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
     let unit = resource.granularity().expect("known").min;
-    let asked = wishes(&[Wish::Equal, Wish::Sms(2 * unit), Wish::Equal]);
+    let asked = request_of(&[
+        PartitionSize::Equal,
+        PartitionSize::Sms(2 * unit),
+        PartitionSize::Equal,
+    ]);
     let plan = resource.plan(&asked).expect("a plan");
     let [one, sized, other] = plan.parts[..] else {
-        panic!("three wishes")
+        panic!("three sizes")
     };
     assert_eq!(one.sm_count, other.sm_count);
     assert!(
         one.sm_count >= unit && sized.sm_count >= 2 * unit,
         "{plan:?}"
     );
-    let more = Wish::Sms(one.sm_count + 1);
-    let why = resource.plan(&wishes(&[more, Wish::Sms(2 * unit), more]));
-    let why = refusal(why.expect_err("more than there can be"));
+    let more = PartitionSize::Sms(one.sm_count + 1);
+    let why = resource.plan(&request_of(&[more, PartitionSize::Sms(2 * unit), more]));
+    let why = refusal(why.expect_err("more SMs than the device has"));
     assert!(matches!(why, Invalid::NoSuchPartitions { .. }), "{why}");
 }
 
 #[test]
-fn shares_are_rounded_down_where_they_would_be_too_many() {
+fn shares_are_rounded_down_if_they_exceed_the_device() {
     let _alone = alone();
     let resource = need!(resource());
     let (all, units) = (resource.sm_count(), resource.granularity().expect("known"));
@@ -161,8 +169,11 @@ fn shares_are_rounded_down_where_they_would_be_too_many() {
         cases.push(vec![50, 25, 25]);
     }
     for shares in cases {
-        let asked: Vec<Wish> = shares.iter().map(|share| Wish::Percent(*share)).collect();
-        let plan = resource.plan(&wishes(&asked)).expect("a plan");
+        let asked: Vec<PartitionSize> = shares
+            .iter()
+            .map(|share| PartitionSize::Percent(*share))
+            .collect();
+        let plan = resource.plan(&request_of(&asked)).expect("a plan");
         let given: u32 = plan.parts.iter().map(|part| part.sm_count).sum();
         assert_eq!(given + plan.remaining, all);
         for (part, share) in plan.parts.iter().zip(shares) {
@@ -174,21 +185,24 @@ fn shares_are_rounded_down_where_they_would_be_too_many() {
 }
 
 #[test]
-fn partitions_that_there_cannot_be_are_refused_and_give_the_resource_back() {
+fn impossible_partitions_are_refused_and_return_the_resource() {
     let _alone = alone();
     let resource = need!(resource());
     let all = resource.sm_count();
     let cases = [
         (vec![], true),
-        (vec![Wish::Sms(0)], true),
-        (vec![Wish::Rest, Wish::Rest], true),
-        (vec![Wish::Sms(all), Wish::Sms(1)], false),
-        (vec![Wish::Percent(60), Wish::Percent(60)], false),
-        (vec![Wish::Sms(u32::MAX)], false),
+        (vec![PartitionSize::Sms(0)], true),
+        (vec![PartitionSize::Rest, PartitionSize::Rest], true),
+        (vec![PartitionSize::Sms(all), PartitionSize::Sms(1)], false),
+        (
+            vec![PartitionSize::Percent(60), PartitionSize::Percent(60)],
+            false,
+        ),
+        (vec![PartitionSize::Sms(u32::MAX)], false),
     ];
     let mut resource = resource;
     for (case, is_nonsense) in cases {
-        let rejected = resource.partition(&wishes(&case)).expect_err("refused");
+        let rejected = resource.partition(&request_of(&case)).expect_err("refused");
         let why = refusal(rejected.error);
         assert_eq!(
             is_nonsense,
@@ -201,7 +215,7 @@ fn partitions_that_there_cannot_be_are_refused_and_give_the_resource_back() {
 }
 
 #[test]
-fn a_group_is_split_again_into_groups_within_it() {
+fn a_group_is_split_again_into_subgroups() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -223,12 +237,12 @@ fn a_group_is_split_again_into_groups_within_it() {
         min: size + 1,
         ..SplitByCount::default()
     };
-    let rejected = first.split_by_count(too_large).expect_err("not so many");
+    let rejected = first.split_by_count(too_large).expect_err("too many SMs");
     let split = rejected
         .value
         .split_by_count(SplitByCount::default())
         .expect("a split");
-    // Whether what remains makes another group hangs on where its SMs are.
+    // Whether the remainder forms another group depends on the location of its SMs.
     assert!(split.groups.len() > 1 || split.remainder.is_some());
     let whole = GreenContext::new([second]).expect("a partition");
     let other = record.sms(&whole.stream().expect("a stream"));
@@ -242,13 +256,13 @@ fn a_group_is_split_again_into_groups_within_it() {
         seen.extend(sms);
     }
     assert_eq!(seen.len(), size as usize, "together they are the group");
-    // All is given back.
+    // All SMs are returned.
     drop(whole);
     smallest(again(&device));
 }
 
 #[test]
-fn a_group_is_split_again_exactly_or_names_the_version_it_needs() {
+fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -272,14 +286,14 @@ fn a_group_is_split_again_exactly_or_names_the_version_it_needs() {
         assert_eq!(error.to_string(), expected);
         let rejected = group.split(asked).expect_err("older");
         assert_eq!(rejected.error.to_string(), expected);
-        GreenContext::new([rejected.value]).expect("it is given back whole");
+        GreenContext::new([rejected.value]).expect("the whole resource is returned");
         return;
     }
     let too_many = ExactSplit {
         groups: vec![GroupRequest::of(size), GroupRequest::of(unit)],
         ..ExactSplit::default()
     };
-    let rejected = group.split(too_many).expect_err("not so many");
+    let rejected = group.split(too_many).expect_err("too many SMs");
     let group = rejected.value;
     let found = group.discover(&asked.groups).expect("an answer");
     assert_eq!([found[0].sm_count, found[1].sm_count], [unit, 2 * unit]);
@@ -302,7 +316,7 @@ fn a_group_is_split_again_exactly_or_names_the_version_it_needs() {
 }
 
 #[test]
-fn contexts_partitions_and_streams_tell_their_sms() {
+fn contexts_partitions_and_streams_report_their_sms() {
     let _alone = alone();
     let resource = need!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
@@ -325,7 +339,7 @@ fn contexts_partitions_and_streams_tell_their_sms() {
             Err(error) => panic!("{error}"),
         }
     }
-    // They are in use.
+    // The partitions are in use.
     let rejected = of_partition
         .split_by_count(SplitByCount::default())
         .expect_err("in use");
@@ -336,7 +350,7 @@ fn contexts_partitions_and_streams_tell_their_sms() {
 }
 
 #[test]
-fn exact_splits_give_the_sizes_that_are_asked_for_or_name_the_version_they_need() {
+fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -406,7 +420,10 @@ fn exact_splits_give_the_sizes_that_are_asked_for_or_name_the_version_they_need(
             Invalid::GroupFlagsNeedNewerDriver { .. }
         )),
     }
-    // The portable form uses it.
-    let plan = resource.plan(&wishes(&[Wish::Sms(unit), Wish::Rest]));
+    // The portable request uses the exact split if it is available.
+    let plan = resource.plan(&request_of(&[
+        PartitionSize::Sms(unit),
+        PartitionSize::Rest,
+    ]));
     assert_eq!(plan.expect("a plan").method, Method::Exact);
 }

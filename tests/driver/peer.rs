@@ -4,7 +4,7 @@ use cuda_safe::device::AtomicOperation;
 use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, attribute};
 
 #[test]
-fn a_device_is_found_by_its_place_on_the_bus() {
+fn a_device_is_found_by_its_pci_bus_id() {
     let device = need!(common::gpu());
     let number = |attribute| device.attribute(attribute).expect("known");
     let place = format!(
@@ -13,17 +13,17 @@ fn a_device_is_found_by_its_place_on_the_bus() {
         number(attribute::PCI_BUS_ID),
         number(attribute::PCI_DEVICE_ID)
     );
-    assert_eq!(Device::by_pci_bus_id(&place).expect("it is there"), device);
+    assert_eq!(Device::by_pci_bus_id(&place).expect("it exists"), device);
 }
 
 #[test]
-fn a_device_is_no_peer_of_itself() {
+fn a_device_is_not_a_peer_of_itself() {
     let device = need!(common::gpu());
     assert!(!device.can_access_peer(&device).expect("an answer"));
 }
 
 #[test]
-fn a_device_tells_its_atomics_in_host_memory() {
+fn a_device_reports_its_atomics_in_host_memory() {
     let device = need!(common::gpu());
     need!(common::since(13, 0));
     for operation in [AtomicOperation::IntegerAdd, AtomicOperation::FloatMax] {
@@ -41,14 +41,17 @@ fn shared_memory_is_copied_into_another_context() {
     let shared = DeviceBuffer::from_slice(&home, &[7u32; 1000])
         .and_then(|buffer| Ok(buffer.share()?))
         .expect("shared memory");
-    assert!(shared.on(&away).is_err(), "that is for its own context");
+    assert!(
+        shared.on(&away).is_err(),
+        "the pointer belongs to its own context"
+    );
     let mut copy = DeviceBuffer::<u32>::zeroed(&away, 1000).expect("memory");
     let reader = shared.on_peer(&away).expect("a reader");
     assert_eq!((reader.len(), reader.stream()), (1000, &away));
     copy.copy_from_peer(&reader).expect("a copy");
     drop((home, shared, reader));
     assert_eq!(copy.to_vec().expect("a copy"), [7; 1000]);
-    // Another stream than the reader's is refused.
+    // A stream other than the reader's is refused.
     let shared = copy.share().expect("an event");
     let reader = shared.on_peer(&away).expect("a reader");
     let mut elsewhere = context
@@ -59,14 +62,14 @@ fn shared_memory_is_copied_into_another_context() {
 }
 
 mod provoked {
-    //! Refusals of the driver.
+    //! Calls that the driver refuses.
 
     use crate::common;
     use crate::need;
     use cuda_safe::{CUresult, Context, ContextFlags, Device, GraphicsClient, attribute};
 
     #[test]
-    fn a_place_without_a_device_is_an_error() {
+    fn a_bus_id_without_a_device_is_an_error() {
         need!(common::gpu());
         for wrong in ["ffff:ff:1f.0", "no place"] {
             let error = Device::by_pci_bus_id(wrong).expect_err(wrong);
@@ -76,7 +79,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_context_for_graphics_is_for_devices_that_draw() {
+    fn a_graphics_context_needs_a_device_with_graphics() {
         let device = need!(common::gpu());
         need!(common::since(12, 5));
         let draws = [
@@ -89,8 +92,8 @@ mod provoked {
         let mut data = [0u64; 512];
         let data = data.as_mut_ptr().cast();
         let refused = |client| {
-            // SAFETY: the driver refuses what it does not support, whatever it is; the memory is alive
-            // for the time of the call.
+            // SAFETY: the driver rejects any argument that it does not support, and the memory
+            // stays alive during the call.
             let made =
                 unsafe { Context::create_for_graphics(&device, ContextFlags::empty(), client) };
             made.expect_err("there is no client").code()
@@ -106,7 +109,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_context_with_an_affinity_is_for_clients_of_mps() {
+    fn a_context_with_an_affinity_needs_mps() {
         let device = need!(common::gpu());
         if device.supports_execution_affinity().expect("an answer") {
             return common::skip("there is MPS");
@@ -115,7 +118,7 @@ mod provoked {
         let error = Context::create_with_affinity(&device, none, 8).expect_err("no MPS");
         let code = CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
         assert_eq!(error.code(), Some(code), "{error}");
-        // Of others it is known all the same.
+        // The affinity of other contexts can still be queried.
         let context = Context::primary(&device).expect("the primary context");
         let all = device.attribute(attribute::MULTIPROCESSOR_COUNT);
         assert_eq!(

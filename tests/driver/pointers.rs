@@ -1,4 +1,4 @@
-//! What the driver knows of an address.
+//! Attributes of addresses, as the driver reports them.
 
 use crate::common;
 use crate::kernels::pinned;
@@ -8,12 +8,12 @@ use cuda_safe::{
 };
 
 #[test]
-fn an_address_tells_which_memory_it_is_of() {
+fn an_address_reports_its_memory_kind() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let device = context.device();
 
-    let plain = DeviceBuffer::<u32>::plain_zeroed(&stream, 1000).expect("memory");
+    let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 1000).expect("memory");
     let inside = plain.as_raw() + 400;
     let info = context
         .pointer_info(inside)
@@ -51,7 +51,7 @@ fn an_address_tells_which_memory_it_is_of() {
 }
 
 #[test]
-fn managed_memory_is_told_apart() {
+fn managed_memory_is_recognized() {
     let context = need!(common::context());
     if !context
         .device()
@@ -70,7 +70,7 @@ fn managed_memory_is_told_apart() {
 }
 
 #[test]
-fn an_address_that_nobody_gave_is_known_to_nobody() {
+fn an_address_unknown_to_the_driver_has_no_attributes() {
     let context = need!(common::context());
     let local = 5u64;
     for address in [0, 0x1234, (&raw const local).addr() as u64, u64::MAX] {
@@ -86,7 +86,7 @@ fn an_address_that_nobody_gave_is_known_to_nobody() {
 fn an_allocation_is_found_by_an_address_in_it() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let mut plain = DeviceBuffer::<u64>::plain_zeroed(&stream, 1000).expect("memory");
+    let mut plain = DeviceBuffer::<u64>::zeroed_sync(&stream, 1000).expect("memory");
     let range = context
         .address_range(plain.as_raw() + 8000 - 1)
         .expect("known");
@@ -97,13 +97,13 @@ fn an_allocation_is_found_by_an_address_in_it() {
 }
 
 mod provoked {
-    //! The driver reports that it does not know an address.
+    //! The driver reports an error for an unknown address.
 
     use crate::common;
     use crate::need;
 
     #[test]
-    fn there_is_no_allocation_where_nobody_allocated() {
+    fn an_address_outside_of_all_allocations_is_an_error() {
         let context = need!(common::context());
         let error = context.address_range(0x1234).expect_err("nobody's");
         assert!(

@@ -2,8 +2,8 @@ use crate::common;
 use crate::green::{again, alone, refusal, resource, smallest};
 use crate::kernels::{RecordSmid, Scale};
 use crate::need;
-use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Lease, Partitioning};
-use cuda_safe::green::{PooledPartition, SmProbe, SplitByCount, Wish};
+use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Lease, PartitionRequest};
+use cuda_safe::green::{PartitionSize, PooledPartition, SmProbe, SplitByCount};
 use cuda_safe::{Context, Device, DeviceBuffer, Invalid, StreamOptions};
 use cuda_safe::{MemoryPool, MemoryPoolOptions};
 use std::sync::{Arc, Mutex};
@@ -13,25 +13,25 @@ fn pool(device: &Device) -> GreenPool {
         label: "the test".to_owned(),
         ..GreenPoolOptions::default()
     };
-    GreenPool::new(device, options).expect("nobody has the device")
+    GreenPool::new(device, options).expect("no other pool has the device")
 }
 
-/// A partition of so many smallest groups, and a second of one.
-fn two(pool: &GreenPool, units: u32) -> Partitioning {
+/// Requests a partition of this many smallest groups, and a second one of one group.
+fn two(pool: &GreenPool, units: u32) -> PartitionRequest {
     let resource = again(&pool.device());
     let unit = resource.granularity().expect("known").min;
-    Partitioning {
-        wishes: vec![Wish::Sms(units * unit), Wish::Sms(unit)],
-        ..Partitioning::default()
+    PartitionRequest {
+        sizes: vec![PartitionSize::Sms(units * unit), PartitionSize::Sms(unit)],
+        ..PartitionRequest::default()
     }
 }
 
-fn lease(pool: &GreenPool, asked: &Partitioning) -> Lease {
+fn lease(pool: &GreenPool, asked: &PartitionRequest) -> Lease {
     pool.try_lease(asked).expect("a lease")
 }
 
 #[test]
-fn memory_of_a_memory_pool_holds_no_lease_once_it_is_freed() {
+fn freed_memory_of_a_memory_pool_holds_no_lease() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -48,7 +48,7 @@ fn memory_of_a_memory_pool_holds_no_lease_once_it_is_freed() {
 }
 
 #[test]
-fn a_partitioning_is_made_once_and_handed_out_again() {
+fn a_partitioning_is_created_once_and_reused() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -73,13 +73,13 @@ fn a_partitioning_is_made_once_and_handed_out_again() {
         sms.push(ran);
     }
     assert_eq!(sms[0], sms[4], "the same partitions");
-    let figures = pool.figures().expect("figures");
-    assert_eq!((figures.leases, figures.switches), (6, 5));
-    assert_eq!((figures.made, figures.kept, figures.out), (2, 2, 0));
+    let stats = pool.stats().expect("stats");
+    assert_eq!((stats.leases, stats.switches), (6, 5));
+    assert_eq!((stats.made, stats.kept, stats.out), (2, 2, 0));
 }
 
 #[test]
-fn a_partitioning_is_out_as_long_as_anything_of_it_lives() {
+fn a_lease_lasts_while_any_object_of_its_partitions_is_alive() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -93,20 +93,26 @@ fn a_partitioning_is_out_as_long_as_anything_of_it_lives() {
         parts,
     };
     assert_eq!(
-        refusal(pool.try_lease(&second).expect_err("2 are out")),
+        refusal(
+            pool.try_lease(&second)
+                .expect_err("two partitions are in use")
+        ),
         busy(2)
     );
     drop((held, stream));
     assert_eq!(
-        refusal(pool.try_lease(&second).expect_err("1 is out")),
+        refusal(
+            pool.try_lease(&second)
+                .expect_err("one partition is in use")
+        ),
         busy(1)
     );
     drop(buffer);
     lease(&pool, &second);
-    // Others do not get the device meanwhile, with or without parts out.
+    // The device stays unavailable to others whether or not partitions are leased.
     let rejected = again(&pool.device())
         .split_by_count(SplitByCount::default())
-        .expect_err("the pool has it");
+        .expect_err("the pool has the device");
     let device = pool.device().as_raw();
     let holder = "the test".to_owned();
     assert_eq!(
@@ -118,7 +124,7 @@ fn a_partitioning_is_out_as_long_as_anything_of_it_lives() {
 }
 
 #[test]
-fn streams_of_the_next_partitioning_come_behind_the_work_of_the_last() {
+fn streams_of_the_next_partitioning_wait_for_the_work_of_the_previous_one() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -127,7 +133,7 @@ fn streams_of_the_next_partitioning_come_behind_the_work_of_the_last() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     for round in 0..9 {
         let lease = lease(&pool, &sizes[round % 3]);
-        // In the first rounds the streams are new, and then those that were kept.
+        // In the first rounds the streams are new; later they are cached ones.
         for partition in lease.iter() {
             let stream = partition.stream().expect("a stream");
             let seen = Arc::clone(&seen);
@@ -142,16 +148,16 @@ fn streams_of_the_next_partitioning_come_behind_the_work_of_the_last() {
     assert!(seen.is_sorted(), "{seen:?}");
 }
 
-/// A split of a part into two smallest groups.
-fn halves(unit: u32) -> Partitioning {
-    Partitioning {
-        wishes: vec![Wish::Sms(unit); 2],
-        ..Partitioning::default()
+/// Requests a split of a part into two smallest groups.
+fn halves(unit: u32) -> PartitionRequest {
+    PartitionRequest {
+        sizes: vec![PartitionSize::Sms(unit); 2],
+        ..PartitionRequest::default()
     }
 }
 
 #[test]
-fn a_part_is_split_again_and_what_that_makes_is_kept() {
+fn a_part_is_split_again_and_the_result_is_cached() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -182,13 +188,13 @@ fn a_part_is_split_again_and_what_that_makes_is_kept() {
         sms.iter().all(|these| *these == sms[0]),
         "the same each time"
     );
-    let figures = pool.figures().expect("figures");
-    assert_eq!((figures.leases, figures.splits), (3, 3));
-    assert_eq!((figures.made, figures.kept, figures.out), (2, 2, 0));
+    let stats = pool.stats().expect("stats");
+    assert_eq!((stats.leases, stats.splits), (3, 3));
+    assert_eq!((stats.made, stats.kept, stats.out), (2, 2, 0));
 }
 
 #[test]
-fn a_part_is_out_as_long_as_a_part_of_it_and_not_split_while_it_has_streams() {
+fn a_part_is_in_use_while_its_parts_are_and_is_not_split_while_it_has_streams() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -205,23 +211,23 @@ fn a_part_is_out_as_long_as_a_part_of_it_and_not_split_while_it_has_streams() {
         }
     );
     drop(stream);
-    let too_many = Partitioning {
-        wishes: vec![Wish::Sms(4 * unit); 2],
-        ..Partitioning::default()
+    let too_many = PartitionRequest {
+        sizes: vec![PartitionSize::Sms(4 * unit); 2],
+        ..PartitionRequest::default()
     };
-    let rejected = rejected.value.split(&too_many).expect_err("not so many");
+    let rejected = rejected.value.split(&too_many).expect_err("too many SMs");
     let smaller = rejected.value.split(&halves(unit)).expect("a split");
     let quarter = smaller.into_partitions().remove(1);
     let stream = quarter.stream().expect("a stream");
     drop(quarter);
-    let out = || refusal(pool.try_lease(&asked).expect_err("a part is out"));
+    let out = || refusal(pool.try_lease(&asked).expect_err("a part is leased"));
     assert!(matches!(out(), Invalid::PoolInUse { parts: 1, .. }));
     drop(stream);
     lease(&pool, &asked);
 }
 
 #[test]
-fn a_part_and_what_it_is_split_into_come_one_behind_the_other() {
+fn a_part_and_its_subparts_run_one_after_the_other() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -235,7 +241,7 @@ fn a_part_and_what_it_is_split_into_come_one_behind_the_other() {
         let tell = move || seen.lock().expect("no panic").push(round);
         stream.launch_host_function(tell).expect("a function");
     };
-    // In the first rounds all is new, and then it is what was kept.
+    // In the first rounds everything is new; later everything is cached.
     for round in (0..40).step_by(4) {
         let whole = lease(&pool, &wide).into_partitions().remove(0);
         tell(&whole, round);
@@ -253,11 +259,11 @@ fn a_part_and_what_it_is_split_into_come_one_behind_the_other() {
     let seen = seen.lock().expect("no panic");
     assert_eq!(seen.len(), 60);
     assert!(seen.is_sorted(), "{seen:?}");
-    assert_eq!(pool.figures().expect("figures").made, 4);
+    assert_eq!(pool.stats().expect("stats").made, 4);
 }
 
 #[test]
-fn streams_are_kept_by_their_options() {
+fn streams_are_cached_by_their_options() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -279,31 +285,34 @@ fn streams_are_kept_by_their_options() {
         streams.map(|stream| stream.as_raw().addr())
     };
     let first = handles();
-    assert!(first[0] != first[2], "two that are taken at a time are two");
+    assert!(
+        first[0] != first[2],
+        "two streams taken at the same time are different"
+    );
     assert_eq!(handles(), first);
 }
 
 #[test]
-fn a_stream_of_a_pool_does_not_give_its_partition_away() {
+fn a_stream_of_a_pool_does_not_expose_its_partition() {
     let _alone = alone();
     let resource = need!(resource());
     let pool = pool(&resource.device());
     let lease = lease(&pool, &two(&pool, 1));
     let stream = lease[0].stream().expect("a stream");
-    // Of that streams could be made that the pool does not know.
+    // These could be used to create streams that the pool does not know of.
     for stream in [&stream, &stream.clone()] {
-        let why = GreenContext::of_stream(stream).expect_err("it is the pool's");
+        let why = GreenContext::of_stream(stream).expect_err("the partition belongs to the pool");
         assert_eq!(refusal(why), Invalid::StreamOfPool);
         assert!(stream.green_context().is_none());
     }
-    // What runs where is no secret.
+    // The SMs of a stream can still be queried.
     let probe = SmProbe::new(stream.context()).expect("a probe");
     let sms = probe.sms(&stream).expect("a trace");
     assert!(sms.len() as u32 >= lease[0].sm_count());
 }
 
 #[test]
-fn threads_take_turns() {
+fn threads_lease_the_pool_in_turn() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -325,12 +334,12 @@ fn threads_take_turns() {
             });
         }
     });
-    let figures = pool.figures().expect("figures");
-    assert_eq!((figures.leases, figures.made, figures.out), (160, 3, 0));
+    let stats = pool.stats().expect("stats");
+    assert_eq!((stats.leases, stats.made, stats.out), (160, 3, 0));
 }
 
 #[test]
-fn what_was_not_used_for_longest_is_destroyed() {
+fn the_least_recently_used_partitioning_is_destroyed() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
@@ -339,31 +348,32 @@ fn what_was_not_used_for_longest_is_destroyed() {
         max_partitionings: Some(2),
         ..GreenPoolOptions::default()
     };
-    let pool = GreenPool::new(&device, options).expect("nobody has the device");
+    let pool = GreenPool::new(&device, options).expect("no other pool has the device");
     let sizes = [two(&pool, 1), two(&pool, 2), two(&pool, 3)];
     for (asked, made) in [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)] {
         lease(&pool, &sizes[asked]);
-        assert_eq!(pool.figures().expect("figures").made, made);
+        assert_eq!(pool.stats().expect("stats").made, made);
     }
     let held = lease(&pool, &sizes[1]);
-    pool.trim(0).expect("nobody is switching");
-    let figures = pool.figures().expect("figures");
-    assert_eq!((figures.kept, figures.destroyed), (1, 3), "one is out");
-    held[0].stream().expect("it is whole");
+    pool.trim(0)
+        .expect("no thread is switching the partitioning");
+    let stats = pool.stats().expect("stats");
+    assert_eq!((stats.kept, stats.destroyed), (1, 3), "one is leased");
+    held[0].stream().expect("the partition is usable");
 }
 
 #[test]
-fn a_partitioning_that_there_cannot_be_leaves_the_pool_as_it_is() {
+fn an_impossible_partitioning_leaves_the_pool_unchanged() {
     let _alone = alone();
     let resource = need!(resource());
     need!(common::since(12, 5));
     let pool = pool(&resource.device());
-    let impossible = Partitioning {
-        wishes: vec![Wish::Percent(90), Wish::Percent(90)],
-        ..Partitioning::default()
+    let impossible = PartitionRequest {
+        sizes: vec![PartitionSize::Percent(90), PartitionSize::Percent(90)],
+        ..PartitionRequest::default()
     };
     let why = refusal(pool.lease(&impossible).expect_err("180 %"));
     assert!(matches!(why, Invalid::NoSuchPartitions { .. }), "{why}");
     lease(&pool, &two(&pool, 1));
-    assert_eq!(pool.figures().expect("figures").made, 1);
+    assert_eq!(pool.stats().expect("stats").made, 1);
 }

@@ -18,7 +18,7 @@ fn new(context: &Context) -> MemoryPool {
 }
 
 #[test]
-fn memory_of_a_pool_is_used_as_any_other_and_counted() {
+fn memory_of_a_pool_works_like_any_other_and_is_counted() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let pool = new(&context);
@@ -35,15 +35,15 @@ fn memory_of_a_pool_is_used_as_any_other_and_counted() {
     stream.synchronize().expect("a wait");
     assert_eq!(pool.attribute(USED_CURRENT).expect("known"), 0);
     assert!(pool.attribute(USED_HIGH).expect("known") >= used);
-    pool.reset_high(USED_HIGH).expect("reset");
-    pool.reset_high(RESERVED_HIGH).expect("reset");
+    pool.reset_high_water(USED_HIGH).expect("reset");
+    pool.reset_high_water(RESERVED_HIGH).expect("reset");
     assert_eq!(pool.attribute(USED_HIGH).expect("known"), 0);
     let none = DeviceBuffer::<i32>::uninit_from_pool(&pool, &stream, 0).expect("no memory");
     assert_eq!(none.as_raw(), 0);
 }
 
 #[test]
-fn a_pool_keeps_memory_up_to_its_threshold_until_it_is_trimmed() {
+fn a_pool_caches_memory_up_to_its_threshold_until_it_is_trimmed() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let pool = new(&context);
@@ -60,7 +60,7 @@ fn a_pool_keeps_memory_up_to_its_threshold_until_it_is_trimmed() {
 }
 
 #[test]
-fn how_a_pool_uses_memory_again_can_be_set() {
+fn the_reuse_policies_of_a_pool_can_be_set() {
     let context = need!(common::context());
     let pool = new(&context);
     assert!(pool.attribute(REUSE_ALLOW_OPPORTUNISTIC).expect("known"));
@@ -81,7 +81,7 @@ fn memory_outlives_its_pool() {
 }
 
 #[test]
-fn a_pool_waits_for_the_frees_of_its_memory_and_for_nothing_else() {
+fn dropping_a_pool_waits_only_for_the_frees_of_its_memory() {
     need!(common::gpu());
     common::child::in_child(&[], || {
         let context = need!(common::context());
@@ -96,16 +96,16 @@ fn a_pool_waits_for_the_frees_of_its_memory_and_for_nothing_else() {
         drop((buffer, unused));
         assert!(!stream.is_idle().expect("a query"), "nothing waited");
         drop(pool);
-        assert!(stream.is_idle().expect("a query"), "its free is done");
+        assert!(stream.is_idle().expect("a query"), "the free has completed");
         other.synchronize().expect("a wait");
         drop(work);
     });
 }
 
-/// A driver (580) uses a pool after it is destroyed, if there was memory of it whose free was not done and
+/// A driver (580) uses a pool after its destruction if memory of the pool has a pending free and
 /// other threads allocate and free at that time.
 #[test]
-fn memory_holds_its_pool_whatever_other_threads_do() {
+fn memory_keeps_its_pool_alive_while_other_threads_allocate() {
     let context = need!(common::context());
     std::thread::scope(|scope| {
         for _ in 0..16 {
@@ -126,14 +126,14 @@ fn memory_holds_its_pool_whatever_other_threads_do() {
 }
 
 #[test]
-fn a_device_keeps_its_own_pool() {
+fn a_device_keeps_its_default_pool() {
     need!(common::gpu());
-    // Others in the process would keep the context.
+    // In a child process, because other tests would keep the context alive.
     common::child::in_child(&[], || {
         let context = need!(common::context());
         let device = context.device();
         let default = MemoryPool::default_of(&context).expect("a pool").as_raw();
-        // The last of the primary context goes, and it is there again.
+        // The primary context is destroyed with its last owner, and is then created again.
         drop(context);
         let context = Context::primary(&device).expect("a context");
         let again = MemoryPool::default_of(&context).expect("a pool");
@@ -145,8 +145,8 @@ fn a_device_keeps_its_own_pool() {
 }
 
 #[test]
-fn a_device_allocates_from_the_pool_that_is_put_there() {
-    // Everybody in the process would use it.
+fn a_device_allocates_from_the_pool_that_was_set() {
+    // In a child process, because every thread of the process would use the pool.
     need!(common::gpu());
     common::child::in_child(&[], || {
         let context = need!(common::context());
@@ -159,7 +159,7 @@ fn a_device_allocates_from_the_pool_that_is_put_there() {
         assert_eq!(device.memory_pool().expect("known"), pool.as_raw());
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory");
         assert!(pool.attribute(USED_CURRENT).expect("known") >= 100);
-        // It stays, as others may have memory of it.
+        // The pool is leaked, because other code may have memory from it.
         let (raw, leaked) = (pool.as_raw(), cuda_safe::leaked());
         drop(pool);
         assert_eq!(cuda_safe::leaked(), leaked + 1);
@@ -171,13 +171,13 @@ fn a_device_allocates_from_the_pool_that_is_put_there() {
 }
 
 #[test]
-fn the_pools_of_a_place_are_those_of_its_device() {
+fn the_pools_of_a_location_are_those_of_its_device() {
     let context = need!(common::context());
     need!(common::since(13, 0));
     let place = MemoryLocation::Device(context.device());
     let default = MemoryPool::default_at(&context, place, false).expect("a pool");
     assert_eq!(default, MemoryPool::default_of(&context).expect("a pool"));
-    // It may be another by now; each time it is one of the process's.
+    // Other tests may have replaced the pool; each time it is one of this process.
     assert!(
         !MemoryPool::current_at(&context, place, false)
             .expect("a pool")
@@ -195,34 +195,34 @@ fn a_device_has_access_to_its_own_pools() {
         pool.access(&device).expect("known"),
         MemoryAccess::ReadWrite
     );
-    pool.grant_access(&device).expect("as it is");
+    pool.grant_access(&device).expect("it has access already");
 }
 
 #[test]
-fn a_pool_goes_out_and_comes_back() {
+fn a_pool_survives_into_raw_and_from_raw() {
     let context = need!(common::context());
-    let raw = new(&context).leak();
+    let raw = new(&context).into_raw();
     let owner = std::sync::Arc::new(());
-    // SAFETY: the pool was leaked, and is alive.
+    // SAFETY: `into_raw` released ownership of the pool, which is alive.
     let foreign = unsafe { MemoryPool::from_foreign(raw, &context, std::sync::Arc::clone(&owner)) };
     // SAFETY: as above.
     let borrowed = unsafe { MemoryPool::borrow_raw(raw, &context) };
     assert_eq!(foreign, borrowed);
     let stream = context.stream().expect("a stream");
-    // Where it is, is not known: the driver is asked.
+    // The location of the pool is unknown, so the driver is asked.
     let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&borrowed, &stream, 8).expect("memory");
     assert_eq!(buffer.to_vec().expect("a copy"), [0; 8]);
     drop((buffer, foreign, borrowed));
     assert_eq!(std::sync::Arc::strong_count(&owner), 1);
     stream.synchronize().expect("a wait");
-    // SAFETY: as above, nobody else has it, and its memory is freed.
+    // SAFETY: as above, this is the only owner, and the memory of the pool is freed.
     drop(unsafe { MemoryPool::from_raw(raw, &context) });
 }
 
 #[test]
-fn what_a_driver_is_too_old_for_is_said() {
+fn the_error_for_an_older_driver_names_the_needed_version() {
     let context = need!(common::context());
-    let driver = cuda_safe::version().expect("there is a driver");
+    let driver = cuda_safe::version().expect("a driver");
     let pool = new(&context);
     match pool.attribute(LOCATION_TYPE) {
         Ok(kind) => assert_eq!(kind, cuda_safe::sys::CUmemLocationType(1)),
@@ -256,8 +256,8 @@ fn what_a_driver_is_too_old_for_is_said() {
 }
 
 mod provoked {
-    //! The driver reports that a pool has not so much memory, that access cannot be taken away, or that it
-    //! is not shared.
+    //! The driver reports that a pool has not enough memory, that access cannot be revoked, or that
+    //! a pool is not shareable.
 
     use crate::common;
     use crate::need;
@@ -266,11 +266,11 @@ mod provoked {
     };
 
     #[test]
-    fn nobody_takes_a_pool_from_the_device_that_it_is_on() {
+    fn access_of_a_pools_own_device_cannot_be_revoked() {
         let context = need!(common::context());
         let device = context.device();
         let pool = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
-        // SAFETY: nothing is allocated from it; and it is refused.
+        // SAFETY: nothing is allocated from the pool, and the call is refused.
         let refused = unsafe { pool.set_access(&device, MemoryAccess::None) };
         refused.expect_err("the device that the memory is on");
         assert_eq!(
@@ -280,7 +280,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_pool_has_no_more_than_its_limit() {
+    fn a_pool_does_not_exceed_its_limit() {
         let context = need!(common::context());
         need!(common::since(12, 2));
         let stream = context.stream().expect("a stream");
@@ -302,7 +302,7 @@ mod provoked {
 
     #[cfg(unix)]
     #[test]
-    fn pools_for_one_process_are_not_shared() {
+    fn a_pool_that_is_not_shareable_is_not_exported() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let default = MemoryPool::default_of(&context).expect("there is one");
@@ -312,11 +312,14 @@ mod provoked {
             matches!(&error, Error::Invalid(its) if what(its))
         };
         for pool in [&own, &default] {
-            assert!(is_refused(pool.export().expect_err("not made for it")));
+            assert!(is_refused(
+                pool.export().expect_err("not created as shareable")
+            ));
         }
         let buffer = DeviceBuffer::<u8>::uninit_from_pool(&own, &stream, 64).expect("memory");
         assert!(is_refused(
-            own.handle_of(&buffer).expect_err("not made for it")
+            own.handle_of(&buffer)
+                .expect_err("not created as shareable")
         ));
     }
 }
@@ -336,12 +339,12 @@ fn a_shareable_pool_is_exported_and_others_are_not() {
         Ok(pool) => pool,
     };
     let buffer = DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, 1000).expect("memory");
-    // A driver has none before the pool was exported.
+    // The driver returns no export data before the pool was exported.
     let mut data = CUmemPoolPtrExportData::default();
-    // SAFETY: the pointer is to a local, and the memory is alive.
+    // SAFETY: the pointer refers to a local variable, and the memory is alive.
     let code = unsafe { cuMemPoolExportPointer(&raw mut data, buffer.as_raw()) };
     assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
-    let first = pool.handle_of(&buffer).expect("it is exported now");
+    let first = pool.handle_of(&buffer).expect("the pool is exported now");
     let (one, two) = (pool.export(), pool.export());
     drop((one.expect("a descriptor"), two.expect("another one")));
     let handle = pool.handle_of(&buffer).expect("it is shareable");
@@ -350,7 +353,8 @@ fn a_shareable_pool_is_exported_and_others_are_not() {
         (IpcKind::Pool, 0, 4000)
     );
     assert_eq!(handle.device().expect("asked"), Some(context.device()));
-    // By which it is known that a process has it open already.
+    // The bytes are the same each time, so a process can recognize memory that it has opened
+    // already.
     let again = pool.handle_of(&buffer).expect("as above");
     for its in [again, first] {
         assert_eq!(its.as_bytes(), handle.as_bytes());

@@ -1,4 +1,4 @@
-//! Raw calls whose answers are recorded. What crashes a real driver is not among them.
+//! Raw calls whose answers are recorded. Calls that crash a real driver are not included.
 
 use cuda_safe::Device;
 use cuda_safe::sys::*;
@@ -8,8 +8,8 @@ use std::ptr::{null, null_mut};
 /// Names a call and keeps its code.
 macro_rules! ask {
     ($answers:ident, $what:expr, $call:expr) => {
-        // SAFETY: handles are alive or plainly none, and pointers are to locals of the right types
-        // or null, as each probe says by its name.
+        // SAFETY: the handles are alive or obviously invalid, and the pointers refer to local
+        // variables of the right types or are null, as the name of each probe says.
         let code = unsafe { $call };
         $answers.push((String::from($what), format!("{code:?}")))
     };
@@ -17,7 +17,7 @@ macro_rules! ask {
 
 mod green;
 
-/// Keeps what a call gave beside its code.
+/// Keeps another output of a call, in addition to its code.
 fn tell(answers: &mut Answers, what: &str, value: impl fmt::Display) {
     answers.push((what.to_owned(), value.to_string()));
 }
@@ -25,14 +25,14 @@ fn tell(answers: &mut Answers, what: &str, value: impl fmt::Display) {
 fn sm_resource(device: &Device) -> CUdevResource {
     let mut resource = CUdevResource::default();
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let code = unsafe { cuDeviceGetDevResource(device.as_raw(), &raw mut resource, kind) };
     assert!(code.is_success(), "{code}");
     resource
 }
 
 fn count_of(resource: &CUdevResource) -> u32 {
-    // SAFETY: an SM resource (or none: zeros) of integers.
+    // SAFETY: this is an SM resource (or all zeros), whose fields are integers.
     unsafe { resource.__bindgen_anon_1.sm.smCount }
 }
 
@@ -40,12 +40,13 @@ pub(crate) fn sm_count(device: &Device) -> u32 {
     count_of(&sm_resource(device))
 }
 
-/// `groups x size + remainder`, or the code.
+/// Returns `groups x size + remainder`, or the code.
 pub(crate) fn split(device: &Device, flags: u32, min: u32) -> String {
     let input = sm_resource(device);
     let mut count = 0;
     let mut remainder = CUdevResource::default();
-    // SAFETY: without groups this only counts; the pointers are to locals.
+    // SAFETY: without an output array the call only counts, and the pointers refer to local
+    // variables.
     let code = unsafe {
         cuDevSmResourceSplitByCount(
             null_mut(),
@@ -61,7 +62,7 @@ pub(crate) fn split(device: &Device, flags: u32, min: u32) -> String {
     }
     let mut groups = vec![CUdevResource::default(); count as usize];
     let (first, rest) = (groups.as_mut_ptr(), &raw mut remainder);
-    // SAFETY: there is room for `count` groups; the pointers are to locals.
+    // SAFETY: the array has room for `count` groups, and the pointers refer to local variables.
     let code = unsafe {
         cuDevSmResourceSplitByCount(first, &raw mut count, &raw const input, rest, flags, min)
     };
@@ -75,7 +76,8 @@ pub(crate) fn split(device: &Device, flags: u32, min: u32) -> String {
     format!("{count} x {size} + {left}")
 }
 
-/// Calls and their codes, one after another, each on what the ones before made.
+/// Makes the calls in order, each with the objects that earlier calls created, and returns their
+/// codes.
 pub(crate) fn answers(device: &Device) -> Answers {
     let mut answers = Vec::new();
     let d = device.as_raw();
@@ -84,7 +86,7 @@ pub(crate) fn answers(device: &Device) -> Answers {
     green(&mut answers, device);
     green::compositions(&mut answers, device);
     green::contexts(&mut answers, device);
-    // Of the second retain; the green contexts held the context as well.
+    // This releases the second retain. The green contexts retained the context too.
     ask!(
         answers,
         "release the primary context again",
@@ -95,7 +97,7 @@ pub(crate) fn answers(device: &Device) -> Answers {
 
 type Answers = Vec<(String, String)>;
 
-/// Which calls need a current context: those of the primary context's objects, with none current.
+/// Probes which calls on objects of the primary context need a current context, with none current.
 fn without_context(answers: &mut Answers, d: CUdevice) {
     let mut context = null_mut();
     ask!(

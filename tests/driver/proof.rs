@@ -1,18 +1,18 @@
-//! Where work runs: the library's own probe; and clusters on partitions.
+//! The SMs that work runs on, measured with `SmProbe`, and clusters on partitions.
 
 use crate::common;
 use crate::green::{again, alone, refusal, resource, smallest};
 use crate::kernels::{HOPPER, kernel};
 use crate::need;
 use cuda_safe::green::{
-    GreenContext, GreenPool, GreenPoolOptions, Overlap, Partitioning, SmOverlapCause, SmProbe,
-    SplitByCount, SplitFlags, Wish,
+    GreenContext, GreenPool, GreenPoolOptions, Overlap, PartitionRequest, PartitionSize,
+    SmOverlapCause, SmProbe, SplitByCount, SplitFlags,
 };
 use cuda_safe::{CaptureMode, Context, Invalid, LaunchConfig, attribute};
 use std::collections::BTreeSet;
 
 #[test]
-fn a_probe_finds_the_sms_that_a_partition_was_given_and_no_others() {
+fn a_probe_finds_exactly_the_sms_of_a_partition() {
     let _alone = alone();
     let resource = need!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
@@ -26,7 +26,7 @@ fn a_probe_finds_the_sms_that_a_partition_was_given_and_no_others() {
         .iter()
         .map(|its| its.stream().expect("a stream"))
         .collect();
-    // All at once.
+    // All at the same time.
     let probing: Vec<_> = streams
         .iter()
         .map(|stream| probe.start(stream).expect("a launch"))
@@ -45,7 +45,7 @@ fn a_probe_finds_the_sms_that_a_partition_was_given_and_no_others() {
 }
 
 #[test]
-fn a_stream_of_no_partition_runs_everywhere_and_shares_by_right() {
+fn a_stream_without_a_partition_runs_on_every_sm_and_may_share_them() {
     let _alone = alone();
     let resource = need!(resource());
     let context = Context::primary(&resource.device()).expect("a primary context");
@@ -66,7 +66,7 @@ fn a_stream_of_no_partition_runs_everywhere_and_shares_by_right() {
 }
 
 #[test]
-fn streams_of_one_partition_and_of_two_splits_share_what_they_were_given() {
+fn streams_of_one_partition_or_of_two_splits_may_share_sms() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
@@ -84,7 +84,7 @@ fn streams_of_one_partition_and_of_two_splits_share_what_they_were_given() {
     });
     let second = again.expect("asked for by name").groups.remove(0);
     let second = GreenContext::new([second]).expect("a green context");
-    // One after the other: at the same time would be a mistake to the software driver.
+    // One after the other, because at the same time the software driver would report a misuse.
     let trace = |green: &GreenContext| {
         let stream = green.stream().expect("a stream");
         probe.trace(&stream).expect("a trace")
@@ -95,15 +95,16 @@ fn streams_of_one_partition_and_of_two_splits_share_what_they_were_given() {
 }
 
 #[test]
-fn a_stream_of_a_pool_is_known_as_one_of_its_partition() {
+fn a_stream_of_a_pool_is_traced_as_one_of_its_partition() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
     let size = resource.granularity().expect("known").min;
-    let pool = GreenPool::new(&device, GreenPoolOptions::default()).expect("nobody has it");
-    let lease = pool.try_lease(&Partitioning {
-        wishes: vec![Wish::Sms(size)],
-        ..Partitioning::default()
+    let pool =
+        GreenPool::new(&device, GreenPoolOptions::default()).expect("no other pool has the device");
+    let lease = pool.try_lease(&PartitionRequest {
+        sizes: vec![PartitionSize::Sms(size)],
+        ..PartitionRequest::default()
     });
     let lease = lease.expect("a lease");
     let probe = SmProbe::new(lease[0].context()).expect("a probe");
@@ -114,7 +115,7 @@ fn a_stream_of_a_pool_is_known_as_one_of_its_partition() {
 }
 
 #[test]
-fn streams_of_other_contexts_and_in_captures_are_refused() {
+fn a_probe_refuses_streams_of_other_contexts_and_in_captures() {
     let context = need!(common::context());
     let probe = SmProbe::new(&context).expect("a probe");
     let other = Context::create(&context.device(), Default::default()).expect("a context");
@@ -128,11 +129,11 @@ fn streams_of_other_contexts_and_in_captures_are_refused() {
         .expect("a capture");
     let refused = probe.sms(&stream).expect_err("a capture");
     assert_eq!(refusal(refused), Invalid::StreamIsCaptured);
-    capture.finish().expect("not broken");
+    capture.finish().expect("a valid capture");
 }
 
 #[test]
-fn the_largest_cluster_of_a_partition_is_told() {
+fn the_largest_cluster_of_a_partition_is_reported() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();

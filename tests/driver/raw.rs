@@ -1,4 +1,4 @@
-//! Raw calls that several tests make.
+//! Raw calls that several tests use.
 
 use cuda_safe::sys::{CUcontext, CUresult, cuCtxGetCurrent};
 use std::ptr::null_mut;
@@ -8,11 +8,11 @@ pub(crate) fn well(code: CUresult) {
     assert!(code.is_success(), "{code}");
 }
 
-/// The current context of this thread; null if there is none.
+/// Returns the current context of this thread, or null if there is none.
 #[track_caller]
 pub(crate) fn current() -> CUcontext {
     let mut current = null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuCtxGetCurrent(&raw mut current) });
     current
 }

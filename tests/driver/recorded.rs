@@ -1,9 +1,9 @@
-//! The driver at hand against what a real one answered: whole tables and single answers, in
-//! `cuda-sim/data/<device>-<version>/`.
+//! Compares the current driver with the recorded answers of a real one: whole tables and single
+//! answers, in `cuda-sim/data/<device>-<version>/`.
 //!
-//! On a GPU, `CUDA_RECORD=1 cargo test --test driver recorded` writes them anew; with a path in place
-//! of the 1 it writes them there, for a packed test binary. Everywhere else they are what the driver
-//! at hand has to give, if it plays that device and version.
+//! On a GPU, `CUDA_RECORD=1 cargo test --test driver recorded` records them anew. With a path
+//! instead of the 1, it writes them there, for a packed test binary. In all other runs the current
+//! driver must give the recorded answers, if it plays that device and version.
 
 use crate::common;
 use crate::need;
@@ -26,7 +26,8 @@ fn folder(device: &Device) -> String {
     format!("{name}-{version}")
 }
 
-/// Returns the folder that takes the answers; none if they are compared with the recorded ones.
+/// Returns the folder for new answers, or `None` if the answers are compared with the recorded
+/// ones.
 fn recording() -> Option<PathBuf> {
     let data = std::env::var_os("CUDA_RECORD").filter(|_| !common::is_software())?;
     if data != "1" {
@@ -35,7 +36,7 @@ fn recording() -> Option<PathBuf> {
     Some(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda-sim/data"))
 }
 
-/// Writes the answers, or compares them with those that were recorded, by what was asked.
+/// Writes the answers, or compares each with the recorded answer to the same question.
 fn settle(device: &Device, file: &str, answers: &[(String, String)]) {
     let folder = folder(device);
     if let Some(data) = recording() {
@@ -57,7 +58,7 @@ fn settle(device: &Device, file: &str, answers: &[(String, String)]) {
     let path = prefix + file;
     let recorded = RECORDED.iter().find(|(recorded, _)| *recorded == path);
     let (_, recorded) = recorded.expect("it was recorded");
-    let recorded = std::str::from_utf8(recorded).expect("the tests wrote text");
+    let recorded = std::str::from_utf8(recorded).expect("the recorded file is text");
     let mut differences = Vec::new();
     let mut compared = 0;
     for line in recorded.lines().filter(|line| !line.starts_with('#')) {
@@ -88,20 +89,21 @@ fn every_split_by_count_gives_the_recorded_groups() {
     settle(&device, "splits.txt", &splits);
 }
 
-/// What is asked of a real driver though it is wrong: the software driver answers the same, and says so.
-const MISTAKES: [&str; 2] = [
-    // Measured: such contexts overlap themselves, and say that they have more SMs than they run on.
+/// Probes that misuse the driver. The software driver gives the same answers and reports the
+/// misuses.
+const MISUSES: [&str; 2] = [
+    // Measured: such a context overlaps itself and reports more SMs than it runs on.
     "a descriptor with the same resource twice, which driver 580 accepts",
     "a descriptor of resources of different splits, which driver 580 accepts",
 ];
 
-/// And of streams that outlive their green context.
-fn mistakes_of_streams() -> &'static [&'static str] {
+/// Misuses of streams that outlive their green context.
+fn misuses_of_streams() -> &'static [&'static str] {
     if common::offers(13, 1) {
-        // As NVIDIA writes: they can be destroyed.
+        // NVIDIA documents that such streams can be destroyed.
         return &["a stream is used after its green context was destroyed"];
     }
-    // Measured: they cannot even be destroyed any more.
+    // Measured: such streams cannot even be destroyed any more.
     &[
         "a green context is destroyed before its streams: on driver 580 they leak",
         "a stream is used after it was destroyed",
@@ -118,19 +120,19 @@ fn single_calls_give_the_recorded_codes() {
         let answers = probes::answers(&device);
         settle(&device, "answers.txt", &answers);
         if common::is_software() {
-            let expected = [&MISTAKES, mistakes_of_streams()].concat();
-            assert_eq!(cuda_sim::mistakes(), expected);
+            let expected = [&MISUSES, misuses_of_streams()].concat();
+            assert_eq!(cuda_sim::misuses(), expected);
         }
     });
 }
 
 #[test]
 fn attributes_have_the_recorded_values() {
-    // What differs from machine to machine.
+    // Attributes that differ between machines.
     const OF_THE_MACHINE: [&str; 6] = [
         "GPU_PCI_SUBSYSTEM_ID",
         "HOST_NUMA_ID",
-        // Where it has several devices that are linked.
+        // Attributes of machines with several linked devices.
         "MULTICAST_SUPPORTED",
         "NUMA_ID",
         "PCI_BUS_ID",

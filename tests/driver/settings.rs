@@ -9,14 +9,14 @@ use cuda_safe::{
     CUresult, CachePreference, Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, Limit,
 };
 
-/// A context of its own, whose settings are nobody else's.
+/// Creates a context for this test only, so that its settings affect nothing else.
 fn own() -> Option<Context> {
     let device = common::gpu()?;
     Some(Context::create(&device, ContextFlags::SCHED_YIELD).expect("a context"))
 }
 
 #[test]
-fn limits_are_asked_for_and_set() {
+fn limits_are_read_and_set() {
     let context = need!(own());
     let before = context
         .limit(Limit::StackSize)
@@ -33,7 +33,7 @@ fn limits_are_asked_for_and_set() {
     assert!(context.limit(Limit::PrintfFifoSize).expect("known") > 0);
 }
 
-/// Each limit, its name in C, and a value that is not the driver's.
+/// Each limit, its name in C, and a value that differs from the default.
 const LIMITS: [(Limit, CUlimit, usize); 11] = [
     (Limit::StackSize, CUlimit::CU_LIMIT_STACK_SIZE, 4096),
     (
@@ -80,12 +80,13 @@ const LIMITS: [(Limit, CUlimit, usize); 11] = [
     ),
 ];
 
-/// The values of all limits, as C reads them; none for those that the driver does not tell.
+/// Returns the values of all limits as raw numbers, with `None` for those that the driver does not
+/// report.
 fn limits(context: &Context) -> [Option<usize>; 11] {
     let read = context.with_current(|_| {
         LIMITS.map(|(_, limit, _)| {
             let mut value = 0;
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             let code = unsafe { cuCtxGetLimit(&raw mut value, limit) };
             code.is_success().then_some(value)
         })
@@ -93,11 +94,12 @@ fn limits(context: &Context) -> [Option<usize>; 11] {
     read.expect("a guard")
 }
 
-/// Stack, printf buffer, heap and pending launches: those that every driver and device has.
+/// Sets and reads the stack, printf buffer, heap and pending launch limits, which every driver and
+/// device has.
 const EVERYWHERE: [usize; 4] = [0, 1, 2, 4];
 
 #[test]
-fn each_cache_preference_is_asked_for_and_set() {
+fn each_cache_preference_is_set_and_read() {
     const EACH: [(CachePreference, CUfunc_cache); 4] = [
         (
             CachePreference::Shared,
@@ -121,7 +123,7 @@ fn each_cache_preference_is_asked_for_and_set() {
         assert_eq!(context.cache_preference().expect("known"), preference);
         let mut raw = CUfunc_cache(77);
         let asked = context.with_current(|_| {
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             unsafe { cuCtxGetCacheConfig(&raw mut raw) }
         });
         assert!(asked.expect("a guard").is_success());
@@ -129,7 +131,7 @@ fn each_cache_preference_is_asked_for_and_set() {
     }
 }
 
-/// Each flag, its name in C, and since when.
+/// Each flag, its name in C, and the version that introduced it.
 const FLAGS: [(ContextFlags, CUctx_flags, (u16, u16)); 8] = [
     (
         ContextFlags::SCHED_SPIN,
@@ -169,11 +171,11 @@ const FLAGS: [(ContextFlags, CUctx_flags, (u16, u16)); 8] = [
     ),
 ];
 
-/// The flags of a context, as C reads them.
+/// Returns the raw flags of a context.
 fn raw_flags(context: &Context) -> u32 {
     let mut flags = 0;
     let asked = context.with_current(|_| {
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         unsafe { cuCtxGetFlags(&raw mut flags) }
     });
     assert!(asked.expect("a guard").is_success());
@@ -186,14 +188,14 @@ const COREDUMPS: [ContextFlags; 2] = [
     ContextFlags::USER_COREDUMP_ENABLE,
 ];
 
-/// In a process of its own: flags for core dumps make files, here among those of the tests.
+/// In a child process, because flags for core dumps create files, here in the folder of the tests.
 #[test]
-fn each_flag_is_the_one_that_it_is_called() {
+fn each_flag_has_the_value_of_its_c_name() {
     let device = need!(common::gpu());
     let scratch = common::scratch();
     let [file, pipe] = ["settings.core", "settings.pipe"].map(|name| {
         let path = scratch.join(name).into_os_string();
-        path.into_string().expect("a path of text")
+        path.into_string().expect("a UTF-8 path")
     });
     let environment = [
         ("CUDA_COREDUMP_FILE", file.as_str()),
@@ -207,7 +209,7 @@ fn each_flag_is_the_one_that_it_is_called() {
                 continue;
             }
             let context = match Context::create(&device, flag) {
-                // The directory of the pipe or the file may be closed to this process.
+                // This process may have no access to the directory of the pipe or the file.
                 Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OPERATING_SYSTEM) => {
                     eprintln!("note: no context with {flag:?}: {error}");
                     assert!(COREDUMPS.contains(&flag), "{flag:?}: {error}");
@@ -217,7 +219,7 @@ fn each_flag_is_the_one_that_it_is_called() {
             };
             let its = raw_flags(&context);
             assert_eq!(context.flags().expect("known").bits(), its, "{flag:?}");
-            // Of the two for core dumps the first one of the process stays (580).
+            // Of the two core dump flags, the first one used in a process stays in effect (580).
             if !common::is_software() && COREDUMPS.contains(&flag) {
                 continue;
             }
@@ -240,7 +242,7 @@ fn each_flag_is_the_one_that_it_is_called() {
             if raw.0 & ways != 0 {
                 assert_eq!(its & ways, raw.0, "{flag:?} of {its:#x}");
             } else {
-                // A real driver (580) accepts some of the others without an effect.
+                // A real driver (580) accepts some of the other flags without an effect.
                 assert!(
                     !common::is_software() || its & raw.0 == raw.0,
                     "{flag:?} of {its:#x}"
@@ -251,7 +253,7 @@ fn each_flag_is_the_one_that_it_is_called() {
 }
 
 #[test]
-fn a_context_has_the_flags_that_it_was_made_with() {
+fn a_context_has_the_flags_it_was_created_with() {
     let context = need!(own());
     let flags = context.flags().expect("known");
     assert!(flags.contains(ContextFlags::SCHED_YIELD), "{flags:?}");
@@ -268,10 +270,10 @@ fn a_context_has_the_flags_that_it_was_made_with() {
 }
 
 #[test]
-fn a_context_tells_its_api_version_and_priorities() {
+fn a_context_reports_its_api_version_and_priorities() {
     let context = need!(own());
     let mut version = 0;
-    // SAFETY: the context is alive, and the pointer is to a local.
+    // SAFETY: the context is alive, and the pointer refers to a local variable.
     let asked = unsafe { cuCtxGetApiVersion(context.as_raw(), &raw mut version) };
     assert!(asked.is_success(), "{asked}");
     assert_eq!(context.api_version().expect("known"), version);
@@ -291,22 +293,22 @@ fn the_primary_context_is_active_while_it_is_retained() {
     let context = Context::primary(&device).expect("a primary context");
     assert!(device.primary_state().expect("known").active);
     let flags = device.primary_state().expect("known").flags;
-    device.set_primary_flags(flags).expect("as it was");
+    device.set_primary_flags(flags).expect("restored");
     drop(context);
 }
 
-/// Whether the primary context is active, and its flags, as C reads them.
+/// Returns whether the primary context is active, and its raw flags.
 fn raw_state(device: &Device) -> (bool, u32) {
     let (mut flags, mut active) = (0, 0);
     let (its, place) = (device.as_raw(), &raw mut flags);
-    // SAFETY: the pointers are to locals.
+    // SAFETY: the pointers refer to local variables.
     let asked = unsafe { cuDevicePrimaryCtxGetState(its, place, &raw mut active) };
     assert!(asked.is_success(), "{asked}");
     (active != 0, flags)
 }
 
 #[test]
-fn flags_of_the_primary_context_are_set_before_and_while_it_is_retained() {
+fn flags_of_the_primary_context_can_be_set_before_and_while_it_is_retained() {
     let device = need!(common::gpu());
     common::child::in_child(&[], || {
         let first = ContextFlags::SCHED_BLOCKING_SYNC | ContextFlags::LMEM_RESIZE_TO_MAX;
@@ -332,9 +334,9 @@ fn flags_of_the_primary_context_are_set_before_and_while_it_is_retained() {
     });
 }
 
-/// The context is there again, empty, for those who retain it.
+/// After the reset the context is empty, and can be used by those who retain it.
 #[test]
-fn a_primary_context_that_is_retained_is_reset() {
+fn a_retained_primary_context_can_be_reset() {
     let device = need!(common::gpu());
     common::child::in_child(&[], || {
         let held = Context::primary(&device).expect("a primary context");
@@ -347,11 +349,12 @@ fn a_primary_context_that_is_retained_is_reset() {
         };
         let mut memory = 0;
         let made = held.with_current(|_| {
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             unsafe { cuMemAlloc_v2(&raw mut memory, size) }
         });
         assert!(made.expect("a guard").is_success());
-        // SAFETY: nothing that was made in the context is used afterwards, and no thread has it current.
+        // SAFETY: nothing that was created in the context is used afterwards, and no thread has it
+        // current.
         unsafe { device.reset_primary() }.expect("a reset");
         let active = device.primary_state().expect("known").active;
         eprintln!("note: after a reset the primary context is active: {active}");
@@ -368,14 +371,14 @@ fn a_primary_context_that_is_retained_is_reset() {
         data.fill(7).expect("a fill");
         assert_eq!(data.to_vec().expect("a copy"), [7; 4]);
         drop((data, stream, again));
-        // The retain of before has to be given back still.
+        // The retain from before the reset must still be released.
         drop(held);
         assert!(!device.primary_state().expect("known").active);
     });
 }
 
 #[test]
-fn an_event_of_a_whole_context_comes_after_the_work_of_all_its_streams() {
+fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
     need!(common::gpu());
     need!(common::since(12, 5));
     common::child::in_child(&[], || {
@@ -426,9 +429,9 @@ fn an_event_of_another_context_is_not_recorded() {
 mod provoked {
     use super::*;
 
-    /// What the device or the driver does not have is refused.
+    /// Limits that the device or the driver does not have are refused.
     #[test]
-    fn each_limit_is_the_one_that_it_is_called() {
+    fn each_limit_has_the_value_of_its_c_name() {
         need!(common::gpu());
         let context = need!(own());
         for (index, (limit, raw, value)) in LIMITS.into_iter().enumerate() {
@@ -443,7 +446,7 @@ mod provoked {
                 );
             }
             match set {
-                // Some are rounded, and the granularity is a hint.
+                // Some values are rounded, and the granularity is only a hint.
                 Ok(()) => {
                     let its = after[index].expect("it was set");
                     assert_eq!(context.limit(limit).expect("known"), its);
@@ -455,13 +458,13 @@ mod provoked {
                     assert!(!EVERYWHERE.contains(&index), "{raw:?}: {error}");
                     assert_eq!(after[index], before[index], "{raw:?}");
                     let unsupported = CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT;
-                    // On an H200 the one for shared memory of graphics clients is not permitted.
+                    // On an H200 the limit for shared memory of graphics clients is not permitted.
                     let expected = [
                         unsupported,
                         CUresult::CUDA_ERROR_INVALID_VALUE,
                         CUresult::CUDA_ERROR_NOT_PERMITTED,
                     ];
-                    let code = error.code().expect("a code of the driver's");
+                    let code = error.code().expect("a code of the driver");
                     assert!(expected.contains(&code), "{raw:?}: {error}");
                     eprintln!("note: {raw:?} is not set: {code:?}");
                 }
@@ -470,7 +473,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_limit_that_the_driver_does_not_know_is_its_error() {
+    fn an_unknown_limit_is_a_driver_error() {
         let context = need!(own());
         let version = cuda_safe::version().expect("a driver");
         match context.limit(Limit::PerBlockMemorySize) {
@@ -488,7 +491,7 @@ mod provoked {
     }
 
     #[test]
-    fn flags_that_exclude_each_other_are_refused() {
+    fn mutually_exclusive_flags_are_refused() {
         let context = need!(own());
         let device = context.device();
         let ways = [
@@ -525,7 +528,7 @@ mod provoked {
     }
 
     #[test]
-    fn a_cache_preference_that_there_is_not_is_refused() {
+    fn an_unknown_cache_preference_is_refused() {
         let context = need!(own());
         let error = context.set_cache_preference(CachePreference::Other(77));
         let code = error.expect_err("there are four").code();

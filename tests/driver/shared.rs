@@ -4,11 +4,11 @@ use crate::need;
 use cuda_safe::{DeviceBuffer, Error, Invalid};
 
 #[test]
-fn shared_memory_is_read_on_every_stream() {
+fn shared_memory_can_be_read_on_every_stream() {
     let context = need!(common::context());
     let home = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&home, 1 << 16).expect("memory");
-    // Under way when it is shared.
+    // This work is still pending when the memory is shared.
     Scale::new(&context)
         .run(&home, &mut buffer, 1, 5)
         .expect("a launch");
@@ -23,7 +23,7 @@ fn shared_memory_is_read_on_every_stream() {
             own
         })
         .collect();
-    // Freed behind the copies, on whichever streams they run.
+    // The memory is freed after the copies on all streams.
     drop(shared);
     for own in copies {
         assert_eq!(own.to_vec().expect("a copy"), vec![5; 1 << 16]);
@@ -31,7 +31,7 @@ fn shared_memory_is_read_on_every_stream() {
 }
 
 #[test]
-fn shared_memory_is_written_again_behind_its_readers() {
+fn shared_memory_is_written_again_after_its_readers() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
@@ -56,7 +56,7 @@ fn shared_memory_is_written_again_behind_its_readers() {
 }
 
 #[test]
-fn readers_outlive_what_they_read_and_the_stream_that_wrote() {
+fn readers_outlive_the_shared_memory_and_the_writing_stream() {
     let context = need!(common::context());
     let home = context.stream().expect("a stream");
     let other = context.stream().expect("a stream");
@@ -72,19 +72,21 @@ fn readers_outlive_what_they_read_and_the_stream_that_wrote() {
 }
 
 #[test]
-fn memory_of_others_is_not_shared() {
+fn foreign_memory_cannot_be_shared() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let memory = DeviceBuffer::from_slice(&stream, &[1u32; 4]).expect("memory");
     // SAFETY: the owner is the memory itself.
     let foreign = unsafe { DeviceBuffer::<u32>::from_foreign(memory.as_raw(), 4, &stream, memory) };
-    let rejected = foreign.share().expect_err("its owner frees it");
+    let rejected = foreign
+        .share()
+        .expect_err("foreign memory cannot be shared");
     assert!(matches!(&rejected.error, Error::Invalid(why) if **why == Invalid::ForeignMemory));
     assert_eq!(rejected.value.to_vec().expect("a copy"), [1; 4]);
 }
 
 #[test]
-fn memory_of_one_stream_is_not_read_on_another_by_its_reader() {
+fn a_reader_cannot_be_used_on_another_stream() {
     let context = need!(common::context());
     let streams: Vec<_> = (0..3)
         .map(|_| context.stream().expect("a stream"))

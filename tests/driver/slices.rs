@@ -32,7 +32,7 @@ fn a_part_of_a_buffer_is_copied_filled_and_read() {
 }
 
 #[test]
-fn two_parts_of_one_buffer_are_copied_onto_each_other() {
+fn disjoint_parts_of_one_buffer_are_copied_onto_each_other() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3, 4]).expect("a copy");
@@ -42,7 +42,7 @@ fn two_parts_of_one_buffer_are_copied_onto_each_other() {
 }
 
 #[test]
-fn a_part_is_an_argument_of_a_kernel() {
+fn a_part_can_be_a_kernel_argument() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4]).expect("a copy");
@@ -87,7 +87,7 @@ fn a_part_beyond_a_buffer_is_refused() {
 }
 
 #[test]
-fn a_buffer_goes_to_another_stream_behind_its_work() {
+fn a_rebound_buffer_waits_for_its_previous_work() {
     let context = need!(common::context());
     let streams: Vec<_> = (0..4)
         .map(|_| context.stream().expect("a stream"))
@@ -103,14 +103,14 @@ fn a_buffer_goes_to_another_stream_behind_its_work() {
 }
 
 #[test]
-fn memory_that_somebody_else_keeps_stays_on_its_stream() {
+fn borrowed_memory_cannot_be_rebound() {
     let context = need!(common::context());
     let (a, b) = (
         context.stream().expect("a stream"),
         context.stream().expect("a stream"),
     );
     let owner = DeviceBuffer::<u32>::zeroed(&a, 4).expect("memory");
-    // SAFETY: the owner outlives it, and it is the only one to be used.
+    // SAFETY: the owner outlives the borrowed buffer, which is the only one used.
     let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(owner.as_raw(), 4, &a) };
     let rejected = borrowed.rebind(&b).expect_err("it is borrowed");
     assert!(matches!(&rejected.error, Error::Invalid(why) if **why == Invalid::ForeignMemory));

@@ -4,7 +4,7 @@ use crate::need;
 use cuda_safe::{Error, Invalid, Stream, StreamOptions};
 
 #[test]
-fn a_stream_tells_whether_it_is_idle() {
+fn a_stream_reports_whether_it_is_idle() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
@@ -61,7 +61,7 @@ fn a_stream_waits_for_an_event_of_another() {
         second.wait(&event).expect("a wait");
         assert!(
             !second.is_idle().expect("a query"),
-            "it waits for the work on the first"
+            "the second stream waits for the first"
         );
         second.synchronize().expect("a wait");
         assert!(first.is_idle().expect("a query"));
@@ -70,10 +70,10 @@ fn a_stream_waits_for_an_event_of_another() {
 }
 
 #[test]
-fn a_borrowed_stream_is_not_destroyed_and_a_foreign_one_keeps_its_owner() {
+fn a_borrowed_stream_is_not_destroyed_and_a_foreign_one_keeps_its_owner_alive() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    // SAFETY: `stream` outlives it.
+    // SAFETY: `stream` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) }.expect("a stream");
     assert_eq!(borrowed, stream);
     drop(borrowed);
@@ -86,11 +86,11 @@ fn a_borrowed_stream_is_not_destroyed_and_a_foreign_one_keeps_its_owner() {
 }
 
 #[test]
-fn the_default_streams_are_no_streams_of_ones_own() {
+fn the_default_streams_are_refused_as_borrowed_streams() {
     let context = need!(common::context());
     for handle in 0..3 {
         let raw = std::ptr::without_provenance_mut(handle);
-        // SAFETY: it is refused.
+        // SAFETY: the call is refused and accesses nothing.
         match unsafe { Stream::borrow_raw(raw, &context) } {
             Err(Error::Invalid(invalid)) => {
                 assert!(matches!(*invalid, Invalid::Handle { value, .. } if value == handle));
@@ -101,13 +101,13 @@ fn the_default_streams_are_no_streams_of_ones_own() {
 }
 
 #[test]
-fn host_functions_run_in_the_order_of_the_stream() {
+fn host_functions_run_in_stream_order() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let (sender, order) = std::sync::mpsc::channel();
     for number in 0..5 {
         let sender = sender.clone();
-        let tell = move || sender.send(number).expect("the test listens");
+        let tell = move || sender.send(number).expect("the test receives it");
         stream.launch_host_function(tell).expect("a launch");
     }
     stream.synchronize().expect("a wait");
@@ -124,17 +124,17 @@ fn a_panic_in_a_host_function_is_the_error_of_the_next_wait() {
         Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
         done => panic!("{done:?}"),
     }
-    stream.synchronize().expect("told once");
+    stream.synchronize().expect("reported once");
 }
 
 #[test]
-fn waits_in_a_host_function_are_refused_and_drops_come_later() {
+fn waits_in_a_host_function_are_refused_and_drops_are_deferred() {
     let context = need!(common::context());
     let (stream, other) = (
         context.stream().expect("a stream"),
         context.stream().expect("a stream"),
     );
-    let buffer = cuda_safe::DeviceBuffer::<u8>::plain_zeroed(&other, 64).expect("memory");
+    let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory");
     let event = context.event().expect("an event");
     let leaked = cuda_safe::leaked();
     let (sender, refused) = std::sync::mpsc::channel();
@@ -145,11 +145,13 @@ fn waits_in_a_host_function_are_refused_and_drops_come_later() {
             .iter()
             .all(|wait| matches!(wait, Err(Error::InHostFunction)));
         drop((buffer, other, event, own, whole));
-        sender.send(all).expect("the test listens");
+        sender.send(all).expect("the test receives it");
     };
     stream.launch_host_function(function).expect("a launch");
     stream.synchronize().expect("a wait");
     assert!(refused.try_recv().expect("it ran"));
-    context.synchronize().expect("what waited is released");
+    context
+        .synchronize()
+        .expect("the deferred objects are released");
     assert_eq!(cuda_safe::leaked(), leaked);
 }

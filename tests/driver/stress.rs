@@ -1,14 +1,14 @@
-//! Many threads do everything at random: nothing crashes, fails, leaks, or differs from a model.
+//! Many threads take random steps: nothing may crash, fail, leak, or differ from a model.
 //!
-//! `CUDA_STRESS_SECONDS=60` goes on for so long, `CUDA_STRESS_SEED=7` makes other decisions. What a
-//! thread decides hangs on the seed and its number alone, so the same seed does the same again; how
-//! the threads get in each other's way does not. `CUDA_STRESS_SKIP=graphs,code::link` leaves actions
-//! out, and `CUDA_STRESS_TRACE=1` tells of each before it is done, for when the process crashes.
+//! `CUDA_STRESS_SECONDS=60` sets the duration, `CUDA_STRESS_SEED=7` the seed. The decisions of a
+//! thread depend only on the seed and the number of the thread, so they are reproducible; how the
+//! threads interleave is not. `CUDA_STRESS_SKIP=graphs,code::link` excludes actions, and
+//! `CUDA_STRESS_TRACE=1` prints each action before it runs, to diagnose a crash.
 //!
-//! On a GPU all of it is in the primary context and its green contexts: with a second context
-//! (`CUDA_STRESS_CONTEXTS=2`) a driver (580 on an H200) crashes after some 300,000 steps, in calls that
-//! have to do with both (`cuMemcpyPeerAsync`, `cuCtxWaitEvent`, `cuMemcpyHtoDAsync` with the other
-//! context current). Without these (`CUDA_STRESS_SKIP=contexts,shared::copy`) it does not.
+//! On a GPU all work is in the primary context and its green contexts: with a second context
+//! (`CUDA_STRESS_CONTEXTS=2`) a driver (580 on an H200) crashes after some 300,000 steps, in calls
+//! that involve both (`cuMemcpyPeerAsync`, `cuCtxWaitEvent`, `cuMemcpyHtoDAsync` with the other
+//! context current). Without these (`CUDA_STRESS_SKIP=contexts,shared::copy`) it does not crash.
 
 mod actions;
 mod boxes;
@@ -38,28 +38,28 @@ use worker::{Item, Worker};
 
 const THREADS: u64 = 16;
 
-/// What each thread does unless it is told for how long.
+/// The number of steps of each thread, unless a duration is set.
 const STEPS: usize = 400;
 
-/// What the threads share.
+/// The state that the threads share.
 struct Arena {
-    /// The primary context, and perhaps one of its own.
+    /// The primary context, and optionally a context of this test.
     homes: Vec<Home>,
     greens: Vec<GreenContext>,
-    /// Instead of green contexts: who splits a device has all of it. And the SMs of a small
-    /// partition.
+    /// A pool, used instead of separate green contexts because a split takes the whole device, and
+    /// the number of SMs of a small partition.
     pool: Option<(GreenPool, u32)>,
     streams: Mutex<Vec<Stream>>,
-    /// What a thread leaves for another, which may well drop it.
+    /// Items that a thread leaves for another one, which may also drop them.
     mailbox: Mutex<Vec<Item>>,
-    /// Held to read by whoever captures, and to write by what would break captures.
+    /// Read-locked during a capture, and write-locked by calls that would invalidate captures.
     captures: RwLock<()>,
-    /// Host functions that were given to streams, and those that ran.
+    /// The numbers of host functions that were enqueued and that have run.
     given: AtomicU64,
     ran: Arc<AtomicU64>,
 }
 
-/// A context, and what is there for all work in it.
+/// A context and the objects for work in it.
 struct Home {
     context: Context,
     scale: Scale,
@@ -109,25 +109,25 @@ impl Arena {
 
     fn home(&self, context: &Context) -> &Home {
         let its = self.homes.iter().find(|home| home.context == *context);
-        its.expect("there is no third")
+        its.expect("only two contexts")
     }
 }
 
-/// What an environment variable asks for.
+/// Returns the number in an environment variable.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().expect("a number"))
 }
 
-/// A pool of green contexts, if the driver has them.
+/// Returns a pool of green contexts, if the driver supports them.
 fn pool(device: &Device) -> Option<(GreenPool, u32)> {
     let resource = SmResource::of_device(device).ok()?;
     let unit = resource.granularity().expect("known").min;
     let pool = GreenPool::new(device, GreenPoolOptions::default());
-    Some((pool.expect("nobody has the device"), unit))
+    Some((pool.expect("no other pool has the device"), unit))
 }
 
-/// Green contexts of the device, if the driver has them.
+/// Returns green contexts of the device, if the driver supports them.
 fn partitions(device: &Device) -> Vec<GreenContext> {
     let Ok(resource) = SmResource::of_device(device) else {
         return Vec::new();
@@ -143,7 +143,7 @@ fn partitions(device: &Device) -> Vec<GreenContext> {
 }
 
 #[test]
-fn sixteen_threads_do_everything_at_random() {
+fn sixteen_threads_run_random_actions() {
     need!(common::gpu());
     child::in_child(&[], || {
         need!(common::gpu());
@@ -191,17 +191,17 @@ fn sixteen_threads_do_everything_at_random() {
     });
 }
 
-/// All work is done, and nothing is left.
+/// Waits for all work, and checks that nothing is left.
 fn end(arena: Arena) {
     for home in &arena.homes {
-        home.context.synchronize().expect("all work is right");
+        home.context.synchronize().expect("all work succeeded");
     }
     let (given, ran) = (arena.given.load(Ordering::SeqCst), arena.ran.clone());
     assert_eq!(ran.load(Ordering::SeqCst), given, "host functions");
     drop(arena);
     assert_eq!(cuda_safe::leaked(), 0);
     if common::is_software() {
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
         assert_eq!(cuda_sim::alive(), cuda_sim::Alive::default());
     }
 }

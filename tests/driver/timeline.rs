@@ -1,4 +1,4 @@
-//! The timeline of a manager: what is in use, what is kept, in how many pieces.
+//! The timeline of a manager: used and cached memory, and its fragmentation.
 
 use crate::common::{self, child};
 use crate::need;
@@ -8,14 +8,14 @@ use cuda_safe::manager::{
 };
 use cuda_safe::{Context, DeviceBuffer};
 
-/// A quarter of it is too large for what streams keep by themselves.
+/// A quarter of it is too large for the caches of streams.
 const SLAB: usize = 16 << 20;
 
 type Pool = SerialManager<LimitManager<CachingManager>>;
 type Manager = StatisticsManager<LoggingManager<Pool>>;
 
 #[test]
-fn a_timeline_tells_what_a_pool_behind_other_managers_keeps() {
+fn a_timeline_reports_the_cached_memory_of_a_wrapped_pool() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         set_memory_manager(|context: &Context| {
@@ -27,11 +27,11 @@ fn a_timeline_tells_what_a_pool_behind_other_managers_keeps() {
             let logged = LoggingManager::new(SerialManager::new(pool), std::io::sink());
             Ok(StatisticsManager::new(logged))
         })
-        .expect("the version fits");
+        .expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let stream = context.stream().expect("a stream");
         let manager = context.memory_manager_as::<Manager>().expect("made");
-        let manager = manager.expect("it is");
+        let manager = manager.expect("the chosen manager");
         let look = || {
             manager.sample();
             let timeline = manager.timeline();
@@ -40,7 +40,10 @@ fn a_timeline_tells_what_a_pool_behind_other_managers_keeps() {
                 cached,
                 fragmentation,
                 ..
-            } = timeline.samples().last().expect("the one just taken");
+            } = timeline
+                .samples()
+                .last()
+                .expect("the slab that was just allocated");
             (classes.iter().sum::<u64>(), *cached, *fragmentation)
         };
         assert_eq!(look(), (0, 0, 0.0));
@@ -51,7 +54,7 @@ fn a_timeline_tells_what_a_pool_behind_other_managers_keeps() {
         let [first, second, third, fourth] = all;
         drop((first, third));
         stream.synchronize().expect("a wait");
-        // Of two pieces that do not touch each is half of what is kept.
+        // Each of two pieces that do not touch is half of the cached memory.
         let half = SLAB as u64 / 2;
         assert_eq!(look(), (half, half, 0.5));
         drop((second, fourth));

@@ -3,12 +3,12 @@ use crate::kernels::Scale;
 use crate::need;
 use bytemuck::{Pod, Zeroable};
 use cuda_safe::interop::{
-    ArrayInterface, ArrayView, ArrayViewMut, Dtype, Field, Handover, Index, Kind, Layout, Record,
+    ArrayInterface, ArrayView, ArrayViewMut, Dtype, Field, Index, Kind, Layout, Record, StreamSync,
     TypeString,
 };
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
 
-/// 0, 1, 2, … in rows of a hundred: what is where shows in the number.
+/// Returns 0, 1, 2, … in rows of a hundred, so that each number shows its place.
 fn numbered(context: &Context, shape: [usize; 3]) -> (DeviceBuffer<u32>, Vec<u32>) {
     let stream = context.stream().expect("a stream");
     let [planes, rows, columns] = shape.map(|extent| extent as u32);
@@ -41,15 +41,15 @@ fn parts_of_an_array_are_copied_out() {
     let (buffer, numbers) = numbered(&context, [3, 4, 5]);
     let array = ArrayView::new(&buffer, &[3, 4, 5]).expect("a view");
     assert_eq!(array.to_vec().expect("a copy"), numbers);
-    let every = Index::every;
+    let every = Index::step_by;
     let at = Index::At;
     let all = Index::ALL;
     let cases: [(&[Index], Vec<u32>); 9] = [
         (&[at(1), at(2), at(3)], vec![10203]),
         (&[at(-1), at(0)], vec![20000, 20001, 20002, 20003, 20004]),
-        // A column: rows of one element.
+        // A column, which has rows of one element.
         (&[at(0), all, at(2)], vec![2, 102, 202, 302]),
-        // Every second of a row.
+        // Every second element of a row.
         (&[at(0), at(1), every(2)], vec![100, 102, 104]),
         // A plane with gaps between its rows.
         (
@@ -85,31 +85,35 @@ fn parts_of_an_array_are_copied_out() {
 }
 
 #[test]
-fn what_is_no_box_is_not_copied() {
+fn views_with_unsupported_strides_are_not_copied() {
     let context = need!(common::context());
     let (mut buffer, _) = numbered(&context, [3, 4, 5]);
     let array = ArrayView::new(&buffer, &[3, 4, 5]).expect("a view");
-    let backwards = array.index(&[Index::backwards(1)]).expect("a part");
-    let thin = array.index(&[Index::ALL, Index::every(3), Index::every(2)]);
+    let backwards = array.index(&[Index::reversed(1)]).expect("a part");
+    let thin = array.index(&[Index::ALL, Index::step_by(3), Index::step_by(2)]);
     let thin = thin.expect("a part");
     assert_eq!(thin.layout().shape(), [3, 2, 3]);
-    let wide = array.broadcast_to(&[2, 3, 4, 5]).expect("often");
+    let wide = array.broadcast_to(&[2, 3, 4, 5]).expect("a broadcast view");
     for view in [array.transposed(), backwards, thin, wide] {
-        refused(view.to_vec(), "copy", "no box");
+        refused(view.to_vec(), "copy", "in one call");
     }
     refused(array.copy_to_slice(&mut [0; 7]), "copy", "7 elements");
     let huge = array
         .index(&[Index::At(0), Index::At(0), Index::At(0)])
         .expect("one")
         .broadcast_to(&[usize::MAX / 8, 2]);
-    refused(huge.expect("often").to_vec(), "copy", "addressed");
+    refused(
+        huge.expect("a broadcast view").to_vec(),
+        "copy",
+        "addressed",
+    );
 
     let mut array = ArrayViewMut::new(&mut buffer, &[60]).expect("a view");
     refused(array.copy_from_slice(&[0; 61]), "copy", "61 elements");
 }
 
 #[test]
-fn parts_of_an_array_are_written_and_nothing_beside_them() {
+fn only_the_selected_parts_of_an_array_are_written() {
     let context = need!(common::context());
     let (mut buffer, mut numbers) = numbered(&context, [3, 4, 5]);
     let array = ArrayViewMut::new(&mut buffer, &[3, 4, 5]).expect("a view");
@@ -125,7 +129,7 @@ fn parts_of_an_array_are_written_and_nothing_beside_them() {
     numbers[31..34].copy_from_slice(&[9, 5, 6]);
     assert_eq!(buffer.to_vec().expect("a copy"), numbers);
 
-    // From column to column, and all of it at once.
+    // From column to column, and the whole array.
     let array = ArrayViewMut::new(&mut buffer, &[12, 5]).expect("a view");
     let (mut low, high) = array.split_at(1, 2).expect("two parts");
     let high = high.index(&[Index::ALL, (1..).into()]).expect("a part");
@@ -139,9 +143,9 @@ fn parts_of_an_array_are_written_and_nothing_beside_them() {
     let other = ArrayView::new(&other, &[2]).expect("a view");
     let mut array = ArrayViewMut::new(&mut buffer, &[5, 12]).expect("a view");
     refused(array.reborrow().copy_from(other), "copy", "of [2]");
-    // Nothing is copied as well, whatever its strides are.
+    // An empty array is copied whatever its strides are.
     let (_, nothing) = array.reborrow().split_at(0, 5).expect("two parts");
-    let nothing = nothing.index(&[Index::ALL, Index::backwards(5)]);
+    let nothing = nothing.index(&[Index::ALL, Index::reversed(5)]);
     let mut nothing = nothing.expect("a part");
     let own = DeviceBuffer::<u32>::zeroed(&stream, 0).expect("no memory");
     let own = ArrayView::new(&own, &[0, 3]).expect("a view");
@@ -153,7 +157,7 @@ fn parts_of_an_array_are_written_and_nothing_beside_them() {
 }
 
 #[test]
-fn views_that_there_cannot_be_are_refused() {
+fn impossible_views_are_refused() {
     let context = need!(common::context());
     let (mut buffer, _) = numbered(&context, [1, 4, 5]);
     let strided =
@@ -162,7 +166,7 @@ fn views_that_there_cannot_be_are_refused() {
     let of = |first, layout| ArrayView::with_layout(&buffer, first, layout);
     of(19, strided(&[20], &[-4])).expect("backwards");
     of(20, strided(&[0], &[4])).expect("nothing");
-    of(0, strided(&[1000], &[0])).expect("often");
+    of(0, strided(&[1000], &[0])).expect("a broadcast view");
     refused(of(18, strided(&[20], &[-4])), "memory", "beyond 20");
     refused(of(1, strided(&[20], &[4])), "memory", "beyond 20");
     refused(of(usize::MAX, strided(&[], &[])), "memory", "beyond 20");
@@ -170,9 +174,13 @@ fn views_that_there_cannot_be_are_refused() {
     let bytes = Layout::c_contiguous(&[20], 1).expect("a layout");
     refused(of(0, bytes), "elements", "not 1");
     let array = of(0, strided(&[4, 5], &[20, 4])).expect("a view");
-    refused(array.index(&[Index::At(4)]), "index", "4 is not within 4");
+    refused(
+        array.index(&[Index::At(4)]),
+        "index",
+        "index 4 is out of range",
+    );
     refused(array.index(&[Index::At(0); 3]), "index", "3 indices");
-    refused(array.index(&[Index::every(0)]), "index", "step of 0");
+    refused(array.index(&[Index::step_by(0)]), "index", "step of 0");
     refused(array.index(&[Index::Rest; 2]), "index", "2 times");
     refused(array.permuted(&[0, 0]), "order", "once");
     refused(array.broadcast_to(&[4, 6]), "shape", "broadcast");
@@ -188,7 +196,7 @@ fn views_that_there_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_view_is_an_argument_of_its_stream() {
+fn a_view_is_an_argument_on_its_stream_only() {
     let context = need!(common::context());
     let (mut buffer, _) = {
         let stream = context.stream().expect("a stream");
@@ -199,14 +207,14 @@ fn a_view_is_an_argument_of_its_stream() {
     };
     let stream = buffer.stream().clone();
     let module = Module::from_ptx(&context, crate::kernels::VECTOR).expect("the test kernels");
-    let kernel = module.kernel("scale").expect("is in the module");
+    let kernel = module.kernel("scale").expect("a kernel");
     let kernel = kernel
         .typed::<(&mut [i32], i32, i32, u32)>()
         .expect("its parameters");
     let config = LaunchConfig::linear(1, 32);
     let array = ArrayViewMut::new(&mut buffer, &[4, 5]).expect("a view");
     let mut row = array.index(&[Index::At(2)]).expect("a row");
-    // SAFETY: the kernel touches the first five elements from there on, which are the row.
+    // SAFETY: the kernel accesses the first five elements from that address on, which are the row.
     unsafe { kernel.launch(&stream, config, (&mut row, 0, 7, 5)) }.expect("a launch");
     let other = context.stream().expect("a stream");
     // SAFETY: as above.
@@ -218,7 +226,7 @@ fn a_view_is_an_argument_of_its_stream() {
     assert_eq!(buffer.to_vec().expect("a copy"), expected);
 }
 
-/// Of `numpy.dtype([("position", "f4", 3), ("id", "u4")])`.
+/// A record of `numpy.dtype([("position", "f4", 3), ("id", "u4")])`.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 struct Particle {
@@ -227,7 +235,7 @@ struct Particle {
 }
 
 #[test]
-fn records_and_bools_are_seen_as_types_of_their_size() {
+fn records_and_bools_are_viewed_as_types_of_their_size() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let position = [1.0, 2.0, 3.0];
@@ -250,8 +258,8 @@ fn records_and_bools_are_seen_as_types_of_their_size() {
     let array = |dtype: Dtype, address| {
         let layout = Layout::c_contiguous(&[2], dtype.item_size()).expect("a layout");
         let array = ArrayInterface::new(dtype, layout, address).expect("right");
-        // SAFETY: the stream is that of all work on the buffer, which outlives this.
-        let imported = unsafe { array.import_untyped(&stream, Handover::Ignore, ()) };
+        // SAFETY: all work on the buffer is on this stream, and the buffer outlives the array.
+        let imported = unsafe { array.import_untyped(&stream, StreamSync::Ignore, ()) };
         imported.map_err(Error::from).expect("an import")
     };
     let particles = array(record, buffer.as_raw());
@@ -266,7 +274,7 @@ fn records_and_bools_are_seen_as_types_of_their_size() {
 }
 
 #[test]
-fn an_imported_array_is_seen_as_what_it_is() {
+fn an_imported_array_is_viewed_as_its_own_type() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory");
@@ -278,10 +286,10 @@ fn an_imported_array_is_seen_as_what_it_is() {
     let of = |layout: Layout, address| ArrayInterface::new(ty, layout, address).expect("right");
     let base = buffer.as_raw();
     let array = of(column.clone(), base + 8);
-    // SAFETY: the stream is that of all work on the buffer, which outlives this.
-    let imported = unsafe { array.import_untyped(&stream, Handover::Ignore, ()) };
+    // SAFETY: all work on the buffer is on this stream, and the buffer outlives the array.
+    let imported = unsafe { array.import_untyped(&stream, StreamSync::Ignore, ()) };
     let mut imported = imported.map_err(Error::from).expect("an import");
-    let mut view = imported.view_mut::<i32>().expect("it may be written");
+    let mut view = imported.view_mut::<i32>().expect("it is writable");
     let exported = view.array_interface().expect("an interface");
     assert!(!exported.is_read_only() && *exported.layout() == column);
     view.copy_from_slice(&[4, 5, 6, 7]).expect("a copy");
@@ -297,7 +305,7 @@ fn an_imported_array_is_seen_as_what_it_is() {
         bits.to_vec().expect("a copy"),
         [4u32, 5, 6, 7].map(u32::to_ne_bytes)
     );
-    let mut bits = imported.view_bits_mut::<f32>().expect("it may be written");
+    let mut bits = imported.view_bits_mut::<f32>().expect("it is writable");
     bits.copy_from_slice(&[1.0; 4]).expect("a copy");
     let view = imported.view::<i32>().expect("a view");
     assert_eq!(view.to_vec().expect("a copy"), [1.0f32.to_bits() as i32; 4]);
@@ -313,7 +321,7 @@ fn an_imported_array_is_seen_as_what_it_is() {
         (twice, "overlap"),
     ] {
         // SAFETY: as above.
-        let imported = unsafe { array.import_untyped(&stream, Handover::Ignore, ()) };
+        let imported = unsafe { array.import_untyped(&stream, StreamSync::Ignore, ()) };
         let mut imported = imported.map_err(Error::from).expect("an import");
         let text = imported.view_mut::<i32>().expect_err(words).to_string();
         assert!(text.contains(words), "{text}");
@@ -323,6 +331,6 @@ fn an_imported_array_is_seen_as_what_it_is() {
             .to_string();
         assert!(text.contains(words), "{text}");
         let bytes = imported.view_bits::<[u8; 4]>();
-        assert!(bytes.is_ok(), "bytes are nowhere odd, and read by all");
+        assert!(bytes.is_ok(), "bytes have no alignment");
     }
 }

@@ -1,7 +1,7 @@
-//! Real drivers of many ages, as `cargo xtask drivers` fetches them: what the table of functions
-//! says of each has to be true, and without a GPU each has to fail cleanly.
+//! Real drivers of many versions, which `cargo xtask drivers` downloads. Each driver must agree
+//! with the table of functions, and without a GPU each must fail cleanly.
 //!
-//! A run lists the drivers with what was found in each.
+//! A run lists the drivers with the results for each.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,9 +16,9 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Tells a child which of the drivers it looks at.
+/// The path of the driver that a child process checks.
 const DRIVER: &str = "CUDA_TESTS_DRIVER";
-/// Tells a child where its line goes.
+/// The path of the file that a child process writes its line to.
 const REPORT: &str = "CUDA_TESTS_REPORT";
 
 #[test]
@@ -27,13 +27,13 @@ fn every_driver_has_the_functions_of_its_version_and_no_others() {
     if drivers.is_empty() {
         return common::skip("no drivers in target/drivers; `cargo xtask drivers` fetches them");
     }
-    // A child looks at one driver: a process has only one.
+    // A child process checks one driver, because a process can open only one.
     if let Some(one) = std::env::var_os(DRIVER) {
         drivers.retain(|driver| *driver == Path::new(&one));
     }
     for folder in &drivers {
         let report = report_of(folder);
-        // Where there is none, an earlier run left none.
+        // An error means that no file is left from an earlier run.
         let _ = fs::remove_file(&report);
         let mut search = folder.clone().into_os_string();
         if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -45,20 +45,20 @@ fn every_driver_has_the_functions_of_its_version_and_no_others() {
                 (DRIVER, text(folder)),
                 (REPORT, text(&report)),
                 ("CUDA_SYS_LIBRARY", text(&folder.join("libcuda.so.1"))),
-                // Some are linked against a sibling, which lies beside them.
+                // Some drivers are linked against a library in the same folder.
                 ("LD_LIBRARY_PATH", text(Path::new(&search))),
             ],
             || look_at(folder),
         );
         if std::env::var_os(REPORT).is_none() {
             let line = fs::read_to_string(&report).expect("the child wrote its line");
-            // Past the capture of the test harness, as the list of what was skipped.
+            // Bypasses the output capture of the test harness, like the list of skips.
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 }
 
-/// The folders of the drivers, oldest first.
+/// Returns the folders of the drivers, oldest first.
 fn drivers() -> Vec<PathBuf> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/drivers");
     let Ok(entries) = fs::read_dir(all) else {
@@ -72,7 +72,7 @@ fn drivers() -> Vec<PathBuf> {
     folders
 }
 
-/// 12.4 of `12.4-550.163.01`.
+/// Returns the version in a folder's name, such as 12.4 for `12.4-550.163.01`.
 fn version_in(folder: &Path) -> CudaVersion {
     let (cuda, _) = name(folder)
         .split_once('-')
@@ -95,7 +95,7 @@ fn text(path: &Path) -> &str {
         .expect("the environment of a child takes UTF-8 paths")
 }
 
-/// In the child: holds the driver against the table and writes the line.
+/// In the child process: compares the driver with the table and writes the line.
 fn look_at(folder: &Path) {
     let version = version_in(folder);
     assert_eq!(
@@ -121,20 +121,21 @@ fn look_at(folder: &Path) {
     assert!(wrong.is_empty(), "{line}: {wrong:?}");
 }
 
-/// What the table says. NVIDIA checks its own table only from 11.0 on; it holds for 6.5, 9.1 and
-/// 10.1 all the same, so nothing less is asked of them.
+/// Returns what the table says. NVIDIA checks its own table only from 11.0 on, but the table holds
+/// for 6.5, 9.1 and 10.1 too, so the same is required of them.
 fn expected(function: Function, version: CudaVersion) -> bool {
     match function.symbol() {
-        // Tegra only.
+        // Available on Tegra only.
         "cuEventCreateFromEGLSync" => false,
-        // Windows only; Linux drivers export it from some point on, without a meaning.
+        // Available on Windows only. Newer Linux drivers export it without a function.
         "cuDeviceGetLuid" => function.is_available(),
         _ => function.since() <= version,
     }
 }
 
-/// The driver's own look-up gives what the exact name gives: so the base name, the version and the
-/// stream mode of each function are right, and the crate's fallback finds the right ABI.
+/// Checks that the driver's look-up returns the same function as the exact name. This shows that
+/// the base name, the version and the stream mode of each function are right, and that the crate's
+/// fallback finds the right ABI.
 fn by_version(version: CudaVersion) -> String {
     if version < CudaVersion::new(12, 0) {
         return "no look-up by version".to_owned();
@@ -144,7 +145,8 @@ fn by_version(version: CudaVersion) -> String {
         let base = CString::new(function.base()).expect("a name without NUL");
         let mut address = std::ptr::null_mut();
         let mut status = CUdriverProcAddressQueryResult::default();
-        // SAFETY: the name ends with a NUL, and the other pointers are to locals of their types.
+        // SAFETY: the name ends with a NUL, and the other pointers refer to local variables of
+        // their types.
         let result = unsafe {
             cuGetProcAddress_v2(
                 base.as_ptr(),
@@ -165,9 +167,9 @@ fn by_version(version: CudaVersion) -> String {
     format!("{agree} the same by version")
 }
 
-/// `cuInit` on a machine without a GPU, raw and safe.
+/// Calls `cuInit` on a machine without a GPU, raw and through cuda-safe.
 fn without_a_gpu() -> String {
-    // SAFETY: cuInit takes no pointer.
+    // SAFETY: `cuInit` takes no pointer.
     let code = unsafe { cuInit(0) };
     let safe = cuda_safe::init();
     match (&safe, code) {
@@ -176,8 +178,8 @@ fn without_a_gpu() -> String {
         (Err(Error::Driver(error)), code) => assert_eq!((error.call, error.code), ("cuInit", code)),
         (safe, code) => panic!("cuInit answers {code}, and cuda-safe {safe:?}"),
     }
-    // Under a kernel driver of another version any refusal will do; without one the answer is
-    // "no device", for which the 390 branch has no word.
+    // With a kernel driver of another version any error is accepted. Without a kernel driver the
+    // answer is "no device", for which the 390 branch has no code.
     let has_kernel_driver = Path::new("/proc/driver/nvidia/version").exists();
     let no_device = [CUresult::CUDA_ERROR_NO_DEVICE, CUresult::CUDA_ERROR_UNKNOWN];
     assert!(has_kernel_driver || no_device.contains(&code), "{code}");

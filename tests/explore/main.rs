@@ -1,8 +1,8 @@
-//! Schedules of threads that share streams, captures and releases: `cargo xtask explore`.
+//! Explores schedules of threads that share streams, captures and releases: `cargo xtask explore`.
 //!
-//! Each scenario runs in a process of its own, under `cuda_sim::explore`. A process explores one
-//! scenario, so that a violation, which leaves its process unusable, does not affect the others.
-//! `cargo xtask explore random` runs random programs instead.
+//! Each scenario runs in a child process, under `cuda_sim::explore`. A violation leaves its process
+//! unusable, so a process explores only one scenario. `cargo xtask explore random` runs random
+//! programs instead.
 
 mod random;
 mod run;

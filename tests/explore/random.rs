@@ -1,9 +1,9 @@
-//! Random programs over the safe interface: three threads that share streams, events, buffers, pools,
-//! graphs and captures. `cargo xtask explore random`.
+//! Random programs over the safe interface: three threads that share streams, events, buffers,
+//! pools, graphs and captures. Run by `cargo xtask explore random`.
 //!
-//! Errors of the interface are fine. Misuse of the driver, losses, deadlocks, panics and wrong
-//! contents are not. A program that violates a rule is shrunk: steps are left out as long as it still
-//! does.
+//! Errors of the interface are allowed. Misuses of the driver, losses, deadlocks, panics and wrong
+//! contents are violations. A program that violates a rule is shrunk by removing steps as long as
+//! it still does.
 
 mod interpret;
 mod search;
@@ -17,10 +17,10 @@ use std::fmt;
 
 pub(crate) const THREADS: usize = 3;
 
-/// Steps of one program, of all threads together.
+/// The number of steps of one program, over all threads.
 const STEPS: usize = 24;
 
-/// Who allocates in the contexts of a program.
+/// The memory manager in the contexts of a program.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub(crate) enum Manager {
     None,
@@ -29,13 +29,13 @@ pub(crate) enum Manager {
     Caching,
 }
 
-/// A place in a table of objects, modulo the size of the table.
+/// An index into a table of objects, modulo the size of the table.
 #[derive(Clone, Copy)]
 pub(crate) struct Place(pub(crate) u8);
 
 impl Arbitrary<'_> for Place {
     fn arbitrary(source: &mut Unstructured<'_>) -> arbitrary::Result<Self> {
-        // A multiple of the sizes of all tables.
+        // The range is a multiple of the sizes of all tables.
         source.int_in_range(0..=59).map(Self)
     }
 }
@@ -46,8 +46,8 @@ impl fmt::Debug for Place {
     }
 }
 
-/// What one thread does. Objects are in tables that all threads share; a step whose object is not
-/// there does nothing.
+/// One step of a thread. Objects are in tables that all threads share. A step whose object does not
+/// exist does nothing.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub(crate) enum Step {
     NewStream(Place, StreamKind),
@@ -80,7 +80,7 @@ pub(crate) enum Step {
     DropGraph(Place),
     /// A host function that drops a buffer.
     DropInHostFunction(Place, Place),
-    /// A thread that ends with objects of its own.
+    /// A thread that exits with objects of its own.
     DropOnAnotherThread(Place, Place),
     Synchronize(Place),
     SynchronizeContext,
@@ -91,9 +91,9 @@ pub(crate) enum Step {
 pub(crate) enum StreamKind {
     Plain,
     Blocking,
-    /// Of a lease of a pool of partitions.
+    /// A stream of a lease of a pool of partitions.
     Leased,
-    /// Of the second device.
+    /// A stream of the second device.
     Peer,
 }
 
@@ -125,12 +125,12 @@ impl Mode {
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) manager: Manager,
-    /// Each with the number of its thread.
+    /// The steps, each with the number of its thread.
     pub(crate) steps: Vec<(usize, Step)>,
 }
 
 impl Program {
-    /// The program of a seed.
+    /// Returns the program of a seed.
     pub(crate) fn of(seed: u64) -> Self {
         let mut state = seed;
         let bytes: Vec<u8> = (0..STEPS * 2)
@@ -149,7 +149,7 @@ impl Program {
         Self { manager, steps }
     }
 
-    /// The same with some of its steps.
+    /// Returns the program with only some of its steps.
     pub(crate) fn keeping(mut self, kept: &[usize]) -> Self {
         let steps = self.steps.into_iter().enumerate();
         let steps = steps.filter(|(place, _)| kept.contains(place));
@@ -157,7 +157,7 @@ impl Program {
         self
     }
 
-    /// The program, a thread after another.
+    /// Describes the program, thread by thread.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("    memory manager: {:?}\n", self.manager);
         for thread in 0..THREADS {
@@ -169,7 +169,7 @@ impl Program {
     }
 }
 
-/// One step. Captures are more frequent than their share of the kinds of steps.
+/// Returns one step. Captures are more frequent than the other kinds of steps.
 fn step(source: &mut Unstructured<'_>) -> arbitrary::Result<Step> {
     if !source.ratio(1, 4)? {
         return Step::arbitrary(source);
@@ -183,7 +183,7 @@ fn step(source: &mut Unstructured<'_>) -> arbitrary::Result<Step> {
     })
 }
 
-/// Splitmix64.
+/// The Splitmix64 generator.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

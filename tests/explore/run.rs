@@ -1,4 +1,4 @@
-//! Runs scenarios, each in a child process, and prints what came of them.
+//! Runs each scenario in a child process and prints the results.
 
 use crate::random;
 use crate::scenarios::{self, Scenario};
@@ -9,25 +9,25 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Schedules of each scenario, if the command line does not say how many.
+/// The number of schedules of each scenario, unless the command line sets it.
 const SCHEDULES: u64 = 300;
 
 pub(crate) struct Options {
-    /// Scenarios whose name contains this; all if it is empty.
+    /// Run only the scenarios whose name contains this. An empty filter selects all.
     filter: String,
     pub(crate) schedules: u64,
     pub(crate) seed: u64,
     list: bool,
     pub(crate) trace: bool,
-    /// Run the one scenario of this name here.
+    /// Run the one scenario of this name in this process.
     child: bool,
-    /// How long random programs run.
+    /// How long random programs run, in seconds.
     pub(crate) seconds: u64,
-    /// The seed of a random program, how many follow it, and the steps to keep.
+    /// The seed of a random program, how many programs follow it, and the steps to keep.
     pub(crate) program: Option<u64>,
     pub(crate) batch: u64,
     pub(crate) keep: Option<Vec<usize>>,
-    /// Of random programs: only violations whose reason contains this.
+    /// Report only violations of random programs whose reason contains this.
     pub(crate) only: String,
 }
 
@@ -66,7 +66,7 @@ impl Options {
                     options.keep = Some(kept.collect::<Result<_, _>>()?);
                 }
                 Long("child") => options.child = true,
-                // Of the test harness, which this is not.
+                // Options of the test harness, which this program accepts and ignores.
                 Long("nocapture" | "quiet") | Short('q') => {}
                 _ => return Err(argument.unexpected()),
             }
@@ -74,7 +74,7 @@ impl Options {
         Ok(options)
     }
 
-    /// An exact name wins over names that contain it.
+    /// Returns the chosen scenarios. An exact name takes precedence over names that contain it.
     fn chosen(&self) -> Vec<Scenario> {
         let all = scenarios::all();
         let is_exact = all.iter().any(|its| its.name == self.filter);
@@ -86,11 +86,11 @@ impl Options {
     }
 }
 
-/// What came of one scenario.
+/// The result of one scenario.
 struct Outcome {
     schedules: u64,
     points: u64,
-    /// The text to print, if it violated a rule.
+    /// The text to print if the scenario violated a rule.
     violation: Option<String>,
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     ExitCode::from(u8::from(violations != 0))
 }
 
-/// Explores the scenarios in child processes, as many at once as there are processors.
+/// Explores the scenarios in child processes, one per processor at a time.
 fn explore_all(chosen: &[Scenario], options: &Options) -> Vec<Outcome> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -199,7 +199,7 @@ fn explore_in_child(name: &str, options: &Options) -> Outcome {
     }
 }
 
-/// Installs the software driver, and makes what explores in this process.
+/// Installs the software driver, and creates the explorer of this process.
 pub(crate) fn explorer(devices: u32, options: &Options) -> Explorer {
     let profile = Profile::h200().with_devices(devices);
     cuda_sim::install(profile).expect("nothing was called before");
@@ -235,6 +235,6 @@ fn explore_here(scenario: Scenario, options: &Options) -> ExitCode {
         "    reproduce: cargo xtask explore {} --schedules 1 --seed {} --trace",
         scenario.name, violation.seed
     );
-    // Threads of the schedule may wait for ever, and objects may be left.
+    // Threads of the schedule may wait forever, and objects may be left.
     std::process::exit(1);
 }

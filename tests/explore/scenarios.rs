@@ -1,4 +1,4 @@
-//! The scenarios. A file has one subject.
+//! The scenarios. Each file has one subject.
 
 mod captures;
 mod holes;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) devices: u32,
-    /// Whether objects may be lost if their loss is reported.
+    /// Whether objects may be lost if the loss is reported.
     pub(crate) may_report: bool,
     pub(crate) body: Box<dyn Fn() + Send + Sync>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     all
 }
 
-/// Elements of the buffers here.
+/// The number of elements of the buffers here.
 const LEN: usize = 16;
 
 pub(crate) const VECTOR: &str = include_str!("../kernels/vector.ptx");
@@ -60,7 +60,7 @@ pub(crate) fn register_kernels() {
     });
 }
 
-/// Completes deferred releases: calls that do so, more often than a release is tried again.
+/// Completes deferred releases, with more calls than the number of retries of a release.
 pub(crate) fn settle() {
     cuda_safe::manager::clear_memory_manager();
     for _ in 0..24 {
@@ -68,7 +68,7 @@ pub(crate) fn settle() {
             return;
         }
         let drain = || context(0).stream()?.synchronize();
-        // An error is one of the leaks that follow.
+        // An error is reported as one of the leaks afterwards.
         let _ = drain();
     }
 }
@@ -103,17 +103,18 @@ impl Flag {
     }
 }
 
-/// What two threads share: one does something on the stream, and the other captures it.
+/// State shared by two threads: one runs an operation on the stream, and the other captures the
+/// stream.
 #[derive(Clone)]
 struct Stage {
     context: Context,
-    /// The stream of both.
+    /// The stream that both threads use.
     stream: Stream,
-    /// Another stream, which a joining capture begins on.
+    /// Another stream, on which a joining capture begins.
     other: Stream,
-    /// The capture is open.
+    /// Set when the capture is open.
     open: Flag,
-    /// The capturing thread has ended.
+    /// Set when the capturing thread has ended.
     done: Flag,
 }
 
@@ -133,10 +134,10 @@ impl Stage {
 /// Objects to keep until both threads have ended.
 type Kept = Box<dyn Any + Send>;
 
-/// One thread's part, with its objects.
+/// The code of one thread, with its objects.
 type Part = Box<dyn FnOnce() -> Kept + Send>;
 
-/// A part that keeps nothing.
+/// Wraps code that keeps nothing.
 fn part(body: impl FnOnce() + Send + 'static) -> Part {
     Box::new(move || {
         body();
@@ -144,7 +145,7 @@ fn part(body: impl FnOnce() + Send + 'static) -> Part {
     })
 }
 
-/// A part that ends with objects to keep.
+/// Wraps code that returns objects to keep.
 fn keeping<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Part {
     Box::new(move || Box::new(body()))
 }

@@ -1,10 +1,10 @@
-//! Failures that do not come back as errors, by design: which, and why.
+//! Failures that are by design not returned as errors: which ones, and why.
 
 use crate::trace::Span;
 use cuda_safe::CUresult;
 
-/// The functions that release something. `Drop` returns nothing; what fails is counted as leaked
-/// and told to the report hook.
+/// The functions that release an object. `Drop` returns nothing; a failure is counted as a leak and
+/// reported to the report hook.
 const RELEASES: [&str; 16] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
@@ -24,7 +24,7 @@ const RELEASES: [&str; 16] = [
     "cuGraphExecDestroy",
 ];
 
-/// What managers of memory allocate with.
+/// The functions that memory managers allocate with.
 const ALLOCATIONS: [&str; 4] = [
     "cuMemAlloc_v2",
     "cuMemAllocManaged",
@@ -32,34 +32,37 @@ const ALLOCATIONS: [&str; 4] = [
     "cuMemHostRegister_v2",
 ];
 
-/// What a release calls beside the releasing function.
+/// The functions that a release calls in addition to the releasing function.
 const AROUND_RELEASES: [&str; 15] = [
-    // Is this a thread of the driver's callbacks? Is another context current?
+    // Asks whether this is a callback thread of the driver, and whether another context is current.
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",
-    // Is the stream being captured?
+    // Asks whether the stream is being captured.
     "cuStreamIsCapturing",
-    // So that captures of other threads go on.
+    // Keeps captures of other threads valid.
     "cuThreadExchangeStreamCaptureMode",
-    // Plain memory is freed when its stream is idle.
+    // Synchronous memory is freed after a wait for its stream.
     "cuStreamSynchronize",
-    // The end of a reader of shared memory.
+    // Called when a reader of shared memory is dropped.
     "cuEventRecord",
     "cuStreamWaitEvent",
-    // A capture that is dropped ends.
+    // Called when a capture is dropped.
     "cuStreamEndCapture",
-    // A pool is destroyed behind the frees of its memory; else it stays. (And the mark as above.)
+    // A pool is destroyed after the frees of its memory, or else is leaked. (`cuEventRecord` above
+    // belongs to this too.)
     "cuCtxPushCurrent_v2",
     "cuEventCreate",
     "cuEventSynchronize",
-    // A manager waits for all work before it gives back what it has kept; by a free, if others capture.
+    // A manager waits for all work before it releases its cached memory; during a capture elsewhere
+    // it uses a free for that.
     "cuCtxSynchronize_v2",
     "cuCtxSynchronize",
     "cuMemAlloc_v2",
     "cuMemPoolTrimTo",
 ];
 
-/// With what a pool finds out whether it can use memory of others, and has a stream wait for it.
+/// The functions with which a pool checks whether it can reuse memory of other streams, and makes a
+/// stream wait for it.
 const IN_A_SEARCH: [&str; 5] = [
     "cuEventCreate",
     "cuEventRecord",
@@ -68,13 +71,14 @@ const IN_A_SEARCH: [&str; 5] = [
     "cuStreamWaitEvent",
 ];
 
-/// What is called around the free of a slab, which a pool gives back when it looks for memory.
+/// The functions around the free of a slab, which a pool releases when it looks for memory.
 const AROUND_SLABS: [&str; 2] = ["cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode"];
 
-/// The end of a guard of the current context: it returns nothing, and tells the report hook.
+/// The functions that end a guard of the current context: its drop returns nothing and calls the
+/// report hook.
 const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
 
-/// Memory that is stranded, and how many objects stay with it that are not counted themselves.
+/// The kinds of stranded memory, each with the number of uncounted objects that stay alive with it.
 const STRANDED: [(&str, u64); 3] = [
     // The stream of the copy, and the retain of its context.
     ("pinned memory that a copy may still use", 2),
@@ -84,25 +88,30 @@ const STRANDED: [(&str, u64); 3] = [
     ("shared memory that a reader may still use", 6),
 ];
 
-/// Questions whose answer is good to have.
+/// Queries that are not essential.
 const OPTIONAL: [&str; 4] = [
-    // Which capture needs something; without it, each that is open.
+    // Tells which capture uses an object. If it fails, every open capture is assumed to use it.
     "cuStreamGetCaptureInfo_v3",
-    // Drivers before 12.0 have no ids.
+    // Drivers before 12.0 have no context ids.
     "cuCtxGetId",
-    // The driver's own count of SMs; without it, that of the groups.
+    // Tells the driver's own SM count. If it fails, the count of the groups is used.
     "cuGreenCtxGetDevResource",
-    // A driver that does not tell its version counts as that of the bindings.
+    // If it fails, the driver is assumed to have the version of the bindings.
     "cuDriverGetVersion",
 ];
 
-/// Whether a mistake only follows from the failure: a stream that cannot be destroyed does not
-/// keep its green context from being destroyed. And a thread whose current context is a dead one is no
-/// callback's: no driver says that there.
-pub(crate) fn is_mistake(what: &str, function: &str, code: CUresult, from_then_on: bool) -> bool {
+/// Returns whether a misuse only follows from the failure. A stream that cannot be destroyed does
+/// not prevent the destruction of its green context. A thread whose current context is destroyed is
+/// not taken for a callback thread, and no real driver returns this error on a callback thread.
+pub(crate) fn is_consequence(
+    what: &str,
+    function: &str,
+    code: CUresult,
+    from_then_on: bool,
+) -> bool {
     let of_stream = what.starts_with("a green context is destroyed before its streams")
         && (function == "cuStreamDestroy_v2" || from_then_on);
-    let of_callback = what.starts_with("a host function waits for work that is behind it")
+    let of_callback = what.starts_with("a host function waits for work that comes after it")
         && function == "cuCtxGetCurrent"
         && code == CUresult::CUDA_ERROR_INVALID_CONTEXT;
     of_stream || of_callback
@@ -116,33 +125,34 @@ pub(crate) fn is_end_of_guard(function: &str) -> bool {
     ENDS_OF_GUARDS.contains(&function)
 }
 
-/// How many objects stay with memory that is stranded; none if this is no stranding.
+/// Returns how many objects stay alive with stranded memory, or `None` if the report is of another
+/// kind.
 pub(crate) fn kept_with(what: &str) -> Option<u64> {
     let found = STRANDED.iter().find(|(its, _)| *its == what);
     found.map(|(_, objects)| *objects)
 }
 
-/// Whether memory is stranded if a call fails: it waits for the work that uses the memory, or has
-/// its stream wait.
+/// Returns whether memory may be stranded if the call fails, because the call waits for the work
+/// that uses the memory, or makes a stream wait for it.
 pub(crate) fn may_strand(function: &str, span: Option<Span>) -> bool {
     function == "cuStreamSynchronize"
         || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
 }
 
-/// Whether the failure of a call may leave an object behind, counted by `cuda_safe::leaked`.
+/// Returns whether the failure of a call may leak an object that `cuda_safe::leaked` counts.
 pub(crate) fn may_leak(function: &str, span: Option<Span>) -> bool {
     is_release(function)
         // The context stays on the stack, so it must not be released.
         || is_end_of_guard(function)
-        // The driver may have the function, whatever its answer.
+        // The driver may have accepted the function despite the error.
         || matches!(function, "cuLaunchHostFunc" | "cuStreamAddCallback")
-        // What a release asks first, and the wait before plain memory is freed.
+        // Queries before a release, and the wait before synchronous memory is freed.
         || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
         || AROUND_SLABS.contains(&function) && span == Some(Span::Elsewhere)
 }
 
-/// Whether a failing release leaves an object behind that is not counted as leaked: it is taken as
-/// gone with its context, or with the process.
+/// Returns whether a failing release leaves an object behind that is not counted as leaked, because
+/// it is considered destroyed with its context or with the process.
 pub(crate) fn is_taken_as_gone(function: &str, code: CUresult, span: Option<Span>) -> bool {
     let gone = matches!(
         code,
@@ -151,7 +161,8 @@ pub(crate) fn is_taken_as_gone(function: &str, code: CUresult, span: Option<Span
     gone && may_leak(function, span) && function != "cuCtxPopCurrent_v2"
 }
 
-/// Why a failure did not come back as the scenario's error; none if it should have.
+/// Returns why a failure was not returned as the error of the scenario, or `None` if it should have
+/// been.
 pub(crate) fn why_unreported(
     function: &str,
     code: CUresult,
@@ -160,38 +171,38 @@ pub(crate) fn why_unreported(
     heard: bool,
 ) -> Option<&'static str> {
     if OPTIONAL.contains(&function) {
-        return Some("a question whose answer is good to have");
+        return Some("a query that is not essential");
     }
     if span == Some(Span::ForAText) {
-        return Some("it would have made an error's text better");
+        return Some("a query that only improves an error text");
     }
     if is_release(function) {
         return Some("a release");
     }
     if span == Some(Span::Drops) && AROUND_RELEASES.contains(&function) {
-        return Some("a part of a release");
+        return Some("part of a release");
     }
     if span == Some(Span::Elsewhere) && IN_A_SEARCH.contains(&function) {
-        return Some("a pool takes other memory then, or waits on the host");
+        return Some("the pool uses other memory or waits on the host instead");
     }
     if span == Some(Span::Elsewhere)
         && function == "cuMemAlloc_v2"
         && code == CUresult::CUDA_ERROR_OUT_OF_MEMORY
     {
-        return Some("all work is waited for by a little host memory then, or it falls back");
+        return Some("the pool waits for all work in another way or falls back");
     }
     if span == Some(Span::Elsewhere) && AROUND_SLABS.contains(&function) {
-        return Some("a part of the release of a slab");
+        return Some("part of the release of a slab");
     }
     if is_end_of_guard(function) && heard {
-        return Some("the end of a guard, told to the report hook");
+        return Some("the end of a guard, which is reported to the report hook");
     }
     if function == "cuThreadExchangeStreamCaptureMode" && called_again {
-        return Some("the mode is exchanged at the second try");
+        return Some("the mode is exchanged at the second attempt");
     }
     if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && ALLOCATIONS.contains(&function) && called_again
     {
-        return Some("a manager tries again when it has given back what it kept");
+        return Some("the manager retries after it released its cached memory");
     }
     if code == CUresult::CUDA_ERROR_INVALID_CONTEXT && called_again {
         return Some("repeated with the context current");

@@ -1,4 +1,4 @@
-//! A child process: the runs of one job.
+//! The child process, which performs the runs of one job.
 
 use crate::job::Job;
 use crate::rules::{self, Failed};
@@ -8,45 +8,45 @@ use cuda_safe::{Context, Device};
 use cuda_sim::Call;
 use cuda_sim::fault::Fault;
 
-/// Every call fails in turn; in a debug build, where all takes twenty times as long, one of some.
+/// Every call fails in turn. In a debug build, which is twenty times slower, only some calls fail.
 fn stride() -> usize {
     if cfg!(debug_assertions) { 12 } else { 1 }
 }
 
-/// Does a job and prints what came of it, a line each. After a run that left something behind
-/// which would disturb the next, it prints the number of that one and ends.
+/// Runs a job and prints the results, one per line. If a run leaves state behind that would affect
+/// the next one, prints the number of the next run and exits.
 pub(crate) fn work(job: &Job) {
-    // The test harness has begun a line.
+    // The test harness has already printed the beginning of a line.
     println!();
-    cuda_sim::install(job.profile.clone()).expect("a process of its own has no driver yet");
+    cuda_sim::install(job.profile.clone()).expect("this child process has no driver yet");
     crate::kernels::register_kernels();
     run::listen();
     if job.start == 0 {
         first_call(job);
     }
-    cuda_safe::init().expect("no call fails now");
-    // Where one call fails, all questions for captures are asked, so that each of them fails once. Where all
-    // fail from one on, only those that the scenario is asked.
+    cuda_safe::init().expect("no call fails here");
+    // If one call fails, all capture queries are made, so that each of them fails once. If all
+    // calls fail from one on, only those that the scenario needs are made.
     if !job.from_then_on {
         others_may_capture();
     }
-    // Once before: that there are streams and events of other code, the process knows from then on.
+    // Runs once before: from then on the process knows that other code has streams and events.
     sound_run(job, "before any other");
     let sound = sound_run(job, "before any fault");
     println!("calls\t{}", sound.len());
-    // Twice: with the primary context going at the end, which takes along what is in it; and with
-    // somebody else holding it, which shows what is left in it.
+    // Two sound runs: one in which the primary context, with all objects in it, is destroyed at the
+    // end, and one in which other code retains it, which shows the objects that are left.
     let runs = match job.from_then_on {
         false => 2 * sound.len(),
-        // What fails leaves everything behind anyway.
+        // If the calls fail from one on, everything is left behind anyway.
         true => sound.len(),
     };
-    // Other calls for each code.
+    // A debug build fails other calls for each code.
     let is_due = |number: &usize| (number + job.code.0 as usize) % stride() == 0;
     for number in (job.start..runs).filter(is_due) {
         let held = number >= sound.len();
         let nth = number % sound.len() + 1;
-        let who = if held { ", held by others" } else { "" };
+        let who = if held { ", retained by others" } else { "" };
         let place = format!("call {nth}, {}{who}", sound[nth - 1].function);
         println!("at\t{place}");
         if held {
@@ -54,7 +54,8 @@ pub(crate) fn work(job: &Job) {
         }
         let run = run::run(job.scenario, Some(fault(job, nth as u64)));
         check(job, &place, &run, &sound);
-        // Nothing is freed by a new process alone: the next run starts as this one did.
+        // Restores the state for the next run, so that a new process is needed only if green
+        // contexts are left.
         run.thread_before.restore();
         let clean = run.after.green_contexts() == run.before.green_contexts();
         if clean {
@@ -75,7 +76,8 @@ pub(crate) fn work(job: &Job) {
     }
 }
 
-/// The driver is started once in a process, so that its very first call fails only here.
+/// Fails the first driver call. The driver is initialized once per process, so this call can fail
+/// only here.
 fn first_call(job: &Job) {
     let place = "the first call of the process";
     println!("at\t{place}");
@@ -97,13 +99,13 @@ fn check(job: &Job, place: &str, run: &Run, sound: &[Call]) {
     println!("failed\t{}", u64::from(run.failed != 0));
     let wrong = match Failed::find(run, sound, job.code, job.from_then_on) {
         Some(failed) => rules::after_fault(run, &failed),
-        // The call has this code anyway.
+        // The call returns this code even without the fault.
         None => rules::after_sound_run(run),
     };
     tell(job, place, &wrong);
 }
 
-/// The scenario as it should be; its calls.
+/// Runs the scenario without a fault and returns its calls.
 fn sound_run(job: &Job, place: &str) -> Vec<Call> {
     let run = run::run(job.scenario, None);
     let wrong: Vec<String> = rules::after_sound_run(&run)
@@ -124,24 +126,24 @@ fn tell(job: &Job, place: &str, wrong: &[String]) {
     }
 }
 
-/// Somebody else's hold on the primary context.
+/// Retains the primary context, as other code might.
 fn retain() {
     let mut context = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let answer = unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) };
     assert!(answer.is_success(), "{answer}");
 }
 
 fn release() {
-    // SAFETY: it takes back a retain that nobody else will.
+    // SAFETY: this releases the retain above, which nothing else releases.
     let answer = unsafe { cuDevicePrimaryCtxRelease_v2(0) };
     assert!(answer.is_success(), "{answer}");
 }
 
-/// Shows somebody a handle, with which a capture could be begun.
+/// Exposes a raw handle, with which other code could begin a capture.
 fn others_may_capture() {
     let context = Device::get(0).and_then(|device| Context::primary(&device));
     let event = context.and_then(|context| context.event());
-    let event = event.expect("no call fails now");
+    let event = event.expect("no call fails here");
     assert!(!event.as_raw().is_null());
 }

@@ -1,4 +1,4 @@
-//! A part of the sweep, for a process of its own, and what came of it.
+//! A job of the sweep for one child process, and its results.
 
 use crate::{Scenario, planted, scenarios};
 use cuda_safe::CUresult;
@@ -8,29 +8,29 @@ use std::sync::{Mutex, PoisonError};
 
 const VARIABLE: &str = "CUDA_FAULTS_JOB";
 
-/// One scenario, one code: every call fails, one in each run.
+/// A scenario with one error code: in each run another call fails.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) scenario: &'static Scenario,
     pub(crate) profile: Profile,
     pub(crate) code: CUresult,
-    /// Not one call, but that and all that follow.
+    /// Whether all later calls fail too.
     pub(crate) from_then_on: bool,
-    /// The run to start with: after some runs only a new process is clean.
+    /// The run to start with. After some runs only a new process has a clean state.
     pub(crate) start: usize,
 }
 
-/// What came of a job.
+/// The results of a job.
 #[derive(Default)]
 pub(crate) struct Report {
-    /// Of the scenario, without a fault.
+    /// The number of calls of the scenario without a fault.
     pub(crate) calls: usize,
     pub(crate) failed: u64,
     pub(crate) violations: Vec<String>,
 }
 
 impl Job {
-    /// The job that this process was started for.
+    /// Returns the job that this process was started for.
     pub(crate) fn from_environment() -> Option<Self> {
         let text = std::env::var(VARIABLE).ok()?;
         let mut parts = text.split('|');
@@ -59,7 +59,7 @@ impl Job {
         format!("{name}|h200@{driver}|{code}|{from_then_on}|{start}")
     }
 
-    /// Where in the sweep something was found.
+    /// Describes the job and the place in it, for a violation.
     pub(crate) fn place(&self, what: &str) -> String {
         let all = if self.from_then_on {
             " and all others"
@@ -74,7 +74,8 @@ impl Job {
         )
     }
 
-    /// Does the job in child processes, one after the other as each needs a clean one.
+    /// Runs the job in child processes, one after the other, because some runs need a clean
+    /// process.
     pub(crate) fn run(&self) -> Report {
         let mut report = Report::default();
         let mut job = self.clone();
@@ -114,7 +115,7 @@ impl Job {
     }
 }
 
-/// Does all jobs, as many at once as there are cores; the reports come in the order of the jobs.
+/// Runs all jobs, one per core at a time. The reports are in the order of the jobs.
 pub(crate) fn run_all(jobs: Vec<Job>) -> Vec<(Job, Report)> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let queue = Mutex::new(jobs.into_iter().enumerate());

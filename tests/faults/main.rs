@@ -1,15 +1,15 @@
-//! The fault sweep: what happens when any one call of the driver fails?
+//! The fault sweep checks what happens when any single driver call fails.
 //!
-//! [Scenarios](scenarios) use everything that `cuda-safe` offers, on the software driver. Each runs
-//! once as it should, which counts its calls, and then once for every call and every code with
-//! that call failing; and once for every call with all calls failing from there on, as after an
-//! illegal address. After each run the [rules](rules) are checked: no panic and no abort, nothing
-//! leaked that is not counted, nothing destroyed twice or used afterwards, the thread's stack of
-//! contexts as it was, the failing function named in the error; and the scenario runs as if nothing
-//! had been. (A debug build does a part of it.)
+//! The [scenarios](scenarios) use every feature of `cuda-safe` on the software driver. Each runs
+//! once without a fault, which counts its calls, and then once for every call and every error code
+//! with that call failing. It also runs once for every call with all calls failing from there on,
+//! as after an illegal address. After each run the [rules](rules) are checked: no panic and no
+//! abort, no uncounted leak, nothing destroyed twice or used after destruction, the context stack
+//! of the thread unchanged, and the failing function named in the error. Afterwards the scenario
+//! must run without a trace of the failure. (A debug build does a part of the sweep.)
 //!
-//! `cargo test --release --test faults -- --nocapture` prints a line a scenario, and the sum last.
-//! No GPU is used, not even where there is one.
+//! `cargo test --release --test faults -- --nocapture` prints one line per scenario, and the totals
+//! at the end. No GPU is used, even if there is one.
 
 mod by_design;
 mod child;
@@ -22,7 +22,7 @@ mod scenarios;
 mod state;
 mod trace;
 
-/// The kernels of tests/kernels, for the software driver.
+/// The kernels of tests/kernels, implemented for the software driver.
 #[path = "../common/sim.rs"]
 mod kernels;
 
@@ -30,16 +30,16 @@ use cuda_safe::{CUresult, Error};
 use job::Job;
 use trace::Trace;
 
-/// Something that a program does with the crate, to its end or its first error. Then everything
-/// that it made is dropped.
+/// A program that uses the crate until it ends or returns its first error. Then everything that it
+/// created is dropped.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// The first driver that can do it.
+    /// The first driver version that the scenario runs on.
     pub(crate) since: (u16, u16),
     pub(crate) run: fn(&mut Trace) -> Result<(), Error>,
 }
 
-/// The codes that calls fail with: of one call each.
+/// The error codes of single failing calls.
 const CODES: [CUresult; 6] = [
     CUresult::CUDA_ERROR_OUT_OF_MEMORY,
     CUresult::CUDA_ERROR_NOT_PERMITTED,
@@ -49,7 +49,8 @@ const CODES: [CUresult; 6] = [
     CUresult::CUDA_ERROR_DEINITIALIZED,
 ];
 
-/// The driver that is swept with all codes, and others, with which the crate goes other ways.
+/// The driver that is swept with all codes, and other drivers, with which the crate takes other
+/// paths.
 const PROFILES: [(&str, &[CUresult]); 3] = [
     ("h200@13.0", &CODES),
     (
@@ -68,7 +69,7 @@ const PROFILES: [(&str, &[CUresult]); 3] = [
     ),
 ];
 
-/// Everything that the sweep does, a process each.
+/// Returns all jobs of the sweep, one child process each.
 fn jobs(scenario: &'static Scenario) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (profile, codes) in PROFILES {
@@ -92,7 +93,7 @@ fn jobs(scenario: &'static Scenario) -> Vec<Job> {
     jobs
 }
 
-/// Also what every child process is: then it does the one job that its environment names.
+/// Also runs in every child process, where it performs the one job that the environment names.
 #[test]
 fn sweep() {
     if let Some(job) = Job::from_environment() {
@@ -125,6 +126,6 @@ fn sweep() {
         scenarios::ALL.len(),
         violations.len()
     );
-    assert!(failed >= 1000, "{failed} calls are no sweep");
+    assert!(failed >= 1000, "only {failed} calls failed");
     assert!(violations.is_empty(), "see the list above");
 }

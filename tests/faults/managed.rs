@@ -1,5 +1,5 @@
-//! Every scenario once more, with a memory manager: what the driver allocates, frees and pins is asked for by
-//! that, and by nobody else.
+//! Runs every scenario with a memory manager, and checks that only the manager allocates, frees and
+//! pins memory with the driver.
 
 use crate::scenarios;
 use crate::trace::Trace;
@@ -15,10 +15,10 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
-/// Set in the process that does it: its driver is its own.
+/// Set in the child process that runs a scenario, because the process needs its own driver.
 const CHILD: &str = "CUDA_TESTS_MANAGED";
 
-/// Scenarios in which somebody else allocates or frees: what, and who.
+/// Scenarios in which other code allocates or frees: the functions, and the caller.
 const OTHERS: &[(&str, &[&str], &str)] = &[
     (
         "foreign",
@@ -28,39 +28,39 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
     (
         "memory",
         &["cuMemFreeAsync"],
-        "memory is given away, and taken over as the driver's, which it is not with a manager",
+        "the memory is released with `into_raw` and taken over as driver memory",
     ),
     (
         "memory pools",
         &["cuMemAllocFromPoolAsync", "cuMemFreeAsync"],
-        "memory of a pool that is named",
+        "memory of an explicit pool",
     ),
     (
         "capture",
         &["cuMemFree_v2", "cuMemFreeHost", "cuMemHostUnregister"],
-        "the queue of releases, with what the manager could not free at once",
+        "the release queue, for memory that the manager could not free at once",
     ),
     (
         "callback",
         &["cuMemFree_v2", "cuMemFreeHost", "cuMemHostUnregister"],
-        "likewise",
+        "the release queue, for memory that the manager could not free at once",
     ),
 ];
 
-/// Scenarios that choose managers themselves.
+/// Scenarios that choose memory managers themselves.
 const MANAGERS: [&str; 9] = [
     "driver manager",
     "caching pool",
     "driver's pools",
     "all wrappers",
-    "too little, of a pool",
-    "too little, of the device",
-    "too little, falls back",
-    "shared by processes",
-    "pool shared by processes",
+    "pool limit",
+    "device memory limit",
+    "limit with fallback",
+    "interprocess memory",
+    "interprocess pool",
 ];
 
-/// The functions that make memory, end it or pin it.
+/// Returns whether a function allocates, frees or pins memory.
 fn is_of_memory(function: &str) -> bool {
     const BEGINNINGS: [&str; 9] = [
         "cuMemAlloc",
@@ -76,10 +76,10 @@ fn is_of_memory(function: &str) -> bool {
     BEGINNINGS.iter().any(|its| function.starts_with(its))
 }
 
-/// Which calls were made while the manager was called, by whom.
+/// The ranges of driver calls that were made inside the manager, each with its thread.
 static INSIDE: Mutex<Vec<(ThreadId, Range<usize>)>> = Mutex::new(Vec::new());
 
-/// While the manager is called.
+/// Marks the calls as inside the manager while it is alive.
 struct Inside(usize);
 
 impl Inside {
@@ -96,13 +96,13 @@ impl Drop for Inside {
     }
 }
 
-/// The driver's own manager, whose calls are noted.
+/// The driver manager, with its calls recorded.
 #[derive(Debug)]
 struct Noted(Option<DriverManager>);
 
 impl Noted {
     fn inner(&self) -> &DriverManager {
-        self.0.as_ref().expect("it is there to the end")
+        self.0.as_ref().expect("set until the drop")
     }
 }
 
@@ -113,7 +113,7 @@ impl Drop for Noted {
     }
 }
 
-// SAFETY: all is the inner one's.
+// SAFETY: every call is forwarded to the inner manager.
 unsafe impl MemoryManager for Noted {
     fn interface_version() -> u32 {
         1
@@ -135,7 +135,7 @@ unsafe impl MemoryManager for Noted {
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         let _inside = Inside::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner().free(block, order) }
     }
 
@@ -146,25 +146,25 @@ unsafe impl MemoryManager for Noted {
 
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         let _inside = Inside::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner().free_host(block, order) }
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         let _inside = Inside::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner().pin(start, size, flags) }
     }
 
     unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
         let _inside = Inside::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner().unpin(block) }
     }
 
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         let _inside = Inside::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner().release_pin(block, owner, order) }
     }
 
@@ -179,19 +179,20 @@ unsafe impl MemoryManager for Noted {
 
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         let _inside = Inside::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner().free_managed(block, order) }
     }
 }
 
-/// What a scenario asks of the driver that is of memory, and not the manager's.
+/// Runs a scenario. Returns the number of memory calls that the manager made, and the memory calls
+/// that other code made.
 fn others_of(run: fn(&mut Trace) -> Result<()>) -> (usize, Vec<&'static str>) {
     set_memory_manager(|context: &Context| Ok(Noted(Some(DriverManager::new(context)?))))
-        .expect("the version fits");
+        .expect("a matching version");
     cuda_sim::clear_calls();
     INSIDE.lock().expect("no panic").clear();
     run(&mut Trace::default()).expect("no call fails");
-    // What had to wait for its release.
+    // Completes the deferred releases.
     let context = Device::get(0).and_then(|device| Context::primary(&device));
     context.and_then(|its| its.synchronize()).expect("a wait");
     clear_memory_manager();
@@ -211,11 +212,10 @@ fn others_of(run: fn(&mut Trace) -> Result<()>) -> (usize, Vec<&'static str>) {
 }
 
 #[test]
-fn with_a_manager_nobody_else_allocates_frees_or_pins() {
+fn with_a_manager_only_the_manager_allocates_frees_and_pins() {
     let all = || scenarios::ALL.iter();
     if let Ok(name) = std::env::var(CHILD) {
-        cuda_sim::install(cuda_sim::Profile::h200())
-            .expect("a process of its own has no driver yet");
+        cuda_sim::install(cuda_sim::Profile::h200()).expect("this child process has no driver yet");
         crate::kernels::register_kernels();
         let scenario = all().find(|its| its.name == name).expect("a scenario");
         let (managers, mut others) = others_of(scenario.run);
@@ -223,24 +223,27 @@ fn with_a_manager_nobody_else_allocates_frees_or_pins() {
         others.retain(|name| !known.is_some_and(|(_, allowed, _)| allowed.contains(name)));
         assert_eq!(
             others, [""; 0],
-            "of \"{name}\", beside {managers} of the manager"
+            "of \"{name}\", besides {managers} calls of the manager"
         );
         println!("\nmanagers\t{managers}");
         return;
     }
-    // Those choose one of their own.
+    // The scenarios in `MANAGERS` replace the manager with another one.
     let with_others = all().filter(|its| !MANAGERS.contains(&its.name));
     let asked: usize = with_others.map(|its| of_child(its.name)).sum();
-    assert!(asked > 100, "{asked} calls are no proof");
+    assert!(asked > 100, "only {asked} calls");
 }
 
-/// Has a process of its own, and so a context without the last one's manager, run a scenario; how often its
-/// manager called the driver for memory.
+/// Runs a scenario in a child process, and so in a context without the previous manager. Returns
+/// how often its manager called the driver for memory.
 fn of_child(name: &str) -> usize {
     let test = std::thread::current();
     let ended = Command::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", "--nocapture", "--test-threads=1"])
-        .arg(test.name().expect("a test runs on a thread of its name"))
+        .arg(
+            test.name()
+                .expect("the thread of a test has the name of the test"),
+        )
         .env(CHILD, name)
         .output()
         .expect("started");
@@ -251,5 +254,5 @@ fn of_child(name: &str) -> usize {
         .lines()
         .find_map(|line| line.strip_prefix("managers\t"));
     line.and_then(|count| count.parse().ok())
-        .expect("the child counts")
+        .expect("the child prints the count")
 }

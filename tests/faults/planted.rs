@@ -1,4 +1,5 @@
-//! The rules can be broken: scenarios with a mistake each, which the sweep has to find.
+//! Shows that the rules can be violated: each scenario contains one bug, which the sweep has to
+//! find.
 
 use crate::Scenario;
 use crate::job::Job;
@@ -18,7 +19,7 @@ pub(crate) static ALL: [Scenario; 8] = [
     planted("a leak", leak),
     planted("a double free", double_free),
     planted("a use after free", use_after_free),
-    planted("a wrong stack", wrong_stack),
+    planted("an unbalanced stack", wrong_stack),
     planted("a panic", panic),
     planted("an abort", abort),
     planted("a swallowed error", swallow),
@@ -31,17 +32,18 @@ fn primary() -> Result<Context> {
 
 fn raw_stream() -> CUstream {
     let mut raw = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let _ = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, 1, 0) };
     raw
 }
 
 fn destroy(stream: CUstream) {
-    // SAFETY: the software driver checks handles: a wrong one is an error and nothing else.
+    // SAFETY: the software driver checks handles, so an invalid one only causes an error.
     let _ = unsafe { sys::cuStreamDestroy_v2(stream) };
 }
 
-/// Makes a stream, and an event that may fail; then `with` is given the stream and the outcome.
+/// Creates a stream, and then an event, which may fail. Calls `with` with the stream and the
+/// result.
 fn between(with: impl FnOnce(CUstream, &Result<()>)) -> Result<()> {
     let context = primary()?;
     let stream = context.with_current(|_| raw_stream())?;
@@ -84,7 +86,7 @@ fn wrong_stack(_: &mut Trace) -> Result<()> {
     let pushed = unsafe { sys::cuCtxPushCurrent_v2(context.as_raw()) };
     context.stream()?;
     if pushed.is_success() {
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
     }
     Ok(())
@@ -92,7 +94,7 @@ fn wrong_stack(_: &mut Trace) -> Result<()> {
 
 fn panic(_: &mut Trace) -> Result<()> {
     let stream = primary()?.stream()?;
-    stream.synchronize().expect("nothing ever fails");
+    stream.synchronize().expect("no call ever fails");
     Ok(())
 }
 
@@ -119,7 +121,7 @@ fn other_error(_: &mut Trace) -> Result<()> {
     stream.synchronize().map_err(|_| error.into())
 }
 
-/// The sweep finds what is planted, and says it so.
+/// Checks that the sweep finds the planted bug and describes it with these words.
 #[track_caller]
 fn is_found(name: &str, words: &str) {
     let job = Job {
@@ -154,31 +156,31 @@ fn is_found(name: &str, words: &str) {
 
 #[test]
 fn a_leak_is_found() {
-    is_found("a leak", "cuEventCreate, held by others with");
+    is_found("a leak", "cuEventCreate, retained by others with");
     is_found("a leak", "left behind: 1 stream; counted: 0");
 }
 
 #[test]
 fn a_double_free_is_found() {
-    is_found("a double free", "a mistake: a stream is destroyed twice");
+    is_found("a double free", "a misuse: a stream is destroyed twice");
 }
 
 #[test]
 fn a_use_after_free_is_found() {
-    is_found("a use after free", "a mistake: a stream is used after");
+    is_found("a use after free", "a misuse: a stream is used after");
 }
 
 #[test]
 fn a_wrong_stack_is_found() {
     is_found(
-        "a wrong stack",
+        "an unbalanced stack",
         "1 contexts too many on stacks, 0 of them counted",
     );
 }
 
 #[test]
 fn a_panic_is_found() {
-    is_found("a panic", "a panic: nothing ever fails");
+    is_found("a panic", "a panic: no call ever fails");
 }
 
 #[test]

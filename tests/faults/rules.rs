@@ -1,4 +1,4 @@
-//! What has to hold after a run with failing calls.
+//! The rules that must hold after a run with failing calls.
 
 use crate::by_design;
 use crate::run::{End, Of, Run};
@@ -6,20 +6,20 @@ use crate::trace::Span;
 use cuda_safe::{CUresult, Error, Invalid};
 use cuda_sim::Call;
 
-/// The call that was made to fail first.
+/// The first call that was made to fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed {
-    /// Its place in the account of the run.
+    /// Its index in the calls of the run.
     pub(crate) at: usize,
     pub(crate) function: &'static str,
     pub(crate) code: CUresult,
-    /// All calls from there on fail.
+    /// Whether all later calls fail too.
     pub(crate) from_then_on: bool,
 }
 
 impl Failed {
-    /// The first call whose answer is not that of the run without a fault; none if the fault made
-    /// no difference.
+    /// Returns the first call whose result differs from the run without a fault, or `None` if the
+    /// fault made no difference.
     pub(crate) fn find(run: &Run, sound: &[Call], code: CUresult, all: bool) -> Option<Self> {
         let is_same = |at: usize, call: &Call| {
             sound
@@ -37,12 +37,12 @@ impl Failed {
     }
 }
 
-/// What is wrong after a run without a fault.
+/// Returns the violations in a run without a fault.
 pub(crate) fn after_sound_run(run: &Run) -> Vec<String> {
     let mut wrong = of_every_run(run);
-    wrong.extend(mistakes(run, None));
+    wrong.extend(misuses(run, None));
     if let End::Failed(error) = &run.end {
-        wrong.push(format!("it fails without a fault: {error}"));
+        wrong.push(format!("fails without a fault: {error}"));
     }
     if run.leaked != 0 {
         wrong.push(format!("{} leaked without a fault", run.leaked));
@@ -63,10 +63,10 @@ pub(crate) fn after_sound_run(run: &Run) -> Vec<String> {
     wrong
 }
 
-/// What is wrong after a run with a failing call.
+/// Returns the violations in a run with a failing call.
 pub(crate) fn after_fault(run: &Run, failed: &Failed) -> Vec<String> {
     let mut wrong = of_every_run(run);
-    wrong.extend(mistakes(run, Some(failed)));
+    wrong.extend(misuses(run, Some(failed)));
     wrong.extend(error(run, failed));
     wrong.extend(reports(run, failed));
     wrong.extend(leaks(run, failed));
@@ -80,25 +80,28 @@ fn of_every_run(run: &Run) -> Vec<String> {
         wrong.push(format!("a panic: {words}"));
     }
     if let Err(error) = &run.drain {
-        wrong.push(format!("nothing works any more: {error}"));
+        wrong.push(format!("later calls fail: {error}"));
     }
     let (what, more) = run.before.more_than(&run.after);
     if more != 0 {
-        wrong.push(format!("destroyed, and not its own: {what}"));
+        wrong.push(format!("destroyed an object of other code: {what}"));
     }
     wrong
 }
 
-/// Nothing is done that the driver accepts and that is wrong.
-fn mistakes(run: &Run, failed: Option<&Failed>) -> Vec<String> {
+/// Checks that the run made no call that the driver accepts although it is a misuse.
+fn misuses(run: &Run, failed: Option<&Failed>) -> Vec<String> {
     let not_by_design = |what: &&String| {
-        !failed.is_some_and(|it| by_design::is_mistake(what, it.function, it.code, it.from_then_on))
+        !failed.is_some_and(|it| {
+            by_design::is_consequence(what, it.function, it.code, it.from_then_on)
+        })
     };
-    let wrong = run.mistakes.iter().filter(not_by_design);
-    wrong.map(|what| format!("a mistake: {what}")).collect()
+    let wrong = run.misuses.iter().filter(not_by_design);
+    wrong.map(|what| format!("a misuse: {what}")).collect()
 }
 
-/// The error names the function that failed; there is one, unless that is not so by design.
+/// Checks that the error names the function that failed. A missing error is a violation unless it
+/// is missing by design.
 fn error(run: &Run, failed: &Failed) -> Option<String> {
     let Failed { function, code, .. } = *failed;
     let span = run.trace.span(failed.at);
@@ -125,7 +128,7 @@ fn names(error: &Error, run: &Run, failed: &Failed) -> bool {
             error.code == failed.code && run.calls[failed.at..].iter().any(its)
         }
         Error::Driver(error) => error.call == failed.function && error.code == failed.code,
-        // What could not be popped is found by the guard around it.
+        // The outer guard detects a context that could not be popped.
         Error::Invalid(invalid) => {
             let ends = by_design::is_end_of_guard(failed.function);
             match **invalid {
@@ -138,7 +141,7 @@ fn names(error: &Error, run: &Run, failed: &Failed) -> bool {
     }
 }
 
-/// What the report hook hears names the function too.
+/// Checks that the errors reported to the report hook name the function.
 fn reports(run: &Run, failed: &Failed) -> Vec<String> {
     run.heard
         .iter()
@@ -147,7 +150,7 @@ fn reports(run: &Run, failed: &Failed) -> Vec<String> {
         .collect()
 }
 
-/// Nothing is left behind that is not counted, and nothing is counted without a reason.
+/// Checks that every object left behind is counted, and that every counted leak has a reason.
 fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
     let mut wrong = Vec::new();
     let span = run.trace.span(failed.at);
@@ -162,10 +165,11 @@ fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
     if more > allowed {
         wrong.push(format!("left behind: {what}; counted: {}", run.leaked));
     }
-    // One failure is one leak; but each of nested guards has a context on the stack.
+    // One failure causes one leak, but each of several nested guards may leave a context on the
+    // stack.
     let one = u64::from(by_design::may_leak(failed.function, span));
     let one = one.max(stranded(run, failed).0);
-    // A pool stays with memory of it.
+    // A pool stays alive with its memory.
     let one = one + one.min(run.after.pools().saturating_sub(run.before.pools()) as u64);
     if !failed.from_then_on && run.leaked > one.max(stuck(run)) {
         wrong.push(format!("{} counted as leaked", run.leaked));
@@ -173,12 +177,13 @@ fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
     wrong
 }
 
-/// The threads' stacks and modes are as they were, unless it was the restoring call that failed.
+/// Checks that the stacks and capture modes of the threads are unchanged, unless the restoring call
+/// failed.
 fn threads(run: &Run, failed: &Failed) -> Vec<String> {
     let mut wrong = Vec::new();
     let (before, after) = (run.thread_before, run.thread);
     if after.depth < before.depth {
-        wrong.push("a context was popped that was not its own".to_owned());
+        wrong.push("a context of other code was popped".to_owned());
     }
     let stuck = stuck(run);
     let may_stick = failed.from_then_on || by_design::is_end_of_guard(failed.function);
@@ -193,12 +198,13 @@ fn threads(run: &Run, failed: &Failed) -> Vec<String> {
     }
     let may_stay = failed.from_then_on || failed.function == "cuThreadExchangeStreamCaptureMode";
     if after.mode != before.mode && !may_stay {
-        wrong.push("the thread's capture mode is not what it was".to_owned());
+        wrong.push("the capture mode of the thread was not restored".to_owned());
     }
     wrong
 }
 
-/// A green context that is kept, as its view is on a stack, keeps its primary context.
+/// Returns how many green contexts stay alive because their view is on a stack. Each keeps its
+/// primary context alive.
 fn kept_by_views(run: &Run, failed: &Failed) -> u64 {
     if !failed.from_then_on && !by_design::is_end_of_guard(failed.function) {
         return 0;
@@ -207,8 +213,8 @@ fn kept_by_views(run: &Run, failed: &Failed) -> u64 {
     kept as u64
 }
 
-/// How often memory was stranded, as the end of the work that uses it is not known, and how many
-/// objects stay with it.
+/// Returns how often memory was stranded because the end of the work that uses it is unknown, and
+/// how many objects stay alive with it.
 fn stranded(run: &Run, failed: &Failed) -> (u64, u64) {
     let span = run.trace.span(failed.at);
     if !failed.from_then_on && !by_design::may_strand(failed.function, span) {
@@ -217,8 +223,8 @@ fn stranded(run: &Run, failed: &Failed) -> (u64, u64) {
     run.stranded()
 }
 
-/// A context of somebody else's may be left on the stack with an error that says so: then it is
-/// theirs to keep alive.
+/// Returns how many contexts of other code were left on the stack with an error that reports it.
+/// Their owner must then keep them alive.
 fn told_of_stuck(run: &Run, failed: &Failed) -> u64 {
     let told = match &run.end {
         End::Failed(error) => names(error, run, failed),
@@ -228,7 +234,7 @@ fn told_of_stuck(run: &Run, failed: &Failed) -> u64 {
     u64::from(told && may_stick).min(stuck(run))
 }
 
-/// How many contexts were left on stacks, of all threads.
+/// Returns how many contexts were left on the stacks of all threads.
 fn stuck(run: &Run) -> u64 {
     let here = run.thread.depth.saturating_sub(run.thread_before.depth);
     (here + run.trace.depths().iter().sum::<usize>()) as u64

@@ -1,4 +1,4 @@
-//! One run of a scenario, and what was seen of it.
+//! One run of a scenario, and its observed effects.
 
 use crate::Scenario;
 use crate::by_design;
@@ -11,14 +11,14 @@ use cuda_sim::fault::{Fault, Scope};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-/// What the report hook has heard since the run began.
+/// The reports that the report hook received since the run began.
 static HEARD: Mutex<Vec<Heard>> = Mutex::new(Vec::new());
 
-/// What a report is of.
+/// The kind of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Release,
-    /// Memory that work may still use, and how many objects stay with it uncounted.
+    /// Memory that work may still use, and how many uncounted objects stay alive with it.
     Stranding(u64),
     Stack,
 }
@@ -55,33 +55,33 @@ pub(crate) enum End {
     Panicked(String),
 }
 
-/// A run, and what is different after it.
+/// A run, and the state before and after it.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) end: End,
     pub(crate) trace: Trace,
-    /// In the order in which they ended.
+    /// The calls, in the order in which they returned.
     pub(crate) calls: Vec<Call>,
-    /// How many were made to fail.
+    /// The number of calls that were made to fail.
     pub(crate) failed: u64,
     pub(crate) heard: Vec<Heard>,
     pub(crate) leaked: u64,
-    pub(crate) mistakes: Vec<String>,
+    pub(crate) misuses: Vec<String>,
     pub(crate) thread_before: Thread,
     pub(crate) thread: Thread,
     pub(crate) before: Objects,
     pub(crate) after: Objects,
-    /// Why what had to wait for its release could not be released after the run.
+    /// Why deferred releases could not be completed after the run.
     pub(crate) drain: Result<(), Error>,
 }
 
 impl Run {
-    /// How many reports of a kind were heard.
+    /// Returns how many reports of a kind were received.
     pub(crate) fn heard_of(&self, of: Of) -> u64 {
         self.heard.iter().filter(|heard| heard.of == of).count() as u64
     }
 
-    /// How often memory was stranded, and how many objects stay with it uncounted.
+    /// Returns how often memory was stranded, and how many uncounted objects stay alive with it.
     pub(crate) fn stranded(&self) -> (u64, u64) {
         let kept = self.heard.iter().filter_map(|heard| match heard.of {
             Of::Stranding(objects) => Some(objects),
@@ -91,17 +91,18 @@ impl Run {
     }
 }
 
-/// Runs a scenario with a fault in force until the last thing is dropped, and then looks around.
+/// Runs a scenario with a fault in force until the last object is dropped, and then records the
+/// state.
 pub(crate) fn run(scenario: &Scenario, fault: Option<Fault>) -> Run {
     let before = Objects::now();
     let leaked = cuda_safe::leaked();
-    let mistakes = cuda_sim::mistakes().len();
+    let misuses = cuda_sim::misuses().len();
     let thread_before = Thread::now();
     HEARD.lock().unwrap_or_else(PoisonError::into_inner).clear();
     cuda_sim::clear_calls();
 
     let mut trace = Trace::default();
-    // All threads: those of the scenario run one at a time.
+    // The fault applies to all threads. Those of the scenario run one at a time.
     let fault = fault.map(|fault| fault.inject(Scope::Process));
     let end = match catch_unwind(AssertUnwindSafe(|| (scenario.run)(&mut trace))) {
         Ok(Ok(())) => End::Done,
@@ -121,7 +122,7 @@ pub(crate) fn run(scenario: &Scenario, fault: Option<Fault>) -> Run {
         failed,
         heard: HEARD.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         leaked: cuda_safe::leaked() - leaked,
-        mistakes: cuda_sim::mistakes().split_off(mistakes),
+        misuses: cuda_sim::misuses().split_off(misuses),
         thread_before,
         thread,
         before,
@@ -130,18 +131,19 @@ pub(crate) fn run(scenario: &Scenario, fault: Option<Fault>) -> Run {
     }
 }
 
-/// What could not be released at once is released by the next create or synchronise: here.
+/// Completes the deferred releases, as the next create or synchronize call does.
 fn drain() -> Result<(), Error> {
-    // A capture whose end was made to fail is still there, and forbids the wait to all other modes.
+    // A capture that failed to end is still open, and the wait is allowed only in the relaxed mode.
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let _ = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     let done = Device::get(0)
         .and_then(|device| Context::primary(&device))
         .and_then(|context| {
             let stream = context.stream()?;
-            // The free waits for all work. (A wait for the context would be refused beside that capture.)
-            drop(DeviceBuffer::<u8>::plain_zeroed(&stream, 1)?);
+            // The free waits for all work. (A wait for the context would be refused because of that
+            // capture.)
+            drop(DeviceBuffer::<u8>::zeroed_sync(&stream, 1)?);
             stream.synchronize()
         });
     // SAFETY: as above.
@@ -152,6 +154,6 @@ fn drain() -> Result<(), Error> {
 fn words(panic: &dyn std::any::Any) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("something that is no text")
+        .unwrap_or("a panic without text")
         .to_owned()
 }

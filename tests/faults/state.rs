@@ -1,17 +1,17 @@
-//! What is the same before and after a run: objects of the driver, the thread, the accounts.
+//! The state that is compared before and after a run: driver objects, the thread, and counters.
 
 use cuda_safe::sys::{
     self, CUstreamCaptureMode as Mode, cuCtxPopCurrent_v2, cuThreadExchangeStreamCaptureMode,
 };
 use cuda_sim::Alive;
 
-/// What the driver keeps for this thread.
+/// The driver's state of this thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Thread {
-    /// Contexts on its stack.
+    /// The number of contexts on its stack.
     pub(crate) depth: usize,
     pub(crate) mode: Mode,
-    /// Whether its current context, if it has one, was destroyed.
+    /// Whether its current context, if any, was destroyed.
     pub(crate) current_is_dead: bool,
 }
 
@@ -36,20 +36,21 @@ impl Thread {
         }
     }
 
-    /// Puts the thread back, so that the next run starts as this one did.
+    /// Restores the state of the thread, so that the next run starts as this one did.
     pub(crate) fn restore(self) {
         while cuda_sim::stack_depth() > self.depth {
             let mut popped = std::ptr::null_mut();
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             let _ = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
         }
         exchange(self.mode);
     }
 }
 
-/// The mode up to now; before the driver was started there is none but the default.
+/// Exchanges the capture mode and returns the previous one. Before the driver is initialized, this
+/// is the default mode.
 fn exchange(mut mode: Mode) -> Mode {
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let answer = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     if answer.is_success() {
         mode
@@ -60,12 +61,12 @@ fn exchange(mut mode: Mode) -> Mode {
 
 fn current_is_dead() -> bool {
     let mut device = 0;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let answer = unsafe { sys::cuCtxGetDevice(&raw mut device) };
     answer == sys::CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
 }
 
-/// How many objects there are of each kind.
+/// The number of objects of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Objects([(&'static str, usize); 15]);
 
@@ -90,7 +91,7 @@ impl Objects {
             ..
         } = cuda_sim::alive();
         Self([
-            // A green context of this driver holds its primary context by a retain of its own.
+            // In this driver a green context retains its primary context itself.
             ("retain", retains.saturating_sub(green_contexts)),
             ("context", contexts),
             ("green context", green_contexts),
@@ -109,7 +110,8 @@ impl Objects {
         ])
     }
 
-    /// What there is more of, and how many all in all.
+    /// Describes the kinds that have more objects than in `other`, and counts the additional
+    /// objects.
     pub(crate) fn more_than(&self, before: &Self) -> (String, u64) {
         let (mut what, mut sum) = (Vec::new(), 0);
         for ((kind, now), (_, then)) in self.0.iter().zip(before.0) {

@@ -1,19 +1,20 @@
-//! What a scenario says of itself while it runs.
+//! Notes that a scenario makes about itself while it runs.
 
 use std::ops::Range;
 
-/// Why a failure in some of a scenario's calls need not come back as its error.
+/// Why failures in a range of a scenario's calls may be missing from its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// Only drops: what fails there has nobody to tell.
+    /// Only drops, which cannot return an error.
     Drops,
-    /// What is asked there only makes an error's text better.
+    /// Queries that only improve an error text.
     ForAText,
-    /// A pool looks for memory of others: where it cannot have that, it goes on elsewhere.
+    /// A pool that looks for memory of other streams. If it cannot use any, it continues with other
+    /// memory.
     Elsewhere,
 }
 
-/// Which of a scenario's calls are of a special kind, and how its threads ended.
+/// Which of a scenario's calls are special, and how its threads ended.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     spans: Vec<(Span, Range<usize>)>,
@@ -21,24 +22,24 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// From here to the end of the scenario there are only drops.
+    /// Marks all calls from here to the end of the scenario as drops.
     pub(crate) fn drops_from_here(&mut self) {
         self.spans.push((Span::Drops, calls_so_far()..usize::MAX));
     }
 
-    /// Drops something.
+    /// Drops a value.
     pub(crate) fn drop<T>(&mut self, value: T) {
         self.drops(|| drop(value));
     }
 
-    /// Does nothing but drop something.
+    /// Runs a function that only drops objects.
     pub(crate) fn drops(&mut self, f: impl FnOnce()) {
         let start = calls_so_far();
         f();
         self.spans.push((Span::Drops, start..calls_so_far()));
     }
 
-    /// Makes one call of the driver, the last to end; those before it are of drops.
+    /// Runs a function whose last driver call is its own. The calls before it are drops.
     pub(crate) fn drops_before<T>(&mut self, f: impl FnOnce() -> T) -> T {
         let start = calls_so_far();
         let done = f();
@@ -47,7 +48,7 @@ impl Trace {
         done
     }
 
-    /// Calls a function of the driver, and after it only what is of drops.
+    /// Runs a function that makes one driver call, after which all calls are drops.
     pub(crate) fn drops_after<T>(&mut self, function: &str, f: impl FnOnce() -> T) -> T {
         let start = calls_so_far();
         let done = f();
@@ -62,7 +63,8 @@ impl Trace {
         done
     }
 
-    /// Calls a function of the driver, several times, and after the last only what is of drops.
+    /// Runs a function that makes one driver call several times, after the last of which all calls
+    /// are drops.
     pub(crate) fn drops_after_last<T>(&mut self, function: &str, f: impl FnOnce() -> T) -> T {
         let start = calls_so_far();
         let done = f();
@@ -75,7 +77,7 @@ impl Trace {
         done
     }
 
-    /// Provokes an error whose text takes further calls: all but the first.
+    /// Provokes an error whose text needs further calls: all but the first.
     pub(crate) fn provoke<T>(&mut self, f: impl FnOnce() -> T) -> T {
         let start = calls_so_far() + 1;
         let done = f();
@@ -83,7 +85,7 @@ impl Trace {
         done
     }
 
-    /// Has a pool look for memory that others have used.
+    /// Runs a function in which a pool looks for memory that other streams have used.
     pub(crate) fn looks_elsewhere<T>(&mut self, f: impl FnOnce() -> T) -> T {
         let start = calls_so_far();
         let done = f();
@@ -91,7 +93,7 @@ impl Trace {
         done
     }
 
-    /// Runs a part of the scenario on a thread of its own, to its end.
+    /// Runs part of the scenario on another thread and waits for it.
     pub(crate) fn on_thread<T: Send>(&mut self, f: impl FnOnce(&mut Self) -> T + Send) -> T {
         let joined = std::thread::scope(|scope| {
             scope
@@ -105,13 +107,13 @@ impl Trace {
         joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// The kind of a call, by its place in the account of the run.
+    /// Returns the kind of a call, by its index in the run.
     pub(crate) fn span(&self, call: usize) -> Option<Span> {
         let of = |(span, range): &(Span, Range<usize>)| range.contains(&call).then_some(*span);
         self.spans.iter().find_map(of)
     }
 
-    /// How many contexts the scenario's other threads left on their stacks.
+    /// Returns how many contexts each of the scenario's other threads left on its stack.
     pub(crate) fn depths(&self) -> &[usize] {
         &self.depths
     }

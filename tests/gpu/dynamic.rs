@@ -1,7 +1,7 @@
-//! Kernels that launch kernels, in a green context. NVIDIA documents that such a module may add two SMs,
-//! which all partitions share, on compute capability 9.x. Measured on an H200 with driver 580: the kernel of
-//! the stream stays within its partition and two more SMs, and the kernels that it launches run on all SMs
-//! of the device.
+//! Kernels that launch kernels, in a green context. NVIDIA documents that such a module may add two
+//! SMs, which all partitions share, on compute capability 9.x. Measured on an H200 with driver 580:
+//! the kernel of the stream runs on the SMs of its partition and two more, and the kernels that it
+//! launches run on all SMs of the device.
 
 use crate::common;
 use crate::green::{alone, device};
@@ -17,17 +17,18 @@ use std::process::Command;
 
 const SOURCE: &str = include_str!("../kernels/dynamic.cu");
 
-/// SMs that dynamic parallelism may add to a partition on compute capability 9.x.
+/// The number of SMs that dynamic parallelism may add to a partition on compute capability 9.x.
 const ADDED: usize = 2;
 
-/// Blocks of the parent, and of each of the kernels that they launch.
+/// The number of blocks of the parent, and of each kernel that they launch.
 const PARENTS: u32 = 512;
 const CHILDREN: u32 = 32;
 const CYCLES: u32 = 20_000;
-/// What no SM is called.
+/// A value that is not an SM number.
 const NONE: u32 = u32::MAX;
 
-/// NVIDIA's compiler: the one that `NVCC` names, or that of the path or of the toolkit's usual folder.
+/// Returns NVIDIA's compiler: the one that `NVCC` names, or the one in `PATH` or in the toolkit's
+/// usual folder.
 fn nvcc() -> Option<PathBuf> {
     let named = std::env::var_os("NVCC").map(PathBuf::from);
     let places = [PathBuf::from("nvcc"), "/usr/local/cuda/bin/nvcc".into()];
@@ -42,7 +43,7 @@ fn nvcc() -> Option<PathBuf> {
     found
 }
 
-/// The compute capability.
+/// Returns the compute capability.
 fn capability(device: &Device) -> (u32, u32) {
     let ask = |attribute| device.attribute(attribute).expect("known");
     (
@@ -51,7 +52,7 @@ fn capability(device: &Device) -> (u32, u32) {
     )
 }
 
-/// The kernels, compiled for the device and linked with NVIDIA's device runtime.
+/// Compiles the kernels for the device and links them with NVIDIA's device runtime.
 fn image(device: &Device) -> Option<Vec<u8>> {
     let nvcc = nvcc()?;
     let (major, minor) = capability(device);
@@ -74,14 +75,14 @@ fn image(device: &Device) -> Option<Vec<u8>> {
         .args(["-dlink", "-cubin", "-o"])
         .args([&linked, &object])
         .arg("-lcudadevrt"));
-    let image = fs::read(&linked).expect("what nvcc linked");
-    fs::remove_dir_all(&folder).expect("removing what was compiled");
+    let image = fs::read(&linked).expect("the image that nvcc linked");
+    fs::remove_dir_all(&folder).expect("removing the compiled files");
     Some(image)
 }
 
 type Parent = TypedKernel<(&'static mut [u32], &'static mut [u32], u32, u32)>;
 
-/// The SMs that the parent's blocks ran on, and those of the kernels that they launched.
+/// Returns the SMs that the parent's blocks ran on, and those of the kernels that they launched.
 fn run(parent: &Parent, stream: &Stream) -> [BTreeSet<u32>; 2] {
     let filled = |blocks: u32| {
         let mut places = DeviceBuffer::<u32>::uninit(stream, blocks as usize).expect("memory");
@@ -91,8 +92,9 @@ fn run(parent: &Parent, stream: &Stream) -> [BTreeSet<u32>; 2] {
     let (mut parents, mut children) = (filled(PARENTS), filled(PARENTS * CHILDREN));
     let arguments = (&mut parents, &mut children, CHILDREN, CYCLES);
     let config = LaunchConfig::linear(PARENTS, 32);
-    // SAFETY: each block of the parent writes one element of the first memory, and each block that it
-    // launches one of the second, which has as many for each; the parent ends after its children.
+    // SAFETY: each block of the parent writes one element of the first memory, and each block that
+    // it launches writes one of the second, which has enough elements for each; the parent ends
+    // after its children.
     unsafe { parent.launch(stream, config, arguments) }.expect("a launch");
     [parents, children].map(|places| {
         let sms: BTreeSet<u32> = places.to_vec().expect("a copy").into_iter().collect();
@@ -102,7 +104,7 @@ fn run(parent: &Parent, stream: &Stream) -> [BTreeSet<u32>; 2] {
 }
 
 #[test]
-fn a_kernel_that_launches_kernels_stays_in_its_partition_and_two_more_sms() {
+fn a_kernel_that_launches_kernels_runs_on_its_partition_and_two_more_sms() {
     let _alone = alone();
     let device = need!(device());
     let image = need!(image(&device));
@@ -120,7 +122,7 @@ fn a_kernel_that_launches_kernels_stays_in_its_partition_and_two_more_sms() {
     });
     let greens: Vec<_> = greens.collect();
     let probe = SmProbe::new(&context).expect("a probe");
-    // Before there is a kernel that launches kernels, partitions have their own SMs.
+    // Before a kernel that launches kernels is loaded, partitions have disjoint SMs.
     let own: Vec<BTreeSet<u32>> = greens
         .iter()
         .map(|(green, stream)| {
@@ -131,9 +133,9 @@ fn a_kernel_that_launches_kernels_stays_in_its_partition_and_two_more_sms() {
         .collect();
     assert!(own[0].is_disjoint(&own[1]));
 
-    // SAFETY: nvcc made the image of the source above.
-    let module = unsafe { Module::from_image(&context, &image) }.expect("the driver takes it");
-    let parent = module.kernel("parent").expect("is in the module");
+    // SAFETY: nvcc compiled the image from the source above.
+    let module = unsafe { Module::from_image(&context, &image) }.expect("the driver loads it");
+    let parent = module.kernel("parent").expect("a kernel");
     let parent: Parent = parent.typed().expect("its parameters");
     let most = if capability(&device).0 == 9 { ADDED } else { 0 };
     for ((_, stream), own) in greens.iter().zip(&own) {
@@ -146,7 +148,7 @@ fn a_kernel_that_launches_kernels_stays_in_its_partition_and_two_more_sms() {
             children.len()
         );
         assert!(added.len() <= most, "{added:?}");
-        // The crate's diagnostic finds no more, and names the reason.
+        // The crate's diagnostic finds no other SMs, and names the reason.
         let trace = probe.trace(stream).expect("a trace");
         if let Some(added) = trace.added {
             assert!(added.count as usize <= most, "{added:?}");

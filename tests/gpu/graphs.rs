@@ -1,4 +1,4 @@
-//! What is released while a launch of a graph goes on.
+//! Releases during a launch of a graph.
 
 use crate::common;
 use cuda_safe::{
@@ -6,7 +6,7 @@ use cuda_safe::{
 };
 use std::time::Duration;
 
-/// A context on a real device, or a skip.
+/// Returns a context on a real device, or reports a skip.
 fn context() -> Option<Context> {
     let context = Context::primary(&common::real_gpu()?);
     Some(context.expect("a context"))
@@ -22,7 +22,7 @@ fn event(context: &Context) -> Event {
 }
 
 #[test]
-fn an_event_of_a_launch_that_goes_on_is_not_taken_for_another() {
+fn the_event_of_a_running_launch_is_not_mistaken_for_another() {
     let Some(context) = context() else { return };
     let (stream, watched) = streams(&context);
     let busy = Busy::new(&context);
@@ -32,12 +32,15 @@ fn an_event_of_a_launch_that_goes_on_is_not_taken_for_another() {
             let graph = stream.capture(CaptureMode::default(), |stream| {
                 event.record_external(stream)
             });
-            graph.expect("a graph").instantiate().expect("is launched")
+            graph
+                .expect("a graph")
+                .instantiate()
+                .expect("an executable graph")
         };
         busy.run(&stream, 20);
         // SAFETY: the graph uses no memory.
         unsafe { executable.launch(&stream) }.expect("a launch");
-        // With it goes the event, whose record is still to come.
+        // This drops the event, which is not recorded yet.
         drop(executable);
         busy.run(&watched, 60);
         let others: Vec<Event> = (0..64).map(|_| event(&context)).collect();
@@ -49,29 +52,30 @@ fn an_event_of_a_launch_that_goes_on_is_not_taken_for_another() {
         let early = others.iter().filter(early).count();
         assert!(
             early == 0 || watched.is_idle().expect("a query"),
-            "{early} are done"
+            "{early} are complete"
         );
         watched.synchronize().expect("a wait");
-        // Seen once in some hundred rounds, and not explained: so it says what it can.
+        // This was seen once in some hundred rounds and is unexplained, so the message contains all
+        // available information.
         let late = not_done(&others);
         if !late.is_empty() {
             std::thread::sleep(Duration::from_secs(1));
             let still = not_done(&others);
             panic!(
-                "round {round}: events {late:?} are not done behind a wait for their stream, and a second \
+                "round {round}: events {late:?} are incomplete after a wait for their stream, and a second \
                  later {still:?}"
             );
         }
     }
 }
 
-/// The places of the events that are not done.
+/// Returns the indices of the incomplete events.
 fn not_done(events: &[Event]) -> Vec<usize> {
     let is_late = |place: &usize| !events[*place].is_done().expect("a query");
     (0..events.len()).filter(is_late).collect()
 }
 
-/// A kernel that keeps one multiprocessor busy for a while.
+/// A kernel that keeps one SM busy for a while.
 struct Busy(TypedKernel<(&'static mut [u32], u32)>);
 
 impl Busy {
@@ -85,11 +89,11 @@ impl Busy {
         )
     }
 
-    /// About as many milliseconds: at 2 GHz.
+    /// Runs for about this many milliseconds at 2 GHz.
     fn run(&self, stream: &Stream, milliseconds: u32) {
         let mut out = DeviceBuffer::zeroed(stream, 1).expect("memory");
         let (config, cycles) = (LaunchConfig::linear(1, 32), milliseconds * 2_000_000);
-        // SAFETY: the kernel writes an element for each block, and there is one.
+        // SAFETY: the kernel writes one element for each block, and there is one block.
         unsafe { self.0.launch(stream, config, (&mut out, cycles)) }.expect("a launch");
     }
 }

@@ -1,4 +1,5 @@
-//! Memory that two processes share: plain memory, and that of a pool. The second one dies in the middle.
+//! Memory shared by two processes: synchronous memory, and memory of a pool. The second process
+//! dies while it uses the memory.
 
 use crate::common::{self, child};
 use crate::need;
@@ -12,7 +13,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Stdio};
 
 const LEN: usize = 1 << 20;
-/// Set in the second process.
+/// The variable that is set in the second process.
 const SECOND: &str = "CUDA_TESTS_IPC_SECOND";
 
 fn hex(bytes: &[u8]) -> String {
@@ -28,13 +29,14 @@ fn unhex(text: &str) -> [u8; IpcHandle::BYTES] {
     bytes
 }
 
-/// The device of a handle, in the second process.
+/// Returns a context on the device of a handle, in the second process.
 fn context_of(handle: &IpcHandle) -> Context {
     let device = handle.device().expect("asked").expect("the same machine");
     Context::primary(&device).expect("a context")
 }
 
-/// What the second process does with the memory: it reads the first half, and writes the second.
+/// The work of the second process: it reads the first half of the memory and writes the second
+/// half.
 fn second(context: &Context, open: impl Fn() -> cuda_safe::Result<IpcMemory>) -> DeviceBuffer<u8> {
     let stream = context.stream().expect("a stream");
     let (memory, again) = (open(), open());
@@ -42,7 +44,8 @@ fn second(context: &Context, open: impl Fn() -> cuda_safe::Result<IpcMemory>) ->
     assert_eq!(memory.as_raw(), again.as_raw());
     assert_eq!(memory.size(), LEN);
     let address = memory.as_raw();
-    // SAFETY: it is so long, kept by its owner, and in nobody's use until this process says so.
+    // SAFETY: the memory has this size, its owner keeps it alive, and nothing else uses it until
+    // this process reports that it is done.
     let mut buffer = unsafe { DeviceBuffer::<u8>::from_foreign(address, LEN, &stream, memory) };
     let (first, mut second) = buffer.as_mut_slice().split_at(LEN / 2).expect("within");
     assert_eq!(first.as_slice().to_vec().expect("a copy"), [7; LEN / 2]);
@@ -56,7 +59,7 @@ fn say_done() {
     std::io::stdout().flush().expect("out");
 }
 
-/// The end of the second process: with everything open, and work under way.
+/// Ends the second process with all objects open and with pending work.
 fn die(mut buffer: DeviceBuffer<u8>) -> ! {
     say_done();
     buffer
@@ -66,15 +69,16 @@ fn die(mut buffer: DeviceBuffer<u8>) -> ! {
     std::process::abort();
 }
 
-/// How the second process is told the handle.
+/// How the second process gets the handle.
 enum Told<'a> {
-    /// By its standard input.
+    /// Through its standard input.
     Input(&'a str),
-    /// By a variable; its input is something else.
+    /// Through an environment variable. Its standard input has another use.
     Variable(&'a str, &'a str, Stdio),
 }
 
-/// Starts the second process, of the same test; whether it did its part, and how it ended.
+/// Starts the second process with the same test. Returns whether it did its part, and its exit
+/// status.
 fn start_second(test: &str, mode: &str, told: Told<'_>) -> (bool, ExitStatus) {
     let (line, variable, input) = match told {
         Told::Input(line) => (Some(line), None, Stdio::piped()),
@@ -94,13 +98,13 @@ fn start_second(test: &str, mode: &str, told: Told<'_>) -> (bool, ExitStatus) {
         writeln!(to, "{line}").expect("sent");
     }
     let from = BufReader::new(second.stdout.take().expect("a pipe"));
-    // To its end, as it writes on when it is done.
+    // Reads to the end, because the process writes more output afterwards.
     let lines = from.lines().map_while(Result::ok);
     let done = lines.filter(|line| line.contains("second: done")).count() != 0;
     (done, second.wait().expect("ended"))
 }
 
-/// What the first process finds, and goes on to do.
+/// Checks the memory in the first process, which then continues to use it.
 fn go_on(buffer: &mut DeviceBuffer<u8>) {
     let found = buffer.to_vec().expect("a copy");
     assert_eq!((found[0], found[LEN / 2 - 1]), (7, 7));
@@ -111,7 +115,7 @@ fn go_on(buffer: &mut DeviceBuffer<u8>) {
     drop(DeviceBuffer::<u8>::zeroed(&stream, LEN).expect("memory"));
 }
 
-/// A device whose memory processes can share; none is skipped, with its reason.
+/// Returns a device whose memory processes can share, or reports a skip.
 fn device() -> Option<Device> {
     let skip = |why| {
         common::skip(why);
@@ -123,7 +127,7 @@ fn device() -> Option<Device> {
         return skip("needs unified addressing");
     }
     if std::env::var_os("CUDA_TESTS_SANITIZED").is_some() {
-        return skip("a memory checker keeps memory of its own");
+        return skip("a memory checker allocates its own memory");
     }
     Some(device)
 }
@@ -135,23 +139,23 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
         std::io::stdin().read_line(&mut line).expect("a line");
         let handle = IpcHandle::from_bytes(&unhex(line.trim()));
         let context = context_of(&handle);
-        // SAFETY: the first process keeps the memory until this one is gone.
+        // SAFETY: the first process keeps the memory alive until this one has exited.
         die(second(&context, || unsafe { context.open_memory(&handle) }));
     }
     let _alone = crate::green::alone();
     child::in_child(&[], || {
         let device = need!(device());
-        set_memory_manager(CachingManager::new).expect("the version fits");
+        set_memory_manager(CachingManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let stream = context.stream().expect("a stream");
-        // Somewhere in a slab.
+        // The memory lies inside a slab.
         let _before = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
         let memory = MemoryPointer::allocate_on(&stream, LEN).expect("memory");
         let memory = AutoFreePointer::from(memory);
-        let exported = memory.export().expect("plain memory below");
+        let exported = memory.export().expect("synchronous upstream memory");
         assert_ne!(exported.handle().offset(), 0);
-        // SAFETY: it is so long, and kept by its owner; it is used on this stream, and by a process that is
-        // waited for.
+        // SAFETY: the memory has this size, and its owner keeps it alive; it is used on this
+        // stream, and by a process that is waited for.
         let mut buffer =
             unsafe { DeviceBuffer::<u8>::from_foreign(memory.as_raw(), LEN, &stream, memory) };
         buffer.fill(7).expect("a fill");
@@ -163,12 +167,12 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
         let (done, status) = start_second(test, "1", Told::Input(&handle));
         assert!(
             done && !status.success(),
-            "it did its part, and died: {status}"
+            "it did its part and died: {status}"
         );
 
-        // The first goes on: with that memory, and with new.
+        // The first process continues, with this memory and with new memory.
         go_on(&mut buffer);
-        // What the second had, its context first of all, is free again.
+        // The memory of the second process, above all its context, is free again.
         let free = context.memory_info().expect("known").free;
         assert!(
             free + (64 << 20) >= free_before,
@@ -180,25 +184,26 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
     });
 }
 
-/// The second process has the pool as its standard input, and the handle in its environment. One ends as it
-/// should, and one dies.
+/// The second process gets the pool as its standard input and the handle in its environment. One
+/// process exits normally, and one dies.
 #[test]
-fn a_second_process_uses_memory_of_the_first_ones_pool() {
+fn a_second_process_uses_memory_of_the_first_processs_pool() {
     const HANDLE: &str = "CUDA_TESTS_IPC_HANDLE";
     if let Some(mode) = std::env::var_os(SECOND) {
         let text = std::env::var(HANDLE).expect("a handle");
         let handle = IpcHandle::from_bytes(&unhex(&text));
         let context = context_of(&handle);
-        // SAFETY: it is the first process's pool, imported here only.
+        // SAFETY: this is the pool of the first process, and it is imported only here.
         let pool = unsafe { ImportedPool::new(&context, &std::io::stdin()) };
         let pool = pool.expect("a pool");
-        // SAFETY: the first process keeps the memory until this one is gone, and has waited for its allocation.
+        // SAFETY: the first process keeps the memory alive until this one has exited, and has
+        // waited for its allocation.
         let open = || unsafe { pool.open_memory(&handle) };
         let buffer = second(&context, open);
         if mode == "dies" {
             die(buffer);
         }
-        // And once more, when it was freed here.
+        // Opened again after it was freed here.
         drop(buffer);
         drop(second(&context, open));
         drop(pool);
@@ -219,14 +224,14 @@ fn a_second_process_uses_memory_of_the_first_ones_pool() {
             ..Default::default()
         };
         set_memory_manager(move |context| OrderedManager::with(context, options))
-            .expect("the version fits");
+            .expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let stream = context.stream().expect("a stream");
         let manager = context.memory_manager_as::<OrderedManager>();
-        let pool = manager.expect("made").expect("it is").pool();
+        let pool = manager.expect("made").expect("the chosen manager").pool();
         let pool = pool.expect("its own").clone();
         let before = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
-        // A part, so that there is an offset.
+        // A part of a larger allocation, so that there is an offset.
         let memory = MemoryPointer::allocate_on(&stream, LEN + 4096).expect("memory");
         let part = AutoFreePointer::from(memory).part(4096, LEN);
         let memory = part.expect("within");
@@ -236,7 +241,7 @@ fn a_second_process_uses_memory_of_the_first_ones_pool() {
         // SAFETY: as above.
         let mut buffer =
             unsafe { DeviceBuffer::<u8>::from_foreign(memory.as_raw(), LEN, &stream, memory) };
-        let test = "ipc::a_second_process_uses_memory_of_the_first_ones_pool";
+        let test = "ipc::a_second_process_uses_memory_of_the_first_processs_pool";
         for mode in ["ends", "dies", "ends"] {
             buffer.fill(7).expect("a fill");
             stream.synchronize().expect("a wait");

@@ -1,4 +1,5 @@
-//! What needs real GPUs, more than one or as they are. What is not there is skipped, with its reason.
+//! Tests that need real GPUs: more than one, or their real behavior. If they are missing, a test is
+//! skipped with its reason.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,10 +13,10 @@ mod two_devices;
 
 use cuda_safe::{Context, Device};
 
-/// The first two devices of a real driver; a skip where there are fewer.
+/// Returns the first two devices of a real driver, or reports a skip.
 fn two_devices() -> Option<[Device; 2]> {
     let first = common::real_gpu()?;
-    if Device::count().expect("there is a driver") < 2 {
+    if Device::count().expect("a driver") < 2 {
         common::skip("needs two GPUs; there is one");
         return None;
     }
@@ -23,14 +24,14 @@ fn two_devices() -> Option<[Device; 2]> {
 }
 
 #[test]
-fn things_of_two_devices_mix_as_the_table_says() {
+fn objects_of_two_devices_combine_as_documented() {
     let devices = need!(two_devices());
     let [first, second] = devices.map(|device| Context::primary(&device).expect("a context"));
     two_devices::table(&first, &second);
 }
 
 #[test]
-fn a_green_context_is_of_one_device() {
+fn a_green_context_has_only_sms_of_its_device() {
     let [first, second] = need!(two_devices());
     need!(common::since(12, 5));
     let _alone = green::alone();

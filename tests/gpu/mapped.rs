@@ -1,8 +1,8 @@
-//! Arrays in memory that is mapped part by part, as PyTorch's expandable segments are.
+//! Arrays in memory that consists of several mappings, like PyTorch's expandable segments.
 
 use crate::common;
 use crate::need;
-use cuda_safe::interop::{ArrayInterface, Handover, Kind, Layout, TypeString};
+use cuda_safe::interop::{ArrayInterface, Kind, Layout, StreamSync, TypeString};
 use cuda_safe::sys::{
     self, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
     CUmemAllocationProp, CUmemAllocationType, CUmemLocationType, CUresult,
@@ -14,7 +14,7 @@ fn well(code: CUresult) {
     assert_eq!(code, CUresult::CUDA_SUCCESS);
 }
 
-/// Addresses for four parts, the third of which has no memory.
+/// Reserved addresses for four parts, the third of which has no memory.
 struct Reserved {
     start: u64,
     part: usize,
@@ -31,7 +31,7 @@ impl Reserved {
         prop.location.__bindgen_anon_1.id = ordinal;
         let least = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
         let (mut part, mut start) = (0, 0);
-        // SAFETY: the pointers are to locals.
+        // SAFETY: the pointers refer to local variables.
         well(unsafe { sys::cuMemGetAllocationGranularity(&raw mut part, &raw const prop, least) });
         // SAFETY: as above.
         well(unsafe { sys::cuMemAddressReserve(&raw mut start, 4 * part, 0, 0, 0) });
@@ -46,9 +46,9 @@ impl Reserved {
             let mut handle = 0;
             // SAFETY: as above.
             well(unsafe { sys::cuMemCreate(&raw mut handle, part, &raw const prop, 0) });
-            // SAFETY: these are addresses of the reservation, with nothing at them.
+            // SAFETY: these addresses belong to the reservation, and nothing is mapped there.
             well(unsafe { sys::cuMemMap(at, part, 0, handle, 0) });
-            // SAFETY: they are mapped, and the pointer is to a local.
+            // SAFETY: the addresses are mapped, and the pointer refers to a local variable.
             well(unsafe { sys::cuMemSetAccess(at, part, &raw const access, 1) });
             handles.push(handle);
         }
@@ -66,7 +66,7 @@ impl Drop for Reserved {
             let at = self.start + number * self.part as u64;
             // SAFETY: nothing uses the memory any more.
             well(unsafe { sys::cuMemUnmap(at, self.part) });
-            // SAFETY: it is ours, and mapped nowhere.
+            // SAFETY: this value owns the allocation, which is not mapped any more.
             well(unsafe { sys::cuMemRelease(*handle) });
         }
         // SAFETY: nothing is mapped there any more.
@@ -75,7 +75,7 @@ impl Drop for Reserved {
 }
 
 #[test]
-fn an_array_over_several_mappings_is_taken_and_one_over_a_hole_is_not() {
+fn an_array_across_mappings_is_imported_and_one_across_a_hole_is_refused() {
     let device = need!(common::real_gpu());
     let context = Context::primary(&device).expect("a context");
     let stream = context.stream().expect("a stream");
@@ -93,10 +93,10 @@ fn an_array_over_several_mappings_is_taken_and_one_over_a_hole_is_not() {
         let len = usize::try_from(len).expect("a length");
         let layout = Layout::strided(&[len], &[step], 1).expect("a layout");
         let array = ArrayInterface::new(byte, layout, at).expect("an interface");
-        // SAFETY: the memory outlives the import, and nobody else works on it.
-        unsafe { array.import_untyped(&stream, Handover::Synchronize, ()) }
+        // SAFETY: the memory outlives the import, and no other work uses it.
+        unsafe { array.import_untyped(&stream, StreamSync::Synchronize, ()) }
     };
-    // Within one, over two, backwards.
+    // Within one mapping, across two, and reversed.
     for (at, len, step) in [
         (start, part, 1),
         (start + 100, part, 1),
@@ -107,11 +107,11 @@ fn an_array_over_several_mappings_is_taken_and_one_over_a_hole_is_not() {
         let imported = import(at, len, step).map_err(Error::from);
         drop(imported.unwrap_or_else(|error| panic!("{at:#x}, {len:#x}, {step}: {error}")));
     }
-    // In the hole is what the driver does not know, as pageable memory of the host is.
+    // The driver does not know the addresses in the hole, just like pageable host memory.
     let known = context.pointer_info(start + 2 * part);
     assert!(known.expect("an answer").is_none());
     assert!(import(start + 2 * part, 8, 1).is_ok());
-    // Into the hole, over it, and out of the reservation.
+    // Into the hole, across it, and out of the reservation.
     for (at, len, step) in [
         (start, 2 * part + 1, 1),
         (start + part, 3 * part, 1),

@@ -1,9 +1,9 @@
-//! Things of one device on a stream of another: an error, or it works, as the table in the crate's
-//! documentation says.
+//! Objects of one device on a stream of another: each combination fails or works as the table in
+//! the crate's documentation says.
 
 use cuda_safe::device::{AtomicOperation, PeerAttribute};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::interop::{ArrayView, Handover};
+use cuda_safe::interop::{ArrayView, StreamSync};
 use cuda_safe::sys::{
     CUdevResource, CUdevResourceType, CUgreenCtxCreate_flags, cuDevResourceGenerateDesc,
     cuDevSmResourceSplitByCount, cuDeviceGetDevResource, cuGreenCtxCreate, cuGreenCtxDestroy,
@@ -44,7 +44,7 @@ fn other_stream(invalid: &Invalid) -> bool {
     matches!(invalid, Invalid::OtherStream { .. })
 }
 
-/// Every row of the table, on two contexts of two devices.
+/// Checks every row of the table, on two contexts of two devices.
 pub(crate) fn table(first: &Context, second: &Context) {
     assert_ne!(first.device(), second.device());
     let (a, b) = (
@@ -53,23 +53,23 @@ pub(crate) fn table(first: &Context, second: &Context) {
     );
     events(first, second);
 
-    // Buffers belong to one stream.
+    // Each buffer belongs to one stream.
     let from = DeviceBuffer::from_slice(&a, &[1.0f32; 4]).expect("memory");
     let mut to = DeviceBuffer::<f32>::zeroed(&b, 4).expect("memory");
     refused(to.copy_from(&from), other_stream);
     let here = add(first);
     let config = LaunchConfig::linear(1, 4);
     let mut sum = DeviceBuffer::<f32>::zeroed(&a, 4).expect("memory");
-    // SAFETY: the launch is refused.
+    // SAFETY: the launch is refused and accesses nothing.
     let launched = unsafe { here.launch(&a, config, (&from, &to, &mut sum, 4)) };
     refused(launched, other_stream);
     let rejected = to.rebind(&a).expect_err("another device");
     refused(Err::<(), _>(rejected.error), other_context);
     let mut to = rejected.value;
 
-    // Kernels belong to one context, libraries to none.
+    // A kernel belongs to one context; a library belongs to none.
     let mut other_sum = DeviceBuffer::<f32>::zeroed(&b, 4).expect("memory");
-    // SAFETY: the launch is refused.
+    // SAFETY: the launch is refused and accesses nothing.
     let launched = unsafe { here.launch(&b, config, (&to, &to, &mut other_sum, 4)) };
     refused(launched, other_context);
     match Library::from_ptx(VECTOR) {
@@ -84,14 +84,14 @@ pub(crate) fn table(first: &Context, second: &Context) {
         Err(error) => assert!(matches!(error, Error::Missing(_)), "{error}"),
     }
 
-    // Pinned memory is every context's.
+    // Pinned memory can be used in every context.
     let mut pinned = PinnedBuffer::<f32>::zeroed(first, 4).expect("memory");
     pinned.fill(2.0);
     let pending = to.copy_from_pinned(pinned).expect("a copy");
     pending.wait().expect("a wait");
     assert_eq!(to.to_vec().expect("a copy"), [2.0; 4]);
 
-    // Shared memory is read by its context's streams, and copied by all.
+    // Shared memory can be read by the streams of its context, and copied by all streams.
     let shared = from.share().expect("an event");
     refused(shared.on(&b), other_context);
     to.copy_from_peer(&shared.on_peer(&b).expect("a reader"))
@@ -103,7 +103,7 @@ pub(crate) fn table(first: &Context, second: &Context) {
     exported(first, second);
 }
 
-/// An exported array is usable on every device that can reach its memory.
+/// Checks that an exported array is usable on every device that can access its memory.
 fn exported(first: &Context, second: &Context) {
     let (a, b) = (
         first.stream().expect("a stream"),
@@ -124,7 +124,7 @@ fn exported(first: &Context, second: &Context) {
         buffer
     };
 
-    // By each way out.
+    // With each way to make the memory accessible.
     let (first_pool, second_pool, third_pool) = (pool(), pool(), pool());
     let buffer = of(&first_pool);
     let interface = buffer.array_interface().expect("an array");
@@ -140,61 +140,64 @@ fn exported(first: &Context, second: &Context) {
         return;
     }
 
-    // SAFETY: the buffer outlives the import, no work is under way, and nothing else uses it.
-    let there = unsafe { interface.import::<f32, _>(&b, Handover::Ignore, ()) }.expect("an import");
+    // SAFETY: the buffer outlives the import, no work is pending, and nothing else uses it.
+    let there =
+        unsafe { interface.import::<f32, _>(&b, StreamSync::Ignore, ()) }.expect("an import");
     let mut sum = DeviceBuffer::<f32>::zeroed(&b, 4).expect("memory");
     let add = add(second);
     let config = LaunchConfig::linear(1, 4);
-    // SAFETY: the kernel adds the 4 elements that the buffers have.
+    // SAFETY: the kernel adds 4 elements, and the buffers have 4.
     unsafe { add.launch(&b, config, (&there, &there, &mut sum, 4)) }.expect("a launch");
     assert_eq!(sum.to_vec().expect("a copy"), [10.0; 4]);
 }
 
-/// One group of a device's SMs, by raw calls: no guard of this crate is asked.
+/// Returns one group of a device's SMs, with raw calls, so that the `SplitGuard` of this crate is
+/// not involved.
 fn group(device: &Device) -> CUdevResource {
     let (mut all, mut group) = (CUdevResource::default(), CUdevResource::default());
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let code = unsafe { cuDeviceGetDevResource(device.as_raw(), &raw mut all, kind) };
     assert!(code.is_success(), "{code}");
     let (mut count, rest) = (1, std::ptr::null_mut());
     let (first, number) = (&raw mut group, &raw mut count);
-    // SAFETY: there is room for one group, and none is asked for the rest.
+    // SAFETY: the array has room for one group, and no remainder is requested.
     let code = unsafe { cuDevSmResourceSplitByCount(first, number, &raw const all, rest, 0, 0) };
     assert!(code.is_success(), "{code}");
     group
 }
 
-/// A green context is made of SMs of one device, and on that device. Needs CUDA 12.5.
+/// Checks that a green context can be created only on the device of its SMs. Needs CUDA 12.5.
 pub(crate) fn green(first: &Device, second: &Device) {
     let mut both = [group(first), group(second)];
     let refused = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     let mut descriptor = std::ptr::null_mut();
-    // SAFETY: there are two resources, and the other pointer is to a local.
+    // SAFETY: there are two resources, and the other pointer refers to a local variable.
     let code = unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, both.as_mut_ptr(), 2) };
     assert_eq!(code, refused, "a descriptor of groups of two devices");
-    // SAFETY: there is one resource, and the other pointer is to a local.
+    // SAFETY: there is one resource, and the other pointer refers to a local variable.
     let code = unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, both.as_mut_ptr(), 1) };
     assert!(code.is_success(), "{code}");
     let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
     let mut green = std::ptr::null_mut();
     let create = |green, device: &Device| {
-        // SAFETY: the descriptor was just made, and the other pointer is to a local.
+        // SAFETY: the descriptor was just created, and the other pointer refers to a local
+        // variable.
         unsafe { cuGreenCtxCreate(green, descriptor, device.as_raw(), flags) }
     };
     let code = create(&raw mut green, second);
     let other_device = CUresult::CUDA_ERROR_INVALID_DEVICE;
     assert_eq!(
         code, other_device,
-        "a green context of another device's SMs"
+        "a green context of SMs of another device"
     );
     let code = create(&raw mut green, first);
     assert!(code.is_success(), "{code}");
-    // SAFETY: it was just created, and has no other user.
+    // SAFETY: the green context was just created, and nothing else uses it.
     let code = unsafe { cuGreenCtxDestroy(green) };
     assert!(code.is_success(), "{code}");
 
-    // The crate refuses such groups before the driver sees them.
+    // The crate refuses such groups without a driver call.
     let groups = [first, second].map(|device| {
         let split = SmResource::of_device(device)
             .and_then(|all| Ok(all.split_by_count(SplitByCount::default())?));
@@ -207,7 +210,7 @@ pub(crate) fn green(first: &Device, second: &Device) {
     assert_eq!(*invalid, Invalid::GroupsOfDifferentSplits);
 }
 
-/// Memory that host and device both touch, and memory pools.
+/// Checks memory that host and device both access, and memory pools.
 fn kinds(first: &Context, second: &Context) {
     let (a, b) = (
         first.stream().expect("a stream"),
@@ -225,7 +228,7 @@ fn kinds(first: &Context, second: &Context) {
         .expect("known")
     {
         let managed = ManagedBuffer::<f32>::zeroed(&a, 4).expect("memory");
-        let there = managed.device().expect("the device's");
+        let there = managed.device().expect("device access");
         refused(to.copy_from(there), other_stream);
     }
 
@@ -238,7 +241,7 @@ fn kinds(first: &Context, second: &Context) {
             assert_eq!(with.to_vec().expect("a copy"), [0.0; 4]);
             drop(with);
             b.synchronize().expect("a wait");
-            // SAFETY: nothing of the pool is allocated any more.
+            // SAFETY: no memory of the pool is allocated any more.
             unsafe { pool.set_access(&second.device(), MemoryAccess::None) }.expect("taken away");
         }
         Err(error) => assert!(
@@ -260,7 +263,7 @@ fn events(first: &Context, second: &Context) {
         first.stream().expect("a stream"),
         second.stream().expect("a stream"),
     );
-    // Waiting for another device's event is what events are for; recording it is not.
+    // A stream may wait for an event of another device, but not record it.
     let event = second.event().expect("an event");
     event.record(&b).expect("its device");
     a.wait(&event).expect("another device");
@@ -272,7 +275,7 @@ fn events(first: &Context, second: &Context) {
     }
 }
 
-/// Plain memory of the one, used by kernels of the other.
+/// Checks synchronous memory of one device that kernels of the other use.
 fn access(first: &Context, second: &Context) {
     let (device, peer) = (first.device(), second.device());
     let attribute = |attribute| device.peer_attribute(attribute, &peer).expect("a number");
@@ -293,7 +296,9 @@ fn access(first: &Context, second: &Context) {
         return;
     }
     first.enable_peer_access(second).expect("there is access");
-    let again = first.enable_peer_access(second).expect_err("there is");
+    let again = first
+        .enable_peer_access(second)
+        .expect_err("already enabled");
     let code = CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     assert_eq!(again.code(), Some(code));
 
@@ -301,20 +306,21 @@ fn access(first: &Context, second: &Context) {
         first.stream().expect("a stream"),
         second.stream().expect("a stream"),
     );
-    let mut plain = DeviceBuffer::<f32>::plain_zeroed(&b, 4).expect("memory");
+    let mut plain = DeviceBuffer::<f32>::zeroed_sync(&b, 4).expect("memory");
     plain.fill(3.0).expect("a fill");
     let shared = plain.share().expect("an event");
     let reader = shared.on_peer(&a).expect("a reader");
     let mut sum = DeviceBuffer::<f32>::zeroed(&a, 4).expect("memory");
     let add = add(first);
-    // SAFETY: access to plain memory was enabled above, and is until the wait below is over.
+    // SAFETY: access to synchronous memory was enabled above, and stays enabled until the wait
+    // below has returned.
     let there = unsafe { reader.as_slice() };
     let config = LaunchConfig::linear(1, 4);
-    // SAFETY: the kernel adds the 4 elements that the buffers have.
+    // SAFETY: the kernel adds 4 elements, and the buffers have 4.
     unsafe { add.launch(&a, config, (there, there, &mut sum, 4)) }.expect("a launch");
     assert_eq!(sum.to_vec().expect("a copy"), [6.0; 4]);
     drop(reader);
-    // SAFETY: what used the memory is done.
+    // SAFETY: the work that used the memory has completed.
     unsafe { first.disable_peer_access(second) }.expect("it was enabled");
     // SAFETY: as above.
     let not = unsafe { first.disable_peer_access(second) }.expect_err("it was disabled");

@@ -1,22 +1,24 @@
-//! Enums, flags and records as a program meets them: how they print, and how they begin.
+//! Enums, flags and records as a program uses them: their printed forms and their default values.
 
 use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS_v2, CUctx_flags, CUctxCreateParams, CUdevResource, CUevent_flags,
     CUlaunchAttribute, CUlaunchConfig, CUmemPoolProps, CUmoduleLoadingMode,
 };
 
-/// An enum as the headers have it, with the crate's type of that name.
+/// An enum of the headers, with the crate's type of that name.
 struct Enumeration {
     name: &'static str,
     is_flags: bool,
     constants: &'static [(&'static str, i64)],
-    /// The name of a value, and how it prints.
+    /// Returns the name of a value, and its printed form.
     show: fn(i64) -> (Option<&'static str>, String),
     default: fn() -> i64,
 }
 
 macro_rules! enums {
-    ($($kind:ident $name:ident: $repr:ident { $($constant:ident = $value:expr,)* })*) => {
+    ($($(#[$meta:meta])* $kind:ident $name:ident: $repr:ident {
+        $($constant:ident = $value:expr,)*
+    })*) => {
         const ENUMS: &[Enumeration] = &[$(Enumeration {
             name: stringify!($name),
             is_flags: matches!(stringify!($kind).as_bytes(), b"flags"),
@@ -37,7 +39,7 @@ fn every_constant_prints_as_its_name() {
     for each in ENUMS {
         for (name, value) in each.constants {
             let (found, debug) = (each.show)(*value);
-            // Several names may stand for a value: the first is its name.
+            // Several names may have the same value. The first one is printed.
             let first = each.constants.iter().find(|(_, other)| other == value);
             let (first, _) = first.expect("the constant itself");
             assert_eq!(found, Some(*first), "{}::{name}", each.name);
@@ -47,7 +49,7 @@ fn every_constant_prints_as_its_name() {
 }
 
 #[test]
-fn every_enum_begins_as_zero() {
+fn the_default_of_every_enum_is_zero() {
     for each in ENUMS {
         assert_eq!((each.default)(), 0, "{}", each.name);
     }
@@ -64,7 +66,7 @@ fn values_without_a_name_print_as_numbers() {
 
 #[test]
 fn flags_print_every_bit() {
-    // What a text says: names and numbers, joined by bars.
+    // Combines the names and numbers in a text, which are joined by bars.
     let bits = |each: &Enumeration, text: &str| {
         text.split(" | ").fold(0, |bits, word| {
             let named = each.constants.iter().find(|(name, _)| *name == word);
@@ -108,7 +110,7 @@ fn flags_combine() {
 }
 
 #[test]
-fn records_begin_as_zeros() {
+fn the_default_of_every_record_is_zero() {
     let launch = CUlaunchConfig::default();
     assert_eq!((launch.gridDimX, launch.blockDimZ), (0, 0));
     assert_eq!((launch.sharedMemBytes, launch.numAttrs), (0, 0));
@@ -123,7 +125,7 @@ fn records_begin_as_zeros() {
     assert_eq!(create.numExecAffinityParams, 0);
     assert!(create.execAffinityParams.is_null() && create.cigParams.is_null());
 
-    // Parts that are reserved for later drivers have to be zero.
+    // Fields reserved for later drivers must be zero.
     let pool = CUmemPoolProps::default();
     assert_eq!((pool.maxSize, pool.usage), (0, 0));
     assert!(pool.win32SecurityAttributes.is_null());
@@ -131,7 +133,7 @@ fn records_begin_as_zeros() {
 
     let attribute = CUlaunchAttribute::default();
     assert_eq!(attribute.id.0, 0);
-    // SAFETY: `pad` is bytes and covers the union, which began as zeros.
+    // SAFETY: `pad` is bytes and covers the union, which is initialized with zeros.
     let value = unsafe { attribute.value.pad };
     assert!(value.iter().all(|byte| *byte == 0));
 

@@ -1,4 +1,5 @@
-//! DLPack tensors: what is understood, what is refused, and that each deleter is called once.
+//! DLPack tensors: which ones are accepted, which are refused, and that each deleter is called
+//! once.
 
 use cuda_safe::Invalid;
 use cuda_safe::interop::dlpack::raw::{
@@ -20,7 +21,7 @@ const FLOAT32: DLDataType = DLDataType {
     lanes: 1,
 };
 
-/// A tensor by hand, which counts the calls of its deleter.
+/// A handmade tensor, which counts the calls of its deleter.
 struct Tensor {
     data: usize,
     device: (i32, i32),
@@ -49,7 +50,7 @@ impl Default for Tensor {
     }
 }
 
-/// What a tensor's `manager_ctx` points to.
+/// The target of a tensor's `manager_ctx`.
 struct Held {
     _shape: Option<Vec<i64>>,
     _strides: Option<Vec<i64>>,
@@ -63,17 +64,17 @@ fn start(numbers: &mut Option<Vec<i64>>) -> *mut i64 {
 }
 
 unsafe extern "C" fn delete_legacy(tensor: *mut DLManagedTensor) {
-    // SAFETY: the tensor is of `Tensor::legacy`, and this is called once.
+    // SAFETY: the tensor comes from `Tensor::legacy`, and this is called once.
     let tensor = unsafe { Box::from_raw(tensor) };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let held = unsafe { Box::from_raw(tensor.manager_ctx.cast::<Held>()) };
     held.deleted.fetch_add(1, Ordering::SeqCst);
 }
 
 unsafe extern "C" fn delete_versioned(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: the tensor is of `Tensor::versioned`, and this is called once.
+    // SAFETY: the tensor comes from `Tensor::versioned`, and this is called once.
     let tensor = unsafe { Box::from_raw(tensor) };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let held = unsafe { Box::from_raw(tensor.manager_ctx.cast::<Held>()) };
     held.deleted.fetch_add(1, Ordering::SeqCst);
 }
@@ -124,7 +125,7 @@ impl Tensor {
     }
 }
 
-/// Reads it, both ways where it can be said both ways, and drops what is read.
+/// Reads the tensor, in both forms if both can express it, and drops the result.
 #[track_caller]
 fn with<R>(tensor: impl Fn() -> Tensor, check: impl Fn(Result<&ManagedTensor, Invalid>) -> R) -> R {
     let deleted = Arc::new(AtomicUsize::new(0));
@@ -140,7 +141,7 @@ fn with<R>(tensor: impl Fn() -> Tensor, check: impl Fn(Result<&ManagedTensor, In
     };
     let plain = tensor();
     if plain.flags == 0 && plain.version.0 == 1 {
-        // SAFETY: the tensor is right for as far as it is read, and nobody else has it.
+        // SAFETY: the fields of the tensor that are read are valid, and this is the only owner.
         told(
             unsafe { ManagedTensor::from_raw(plain.legacy(&deleted)) },
             0,
@@ -166,14 +167,14 @@ fn refused(tensor: impl Fn() -> Tensor, expected: &str, words: &str) {
 #[test]
 fn a_tensor_is_read() {
     with(Tensor::default, |read| {
-        let tensor = read.expect("it is right");
+        let tensor = read.expect("it is valid");
         assert_eq!(tensor.layout().shape(), [2, 3]);
         assert_eq!(tensor.layout().strides(), [12, 4]);
         assert_eq!(tensor.dtype().to_string(), "float32");
         assert_eq!((tensor.address(), tensor.device()), (ADDRESS as u64, 0));
         assert_eq!(tensor.memory(), MemoryKind::Device);
         assert!(!tensor.is_read_only() && !tensor.is_copied());
-        let array = tensor.array_interface().expect("NumPy has it");
+        let array = tensor.array_interface().expect("a type of NumPy");
         assert_eq!(array.dtype().typestr(), "<f4");
     });
     let strided = || Tensor {
@@ -185,23 +186,23 @@ fn a_tensor_is_read() {
         ..Tensor::default()
     };
     with(strided, |read| {
-        let tensor = read.expect("it is right");
+        let tensor = read.expect("it is valid");
         assert_eq!(tensor.layout().strides(), [-4, 8]);
         assert_eq!(tensor.address(), ADDRESS as u64 + 64);
         assert_eq!(tensor.memory(), MemoryKind::Managed);
         assert!(tensor.is_read_only() && tensor.is_copied());
         assert_eq!(tensor.version(), Some((1, 99)));
-        let array = tensor.array_interface().expect("NumPy has it");
+        let array = tensor.array_interface().expect("a type of NumPy");
         assert!(array.is_read_only());
     });
-    // No dimension, and no element.
+    // A tensor without dimensions, and one without elements.
     let scalar = || Tensor {
         shape: Some(vec![]),
         device: (3, 0),
         ..Tensor::default()
     };
     with(scalar, |read| {
-        let tensor = read.expect("it is right");
+        let tensor = read.expect("it is valid");
         assert_eq!(tensor.layout().len(), Some(1));
         assert_eq!(tensor.memory(), MemoryKind::Pinned);
     });
@@ -212,12 +213,12 @@ fn a_tensor_is_read() {
         ..Tensor::default()
     };
     with(empty, |read| {
-        assert_eq!(read.expect("it is right").layout().len(), Some(0));
+        assert_eq!(read.expect("it is valid").layout().len(), Some(0));
     });
 }
 
 #[test]
-fn each_field_is_refused_by_its_name() {
+fn each_invalid_field_is_refused_by_name() {
     let of = |change: fn(&mut Tensor)| {
         move || {
             let mut tensor = Tensor::default();
@@ -245,12 +246,12 @@ fn each_field_is_refused_by_its_name() {
     refused(
         of(|tensor| tensor.strides = Some(vec![i64::MAX, 1])),
         "strides",
-        "further",
+        "address space",
     );
     refused(
         of(|tensor| tensor.strides = Some(vec![1 << 60, 1 << 60])),
         "strides",
-        "further",
+        "address space",
     );
     refused(of(|tensor| tensor.data = 0), "data", "null");
     refused(of(|tensor| tensor.data = usize::MAX - 8), "data", "beyond");
@@ -288,21 +289,21 @@ fn each_field_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_tensor_without_a_deleter_is_one() {
+fn a_tensor_without_a_deleter_is_accepted() {
     let deleted = Arc::new(AtomicUsize::new(0));
     let raw = Tensor::default().versioned(&deleted);
-    // SAFETY: the tensor is alive, and nobody else has it.
+    // SAFETY: the tensor is alive, and this is the only owner.
     unsafe { (*raw).deleter = None };
-    // SAFETY: it is right.
+    // SAFETY: the tensor is valid.
     let read = unsafe { ManagedTensor::from_raw_versioned(raw) };
-    drop(read.expect("it is right"));
+    drop(read.expect("it is valid"));
     assert_eq!(deleted.load(Ordering::SeqCst), 0);
-    // SAFETY: it is still there.
+    // SAFETY: the tensor is still alive.
     unsafe { delete_versioned(raw) };
 }
 
 #[test]
-fn types_are_those_of_numpy_where_it_has_them() {
+fn types_map_to_numpy_types_if_they_exist() {
     let table = [
         ((0, 8, 1), "int8", Some("|i1"), Some(1)),
         ((1, 64, 1), "uint64", Some("<u8"), Some(8)),
@@ -347,7 +348,7 @@ fn types_are_those_of_numpy_where_it_has_them() {
 }
 
 #[test]
-fn what_numpy_has_not_is_taken_by_its_bytes() {
+fn types_unknown_to_numpy_are_read_by_their_size() {
     let bfloat = || Tensor {
         dtype: DLDataType {
             code: 4,
@@ -357,16 +358,18 @@ fn what_numpy_has_not_is_taken_by_its_bytes() {
         ..Tensor::default()
     };
     with(bfloat, |read| {
-        let tensor = read.expect("it is right");
+        let tensor = read.expect("it is valid");
         assert_eq!(tensor.dtype(), DataType::scalar(TypeCode::BFLOAT, 16));
         let text = tensor.array_interface().expect_err("bfloat16").to_string();
         assert!(text.contains("bfloat16"), "{text}");
         let bytes = TypeString::native(Kind::Uint, 2).expect("u2");
-        let array = tensor.array_interface_as(bytes).expect("of its size");
+        let array = tensor
+            .array_interface_as(bytes)
+            .expect("a type of that size");
         assert_eq!(array.layout().strides(), [6, 2]);
         tensor
             .array_interface_as(TypeString::native(Kind::Uint, 4).expect("u4"))
-            .expect_err("of another size");
+            .expect_err("a type of another size");
     });
     let padded = || Tensor {
         dtype: DLDataType {
@@ -378,7 +381,7 @@ fn what_numpy_has_not_is_taken_by_its_bytes() {
         ..Tensor::default()
     };
     with(padded, |read| {
-        assert_eq!(read.expect("a byte each").layout().item_size(), 1);
+        assert_eq!(read.expect("one byte each").layout().item_size(), 1);
     });
 }
 
@@ -395,11 +398,11 @@ impl Drop for Counted {
 fn export(layout: Layout, address: u64, dropped: &Arc<AtomicUsize>) -> Export {
     let owner = Counted(Arc::clone(dropped));
     let memory = MemoryKind::Managed;
-    Export::new(DataType::of::<f32>(), layout, address, memory, 3, owner).expect("it is right")
+    Export::new(DataType::of::<f32>(), layout, address, memory, 3, owner).expect("it is valid")
 }
 
 #[test]
-fn what_goes_out_is_read_as_the_same_and_its_owner_dropped_once() {
+fn an_exported_tensor_reads_back_the_same_and_drops_its_owner_once() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let layouts = [
         Layout::c_contiguous(&[2, 3], 4),
@@ -412,20 +415,20 @@ fn what_goes_out_is_read_as_the_same_and_its_owner_dropped_once() {
         let layout = layout.expect("a layout");
         let given = export(layout.clone(), ADDRESS as u64, &dropped).copied();
         let raw = given.read_only().into_raw_versioned();
-        // SAFETY: it is alive.
+        // SAFETY: the tensor is alive.
         let tensor = unsafe { raw.as_ref() };
         assert_eq!((tensor.version.major, tensor.flags), (1, 3));
         assert!(!tensor.dl_tensor.strides.is_null());
         assert_eq!(tensor.dl_tensor.data.is_null(), layout.is_empty());
         let legacy = export(layout.clone(), ADDRESS as u64, &dropped).into_raw();
-        // SAFETY: nobody else has them.
+        // SAFETY: this function is the only owner of the tensors.
         let read = [
             unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) },
             // SAFETY: as above.
-            unsafe { ManagedTensor::from_raw(legacy.expect("it may be written").as_ptr()) },
+            unsafe { ManagedTensor::from_raw(legacy.expect("it is writable").as_ptr()) },
         ];
         for tensor in read {
-            let tensor = tensor.expect("it is right");
+            let tensor = tensor.expect("it is valid");
             assert_eq!(*tensor.layout(), layout);
             assert_eq!((tensor.device(), tensor.memory()), (3, MemoryKind::Managed));
             assert_eq!(tensor.is_read_only(), tensor.version().is_some());
@@ -439,7 +442,7 @@ fn what_goes_out_is_read_as_the_same_and_its_owner_dropped_once() {
 }
 
 #[test]
-fn strides_that_lead_nowhere_may_be_no_whole_elements() {
+fn unused_strides_may_be_fractions_of_elements() {
     let dropped = Arc::new(AtomicUsize::new(0));
     for (shape, strides, written) in [
         ([2, 1], [8, 3], [2, 1]),
@@ -449,19 +452,19 @@ fn strides_that_lead_nowhere_may_be_no_whole_elements() {
     ] {
         let layout = Layout::strided(&shape, &strides, 4).expect("a layout");
         let raw = export(layout, ADDRESS as u64, &dropped).into_raw_versioned();
-        // SAFETY: it is alive.
+        // SAFETY: the tensor is alive.
         let strides = unsafe { raw.as_ref() }.dl_tensor.strides;
-        // SAFETY: there are two.
+        // SAFETY: there are two strides.
         assert_eq!(unsafe { *strides.cast::<[i64; 2]>() }, written);
-        // SAFETY: nobody else has it.
+        // SAFETY: this function is the only owner.
         let read = unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) };
-        assert_eq!(read.expect("it is right").layout().shape(), shape);
+        assert_eq!(read.expect("it is valid").layout().shape(), shape);
     }
     assert_eq!(dropped.load(Ordering::SeqCst), 4);
 }
 
 #[test]
-fn what_cannot_go_out_is_refused_and_its_owner_given_back() {
+fn arrays_that_cannot_be_exported_are_refused_and_their_owner_returned() {
     let float = DataType::of::<f32>();
     let layout = |strides: &[isize]| Layout::strided(&[2], strides, 4).expect("a layout");
     let memory = MemoryKind::Device;
@@ -500,7 +503,7 @@ fn what_cannot_go_out_is_refused_and_its_owner_given_back() {
     }
     let dropped = Arc::new(AtomicUsize::new(0));
     let constant = export(layout(&[4]), address, &dropped).read_only();
-    let rejected = constant.into_raw().expect_err("it is read-only");
+    let rejected = constant.into_raw().expect_err("the array is read-only");
     assert!(rejected.to_string().contains("read-only"));
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
     drop(rejected.value);
@@ -508,7 +511,7 @@ fn what_cannot_go_out_is_refused_and_its_owner_given_back() {
 }
 
 #[test]
-fn a_panic_of_the_owner_does_not_go_through_c() {
+fn a_panic_of_the_owner_does_not_unwind_into_c() {
     #[derive(Debug)]
     struct Panics;
     impl Drop for Panics {
@@ -519,10 +522,10 @@ fn a_panic_of_the_owner_does_not_go_through_c() {
     let layout = Layout::c_contiguous(&[2], 4).expect("a layout");
     let memory = MemoryKind::Device;
     let tensor = Export::new(DataType::of::<f32>(), layout, 64, memory, 0, Panics);
-    let raw = tensor.expect("it is right").into_raw_versioned();
-    // SAFETY: nobody else has it.
+    let raw = tensor.expect("it is valid").into_raw_versioned();
+    // SAFETY: this function is the only owner.
     let tensor = unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) };
-    drop(tensor.expect("it is right"));
+    drop(tensor.expect("it is valid"));
 }
 
 #[test]
@@ -539,9 +542,9 @@ fn the_streams_of_consumers_are_those_of_the_protocol() {
         assert_eq!(stream.number(), number);
     }
     for (number, words) in [
-        (0, "1 is for the legacy"),
+        (0, "1 for the legacy"),
         (-2, "-2"),
-        (1 << 70, "no handle"),
+        (1 << 70, "not a stream handle"),
     ] {
         match of(Some(number)) {
             Err(Invalid::Dlpack {

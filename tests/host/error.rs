@@ -1,4 +1,4 @@
-//! `cuda_safe::Error`: what it says, and that it goes anywhere.
+//! `cuda_safe::Error`: its text, and its conversions between threads and types.
 
 use crate::fakes::NOWHERE;
 use cuda_safe::{CompileError, DriverError, Error, Invalid, Rejected};
@@ -15,7 +15,7 @@ fn driver_error(code: CUresult) -> DriverError {
 }
 
 fn load_error() -> LoadError {
-    // SAFETY: there is no such file, so nothing is run; nothing is kept either.
+    // SAFETY: the file does not exist, so no code runs and no handle is kept.
     match unsafe { cuda_sys::load_from(NOWHERE) } {
         Err(InstallError::Load(error)) => error,
         other => panic!("no test of this file has a driver: {other:?}"),
@@ -29,7 +29,7 @@ fn missing() -> MissingFunction {
     }
 }
 
-/// Every variant, with words that its text has to have.
+/// Returns every variant, each with words that its text must contain.
 fn errors() -> Vec<(Error, &'static [&'static str])> {
     let out_of_memory = driver_error(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     let compile = CompileError {
@@ -85,11 +85,11 @@ fn every_error_names_its_subject() {
 }
 
 #[test]
-fn errors_are_small_and_go_anywhere() {
+fn errors_are_small_and_can_be_sent_and_shared() {
     fn anywhere<T: AnyError + Send + Sync + Clone + 'static>() -> usize {
         size_of::<T>()
     }
-    // It is in the result of every call.
+    // `Error` is part of the result of every call.
     let size = anywhere::<Error>();
     assert!(size <= 32, "{size} bytes");
     anywhere::<LoadError>();
@@ -99,13 +99,13 @@ fn errors_are_small_and_go_anywhere() {
 }
 
 #[test]
-fn codes_are_those_of_the_driver() {
+fn error_codes_are_those_of_the_driver() {
     for (error, _) in errors() {
         let expected = match &error {
             Error::Driver(error) => Some(error.code),
             Error::Compile(error) => Some(error.error.code),
             Error::NoDevice => Some(CUresult::CUDA_ERROR_NO_DEVICE),
-            // Nothing was called, or what was called said more than its code.
+            // No call was made, or the error contains more than the code of the call.
             _ => None,
         };
         assert_eq!(error.code(), expected, "{error:?}");
@@ -129,7 +129,7 @@ fn fatal_codes_say_that_earlier_work_may_be_at_fault() {
 }
 
 #[test]
-fn a_rejection_gives_the_value_back_or_becomes_the_error() {
+fn a_rejection_returns_the_value_or_becomes_the_error() {
     fn reject() -> Result<(), Rejected<String>> {
         Err(Rejected {
             error: Invalid::NoGroups.into(),
@@ -152,13 +152,13 @@ fn a_rejection_gives_the_value_back_or_becomes_the_error() {
 }
 
 #[test]
-fn a_chain_of_sources_says_nothing_twice() {
+fn a_chain_of_sources_repeats_no_text() {
     for (error, _) in errors() {
         let mut said = error.to_string();
         let mut next = error.source();
         while let Some(source) = next {
             let text = source.to_string();
-            assert!(!said.contains(&text), "{said:?}, and then {text:?}");
+            assert!(!said.contains(&text), "{said:?}, followed by {text:?}");
             said.push_str(&text);
             next = source.source();
         }

@@ -1,4 +1,4 @@
-//! Libraries that take a driver's place, made from `fakes/*.c` while the tests run.
+//! Libraries that replace the driver, compiled from `fakes/*.c` while the tests run.
 
 use crate::common::{self, c};
 use cuda_sys::Function;
@@ -7,20 +7,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Names what the crates open in place of the system's driver.
+/// The variable that names the library to open instead of the system's driver.
 pub(crate) const VARIABLE: &str = "CUDA_SYS_LIBRARY";
-/// No file: with this in [`VARIABLE`] no machine has a driver.
+/// A file that does not exist. With this in [`VARIABLE`], no machine has a driver.
 pub(crate) const NOWHERE: &str = "/nonexistent/libcuda.so.1";
 
 /// The files of `fakes/`.
 const SOURCES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/fakes.rs"));
 
-/// The library made from `fakes/NAME.c`; a skip where there is no C compiler.
+/// Compiles the library from `fakes/NAME.c`, or reports a skip without a C compiler.
 pub(crate) fn build(name: &str) -> Option<String> {
     let folder = folder();
     let source = write_source(&folder, &format!("{name}.c"));
     let library = folder.join(format!("{name}.so"));
-    // Several tests, and the children of each, make the same library: it appears whole or not.
+    // Several tests and their children compile the same library, so it is moved into place when it
+    // is complete.
     let part = unique(&folder, name);
     c::compile(&source, &part, |compiler| {
         compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-I"]);
@@ -47,7 +48,7 @@ fn write_source(folder: &Path, name: &str) -> PathBuf {
 pub(crate) fn write_functions_h() {
     let mut rows = String::new();
     for function in Function::all() {
-        writeln!(rows, "FUNCTION({})", function.symbol()).expect("a string takes any text");
+        writeln!(rows, "FUNCTION({})", function.symbol()).expect("writing to a string cannot fail");
     }
     let folder = folder();
     let part = unique(&folder, "functions");
@@ -55,14 +56,14 @@ pub(crate) fn write_functions_h() {
     fs::rename(&part, folder.join("functions.h")).expect("putting the header in its place");
 }
 
-/// A path in the tests' own folder that nobody else has.
+/// Returns a path in the tests' own folder that nothing else uses.
 pub(crate) fn unique(folder: &Path, name: &str) -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     folder.join(format!("{name}.{}.{number}", std::process::id()))
 }
 
-/// Where the libraries lie.
+/// Returns the folder of the libraries.
 pub(crate) fn folder() -> PathBuf {
     let folder = common::scratch().join("fakes");
     fs::create_dir_all(&folder).expect("making the folder of the fakes");

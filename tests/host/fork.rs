@@ -1,4 +1,4 @@
-//! Forked processes: the driver works only in the process that starts it.
+//! Forked processes: the driver works only in the process that initialized it.
 #![cfg(unix)]
 
 use crate::common::child::in_child;
@@ -12,7 +12,7 @@ fn is_forked<T>(result: &Result<T, Error>) -> bool {
 }
 
 #[test]
-fn a_fork_of_a_process_that_started_the_driver_is_told_so() {
+fn a_fork_of_a_process_that_started_the_driver_gets_an_error() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         software::install();
         cuda_safe::init().expect("it starts");
@@ -20,9 +20,9 @@ fn a_fork_of_a_process_that_started_the_driver_is_told_so() {
         assert!(in_fork(|| is_forked(&Device::count())));
         assert!(in_fork(|| is_forked(&Device::get(0))));
         assert!(in_fork(|| is_forked(&Device::all())));
-        // A fork of the fork as well.
+        // The same holds for a fork of the fork.
         assert!(in_fork(|| in_fork(|| is_forked(&cuda_safe::init()))));
-        // The parent goes on.
+        // The parent continues.
         cuda_safe::init().expect("it has started");
         assert_eq!(Device::count().expect("devices"), 3);
     });
@@ -41,7 +41,7 @@ fn a_fork_from_before_the_start_starts_the_driver_itself() {
 fn a_fork_of_a_process_that_found_no_driver_may_start_it() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         cuda_safe::init().expect_err("there is no driver");
-        // Nothing was started; and the fork may find what the parent did not.
+        // No driver was initialized, and the fork may find a driver that the parent did not find.
         software::install();
         assert!(in_fork(|| cuda_safe::init().is_ok()));
     });

@@ -1,4 +1,4 @@
-//! The functions as data.
+//! The functions of the driver API as data.
 
 use cuda_sys::{CudaVersion, Function};
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ fn function(symbol: &str) -> Function {
 }
 
 #[test]
-fn there_are_723_in_the_order_of_their_names() {
+fn there_are_723_functions_sorted_by_name() {
     let all = Function::all();
     assert_eq!(all.len(), 723);
     let all: Vec<Function> = all.collect();
@@ -20,14 +20,14 @@ fn there_are_723_in_the_order_of_their_names() {
 }
 
 #[test]
-fn find_takes_exact_names() {
+fn find_accepts_exact_names() {
     for function in Function::all() {
         assert_eq!(Function::find(function.symbol()), Some(function));
     }
 }
 
 #[test]
-fn find_takes_nothing_else() {
+fn find_accepts_only_exact_names() {
     let names: HashSet<&str> = Function::all().map(Function::symbol).collect();
     for function in Function::all() {
         let symbol = function.symbol();
@@ -43,7 +43,7 @@ fn find_takes_nothing_else() {
             symbol.to_uppercase(),
         ];
         for name in near {
-            // A shorter name may be a function of its own.
+            // A shorter name may belong to another function.
             let found = Function::find(&name).map(Function::symbol);
             assert_eq!(found, names.get(name.as_str()).copied(), "{name:?}");
         }
@@ -54,7 +54,7 @@ fn find_takes_nothing_else() {
 }
 
 #[test]
-fn c_names_are_the_names_with_one_nul() {
+fn c_names_end_with_one_nul() {
     for function in Function::all() {
         let name = function.symbol_c();
         assert_eq!(name.to_str(), Ok(function.symbol()));
@@ -67,7 +67,7 @@ fn c_names_are_the_names_with_one_nul() {
 }
 
 #[test]
-fn names_are_c_names_and_print_as_they_are() {
+fn names_are_c_names_and_print_unchanged() {
     for function in Function::all() {
         let symbol = function.symbol();
         assert!(symbol.starts_with("cu"), "{symbol}");
@@ -93,7 +93,7 @@ fn base_since_and_stream_mode_of_known_functions() {
             true,
         ),
         ("cuGreenCtxCreate", "cuGreenCtxCreate", (12, 4), false),
-        // A name that looks like an ABI's suffix further in.
+        // A name with the suffix of an ABI in the middle.
         ("cuGetProcAddress_v2", "cuGetProcAddress", (12, 0), false),
         ("cuVDPAUCtxCreate_v2", "cuVDPAUCtxCreate", (3, 2), false),
         ("cuGLGetDevices_v2", "cuGLGetDevices", (6, 5), false),
@@ -121,7 +121,7 @@ fn bases_are_the_names_without_their_suffixes() {
         assert!(["", "_ptds", "_ptsz"].contains(&stream), "{symbol}");
         assert_eq!(function.is_per_thread(), !stream.is_empty(), "{symbol}");
     }
-    // As counted in NVIDIA's table.
+    // The count in NVIDIA's table.
     assert_eq!(bases.len(), 516);
 }
 
@@ -131,7 +131,7 @@ fn every_function_has_a_version_that_the_bindings_know() {
         let since = function.since();
         assert!(since >= CudaVersion::new(2, 0), "{function:?}: {since}");
         assert!(since <= CudaVersion::BINDINGS, "{function:?}: {since}");
-        // A later ABI came later.
+        // A later ABI was added in a later version.
         if let Some(first) = Function::find(function.base()) {
             assert!(first.since() <= since, "{function:?}");
         }

@@ -20,23 +20,23 @@ fn init_calls_the_driver_once() {
 }
 
 #[test]
-fn the_version_does_not_start_the_driver() {
+fn the_version_does_not_initialize_the_driver() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         software::install();
-        cuda_safe::version().expect("it tells");
+        cuda_safe::version().expect("a driver version");
         assert_eq!(INIT_CALLS.load(Ordering::SeqCst), 0);
     });
 }
 
 #[test]
-fn a_failed_start_is_tried_again() {
+fn a_failed_initialization_is_retried() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         software::install();
         INIT_ANSWERS.store(CUresult::CUDA_ERROR_NO_DEVICE.0, Ordering::SeqCst);
         let error = cuda_safe::init().expect_err("no GPU yet");
         assert!(matches!(error, Error::NoDevice), "{error:?}");
 
-        // A code that no header names is an answer like others.
+        // A code that is missing in the headers is handled like any other.
         INIT_ANSWERS.store(4321, Ordering::SeqCst);
         let error = cuda_safe::init().expect_err("still none");
         assert_eq!(error.code(), Some(CUresult(4321)));

@@ -1,4 +1,4 @@
-//! Another source of functions in the driver's place.
+//! Another source of functions instead of the driver.
 
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex};
 
-/// Installs the driver of [`software`], with `hook` called for each question; the names of
-/// `without` are not answered.
+/// Installs the driver of [`software`] and calls `hook` for each look-up. The names in `without`
+/// are not found.
 fn install(
     hook: impl Fn(&CStr) + Send + Sync + 'static,
     without: &'static [&str],
 ) -> Result<(), InstallError> {
-    // SAFETY: each address is a function of the type of its name, as software::find has them.
+    // SAFETY: each address is a function of the type that belongs to its name, as `software::find`
+    // guarantees.
     unsafe {
         cuda_sys::install(move |name| {
             hook(name);
@@ -36,14 +37,14 @@ fn functions_come_from_the_closure() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         install(no_hook, &[]).expect("the process has no driver");
         let mut count = 0;
-        // SAFETY: the pointer is to an i32.
+        // SAFETY: the pointer refers to an i32.
         let code = unsafe { cuda_sys::cuDeviceGetCount(&raw mut count) };
         assert_eq!((code, count), (CUresult::CUDA_SUCCESS, DEVICES));
-        // SAFETY: the function takes nothing.
+        // SAFETY: the function has no parameters.
         let code = unsafe { cuda_sys::cuProfilerStart() };
         assert_eq!(code, CUresult::CUDA_ERROR_NOT_READY);
         assert_eq!(Device::all().expect("devices").len(), 3);
-        let version = cuda_sys::driver_version().expect("it tells");
+        let version = cuda_sys::driver_version().expect("a driver version");
         assert_eq!(version, CudaVersion::new(12, 2));
 
         for function in Function::all() {
@@ -57,13 +58,14 @@ fn functions_come_from_the_closure() {
 }
 
 #[test]
-fn a_source_without_a_function_may_say_that_it_is_not_supported() {
+fn a_source_may_report_a_missing_function_as_not_supported() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         let find = |name: &CStr| {
             let function = name.to_str().ok().and_then(Function::find);
             function.map_or(null(), Function::not_supported)
         };
-        // SAFETY: each address is a function of the type of its name, which does nothing.
+        // SAFETY: each address is a function of the type that belongs to its name, and does
+        // nothing.
         unsafe { cuda_sys::install(find) }.expect("the process has no driver");
         for function in Function::all() {
             let given = function.not_supported();
@@ -82,7 +84,7 @@ fn a_source_without_a_function_may_say_that_it_is_not_supported() {
 }
 
 #[test]
-fn each_symbol_is_asked_for_once_found_or_not() {
+fn each_symbol_is_looked_up_once() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         let asked = Arc::new(Mutex::new(BTreeMap::<String, u32>::new()));
         let questions = Arc::clone(&asked);
@@ -90,7 +92,7 @@ fn each_symbol_is_asked_for_once_found_or_not() {
             let name = name.to_str().expect("names are ASCII").to_owned();
             *questions
                 .lock()
-                .expect("nobody panics here")
+                .expect("nothing panics here")
                 .entry(name)
                 .or_default() += 1;
         };
@@ -99,21 +101,21 @@ fn each_symbol_is_asked_for_once_found_or_not() {
             for function in Function::all() {
                 let _ = function.is_available();
             }
-            // SAFETY: a function that is not there does not get its arguments.
+            // SAFETY: a missing function never receives its arguments.
             let _ = unsafe { cuda_sys::cuGreenCtxCreate(null_mut(), null_mut(), 0, 0) };
             cuda_safe::init().expect("it starts");
         }
-        let asked = asked.lock().expect("nobody panics here");
+        let asked = asked.lock().expect("nothing panics here");
         assert_eq!(asked.len(), 723);
         assert!(asked.values().all(|times| *times == 1), "{asked:?}");
     });
 }
 
 #[test]
-fn what_the_source_does_not_have_is_missing() {
+fn a_function_that_the_source_lacks_is_missing() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         install(no_hook, &[]).expect("the process has no driver");
-        // SAFETY: a function that is not there does not get its arguments.
+        // SAFETY: a missing function never receives its arguments.
         let newer = unsafe { cuda_sys::cuGreenCtxCreate(null_mut(), null_mut(), 0, 0) };
         assert_eq!(newer, CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
         // SAFETY: as above.
@@ -123,7 +125,7 @@ fn what_the_source_does_not_have_is_missing() {
 }
 
 #[test]
-fn a_source_need_not_tell_its_version() {
+fn a_source_without_a_version_is_accepted() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         install(no_hook, &["cuDriverGetVersion"]).expect("the process has no driver");
         let create = Function::find("cuGreenCtxCreate").expect("a symbol of the headers");
@@ -134,7 +136,7 @@ fn a_source_need_not_tell_its_version() {
         assert!(!missing.needs_newer_driver());
         let text = "the installed source of functions has no cuGreenCtxCreate";
         assert_eq!(missing.to_string(), text);
-        // SAFETY: a function that is not there does not get its arguments.
+        // SAFETY: a missing function never receives its arguments.
         let code = unsafe { cuda_sys::cuGreenCtxCreate(null_mut(), null_mut(), 0, 0) };
         assert_eq!(code, CUresult::CUDA_ERROR_NOT_FOUND);
         let version = cuda_sys::driver_version().expect("there is a source");
@@ -143,13 +145,13 @@ fn a_source_need_not_tell_its_version() {
 }
 
 #[test]
-fn a_second_source_is_refused_and_the_first_stays() {
+fn a_second_source_is_refused_and_the_first_remains() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         install(no_hook, &[]).expect("the process has no driver");
-        // Refused before the first function is used, too.
+        // A second source is refused even before the first function is used.
         let owned = Arc::new(());
         let captured = Arc::clone(&owned);
-        let never = move |_: &CStr| panic!("a refused source is asked: {captured:?}");
+        let never = move |_: &CStr| panic!("a refused source was used: {captured:?}");
         let refused = install(never, &[]).expect_err("the process has a driver");
         assert!(matches!(refused, InstallError::InUse), "{refused:?}");
         let text = refused.to_string();
@@ -163,11 +165,11 @@ fn a_second_source_is_refused_and_the_first_stays() {
 fn install_after_the_first_use_is_refused() {
     let driver = need!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
-        // SAFETY: cuInit takes no pointer.
+        // SAFETY: `cuInit` takes no pointer.
         let before = unsafe { cuda_sys::cuInit(0) };
         let refused = install(no_hook, &[]).expect_err("the process has a driver");
         assert!(matches!(refused, InstallError::InUse), "{refused:?}");
-        // SAFETY: cuInit takes no pointer.
+        // SAFETY: `cuInit` takes no pointer.
         let after = unsafe { cuda_sys::cuInit(0) };
         assert_eq!((before.0, after.0), (100, 100));
     });
@@ -176,11 +178,11 @@ fn install_after_the_first_use_is_refused() {
 #[test]
 fn the_closure_may_call_the_driver_itself() {
     in_child(&[(VARIABLE, NOWHERE)], || {
-        // On the way to one function the source calls another, asks for a third, which is not
-        // there, and for the version: a lock around it would be held already.
+        // During the look-up of one function, the source calls another one, looks up a missing one,
+        // and asks for the version. A lock around the look-up would already be held.
         let hook = |name: &CStr| {
             if name == c"cuDeviceGetCount" {
-                // SAFETY: cuInit takes no pointer.
+                // SAFETY: `cuInit` takes no pointer.
                 assert!(unsafe { cuda_sys::cuInit(0) }.is_success());
                 let create = Function::find("cuGreenCtxCreate").expect("a symbol");
                 assert!(!create.is_available());
@@ -190,19 +192,19 @@ fn the_closure_may_call_the_driver_itself() {
         };
         install(hook, &[]).expect("the process has no driver");
         let mut count = 0;
-        // SAFETY: the pointer is to an i32.
+        // SAFETY: the pointer refers to an i32.
         let code = unsafe { cuda_sys::cuDeviceGetCount(&raw mut count) };
         assert_eq!((code, count), (CUresult::CUDA_SUCCESS, DEVICES));
     });
 }
 
 #[test]
-fn nothing_is_called_once_all_is_closed() {
+fn no_function_is_called_after_close() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         install(no_hook, &[]).expect("the process has no driver");
         let count = || {
             let mut count = 0;
-            // SAFETY: the pointer is to an i32.
+            // SAFETY: the pointer refers to an i32.
             let code = unsafe { cuda_sys::cuDeviceGetCount(&raw mut count) };
             (code, count)
         };
@@ -210,11 +212,12 @@ fn nothing_is_called_once_all_is_closed() {
         cuda_sys::close();
         let closed = CUresult::CUDA_ERROR_NOT_INITIALIZED;
         assert_eq!(count(), (closed, 0));
-        // Not after somebody has asked where it is either, nor what was never called before.
+        // This also holds after a look-up of its address, and for functions that were never called
+        // before.
         let function = Function::find("cuDeviceGetCount").expect("in the headers");
-        function.address().expect("it is there");
+        function.address().expect("it exists");
         assert_eq!(count(), (closed, 0));
-        // SAFETY: the function takes nothing.
+        // SAFETY: the function has no parameters.
         assert_eq!(unsafe { cuda_sys::cuProfilerStart() }, closed);
     });
 }

@@ -1,4 +1,4 @@
-//! Array interfaces: what is understood, what is refused, and that NumPy says the same.
+//! Array interfaces: which ones are accepted, which are refused, and that NumPy agrees.
 
 mod corpus;
 mod numpy;
@@ -54,7 +54,7 @@ fn type_strings_are_read_and_written_as_numpy_writes_them() {
 }
 
 #[test]
-fn what_is_no_type_string_is_refused_with_the_key() {
+fn invalid_type_strings_are_refused_with_the_key() {
     let wrong = [
         "",
         "<",
@@ -117,8 +117,8 @@ fn refused(raw: &RawInterface, expected: &str) {
 }
 
 #[test]
-fn an_interface_goes_in_and_out() {
-    let array = read(&raw()).expect("it is right");
+fn an_interface_reads_and_writes_the_same() {
+    let array = read(&raw()).expect("it is valid");
     assert_eq!(array.layout().shape(), [2, 3]);
     assert_eq!(array.layout().strides(), [12, 4]);
     assert_eq!((array.address(), array.is_read_only()), (0x1000, false));
@@ -131,29 +131,29 @@ fn an_interface_goes_in_and_out() {
         stream: Some(2),
         ..raw()
     };
-    let array = read(&transposed).expect("it is right");
+    let array = read(&transposed).expect("it is valid");
     assert!(array.layout().is_f_contiguous() && array.is_read_only());
     assert_eq!(array.stream(), Some(ExportedStream::PerThread));
     assert_eq!(array.to_raw(), transposed);
 
-    // A scalar, and no element: the address is 0 then.
+    // A scalar, and an array without elements, whose address is 0.
     let scalar = RawInterface {
         shape: Some(vec![]),
         ..raw()
     };
-    assert_eq!(read(&scalar).expect("it is right").layout().len(), Some(1));
+    assert_eq!(read(&scalar).expect("it is valid").layout().len(), Some(1));
     let none = RawInterface {
         shape: Some(vec![3, 0]),
         data: Some((0x1234, false)),
         ..raw()
     };
-    let none = read(&none).expect("it is right");
+    let none = read(&none).expect("it is valid");
     assert_eq!(none.to_raw().data, Some((0, false)));
     assert_eq!(none.layout().len(), Some(0));
 }
 
 #[test]
-fn each_key_is_refused_by_its_name() {
+fn each_invalid_key_is_refused_by_name() {
     let without = |change: fn(&mut RawInterface)| {
         let mut raw = raw();
         change(&mut raw);
@@ -197,7 +197,7 @@ fn each_key_is_refused_by_its_name() {
     for word in ["None", "legacy", "Numba", "sync=False", "ignore_stream"] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    // A reversed array that would begin below 0.
+    // A reversed array that would start below address 0.
     let below = without(|raw| {
         raw.strides = Some(vec![-0x2000, 4]);
     });
@@ -205,7 +205,7 @@ fn each_key_is_refused_by_its_name() {
 }
 
 #[test]
-fn streams_and_masks_mean_something_from_their_versions_on() {
+fn streams_and_masks_count_from_their_versions_on() {
     let old = |version| RawInterface {
         version: Some(version),
         stream: Some(0),
@@ -245,7 +245,7 @@ fn streams_and_masks_mean_something_from_their_versions_on() {
         masks: true,
         ..ReadOptions::default()
     };
-    let array = masked.check(options).expect("it is honoured");
+    let array = masked.check(options).expect("it is honored");
     assert_eq!(array.mask().expect("a mask").layout().shape(), [3]);
     assert_eq!(array.to_raw(), masked);
     let other = RawInterface {
@@ -259,7 +259,7 @@ fn streams_and_masks_mean_something_from_their_versions_on() {
 }
 
 #[test]
-fn the_stream_0_is_accepted_only_where_the_stream_is_ignored() {
+fn stream_0_is_accepted_only_if_the_stream_is_ignored() {
     let zero = RawInterface {
         stream: Some(0),
         ..raw()
@@ -271,7 +271,7 @@ fn the_stream_0_is_accepted_only_where_the_stream_is_ignored() {
     };
     let array = zero.check(options).expect("ignored");
     assert_eq!((array.stream(), array.to_raw().stream), (None, None));
-    // Other numbers that are not handles are errors all the same.
+    // Other numbers that are not handles are still errors.
     let wrong = RawInterface {
         stream: Some(-1),
         ..raw()
@@ -296,10 +296,10 @@ fn a_newer_version_is_read_as_version_3() {
             mask: None,
             ..newer.clone()
         });
-        let array = array.expect("what is known of it");
+        let array = array.expect("read as version 3");
         assert_eq!(i128::from(array.version()), version);
         assert_eq!(array.stream(), Some(ExportedStream::Handle(77)));
-        // It is exported in the version that is known.
+        // It is exported in the known version.
         assert_eq!(array.to_raw().version, Some(3));
         refused(
             &RawInterface {
@@ -322,7 +322,7 @@ fn entry(name: &str, ty: &str, shape: &[usize]) -> DescrEntry {
 }
 
 #[test]
-fn records_have_fields_padding_arrays_and_records_within() {
+fn records_contain_fields_padding_arrays_and_records() {
     let descr = vec![
         entry("id", "<i4", &[]),
         entry("", "|V4", &[]),
@@ -343,7 +343,7 @@ fn records_have_fields_padding_arrays_and_records_within() {
         descr: Some(descr.clone()),
         ..raw()
     };
-    let array = read(&raw).expect("it is right");
+    let array = read(&raw).expect("it is valid");
     let Dtype::Record(record) = array.dtype() else {
         panic!("{:?}", array.dtype())
     };
@@ -388,14 +388,14 @@ fn records_have_fields_padding_arrays_and_records_within() {
 }
 
 #[test]
-fn a_record_is_made_of_its_descr_alone() {
+fn a_record_follows_from_its_descr_alone() {
     let descr = [
         entry("id", "<u2", &[]),
-        // Padding has no name of its own, a field without a name gets one.
+        // Padding has no name. A field without a name gets one.
         entry("", "|V6", &[]),
         entry("", "<f8", &[2]),
     ];
-    let record = Record::from_descr(&descr).expect("it is right");
+    let record = Record::from_descr(&descr).expect("it is valid");
     let fields: Vec<_> = record.fields().iter().collect();
     let told: Vec<_> = fields
         .iter()
@@ -427,21 +427,21 @@ fn a_descr_of_a_plain_type_changes_nothing() {
             descr: Some(vec![entry("", ty, &[])]),
             ..raw()
         };
-        let array = read(&raw).expect("it is right");
+        let array = read(&raw).expect("it is valid");
         assert_eq!(*array.dtype(), Dtype::Plain(parse(ty)));
     }
-    // Found by fuzzing: it was read as a record, and written as bytes.
+    // Found by fuzzing: this was read as a record and written as bytes.
     let raw = RawInterface {
         typestr: Some("|V8".to_owned()),
         descr: Some(vec![entry("", "|V3", &[]), entry("", "|V5", &[])]),
         ..raw()
     };
-    let array = read(&raw).expect("it is right");
+    let array = read(&raw).expect("it is valid");
     assert_eq!(*array.dtype(), Dtype::Plain(parse("|V8")));
 }
 
 #[test]
-fn layouts_tell_what_they_are() {
+fn layouts_report_their_properties() {
     let layout =
         |shape: &[usize], strides: &[isize]| Layout::strided(shape, strides, 8).expect("a layout");
     let broadcast = layout(&[3, 4], &[0, 8]);
@@ -458,9 +458,11 @@ fn layouts_tell_what_they_are() {
     assert!(!one.ranges_overlap(0x1000, &other, 0x1020));
     assert!(one.ranges_overlap(0x1018, &reversed, 0x1018));
     assert!(!layout(&[0], &[8]).ranges_overlap(0x1000, &one, 0x1000));
-    // Broadcasting makes more elements than numbers, and they are still right there.
+    // With broadcasting, an array has more elements than memory, and the counts must still be
+    // right.
     let huge = layout(&[usize::MAX / 2, 4], &[0, 8]);
     assert_eq!((huge.len(), huge.byte_range().end), (None, 32));
-    // Found by fuzzing: it was read with strides, and refused as it was written, without them.
+    // Found by fuzzing: this was accepted with strides, and refused after it was written without
+    // them.
     Layout::strided(&[0, 1 << 40, 1 << 40], &[1, 1, 1], 1).expect_err("as NumPy");
 }

@@ -1,4 +1,4 @@
-//! `cuda_safe::Invalid`: every refusal says what was given and what is possible.
+//! `cuda_safe::Invalid`: every text names the given value and the possible ones.
 
 use cuda_safe::manager::IpcKind;
 use cuda_safe::{Error, Extent, Invalid, Region};
@@ -6,7 +6,7 @@ use cuda_sys::CudaVersion;
 
 const DRIVER: CudaVersion = CudaVersion::new(12, 4);
 
-/// Refusals with the words that their texts have to have.
+/// Returns values of `Invalid`, each with words that its text must contain.
 fn refusals() -> Vec<(Invalid, &'static [&'static str])> {
     let mut all = of_devices();
     all.extend(of_modules());
@@ -26,7 +26,7 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
                 coscheduled: 4,
                 rule: "a rule",
             },
-            &["group 3", "10", "4 to a cluster", "a rule"],
+            &["group 3", "10", "co-scheduled in sets of 4", "a rule"],
         ),
         (
             Invalid::GroupFlagsNeedNewerDriver {
@@ -48,7 +48,7 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
                 first: 0,
                 other: 1,
             },
-            &["one locality domain", "0 and 1"],
+            &["same locality domain", "0 and 1"],
         ),
         (
             Invalid::PartitionInUse {
@@ -56,11 +56,14 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["\"the decoder\"", "streams"],
         ),
-        (Invalid::StreamOfPool, &["pool's own", "of the partition"]),
+        (
+            Invalid::StreamOfPool,
+            &["partition of a pool", "from the partition"],
+        ),
         (Invalid::SeveralRests, &["only one"]),
         (
             Invalid::NoSuchPartitions {
-                wishes: vec![Some(100), None],
+                sizes: vec![Some(100), None],
                 sm_count: 132,
                 single: Some(DRIVER),
             },
@@ -73,7 +76,7 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
                 given: 9,
                 possible: "one of two",
             },
-            &["9 as the scope", "one of two"],
+            &["the scope", "is 9", "one of two"],
         ),
         (
             Invalid::WorkqueuesOfOtherDevice {
@@ -84,21 +87,24 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (Invalid::CurrentElsewhere, &["another thread"]),
         (Invalid::GreenContextInUse, &["another thread", "one call"]),
-        (Invalid::GreenContextIsCaptured, &["recorded", "broken"]),
+        (
+            Invalid::GreenContextIsCaptured,
+            &["captured", "invalidated"],
+        ),
         (
             Invalid::PoolInUse {
                 holder: "the decoder".to_owned(),
                 parts: 2,
             },
-            &["\"the decoder\"", "2 parts"],
+            &["\"the decoder\"", "2 leased partitions"],
         ),
         (
             Invalid::GuardOrder { inner: 2 },
             &["2", "nothing was popped"],
         ),
-        (Invalid::StreamIsCaptured, &["recorded"]),
+        (Invalid::StreamIsCaptured, &["captured"]),
         (
-            Invalid::CallsUnderWay {
+            Invalid::CallsInProgress {
                 what: "begin a capture",
                 calls: 2,
                 last: "an allocation",
@@ -116,7 +122,7 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
 }
 
 fn of_layouts() -> Vec<(Invalid, &'static [&'static str])> {
-    let extent = Extent::volume(5, 6, 7);
+    let extent = Extent::new_3d(5, 6, 7);
     vec![
         (
             Invalid::Range {
@@ -126,14 +132,14 @@ fn of_layouts() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["3..9", "8 elements"],
         ),
-        (Invalid::ForeignMemory, &["somebody else"]),
+        (Invalid::ForeignMemory, &["foreign-owned"]),
         (
             Invalid::Region {
                 region: Region::of(extent).at(1, 0, 0),
                 extent,
                 len: 210,
             },
-            &["5 x 6 x 7", "at 1", "210"],
+            &["5 x 6 x 7", "offset 1", "210"],
         ),
         (
             Invalid::PitchSize {
@@ -180,7 +186,7 @@ fn of_devices() -> Vec<(Invalid, &'static [&'static str])> {
                 ordinal: 7,
                 count: 3,
             },
-            &["device 7", "has 3"],
+            &["device 7", "is 3"],
         ),
         (
             Invalid::UnknownAttribute {
@@ -241,7 +247,7 @@ fn of_devices() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["300", "255"],
         ),
-        (Invalid::InterprocessTiming, &["other processes", "timing"]),
+        (Invalid::InterprocessTiming, &["interprocess", "timing"]),
         (
             Invalid::ContextStack {
                 expected: 0xab,
@@ -290,7 +296,7 @@ fn of_modules() -> Vec<(Invalid, &'static [&'static str])> {
                 name: kernel(),
                 available: Some(Vec::new()),
             },
-            &["\"scale\"", "none"],
+            &["\"scale\"", "no kernels"],
         ),
         (
             Invalid::NoSuchKernel {
@@ -314,7 +320,7 @@ fn of_modules() -> Vec<(Invalid, &'static [&'static str])> {
                 parameter: 8,
                 given: 4,
             },
-            &["\"scale\"", "parameter 2", "8 bytes", "has 4"],
+            &["\"scale\"", "argument 2 (zero-based)", "4 bytes", "has 8"],
         ),
         (
             Invalid::LaunchConfig {
@@ -343,24 +349,27 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
                 used: 60,
                 asked: 50,
             },
-            &["50 bytes", "limit is 100", "60 in use"],
+            &["50 bytes", "limit of 100", "60 bytes are in use"],
         ),
         (
             Invalid::NotShareable { memory: "odd" },
-            &["odd memory", "plain", "shareable"],
+            &["odd memory", "cuMemAlloc", "shareable"],
         ),
         (
             Invalid::IpcKind {
                 its: IpcKind::Pool,
-                expected: IpcKind::Plain,
+                expected: IpcKind::Synchronous,
             },
-            &["memory of a pool", "plain memory", "imported pool"],
+            &["memory of a pool", "cuMemAlloc", "imported pool"],
         ),
         (
             Invalid::PoolHandles { supported: 8 | 2 },
-            &["POSIX file descriptors", "Windows (WIN32), fabric handles"],
+            &[
+                "POSIX file descriptors",
+                "Windows handles (WIN32), fabric handles",
+            ],
         ),
-        (Invalid::NotOfPool, &["not memory of this pool"]),
+        (Invalid::NotOfPool, &["not allocated from this memory pool"]),
         (
             Invalid::MemoryOfOtherDevice {
                 its: "GPU-1".to_owned(),
@@ -430,7 +439,13 @@ fn of_options() -> Vec<(Invalid, &'static [&'static str])> {
                 element: 4,
                 align: 2,
             },
-            &["\"table\"", "6 bytes", "0x7000", "4 bytes", "to 2"],
+            &[
+                "\"table\"",
+                "6 bytes",
+                "0x7000",
+                "4 bytes",
+                "alignment of 2",
+            ],
         ),
         (
             Invalid::JitOption {
@@ -438,7 +453,7 @@ fn of_options() -> Vec<(Invalid, &'static [&'static str])> {
                 given: "5".to_owned(),
                 possible: "0 to 4",
             },
-            &["optimization_level is 5", "0 to 4"],
+            &["optimization_level", "is 5", "0 to 4"],
         ),
         (
             Invalid::JitOptionNeedsNewerDriver {
@@ -454,20 +469,20 @@ fn of_options() -> Vec<(Invalid, &'static [&'static str])> {
                 given: "[0, 1, 1]".to_owned(),
                 possible: "extents of at least 1",
             },
-            &["cluster is [0, 1, 1]", "at least 1"],
+            &["cluster", "is [0, 1, 1]", "at least 1"],
         ),
     ]
 }
 
 #[test]
-fn every_refusal_says_what_was_given() {
+fn every_refusal_names_the_given_value() {
     for (invalid, words) in refusals() {
         let text = invalid.to_string();
         for word in words {
             assert!(text.contains(word), "{invalid:?} prints {text:?}");
         }
         assert!(!text.ends_with('.') && text.trim() == text, "{text:?}");
-        // The same through the error that it becomes, which is no code of the driver.
+        // The same text appears in the `Error` it converts to, which has no driver code.
         let error = Error::from(invalid);
         assert_eq!(error.to_string(), text);
         assert_eq!(error.code(), None);

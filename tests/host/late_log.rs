@@ -1,5 +1,5 @@
-//! A driver that writes into the compiler's log of a library long after loading it: whenever a
-//! context wants the code, which it may as long as the library is not unloaded.
+//! A driver that writes into the compiler log of a library long after loading it: when a context
+//! needs the code, which may happen as long as the library is not unloaded.
 
 use crate::common::child::in_child;
 use crate::fakes::{NOWHERE, VARIABLE};
@@ -9,7 +9,7 @@ use cuda_sys::{CUjit_option, CUlibrary, CUlibraryOption, CUresult};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The values of the loading call's options: a buffer, and its size.
+/// The option values of the loading call: a buffer and its size.
 static VALUES: AtomicPtr<*mut c_void> = AtomicPtr::new(null_mut());
 
 unsafe extern "C" fn init(_: c_uint) -> CUresult {
@@ -28,7 +28,7 @@ unsafe extern "C" fn load(
 ) -> CUresult {
     assert_eq!(count, 2);
     VALUES.store(values, Ordering::Relaxed);
-    // SAFETY: the caller has a place for a library there.
+    // SAFETY: the caller passes a valid pointer to a library handle.
     unsafe { library.write(NonNull::dangling().as_ptr()) };
     CUresult::CUDA_SUCCESS
 }
@@ -38,14 +38,14 @@ unsafe extern "C" fn unload(_: CUlibrary) -> CUresult {
     CUresult::CUDA_ERROR_UNKNOWN
 }
 
-/// What the driver does for a context that wants the code.
+/// Does what the driver does when a context needs the code.
 fn compile() {
     let values = VALUES.load(Ordering::Relaxed);
-    // SAFETY: the driver may use the options for as long as the library is loaded: there are two.
+    // SAFETY: the driver may use the options while the library is loaded, and there are two.
     let log = unsafe { values.read() }.cast::<u8>();
     // SAFETY: as above.
     let size = unsafe { values.add(1) };
-    // SAFETY: as above; the log has room for more than these bytes.
+    // SAFETY: as above, and the log has room for more than these bytes.
     unsafe { log.write_bytes(b'x', 8) };
     // SAFETY: as above.
     unsafe { size.write(std::ptr::without_provenance_mut(8)) };
@@ -61,16 +61,16 @@ fn find(name: &CStr) -> *const c_void {
 }
 
 #[test]
-fn the_log_of_a_library_that_is_not_unloaded_stays() {
+fn the_log_of_a_library_lives_until_the_library_is_unloaded() {
     in_child(&[(VARIABLE, NOWHERE)], || {
-        // SAFETY: the functions are of the types of their names.
+        // SAFETY: the functions have the types that belong to their names.
         unsafe { cuda_sys::install(find) }.expect("the process has no driver");
         let ptx = ".version 7.0\n.target sm_50\n.address_size 64\n";
         let library = Library::from_ptx(ptx).expect("is loaded");
         compile();
         drop(library);
         assert_eq!(cuda_safe::leaked(), 1);
-        // The sanitizer sees what is wrong with this where the log is gone.
+        // If the log were freed, a sanitizer would report this write.
         compile();
     });
 }

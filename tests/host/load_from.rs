@@ -1,4 +1,4 @@
-//! Which file the driver is.
+//! The file that is opened as the driver.
 
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
@@ -7,15 +7,15 @@ use cuda_sys::{AttemptFailure, InstallError};
 use std::path::Path;
 
 fn load_from(path: &str) -> Result<(), InstallError> {
-    // SAFETY: the tests' own libraries have the ABI of a driver, or are none.
+    // SAFETY: the tests' own libraries have the ABI of a driver, or are not libraries.
     unsafe { cuda_sys::load_from(path) }
 }
 
 #[test]
-fn load_from_opens_that_file_and_no_other() {
+fn load_from_opens_only_that_file() {
     let driver = need!(fakes::build("no_gpu"));
     let other = need!(fakes::build("lookup"));
-    // The path given by the program goes before the one in the environment.
+    // The path given by the program takes precedence over the one in the environment.
     in_child(&[(VARIABLE, &other)], || {
         load_from(&driver).expect("a driver");
         assert_eq!(cuda_sys::library_path(), Some(Path::new(&driver)));
@@ -26,7 +26,7 @@ fn load_from_opens_that_file_and_no_other() {
 }
 
 #[test]
-fn load_from_a_bad_path_says_why_and_leaves_the_way_free() {
+fn load_from_a_bad_path_reports_the_reason_and_allows_another_try() {
     let driver = need!(fakes::build("no_gpu"));
     let library = need!(fakes::build("not_a_driver"));
     in_child(&[(VARIABLE, NOWHERE)], || {
@@ -40,19 +40,19 @@ fn load_from_a_bad_path_says_why_and_leaves_the_way_free() {
         assert!(matches!(error.tried()[0].failure, AttemptFailure::NoDriver));
         assert_eq!(cuda_sys::library_path(), None);
 
-        load_from(&driver).expect("the failures are not kept");
+        load_from(&driver).expect("failures are not cached");
     });
 }
 
 #[test]
-fn load_from_comes_before_the_first_use() {
+fn load_from_is_refused_after_the_first_use() {
     let driver = need!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         assert_eq!(cuda_sys::library_path(), None, "nothing is open yet");
-        // SAFETY: cuInit takes no pointer.
+        // SAFETY: `cuInit` takes no pointer.
         let _ = unsafe { cuda_sys::cuInit(0) };
         assert_eq!(cuda_sys::library_path(), Some(Path::new(&driver)));
-        // In use, whatever the file.
+        // The driver is in use, so any path is refused.
         for path in [&driver, NOWHERE] {
             let refused = load_from(path).expect_err("the process has a driver");
             assert!(matches!(refused, InstallError::InUse), "{refused:?}");

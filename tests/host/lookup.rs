@@ -1,4 +1,4 @@
-//! A driver that does not export a name and hands it out by `cuGetProcAddress_v2`.
+//! A driver that does not export a name and returns it only from `cuGetProcAddress_v2`.
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
@@ -12,20 +12,20 @@ fn is_available(symbol: &str) -> bool {
     function.is_available()
 }
 
-/// What the driver was asked so far: base, version and flags of each.
+/// Returns the look-ups so far: base name, version and flags of each.
 fn asked() -> Vec<String> {
     let mut text = null();
-    // SAFETY: the pointer is to a pointer.
+    // SAFETY: the pointer refers to a pointer.
     let result = unsafe { cuda_sys::cuGetErrorString(CUresult(0), &raw mut text) };
     assert!(result.is_success());
-    // SAFETY: the fake tells a text that ends with a NUL.
+    // SAFETY: the fake returns a text that ends with a NUL.
     let text = unsafe { CStr::from_ptr(text) };
     let text = text.to_str().expect("the fake writes ASCII");
     text.lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn functions_are_asked_for_by_base_version_and_stream_mode() {
+fn functions_are_looked_up_by_base_version_and_stream_mode() {
     let driver = need!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         for symbol in ["cuMemcpyHtoD", "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"] {
@@ -41,7 +41,7 @@ fn functions_are_asked_for_by_base_version_and_stream_mode() {
 }
 
 #[test]
-fn calls_reach_what_was_handed_out() {
+fn calls_reach_the_returned_functions() {
     let driver = need!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         for _ in 0..2 {
@@ -57,7 +57,7 @@ fn calls_reach_what_was_handed_out() {
 }
 
 #[test]
-fn a_version_above_the_drivers_is_never_asked_for() {
+fn a_version_newer_than_the_driver_is_never_looked_up() {
     let driver = need!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         let version = cuda_sys::driver_version().expect("a driver");
@@ -65,17 +65,17 @@ fn a_version_above_the_drivers_is_never_asked_for() {
             assert!(!function.is_available(), "{function:?}");
         }
         assert_eq!(asked(), [] as [&str; 0]);
-        // SAFETY: a function that is not there does not get its arguments.
+        // SAFETY: a missing function never receives its arguments.
         let code = unsafe { cuda_sys::cuCtxSynchronize_v2(null_mut()) };
         assert_eq!(code, CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
     });
 }
 
 #[test]
-fn an_exported_name_is_not_asked_for() {
+fn an_exported_name_is_not_looked_up() {
     let driver = need!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
-        // SAFETY: cuInit takes no pointer.
+        // SAFETY: `cuInit` takes no pointer.
         let code = unsafe { cuda_sys::cuInit(0) };
         assert!(code.is_success());
         assert_eq!(asked(), [] as [&str; 0]);
@@ -83,22 +83,22 @@ fn an_exported_name_is_not_asked_for() {
 }
 
 #[test]
-fn an_answer_that_is_not_exact_is_none() {
+fn an_inexact_answer_counts_as_missing() {
     let driver = need!(fakes::build("lookup"));
     in_child(&[(VARIABLE, &driver)], || {
         let asked_for = [
             ("cuProfilerStart", "status 1, nothing to call"),
             ("cuCtxSynchronize", "status 2, another ABI to call"),
             ("cuEventSynchronize", "status 0, nothing to call"),
-            ("cuStreamSynchronize", "an error code, all else well"),
+            ("cuStreamSynchronize", "an error code with a valid address"),
         ];
         for (symbol, answer) in asked_for {
             assert!(!is_available(symbol), "{symbol}: {answer}");
         }
-        // SAFETY: a function that is not there does not get its arguments.
+        // SAFETY: a missing function never receives its arguments.
         let code = unsafe { cuda_sys::cuCtxSynchronize() };
         assert_eq!(code, CUresult::CUDA_ERROR_NOT_FOUND);
-        // Each was asked for once, the last call included.
+        // Each function was looked up once, including the last call.
         let asked = asked();
         assert_eq!(asked.len(), asked_for.len(), "{asked:?}");
     });

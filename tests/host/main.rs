@@ -1,10 +1,11 @@
-//! What needs no driver: how the crates meet a machine without one, or with one that is not what
-//! it should be, and everything that is data. What takes a driver's place is built from `fakes/`,
-//! or installed from Rust.
+//! Tests that need no driver: the crates on a machine without a driver, or with an unsuitable one,
+//! and everything that is data. Replacements of the driver are built from `fakes/` or installed
+//! from Rust.
 
 #[path = "../common/mod.rs"]
 mod common;
 
+mod check;
 mod constants;
 mod dlpack;
 mod error;
@@ -16,12 +17,14 @@ mod install;
 mod interop;
 mod invalid;
 mod late_log;
+mod library;
 mod load_from;
 mod lookup;
 mod no_driver;
 mod no_gpu;
 mod not_a_driver;
 mod old_driver;
+mod out;
 mod percentiles;
 mod result;
 mod rows;

@@ -9,24 +9,24 @@ use std::fs;
 use std::ptr::null_mut;
 
 #[test]
-fn raw_calls_answer_not_initialized() {
+fn raw_calls_return_not_initialized() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         let mut number = -7;
         let place = &raw mut number;
         let answers = [
-            // SAFETY: cuInit takes no pointer.
+            // SAFETY: `cuInit` takes no pointer.
             unsafe { cuda_sys::cuInit(0) },
-            // SAFETY: the pointer is to an i32.
+            // SAFETY: the pointer refers to an i32.
             unsafe { cuda_sys::cuDriverGetVersion(place) },
             // SAFETY: as above.
             unsafe { cuda_sys::cuDeviceGetCount(place) },
-            // SAFETY: without a driver no function gets its arguments.
+            // SAFETY: without a driver no function receives its arguments.
             unsafe { cuda_sys::cuGreenCtxCreate(null_mut(), null_mut(), 0, 0) },
             // SAFETY: as above.
             unsafe { abi::cuCtxDestroy(null_mut()) },
             // SAFETY: as above.
             unsafe { ptds::cuStreamQuery_ptsz(null_mut()) },
-            // SAFETY: cuInit takes no pointer. (Once more: the failure is the same.)
+            // SAFETY: `cuInit` takes no pointer. (The second call fails in the same way.)
             unsafe { cuda_sys::cuInit(0) },
         ];
         assert_eq!(answers, [CUresult::CUDA_ERROR_NOT_INITIALIZED; 7]);
@@ -35,7 +35,7 @@ fn raw_calls_answer_not_initialized() {
 }
 
 #[test]
-fn load_names_the_file_that_was_tried_and_why() {
+fn a_load_error_names_the_file_and_the_reason() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         let error = cuda_sys::load().expect_err("there is no such file");
         let [attempt] = error.tried() else {
@@ -50,7 +50,7 @@ fn load_names_the_file_that_was_tried_and_why() {
         let text = error.to_string();
         assert!(text.starts_with("no CUDA driver: "), "{text}");
         assert!(text.contains(NOWHERE) && text.contains(words), "{text}");
-        // The way out.
+        // The text names the variable that selects another file.
         assert!(text.contains(VARIABLE), "{text}");
 
         cuda_sys::driver_version().expect_err("no driver, no version");
@@ -62,7 +62,7 @@ fn load_names_the_file_that_was_tried_and_why() {
 #[cfg(target_os = "linux")]
 fn load_tries_the_driver_and_then_the_development_link() {
     in_child(&[], || {
-        // SAFETY: no other thread of this process uses the environment now.
+        // SAFETY: no other thread of this process uses the environment at this time.
         unsafe { std::env::remove_var(VARIABLE) };
         let Err(error) = cuda_sys::load() else {
             return common::skip("this machine has a driver");
@@ -91,7 +91,7 @@ fn every_function_is_unavailable_with_the_load_error() {
 }
 
 #[test]
-fn the_safe_crate_answers_the_load_error() {
+fn the_safe_crate_returns_the_load_error() {
     fn check<T: std::fmt::Debug>(result: cuda_safe::Result<T>) {
         let error = result.expect_err("there is no driver");
         let text = error.to_string();
@@ -112,18 +112,19 @@ fn the_safe_crate_answers_the_load_error() {
 }
 
 #[test]
-fn a_driver_that_comes_later_is_found() {
+fn a_driver_that_is_installed_later_is_found() {
     let driver = need!(fakes::build("no_gpu"));
     let later = fakes::unique(&fakes::folder(), "later");
     let later = later.to_str().expect("UTF-8 paths");
-    // In the child another name comes out: it takes the parent's from the environment.
+    // The child takes the name from the environment that the parent set, because it would generate
+    // another name.
     in_child(&[(VARIABLE, later)], || {
         let path = std::env::var(VARIABLE).expect("set by the parent");
         cuda_sys::load().expect_err("no file yet");
         fs::copy(&driver, &path).expect("copying the driver");
         let loaded = cuda_sys::load();
         fs::remove_file(&path).expect("removing the copy");
-        loaded.expect("the failure is not kept");
+        loaded.expect("the failure is not cached");
         assert_eq!(cuda_safe::version().expect("a driver").to_string(), "12.2");
     });
 }
@@ -131,7 +132,7 @@ fn a_driver_that_comes_later_is_found() {
 #[test]
 fn install_works_after_a_failure_to_load() {
     in_child(&[(VARIABLE, NOWHERE)], || {
-        // SAFETY: cuInit takes no pointer.
+        // SAFETY: `cuInit` takes no pointer.
         let before = unsafe { cuda_sys::cuInit(0) };
         assert_eq!(before, CUresult::CUDA_ERROR_NOT_INITIALIZED);
         cuda_safe::init().expect_err("there is no driver");
@@ -142,7 +143,7 @@ fn install_works_after_a_failure_to_load() {
 }
 
 #[test]
-fn an_empty_variable_counts_as_none() {
+fn an_empty_variable_counts_as_unset() {
     in_child(&[(VARIABLE, "")], || {
         let Err(error) = cuda_sys::load() else {
             return common::skip("this machine has a driver");

@@ -7,10 +7,10 @@ use cuda_safe::{Device, Error};
 use cuda_sys::{CUresult, CudaVersion};
 
 #[test]
-fn cu_init_answers_no_device() {
+fn cu_init_returns_no_device() {
     let driver = need!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
-        // SAFETY: cuInit takes no pointer.
+        // SAFETY: `cuInit` takes no pointer.
         let code = unsafe { cuda_sys::cuInit(0) };
         assert_eq!(code, CUresult::CUDA_ERROR_NO_DEVICE);
         assert_eq!(code.0, 100);
@@ -18,7 +18,7 @@ fn cu_init_answers_no_device() {
 }
 
 #[test]
-fn the_safe_crate_answers_no_device() {
+fn the_safe_crate_returns_no_device() {
     fn check<T: std::fmt::Debug>(result: cuda_safe::Result<T>) {
         let error = result.expect_err("there is no GPU");
         assert!(matches!(error, Error::NoDevice), "{error:?}");
@@ -36,7 +36,7 @@ fn the_safe_crate_answers_no_device() {
 }
 
 #[test]
-fn no_device_has_the_code_that_the_driver_answered() {
+fn no_device_keeps_the_code_of_the_driver() {
     let driver = need!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let error = cuda_safe::init().expect_err("there is no GPU");

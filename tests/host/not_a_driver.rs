@@ -1,14 +1,14 @@
-//! Files that are no driver.
+//! Files that are not a driver.
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
 use crate::need;
 use cuda_sys::{AttemptFailure, CUresult, LoadError};
 
-/// What `load` says of the file in the variable. A raw call has to agree.
+/// Returns the error of `load` for the file in the variable. A raw call must agree.
 fn refusal(path: &str) -> AttemptFailure {
     let error: LoadError = cuda_sys::load().expect_err("no driver");
-    // SAFETY: cuInit takes no pointer.
+    // SAFETY: `cuInit` takes no pointer.
     let code = unsafe { cuda_sys::cuInit(0) };
     assert_eq!(code, CUresult::CUDA_ERROR_NOT_INITIALIZED);
     assert_eq!(error.tried().len(), 1);
@@ -19,7 +19,7 @@ fn refusal(path: &str) -> AttemptFailure {
 }
 
 #[test]
-fn a_library_without_driver_functions() {
+fn a_library_without_driver_functions_is_refused() {
     let library = need!(fakes::build("not_a_driver"));
     in_child(&[(VARIABLE, &library)], || {
         let failure = refusal(&library);
@@ -31,7 +31,7 @@ fn a_library_without_driver_functions() {
 
 #[test]
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn a_library_of_the_system() {
+fn a_system_library_is_refused() {
     in_child(&[(VARIABLE, "libm.so.6")], || {
         let failure = refusal("libm.so.6");
         assert!(matches!(failure, AttemptFailure::NoDriver), "{failure:?}");
@@ -39,7 +39,7 @@ fn a_library_of_the_system() {
 }
 
 #[test]
-fn a_driver_that_does_not_tell_its_version() {
+fn a_driver_without_a_version_is_refused() {
     let library = need!(fakes::build("no_version"));
     in_child(&[(VARIABLE, &library)], || {
         match refusal(&library) {
@@ -52,7 +52,7 @@ fn a_driver_that_does_not_tell_its_version() {
 }
 
 #[test]
-fn a_file_that_is_no_library() {
+fn a_file_that_is_not_a_library_is_refused() {
     in_child(&[(VARIABLE, file!())], || {
         let failure = refusal(file!());
         assert!(

@@ -1,4 +1,4 @@
-//! A driver of CUDA 12.2, from before green contexts, that also lacks functions of its own time.
+//! A driver of CUDA 12.2, from before green contexts, that also lacks functions of its own version.
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
@@ -22,12 +22,12 @@ fn missing(error: Error) -> MissingFunction {
 }
 
 #[test]
-fn a_raw_call_newer_than_the_driver_says_so() {
+fn a_raw_call_newer_than_the_driver_returns_its_own_code() {
     let driver = need!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
-        // Twice: the second answer comes from what is remembered.
+        // Twice, because the second answer comes from the cache.
         for _ in 0..2 {
-            // SAFETY: a function that is not there does not get its arguments.
+            // SAFETY: a missing function never receives its arguments.
             let code = unsafe { cuda_sys::cuGreenCtxCreate(null_mut(), null_mut(), 0, 0) };
             assert_eq!(code, CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
             assert_eq!(code.0, 36);
@@ -40,7 +40,7 @@ fn a_raw_call_that_this_driver_should_have_is_not_found() {
     let driver = need!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         for _ in 0..2 {
-            // SAFETY: a function that is not there does not get its arguments.
+            // SAFETY: a missing function never receives its arguments.
             let code = unsafe { cuda_sys::cuDeviceGetName(null_mut(), 0, 0) };
             assert_eq!(code, CUresult::CUDA_ERROR_NOT_FOUND);
             assert_eq!(code.0, 500);
@@ -71,12 +71,12 @@ fn address_names_function_and_versions() {
 
         function("cuDeviceGet").address().expect("there is none");
         let found = Function::all().filter(|function| function.is_available());
-        assert_eq!(found.count(), 6, "what the fake exports");
+        assert_eq!(found.count(), 6, "the functions that the fake exports");
     });
 }
 
 #[test]
-fn the_safe_crate_says_since_when_there_are_green_contexts() {
+fn the_safe_crate_names_the_version_that_green_contexts_need() {
     let driver = need!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let device = Device::get(0).expect("one GPU");
@@ -94,7 +94,7 @@ fn the_safe_crate_says_since_when_there_are_green_contexts() {
 }
 
 #[test]
-fn the_safe_crate_names_a_function_that_is_not_there() {
+fn the_safe_crate_names_a_missing_function() {
     let driver = need!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         let device = Device::get(0).expect("one GPU");
@@ -105,7 +105,7 @@ fn the_safe_crate_names_a_function_that_is_not_there() {
 }
 
 #[test]
-fn a_code_that_the_driver_answers_itself_stays_the_drivers() {
+fn a_code_returned_by_the_driver_itself_is_unchanged() {
     fn check<T: std::fmt::Debug>(result: cuda_safe::Result<T>, call: &str, code: u32) {
         match result {
             Err(Error::Driver(error)) => assert_eq!((error.call, error.code.0), (call, code)),
@@ -122,7 +122,7 @@ fn a_code_that_the_driver_answers_itself_stays_the_drivers() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_refused_with_the_count() {
+fn a_missing_device_is_refused_with_the_device_count() {
     let driver = need!(fakes::build("one_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         assert_eq!(Device::all().expect("one GPU").len(), 1);

@@ -1,4 +1,4 @@
-//! The arithmetic behind what the examples print.
+//! The statistics that the examples print.
 
 #[path = "../../examples/support/stats.rs"]
 #[allow(dead_code, reason = "the examples use the rest")]
@@ -15,7 +15,7 @@ fn rounds(all: &[&[u64]]) -> Rounds {
 }
 
 #[test]
-fn a_percentile_is_the_smallest_value_that_so_many_are_not_above() {
+fn a_percentile_is_the_smallest_value_not_exceeded_by_that_share() {
     let all: Vec<u64> = (1..=1000).rev().collect();
     let rounds = rounds(&[&all[..300], &all[300..]]);
     assert_eq!(rounds.count(), 1000);
@@ -28,14 +28,14 @@ fn a_percentile_is_the_smallest_value_that_so_many_are_not_above() {
 }
 
 #[test]
-fn the_bounds_of_a_ratio_hold_it_and_are_as_wide_as_the_rounds_differ() {
+fn the_bounds_of_a_ratio_contain_it_and_reflect_the_spread_of_rounds() {
     let base = rounds(&[&[100; 50], &[100; 50], &[100; 50], &[100; 50]]);
     let same = rounds(&[&[150; 50], &[150; 50], &[150; 50], &[150; 50]]).ratio(&base, 99.0);
     assert_eq!((same.value, same.lower, same.upper), (1.5, 1.5, 1.5));
     let other = rounds(&[&[100; 50], &[200; 50], &[300; 50], &[400; 50]]).ratio(&base, 99.0);
     assert_eq!(
         other.value, 4.0,
-        "the slowest round has more than a hundredth of all"
+        "the slowest round has more than one percent of all values"
     );
     assert!(other.lower < 3.5 && other.upper == 4.0, "{other:?}");
 }

@@ -4,7 +4,7 @@ use cuda_sys::CUresult;
 use std::collections::HashSet;
 use std::error::Error;
 
-/// The codes that the headers name.
+/// Returns the codes that the headers name.
 fn named() -> impl Iterator<Item = CUresult> {
     (0..=2000)
         .map(CUresult)
@@ -12,13 +12,15 @@ fn named() -> impl Iterator<Item = CUresult> {
 }
 
 #[test]
-fn every_named_code_has_a_text_of_its_own() {
+fn every_named_code_has_its_own_text() {
     let mut texts = HashSet::new();
     for code in named() {
-        let text = code.text().unwrap_or_else(|| panic!("{code:?} has none"));
+        let text = code
+            .text()
+            .unwrap_or_else(|| panic!("{code:?} has no text"));
         assert!(!text.trim().is_empty(), "{code:?}");
         assert_eq!(text.trim(), text, "{code:?}");
-        assert!(texts.insert(text), "{code:?} has the text of another");
+        assert!(texts.insert(text), "{code:?} has the text of another code");
     }
     assert!(texts.len() > 90, "{} codes", texts.len());
 }
@@ -79,9 +81,35 @@ fn only_zero_is_success() {
 }
 
 #[test]
-fn a_code_goes_through_any_error_type() {
+fn every_code_but_success_is_an_error() {
+    for code in (0..=2000).chain([u32::MAX]).map(CUresult) {
+        let expected = if code.0 == 0 { Ok(()) } else { Err(code) };
+        assert_eq!(code.ok(), expected);
+    }
+}
+
+#[test]
+fn fatal_codes_are_errors_of_work_and_of_hardware() {
+    assert!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS.is_fatal());
+    assert!(CUresult::CUDA_ERROR_ECC_UNCORRECTABLE.is_fatal());
+    assert!(!CUresult::CUDA_SUCCESS.is_fatal());
+    assert!(!CUresult::CUDA_ERROR_INVALID_VALUE.is_fatal());
+    assert!(!CUresult::CUDA_ERROR_NOT_READY.is_fatal());
+    let fatal = (0..=2000).chain([u32::MAX]).map(CUresult);
+    assert_eq!(fatal.filter(|code| code.is_fatal()).count(), 15);
+}
+
+#[test]
+fn the_text_of_a_missing_driver_names_the_function_with_the_reason() {
+    let text = CUresult::CUDA_ERROR_NOT_INITIALIZED.to_string();
+    assert!(text.contains("cuda_sys::load"), "{text}");
+}
+
+#[test]
+fn a_code_converts_into_any_error_type() {
     fn fails() -> Result<(), Box<dyn Error + Send + Sync>> {
-        Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY.ok()?;
+        Ok(())
     }
     let error = fails().expect_err("it fails");
     assert!(error.to_string().contains("OUT_OF_MEMORY (2)"));

@@ -1,4 +1,4 @@
-//! The CUDA toolkit's stub library, which build images have in place of a driver.
+//! The stub library of the CUDA toolkit, which build images contain instead of a driver.
 
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
@@ -13,10 +13,10 @@ fn stub() -> Option<String> {
 }
 
 #[test]
-fn a_stub_is_told_from_a_driver() {
+fn a_stub_is_distinguished_from_a_driver() {
     let stub = need!(stub());
     in_child(&[(VARIABLE, &stub)], || {
-        let error = cuda_sys::load().expect_err("a stub is no driver");
+        let error = cuda_sys::load().expect_err("a stub is not a driver");
         assert!(error.is_stub());
         assert!(matches!(error.tried()[0].failure, AttemptFailure::Stub));
         let text = error.to_string();
@@ -26,13 +26,13 @@ fn a_stub_is_told_from_a_driver() {
 }
 
 #[test]
-fn raw_calls_of_a_stub_answer_stub_library() {
+fn raw_calls_of_a_stub_return_stub_library() {
     let stub = need!(stub());
     in_child(&[(VARIABLE, &stub)], || {
         let answers = [
-            // SAFETY: cuInit takes no pointer.
+            // SAFETY: `cuInit` takes no pointer.
             unsafe { cuda_sys::cuInit(0) },
-            // SAFETY: without a driver no function gets its arguments.
+            // SAFETY: without a driver no function receives its arguments.
             unsafe { cuda_sys::cuGreenCtxCreate(null_mut(), null_mut(), 0, 0) },
             // SAFETY: as above.
             unsafe { abi::cuCtxDestroy(null_mut()) },

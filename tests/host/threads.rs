@@ -1,4 +1,4 @@
-//! The first use, by many threads at once.
+//! The first use of the driver, on many threads at the same time.
 
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const THREADS: usize = 16;
 
-/// Runs `body` on all threads at once, with the number of each.
+/// Runs `body` on all threads at the same time, with the number of each.
 fn at_once(body: impl Fn(usize) + Sync) {
     let start = Barrier::new(THREADS);
     std::thread::scope(|scope| {
@@ -27,25 +27,25 @@ fn at_once(body: impl Fn(usize) + Sync) {
     });
 }
 
-/// Calls seven functions, beginning with another one on each thread: what each answers, and what
-/// it writes.
+/// Calls seven functions, starting with a different one on each thread, and checks the code and the
+/// output of each.
 fn call_all(thread: usize) {
     for step in 0..7 {
         let mut number = -1;
         let place = &raw mut number;
         let (code, expected) = match (thread + step) % 7 {
-            // SAFETY: the pointer is to an i32.
+            // SAFETY: the pointer refers to an i32.
             0 => (unsafe { cuda_sys::cuDeviceGetCount(place) }, (0, DEVICES)),
-            // SAFETY: the pointer is to an i32.
+            // SAFETY: the pointer refers to an i32.
             1 => (unsafe { cuda_sys::cuDriverGetVersion(place) }, (0, VERSION)),
-            // SAFETY: the pointer is to an i32.
+            // SAFETY: the pointer refers to an i32.
             2 => (unsafe { cuda_sys::cuDeviceGet(place, 2) }, (0, 2)),
-            // SAFETY: cuInit takes no pointer.
+            // SAFETY: `cuInit` takes no pointer.
             3 => (unsafe { cuda_sys::cuInit(0) }, (0, -1)),
-            // SAFETY: the function takes nothing.
+            // SAFETY: the function has no parameters.
             4 => (unsafe { cuda_sys::cuProfilerStart() }, (600, -1)),
             5 => (
-                // SAFETY: a function that is not there does not get its arguments.
+                // SAFETY: a missing function never receives its arguments.
                 unsafe { cuda_sys::cuDeviceGetName(null_mut(), 0, 0) },
                 (500, -1),
             ),
@@ -60,7 +60,7 @@ fn call_all(thread: usize) {
 }
 
 #[test]
-fn first_calls_of_many_threads_are_all_right() {
+fn first_calls_on_many_threads_all_succeed() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         software::install();
         at_once(call_all);
@@ -90,7 +90,7 @@ fn many_threads_open_one_driver() {
     let driver = need!(fakes::build("no_gpu"));
     in_child(&[(VARIABLE, &driver)], || {
         at_once(|_| {
-            // SAFETY: cuInit takes no pointer.
+            // SAFETY: `cuInit` takes no pointer.
             let code = unsafe { cuda_sys::cuInit(0) };
             assert_eq!(code, CUresult::CUDA_ERROR_NO_DEVICE);
         });
@@ -98,55 +98,56 @@ fn many_threads_open_one_driver() {
 }
 
 #[test]
-fn of_many_sources_one_is_installed() {
+fn only_one_of_many_sources_is_installed() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         let taken = Mutex::new(0);
         at_once(|_| {
-            // SAFETY: each address is a function of the type of its name.
+            // SAFETY: each address is a function of the type that belongs to its name.
             if unsafe { cuda_sys::install(software::find) }.is_ok() {
-                *taken.lock().expect("nobody panics here") += 1;
+                *taken.lock().expect("nothing panics here") += 1;
             }
-            // Whose ever it is, it is there now.
+            // A source is installed now, whichever thread won.
             assert!(cuda_sys::load().is_ok());
         });
-        assert_eq!(taken.into_inner().expect("nobody panics here"), 1);
+        assert_eq!(taken.into_inner().expect("nothing panics here"), 1);
     });
 }
 
 #[test]
-fn two_threads_are_in_the_closure_at_once() {
+fn two_threads_can_be_in_the_closure_at_once() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         let (tell, told) = channel();
         let (tell, told) = (Mutex::new(tell), Mutex::new(told));
-        // The question for one function is answered only when the one for another was asked.
+        // The look-up of one function returns only after the look-up of another has started.
         let find = move |name: &CStr| {
             if name == c"cuCtxSynchronize" {
-                let told = told.lock().expect("nobody panics here");
-                // Long: only a lock around the closure, which is the failure, lets it pass.
+                let told = told.lock().expect("nothing panics here");
+                // The limit is long: it is reached only if a lock is held around the closure, which
+                // is the failure.
                 let waited = told.recv_timeout(Duration::from_secs(60));
-                waited.expect("the other question, asked at the same time");
+                waited.expect("the other look-up, at the same time");
             } else if name == c"cuInit" {
-                let tell = tell.lock().expect("nobody panics here");
+                let tell = tell.lock().expect("nothing panics here");
                 tell.send(()).expect("the other thread waits");
             }
             software::find(name)
         };
-        // SAFETY: each address is a function of the type of its name.
+        // SAFETY: each address is a function of the type that belongs to its name.
         unsafe { cuda_sys::install(find) }.expect("the process has no driver");
         std::thread::scope(|scope| {
-            // SAFETY: the function takes nothing.
+            // SAFETY: the function has no parameters.
             scope.spawn(|| assert!(unsafe { cuda_sys::cuCtxSynchronize() }.is_success()));
-            // SAFETY: cuInit takes no pointer.
+            // SAFETY: `cuInit` takes no pointer.
             scope.spawn(|| assert!(unsafe { cuda_sys::cuInit(0) }.is_success()));
         });
     });
 }
 
 #[test]
-fn many_threads_without_a_driver_all_hear_so() {
+fn many_threads_without_a_driver_all_get_the_error() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         at_once(|_| {
-            // SAFETY: cuInit takes no pointer.
+            // SAFETY: `cuInit` takes no pointer.
             let code = unsafe { cuda_sys::cuInit(0) };
             assert_eq!(code, CUresult::CUDA_ERROR_NOT_INITIALIZED);
             cuda_safe::init().expect_err("there is no driver");

@@ -2,7 +2,7 @@
 
 use cuda_sys::CudaVersion;
 
-/// Versions of many sizes, in their order.
+/// Returns versions of many sizes, in ascending order.
 fn versions() -> impl Iterator<Item = (u16, u16)> {
     let majors = (0..40).chain([99, 100, 999, 1000, u16::MAX]);
     majors.flat_map(|major| (0..=99).map(move |minor| (major, minor)))
@@ -20,7 +20,7 @@ fn versions_print_and_parse_back() {
 }
 
 #[test]
-fn versions_count_as_the_driver_does() {
+fn versions_use_the_numbers_of_the_driver() {
     assert_eq!(CudaVersion::new(12, 4).number(), 12040);
     assert_eq!(CudaVersion::new(6, 5).number(), 6050);
     for (major, minor) in versions() {
@@ -32,11 +32,11 @@ fn versions_count_as_the_driver_does() {
 }
 
 #[test]
-fn versions_are_in_the_order_of_their_parts() {
+fn versions_compare_part_by_part() {
     let all: Vec<(u16, u16)> = versions().collect();
     for pair in all.windows(2) {
         let [lower, higher] = [pair[0], pair[1]].map(|(major, minor)| {
-            // Not text order: 9.2 is before 12.0.
+            // Different from the order of text: 9.2 is less than 12.0.
             CudaVersion::new(major, minor)
         });
         assert!(lower < higher, "{lower} and {higher}");
@@ -46,13 +46,13 @@ fn versions_are_in_the_order_of_their_parts() {
 }
 
 #[test]
-fn the_bindings_are_of_13_5() {
+fn the_bindings_have_version_13_5() {
     assert_eq!(CudaVersion::BINDINGS, CudaVersion::new(13, 5));
 }
 
 #[test]
-fn any_number_of_a_driver_prints() {
-    // A driver's number is not ours to refuse.
+fn any_driver_number_can_be_printed() {
+    // The number of a driver is not checked.
     for number in [0, 1, 12_345, -1, i32::MAX, i32::MIN] {
         let version = CudaVersion::from_number(number);
         assert_eq!(version.number(), number);
@@ -100,7 +100,7 @@ fn nonsense_is_refused_and_quoted() {
 }
 
 #[test]
-fn signs_are_no_part_of_a_version() {
+fn versions_with_signs_are_refused() {
     for text in ["+12.4", "12.+4", "+12.+4"] {
         text.parse::<CudaVersion>().expect_err(text);
     }

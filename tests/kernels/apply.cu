@@ -1,5 +1,5 @@
-// A kernel whose function is elsewhere: in twice.cu. apply.ptx is this, written by hand for the
-// oldest target in use.
+// A kernel that calls a function in another file, twice.cu. apply.ptx is the same code, written by
+// hand for the oldest target in use.
 
 extern "C" __device__ unsigned int twice(unsigned int x);
 

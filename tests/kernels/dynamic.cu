@@ -1,9 +1,10 @@
-// A kernel that launches kernels, both of which record the multiprocessors that they run on. There is no
-// PTX of it: it needs the device's runtime library, so that a test compiles it where there is nvcc.
+// A kernel that launches kernels. All of them record the SMs that they run on. There is no PTX
+// file, because the code needs the device's runtime library; a test compiles it if nvcc is
+// installed.
 
 __device__ void record(unsigned int *out, unsigned int cycles) {
     long long start = clock64();
-    // Long enough that the blocks of a launch spread over all SMs there are.
+    // Long enough that the blocks of a launch spread over all SMs.
     while (clock64() - start < (long long)cycles) { }
     if (threadIdx.x == 0) {
         unsigned int smid;
@@ -16,8 +17,8 @@ __global__ void child(unsigned int *out, unsigned int cycles) {
     record(out, cycles);
 }
 
-// parent(parents, children, blocks, cycles): one element of `parents` a block; each block launches
-// `blocks` blocks, of which each has an element of `children`.
+// parent(parents, children, blocks, cycles): writes one element of `parents` per block. Each block
+// launches `blocks` blocks, each of which writes one element of `children`.
 extern "C" __global__ void parent(
     unsigned int *parents, unsigned int *children, unsigned int blocks, unsigned int cycles
 ) {

@@ -1,4 +1,5 @@
-// Variables of a module. globals.ptx is this, written by hand for the oldest target in use.
+// Variables of a module. globals.ptx is the same code, written by hand for the oldest target in
+// use.
 
 extern "C" {
 

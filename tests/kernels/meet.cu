@@ -1,5 +1,5 @@
-// Blocks that wait for each other, so all of them have to run at once: meet(arrived), one thread a
-// block. meet.ptx is this, written by hand for the oldest target in use.
+// Blocks that wait for each other, so all of them have to run at the same time: meet(arrived), with
+// one thread per block. meet.ptx is the same code, written by hand for the oldest target in use.
 
 extern "C" __global__ void meet(unsigned int *arrived) {
     atomicAdd(arrived, 1);

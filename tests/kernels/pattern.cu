@@ -1,7 +1,8 @@
-// Patterns in memory: written late, and looked for. pattern.ptx is this, written by hand for the oldest target
-// in use.
+// Kernels that write patterns late and check them. pattern.ptx is the same code, written by hand
+// for the oldest target in use.
 
-// x[i] = tag ^ i * 0x9e3779b9, after a while: whoever uses the memory too early meets that.
+// x[i] = tag ^ i * 0x9e3779b9, after a delay, so that a premature use of the memory meets the
+// pattern.
 extern "C" __global__ void write_pattern(unsigned int *x, unsigned int n, unsigned int tag,
                                          unsigned int cycles) {
     long long start = clock64();
@@ -11,7 +12,8 @@ extern "C" __global__ void write_pattern(unsigned int *x, unsigned int n, unsign
         x[i] = tag ^ i * 0x9e3779b9u;
 }
 
-// Counts in wrong[0] where that is not what there is; wrong[1] is the tag of one of these, wrong[2] what is there.
+// Counts the elements without the pattern in wrong[0]. wrong[1] is the tag of one of them, and
+// wrong[2] its value.
 extern "C" __global__ void check_pattern(const unsigned int *x, unsigned int n, unsigned int tag,
                                          unsigned int *wrong) {
     unsigned int step = gridDim.x * blockDim.x;

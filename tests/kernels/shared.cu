@@ -1,6 +1,7 @@
-// Shared memory, dynamic and static. shared.ptx is this, written by hand for the oldest target in use.
+// Dynamic and static shared memory. shared.ptx is the same code, written by hand for the oldest
+// target in use.
 
-// Through the last word of the dynamic shared memory, of which there are `bytes`.
+// Passes a value through the last word of `bytes` bytes of dynamic shared memory.
 extern "C" __global__ void through_shared(unsigned int *out, unsigned int bytes) {
     extern __shared__ volatile unsigned int dynamic[];
     dynamic[bytes / 4 - 1] = bytes;

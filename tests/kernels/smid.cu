@@ -1,9 +1,9 @@
-// Which multiprocessor each block runs on: record_smid(out, cycles), one u32 a block.
-// smid.ptx is this, written by hand for the oldest target in use.
+// Records the SM of each block: record_smid(out, cycles), with one u32 per block. smid.ptx is the
+// same code, written by hand for the oldest target in use.
 
 extern "C" __global__ void record_smid(unsigned int *out, unsigned int cycles) {
     long long start = clock64();
-    // Long enough that the blocks of a launch spread over all SMs there are.
+    // Long enough that the blocks of a launch spread over all SMs.
     while (clock64() - start < (long long)cycles) { }
     if (threadIdx.x == 0) {
         unsigned int smid;

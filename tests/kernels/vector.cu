@@ -1,4 +1,5 @@
-// Small kernels with known results. vector.ptx is this, written by hand for the oldest target in use.
+// Small kernels with known results. vector.ptx is the same code, written by hand for the oldest
+// target in use.
 
 // sum[i] = a[i] + b[i]
 extern "C" __global__ void add(const float *a, const float *b, float *sum, unsigned int n) {

@@ -1,4 +1,5 @@
-//! What the library hands out by name and version, and our own crates on it.
+//! The functions that the library returns by name and version, and the crates of this workspace
+//! running on it.
 
 use crate::common::child::in_child;
 use crate::{driver, need};
@@ -9,7 +10,7 @@ use cuda_sys::{
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{NonNull, dangling_mut, null, null_mut};
 
-/// Runs `body` in a process of its own, on the driver with this profile.
+/// Runs `body` in a child process, on the driver with this profile.
 #[track_caller]
 fn on(profile: &str, body: impl FnOnce()) {
     let folder = need!(driver());
@@ -25,11 +26,12 @@ const DEFAULT: u64 = 0;
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
 
-/// The symbol that the driver gives; its status, if it gives none; its code, if it refuses.
+/// Returns the symbol that the driver gives, its status if it gives none, or its code if it fails.
 fn look_up(base: &str, version: i32, flags: u64) -> Result<Result<&'static str, Status>, CUresult> {
     let name = CString::new(base).expect("a name without NUL");
     let (mut address, mut status) = (dangling_mut::<c_void>(), Status(99));
-    // SAFETY: the name ends with a NUL, and the other pointers are to locals of their types.
+    // SAFETY: the name ends with a NUL, and the other pointers refer to local variables of their
+    // types.
     let code = unsafe {
         cuGetProcAddress_v2(
             name.as_ptr(),
@@ -52,7 +54,7 @@ fn look_up(base: &str, version: i32, flags: u64) -> Result<Result<&'static str, 
     })
 }
 
-/// The symbol that the library exports at an address.
+/// Returns the symbol that the library exports at an address.
 fn symbol_at(address: NonNull<c_void>) -> &'static str {
     let mut all = Function::all();
     let it = all.find(|function| function.address().is_ok_and(|its| its == address));
@@ -62,7 +64,8 @@ fn symbol_at(address: NonNull<c_void>) -> &'static str {
 const NOT_FOUND: Status = Status::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 const NOT_SUFFICIENT: Status = Status::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
 
-/// Each of the driver's functions comes by its base, since, and stream mode; no other does.
+/// Checks that each function of the driver is found by its base name, version and stream mode, and
+/// that no other is.
 fn the_table_holds(driver: i32) {
     for function in Function::all() {
         let flags = match function.is_per_thread() {
@@ -82,7 +85,7 @@ fn the_table_holds(driver: i32) {
     }
 }
 
-/// Both drivers answer these alike.
+/// Looks up names that both drivers answer in the same way.
 fn what_all_drivers_answer() {
     let ok = [
         ("cuMemAlloc", 2000, DEFAULT, "cuMemAlloc"),
@@ -123,7 +126,7 @@ fn what_all_drivers_answer() {
     assert_eq!(look_up("cuInit", 12000, 4), invalid);
 
     let mut address = null_mut();
-    // SAFETY: the driver refuses a name that is null.
+    // SAFETY: the driver rejects a null name.
     let code = unsafe { cuGetProcAddress_v2(null(), &raw mut address, 12000, DEFAULT, null_mut()) };
     assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
     // SAFETY: the status may be null.
@@ -140,7 +143,8 @@ fn what_all_drivers_answer() {
     assert_eq!(NonNull::new(address).map(symbol_at), Some("cuInit"));
 }
 
-/// The first ABI has no status: what is not there is an error, and the place stays as it was.
+/// Checks the first ABI, which has no status: a missing function is an error, and the output is
+/// unchanged.
 fn the_first_abi_agrees() {
     for (base, version, expected) in [
         (c"cuCtxCreate", 11030, Ok("cuCtxCreate_v2")),
@@ -156,7 +160,7 @@ fn the_first_abi_agrees() {
         ),
     ] {
         let mut address = dangling_mut();
-        // SAFETY: the name ends with a NUL, and the pointer is to a local.
+        // SAFETY: the name ends with a NUL, and the pointer refers to a local variable.
         let code =
             unsafe { abi::cuGetProcAddress(base.as_ptr(), &raw mut address, version, DEFAULT) };
         let found = match code {
@@ -171,7 +175,7 @@ fn the_first_abi_agrees() {
 }
 
 #[test]
-fn a_driver_for_13_0_hands_out_what_580_does() {
+fn a_driver_for_13_0_returns_the_same_functions_as_580() {
     on("h200@13.0", || {
         the_table_holds(13000);
         what_all_drivers_answer();
@@ -182,7 +186,7 @@ fn a_driver_for_13_0_hands_out_what_580_does() {
         is("cuCtxCreate", 12050, "cuCtxCreate_v4");
         is("cuCtxGetDevice", 12090, "cuCtxGetDevice");
         is("cuCtxGetDevice", 13000, "cuCtxGetDevice_v2");
-        // A version above its own it refuses, whatever the name.
+        // A version newer than its own is refused for any name.
         for base in ["cuInit", "cuDevSmResourceSplit", "malloc"] {
             let found = look_up(base, 13010, DEFAULT);
             assert_eq!(found, Err(CUresult::CUDA_ERROR_INVALID_VALUE));
@@ -191,7 +195,7 @@ fn a_driver_for_13_0_hands_out_what_580_does() {
 }
 
 #[test]
-fn a_driver_for_12_4_gives_an_older_function_for_a_newer_version() {
+fn a_driver_for_12_4_returns_an_older_function_for_a_newer_version() {
     on("h200@12.4", || {
         the_table_holds(12040);
         what_all_drivers_answer();
@@ -209,13 +213,13 @@ fn a_driver_for_12_4_gives_an_older_function_for_a_newer_version() {
 }
 
 #[test]
-fn our_crates_run_on_it() {
+fn the_crates_of_this_workspace_run_on_the_library() {
     on("h200", || {
         let device = cuda_safe::Device::get(0).expect("a device");
         assert_eq!(device.name().expect("its name"), "NVIDIA H200");
-        let version = cuda_safe::version().expect("there is a driver");
+        let version = cuda_safe::version().expect("a driver");
         assert_eq!(version, CudaVersion::new(13, 0));
-        let context = cuda_safe::Context::primary(&device).expect("its primary context");
+        let context = cuda_safe::Context::primary(&device).expect("the primary context");
         drop(context);
     });
 }
@@ -226,10 +230,10 @@ fn every_code_has_its_name() {
         for number in 0..2000 {
             let code = CUresult(number);
             let mut place = dangling_mut::<i8>().cast_const().cast();
-            // SAFETY: the pointer is to a pointer.
+            // SAFETY: the pointer refers to a pointer.
             let answer = unsafe { cuGetErrorName(code, &raw mut place) };
             let told = (!place.is_null()).then(|| {
-                // SAFETY: what the driver tells is a text that ends with a NUL.
+                // SAFETY: the driver returns a text that ends with a NUL.
                 let told = unsafe { CStr::from_ptr(place) };
                 told.to_str().expect("ASCII")
             });

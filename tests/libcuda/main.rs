@@ -1,5 +1,6 @@
-//! The software driver as a library, and programs that know nothing of it: in C, linked with it or
-//! looking its functions up, NVIDIA's own bindings for Python, and the crates of this workspace.
+//! The software driver as a shared library, used by programs that do not know of it: C programs
+//! that link with it or look up its functions, NVIDIA's own bindings for Python, and the crates of
+//! this workspace.
 #![cfg(target_os = "linux")]
 
 #[path = "../common/mod.rs"]
@@ -19,17 +20,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What an H200 with driver 580 gave, `MINIMUM:GROUPSxSIZE+REMAINDER`: a line for each set of flags.
+/// The splits that an H200 with driver 580 gave, as `MINIMUM:GROUPSxSIZE+REMAINDER`, one line per
+/// set of flags.
 const H200_SPLITS: &str = include_str!("h200-splits.txt");
 
-/// The minima that were recorded.
+/// Returns the recorded minimum counts.
 fn minima() -> impl Iterator<Item = &'static str> {
     let line = H200_SPLITS.lines().next().expect("a line for flags 0");
     let splits = line.split(' ').filter_map(|word| word.split_once(':'));
     splits.filter_map(|(min, split)| (!split.is_empty()).then_some(min))
 }
 
-/// A file that a build makes, as Cargo tells it.
+/// A file that a build creates, as Cargo reports it.
 #[derive(Deserialize)]
 struct Artifact {
     target: Target,
@@ -41,8 +43,8 @@ struct Target {
     name: String,
 }
 
-/// A folder with the driver, under the names that the linker and programs ask for; a skip where
-/// it cannot be built.
+/// Builds the driver and returns a folder with it, under the names that the linker and programs
+/// use. Reports a skip if it cannot be built.
 fn driver() -> Option<PathBuf> {
     let manifest = Path::new(REPOSITORY).join("Cargo.toml");
     if !manifest.is_file() {
@@ -51,8 +53,7 @@ fn driver() -> Option<PathBuf> {
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        // A folder of its own: what Cargo builds for the tests may be under a lock, or not be for
-        // programs in C.
+        // A separate target folder: the folder of the tests may be locked, or have another target.
         .args(["build", "--package=cuda-sim-cdylib", "--target-dir"])
         .arg(folder().join("build"))
         .args([
@@ -78,12 +79,13 @@ fn driver() -> Option<PathBuf> {
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
         .filter(|artifact| artifact.target.name == "cuda_sim_cdylib");
-    let artifact = artifacts.next().expect("cargo tells what it built");
+    let artifact = artifacts.next().expect("cargo reports its artifacts");
 
     let folder = folder().join("driver");
     fs::create_dir_all(&folder).expect("making the folder of the driver");
     for name in ["libcuda.so.1", "libcuda.so"] {
-        // Tests at the same time do the same: it appears whole.
+        // Other tests do the same at the same time, so the file is moved into place when it is
+        // complete.
         let part = unique(&folder, name);
         fs::copy(&artifact.filenames[0], &part).expect("copying the driver");
         fs::rename(&part, folder.join(name)).expect("putting the driver in its place");
@@ -91,7 +93,7 @@ fn driver() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// A command that finds the driver, which plays `profile`.
+/// Returns a command that finds the driver, which plays `profile`.
 fn command(program: impl AsRef<Path>, driver: &Path, profile: &str) -> Command {
     let mut command = Command::new(program.as_ref());
     let mut search = driver.as_os_str().to_owned();
@@ -105,7 +107,7 @@ fn command(program: impl AsRef<Path>, driver: &Path, profile: &str) -> Command {
     command
 }
 
-/// What a program says, which has to end well and complain of nothing.
+/// Returns the output of a program, which must exit successfully without error output.
 #[track_caller]
 fn output_of(command: &mut Command) -> String {
     let output = command.output().expect("starting a program");
@@ -122,14 +124,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Where all of this lies.
+/// Returns the folder of these tests.
 fn folder() -> PathBuf {
     let folder = common::scratch().join("libcuda");
     fs::create_dir_all(&folder).expect("making the tests' folder");
     folder
 }
 
-/// A path that nobody else has.
+/// Returns a path that nothing else uses.
 fn unique(folder: &Path, name: &str) -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Compiles `NAME.c` against the driver; a skip where there is no C compiler.
+/// Compiles `NAME.c` against the driver, or reports a skip without a C compiler.
 fn compile(name: &str, driver: &Path) -> Option<PathBuf> {
     let source = Path::new(REPOSITORY).join(format!("tests/libcuda/{name}.c"));
     let program = unique(&crate::folder(), name);
@@ -16,15 +16,17 @@ fn compile(name: &str, driver: &Path) -> Option<PathBuf> {
             .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"])
             .arg("-L")
             .arg(driver)
-            // What a program does not call is not linked: then it has to open the driver itself.
+            // A library that the program does not call is not linked, so the program has to open
+            // the driver itself.
             .args(["-Wl,--as-needed", "-lcuda", "-ldl"])
-            // Whatever the compiler's default: bound at its call, what is missing ends the program.
+            // Independent of the compiler's default: with `-z now` a missing function ends the
+            // program at its start.
             .arg("-Wl,-z,now");
     })?;
     Some(program)
 }
 
-/// What `program.c` says after it has listed and split what there is.
+/// The output of `program.c` after the devices and their splits.
 const REST: &str = "\
 memory: as it was
 stack: created current, popped what was pushed, then as before, empty 201
@@ -46,7 +48,7 @@ fn a_program_gets_what_an_h200_gives() {
              {H200_SPLITS}{REST}"
         )
     );
-    // And without being told which.
+    // Without a profile in the environment.
     let mut untold = command(&program, &driver, "");
     let again = output_of(untold.args(minima()).env_remove("CUDA_SIM"));
     assert_eq!(again, output);
@@ -72,7 +74,7 @@ fn a_program_gets_the_profile_that_it_is_started_with() {
 }
 
 #[test]
-fn what_names_no_profile_is_a_driver_without_a_device() {
+fn an_unknown_profile_gives_a_driver_without_a_device() {
     let driver = need!(driver());
     let program = need!(compile("program", &driver));
     let output = command(&program, &driver, "voodoo2")
@@ -85,7 +87,7 @@ fn what_names_no_profile_is_a_driver_without_a_device() {
     );
     let told = text(&output.stderr);
     assert!(
-        told.starts_with("cuda-sim: CUDA_SIM: no profile voodoo2: there are h200, "),
+        told.starts_with("cuda-sim: CUDA_SIM: no profile voodoo2: the GPUs are h200, "),
         "{told}"
     );
     assert_eq!(told.lines().count(), 1);
@@ -98,7 +100,7 @@ fn a_program_finds_the_functions_of_its_driver_and_no_others() {
     let program = need!(compile("lookup", &driver));
     let mut names = String::new();
     for function in Function::all() {
-        writeln!(names, "{}", function.symbol()).expect("a string takes any text");
+        writeln!(names, "{}", function.symbol()).expect("writing to a string cannot fail");
     }
     let list = unique(&crate::folder(), "names");
     fs::write(&list, names).expect("writing the names");
@@ -114,11 +116,11 @@ fn a_program_finds_the_functions_of_its_driver_and_no_others() {
                 there += 1;
             } else {
                 let name = function.symbol();
-                writeln!(expected, "missing: {name}").expect("a string takes any text");
+                writeln!(expected, "missing: {name}").expect("writing to a string cannot fail");
             }
         }
         let all = Function::all().len();
-        writeln!(expected, "{there} of {all}, thread 0").expect("a string takes any text");
+        writeln!(expected, "{there} of {all}, thread 0").expect("writing to a string cannot fail");
         let names = File::open(&list).expect("reading the names");
         let output = output_of(command(&program, &driver, profile).stdin(names));
         assert_eq!(output, expected, "{profile}");

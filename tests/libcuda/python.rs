@@ -1,4 +1,5 @@
-//! NVIDIA's own bindings for Python, `cuda-bindings`, which ask `cuGetProcAddress_v2` for all.
+//! NVIDIA's own bindings for Python, `cuda-bindings`, which look up every function with
+//! `cuGetProcAddress_v2`.
 
 use crate::common::skip;
 use crate::{H200_SPLITS, REPOSITORY, command, driver, minima, need, output_of, text, unique};
@@ -6,14 +7,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the package lies, installed into the repository's `target` if it is not there; a skip
-/// where it cannot be had.
+/// Returns the folder of the package, installing it into the repository's `target` if needed.
+/// Reports a skip if that is not possible.
 fn bindings() -> Option<PathBuf> {
     let python = Path::new(REPOSITORY).join("target/python");
     let folder = python.join("cuda-bindings");
     let pins = Path::new(REPOSITORY).join("tests/libcuda/requirements.txt");
-    let pinned = fs::read(&pins).expect("the list of what is installed");
-    // A copy of the list says what is there; another Python than then cannot import it.
+    let pinned = fs::read(&pins).expect("the list of packages");
+    // A copy of the list shows which version is installed. Another version of Python cannot import
+    // it.
     let is_there = fs::read(folder.join("requirements.txt")).is_ok_and(|there| there == pinned);
     if is_there && is_importable(&folder) {
         return Some(folder);
@@ -33,14 +35,14 @@ fn bindings() -> Option<PathBuf> {
         Ok(output) if !output.status.success() => text(&output.stderr),
         Ok(_) => {
             fs::write(part.join("requirements.txt"), &pinned).expect("writing the list");
-            // Where there is none, or another test's of the same.
+            // The folder may be missing, or belong to another test with the same list.
             let _ = fs::remove_dir_all(&folder);
             fs::rename(&part, &folder).expect("putting the package in its place");
             return Some(folder);
         }
     };
     let _ = fs::remove_dir_all(&part);
-    let why = why.lines().last().unwrap_or("pip failed without a word");
+    let why = why.lines().last().unwrap_or("pip failed without a message");
     skip(&format!("no cuda-bindings for Python: {why}"));
     None
 }

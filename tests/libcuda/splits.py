@@ -54,4 +54,4 @@ check(driver.cuMemFree(address))
 print("memory:", "as it was" if back == there else "changed")
 (code,) = driver.cuProfilerStart()
 print("not played:", code.name)
-# The context stays on the stack, for the end of the interpreter.
+# The context stays on the stack until the interpreter exits.

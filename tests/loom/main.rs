@@ -1,14 +1,16 @@
-//! The capture word of `cuda-safe` under every interleaving of its atomic operations, by `loom`.
+//! Model checking of the capture word of `cuda-safe` with `loom`, over every interleaving of its
+//! atomic operations.
 //!
-//! The driver is a flag: whether it captures a stream, or has captured an event. A call that the word
-//! calls uncaptured must not meet a driver that captures. (A thread reads the flag once between two of its
-//! stores: loom orders a store against the last access to a variable only.)
+//! The driver is modeled as a flag: whether it captures a stream, or has captured an event. A call
+//! that the word permits as uncaptured must not meet a capturing driver. (A thread reads the flag
+//! once between two of its stores, because loom orders a store only against the last access to a
+//! variable.)
 
 #[path = "../../cuda-safe/src/capture/word.rs"]
 #[allow(unreachable_pub, reason = "a module of another crate")]
 mod word;
 
-/// What `word` imports: loom's atomics in the place of those of the standard library.
+/// The imports of `word`: loom's atomics instead of those of the standard library.
 mod sync {
     pub(crate) mod atomic {
         pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +23,7 @@ use loom::thread;
 use std::sync::Arc;
 use word::{CaptureId, Word};
 
-/// A stream, or an event, and what the driver knows of it.
+/// A stream or an event, and the driver's state of it.
 struct Handle {
     word: Word,
     captured: AtomicBool,
@@ -43,7 +45,7 @@ impl Handle {
         self.captured.load(Ordering::Relaxed)
     }
 
-    /// A call that must not be captured; whether it was made.
+    /// Makes a call that must not be captured. Returns whether it was made.
     fn call_uncaptured(&self) -> bool {
         let seen = self.word.enter();
         let made = seen.is_plain();
@@ -58,7 +60,7 @@ impl Handle {
         made
     }
 
-    /// Begins a capture and ends it; whether it was begun.
+    /// Begins a capture and ends it. Returns whether it began.
     fn capture(&self, id: CaptureId) -> bool {
         let begun = self.word.begin(id).is_ok();
         if begun {
@@ -79,7 +81,7 @@ impl Handle {
     }
 }
 
-/// All interleavings with up to four preemptions: most faults need two.
+/// Explores all interleavings with up to four preemptions; most bugs need two.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(4);
@@ -90,7 +92,7 @@ fn id(number: u64) -> CaptureId {
     CaptureId::new(number)
 }
 
-/// Runs two closures on threads of their own beside a third one here.
+/// Runs two closures on other threads, and a third one on this thread.
 fn beside(handle: &Arc<Handle>, others: [fn(&Handle); 2], here: impl FnOnce(&Handle)) {
     let threads = others.map(|other| {
         let handle = Arc::clone(handle);
@@ -103,7 +105,7 @@ fn beside(handle: &Arc<Handle>, others: [fn(&Handle); 2], here: impl FnOnce(&Han
 }
 
 #[test]
-fn no_capture_begins_while_a_call_is_under_way() {
+fn no_capture_begins_during_a_call() {
     explore(|| {
         let handle = Handle::new();
         let call = |handle: &Handle| {
@@ -113,7 +115,7 @@ fn no_capture_begins_while_a_call_is_under_way() {
             handle.capture(id(1));
         });
         assert!(handle.is_idle());
-        assert!(handle.capture(id(2)), "nothing is under way any more");
+        assert!(handle.capture(id(2)), "no call is active any more");
         assert!(handle.call_uncaptured(), "no capture is open any more");
     });
 }
@@ -126,7 +128,8 @@ fn a_wait_does_not_resolve_a_stream_while_its_capture_begins() {
             let handle = Arc::clone(&handle);
             thread::spawn(move || {
                 if let Ok(before) = handle.word.enter_unresolved() {
-                    // The driver says what is true: the stream is captured if the capture has begun.
+                    // The driver's answer is correct: the stream is captured if the capture has
+                    // begun.
                     let captured = handle.is_captured();
                     assert_eq!(captured, before.capture().is_some());
                     let joined = captured.then(|| id(1));
@@ -172,7 +175,7 @@ fn a_stream_that_may_join_a_capture_admits_no_uncaptured_call() {
         };
         beside(&handle, [call, call], |handle| {
             if handle.word.enter_unresolved().is_ok() {
-                // The wait makes the stream join.
+                // The wait makes the stream join the capture.
                 handle.set(true);
                 assert!(handle.word.replace(CaptureId::UNRESOLVED, Some(id(1))));
                 handle.word.leave();
@@ -190,7 +193,7 @@ fn one_of_two_waits_resolves_a_stream_at_a_time() {
         if handle.word.enter_unresolved().is_ok() {
             handle.set(true);
             handle.set(false);
-            // The driver says that it has not joined.
+            // The driver answers that the stream has not joined.
             assert!(handle.word.replace(CaptureId::UNRESOLVED, None));
             handle.word.leave();
         }
@@ -231,7 +234,7 @@ fn a_stream_that_joins_while_its_capture_is_closed_is_cleared() {
 }
 
 #[test]
-fn an_event_is_not_marked_while_a_wait_for_it_is_under_way() {
+fn an_event_is_not_marked_during_a_wait_for_it() {
     explore(|| {
         let event = Handle::new();
         let wait = |event: &Handle| {
@@ -239,7 +242,7 @@ fn an_event_is_not_marked_while_a_wait_for_it_is_under_way() {
         };
         beside(&event, [wait, wait], |event| {
             if event.word.mark(id(1)).is_ok() {
-                // The record in the captured stream.
+                // The record on the captured stream.
                 event.set(true);
                 event.set(false);
                 assert!(event.word.replace(id(1), None));
@@ -250,7 +253,7 @@ fn an_event_is_not_marked_while_a_wait_for_it_is_under_way() {
 }
 
 #[test]
-fn an_event_has_the_mark_of_one_open_capture() {
+fn an_event_belongs_to_one_open_capture() {
     fn record(event: &Handle, id: CaptureId) {
         if event.word.mark(id).is_ok() {
             assert!(
@@ -271,7 +274,7 @@ fn an_event_has_the_mark_of_one_open_capture() {
 }
 
 #[test]
-fn an_event_is_not_shared_in_the_middle_of_a_plain_wait() {
+fn an_event_is_not_shared_during_an_uncaptured_wait() {
     explore(|| {
         let event = Handle::new();
         let wait = |event: &Handle| {
@@ -279,7 +282,7 @@ fn an_event_is_not_shared_in_the_middle_of_a_plain_wait() {
         };
         beside(&event, [wait, wait], |event| {
             if event.word.share_if_idle().is_ok() {
-                // Other code's capture records it.
+                // A capture of other code records the event.
                 event.set(true);
             }
         });
@@ -289,7 +292,7 @@ fn an_event_is_not_shared_in_the_middle_of_a_plain_wait() {
 }
 
 #[test]
-fn the_flag_of_a_shared_handle_stays_through_captures_and_calls() {
+fn the_shared_flag_persists_through_captures_and_calls() {
     explore(|| {
         let handle = Handle::new();
         let capture = |handle: &Handle| {
@@ -300,7 +303,7 @@ fn the_flag_of_a_shared_handle_stays_through_captures_and_calls() {
         };
         beside(&handle, [capture, call], |handle| handle.word.share());
         assert!(handle.word.look().is_shared());
-        assert!(!handle.call_uncaptured(), "it asks the driver from now on");
+        assert!(!handle.call_uncaptured(), "the driver is asked from now on");
         assert!(handle.is_idle());
     });
 }

@@ -1,8 +1,9 @@
-//! What reaches the driver: every option, flag, limit, attribute and enum value of `cuda-safe` is set
-//! once, and the account shows the call with that value in that argument.
+//! The arguments of driver calls: every option, flag, limit, attribute and enum value of
+//! `cuda-safe` is set once, and the call log must contain the call with that value in that
+//! argument.
 //!
-//! COVERAGE.md lists the C values, fields and parameters, each with its item of `cuda-safe`, and the
-//! functions that are wrapped. Each of them needs a row here.
+//! COVERAGE.md lists the C values, fields and parameters, each with its item of `cuda-safe`, and
+//! the wrapped functions. Each of them needs a row here.
 
 mod context;
 mod copies;
@@ -34,55 +35,64 @@ const VECTOR: &str = include_str!("../kernels/vector.ptx");
 const NOT_EXPECTED: [(&str, &str); 7] = [
     (
         "cuIpcGetEventHandle",
-        "the software driver does not play it",
+        "the software driver does not support it",
     ),
     (
         "cuIpcOpenEventHandle",
-        "the software driver does not play it",
+        "the software driver does not support it",
     ),
-    ("cuMemcpyHtoD", "an asynchronous copy and a wait are called"),
-    ("cuModuleLoadData", "the one with options is called"),
+    (
+        "cuMemcpyHtoD",
+        "an asynchronous copy and a wait are called instead",
+    ),
+    (
+        "cuModuleLoadData",
+        "the function with options is called instead",
+    ),
     (
         "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-        "the one with flags is called",
+        "the function with flags is called instead",
     ),
     (
         "cuOccupancyMaxPotentialBlockSize",
-        "the one with flags is called",
+        "the function with flags is called instead",
     ),
-    ("cuStreamCreate", "the one with a priority is called"),
+    (
+        "cuStreamCreate",
+        "the function with a priority is called instead",
+    ),
 ];
 
-/// One option: what is done with it, and the call that has to follow.
+/// One option: the action that uses it, and the call that has to follow.
 struct Row {
-    /// As COVERAGE.md has it: `CUlimit::CU_LIMIT_STACK_SIZE`, `cuLaunchKernel.gridDimX`, or the
-    /// function where only the call counts.
+    /// The name in COVERAGE.md: `CUlimit::CU_LIMIT_STACK_SIZE`, `cuLaunchKernel.gridDimX`, or the
+    /// function if only the call matters.
     name: String,
     on: On,
     act: Act,
     is_refused: bool,
     is_at_start: bool,
     function: &'static str,
-    /// Whether a call of the function has the value; the error says what it has.
+    /// Checks whether a call of the function has the value. The error is the value that it has.
     check: Check,
 }
 
-/// What a row does.
+/// The action of a row.
 type Act = Box<dyn Fn(&Stage) -> Result<()>>;
 
-/// What a row looks for in a call.
+/// The check of a row for one call.
 type Check = Box<dyn Fn(&Call) -> Result<(), String>>;
 
-/// What kind of process a row runs in.
+/// The kind of process that a row runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum On {
-    /// Two devices, and the newest driver.
+    /// Two devices with the newest driver.
     Newest,
     /// The oldest driver.
     Oldest,
-    /// As the newest, on a system where the host keeps away from managed memory while kernels run.
+    /// Like `Newest`, on a system where the host must not access managed memory while kernels run.
     WithoutConcurrentAccess,
-    /// As the newest, with a memory manager.
+    /// Like `Newest`, with a memory manager.
     Manager,
 }
 
@@ -92,7 +102,7 @@ impl On {
             Self::Oldest => "h200*2@11.8",
             _ => "h200*2@13.5",
         };
-        let profile: Profile = profile.parse().expect("there is such a profile");
+        let profile: Profile = profile.parse().expect("a known profile");
         match self {
             Self::WithoutConcurrentAccess => profile.without_concurrent_managed_access(),
             _ => profile,
@@ -100,15 +110,15 @@ impl On {
     }
 }
 
-/// What rows work with.
+/// The objects that rows use.
 struct Stage {
     device: Device,
     peer: Device,
     context: Context,
     stream: Stream,
-    /// Without parameters.
+    /// A kernel without parameters.
     kernel: Kernel,
-    /// The calls that made all this.
+    /// The calls that created all of these.
     start: Vec<Call>,
 }
 
@@ -122,7 +132,7 @@ impl Stage {
             device,
             peer: Device::get(1).expect("a second device"),
             stream: context.stream().expect("a stream"),
-            kernel: module.kernel("nothing").expect("is there"),
+            kernel: module.kernel("nothing").expect("found"),
             context,
             start: cuda_sim::calls(),
         }
@@ -130,7 +140,7 @@ impl Stage {
 }
 
 impl Row {
-    /// `act` makes a call of `function` in which `find` finds the value.
+    /// Creates a row whose `act` calls `function`, with the value where `find` looks for it.
     fn new<T: PartialEq + Debug + 'static>(
         name: &str,
         act: impl Fn(&Stage) -> Result<()> + 'static,
@@ -150,7 +160,7 @@ impl Row {
         }
     }
 
-    /// As [`new`](Self::new), with a value that `act` answers: a handle or an address.
+    /// Like [`new`](Self::new), with a value that `act` returns: a handle or an address.
     fn told<T: PartialEq + Debug + 'static>(
         name: &str,
         act: impl Fn(&Stage) -> Result<T> + 'static,
@@ -170,12 +180,12 @@ impl Row {
         }
     }
 
-    /// `act` makes a call of `function`.
+    /// Creates a row whose `act` calls `function`.
     fn call(function: &'static str, act: impl Fn(&Stage) -> Result<()> + 'static) -> Self {
         Self::new(function, act, function, |_| Some(()), ())
     }
 
-    /// The call is made once in a process, before the first context is there.
+    /// Marks that the call is made once per process, before the first context exists.
     fn at_start<T: PartialEq + Debug + 'static>(
         function: &'static str,
         find: impl Fn(&Call) -> Option<T> + 'static,
@@ -193,7 +203,7 @@ impl Row {
         Self { name, ..self }
     }
 
-    /// The driver has to refuse what it is given.
+    /// Marks that the driver must refuse the call.
     fn refused(self) -> Self {
         Self {
             is_refused: true,
@@ -208,7 +218,7 @@ impl Row {
     fn run(&self, stage: &Stage) -> Result<(), String> {
         cuda_sim::clear_calls();
         let done = (self.act)(stage);
-        // Frees, and what else waits to be done.
+        // Runs frees and other pending work.
         cuda_sim::alive();
         let calls = match self.is_at_start {
             true => stage.start.clone(),
@@ -247,7 +257,7 @@ fn value<T: Copy + 'static>(argument: &'static str) -> impl Fn(&Call) -> Option<
     }
 }
 
-/// Finds something in the one structure that an argument points to.
+/// Finds a value in the structure that an argument points to.
 fn field<S: 'static, T>(
     argument: &'static str,
     find: impl Fn(&S) -> T,
@@ -292,7 +302,7 @@ fn run(on: On) {
         crate::start(on.profile());
         if on == On::Manager {
             let make = cuda_safe::manager::DriverManager::new;
-            cuda_safe::manager::set_memory_manager(make).expect("the version fits");
+            cuda_safe::manager::set_memory_manager(make).expect("a matching version");
         }
         {
             cuda_sim::record_arguments(true);
@@ -310,27 +320,27 @@ fn run(on: On) {
 }
 
 #[test]
-fn every_option_is_in_the_arguments_of_a_call() {
+fn every_option_appears_in_the_arguments_of_a_call() {
     run(On::Newest);
 }
 
 #[test]
-fn options_are_in_the_arguments_of_older_functions() {
+fn options_appear_in_the_arguments_of_older_functions() {
     run(On::Oldest);
 }
 
 #[test]
-fn managed_memory_is_attached_where_the_host_keeps_away() {
+fn managed_memory_is_attached_without_concurrent_access() {
     run(On::WithoutConcurrentAccess);
 }
 
 #[test]
-fn options_are_in_the_arguments_of_the_calls_of_a_manager() {
+fn options_appear_in_the_arguments_of_a_managers_calls() {
     run(On::Manager);
 }
 
-/// What COVERAGE.md lists: fields, values and parameters that are passed to the driver, and the names of
-/// wrapped functions.
+/// Returns the names in COVERAGE.md: fields, values and parameters that are passed to the driver,
+/// and the names of wrapped functions.
 fn listed() -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut options, mut functions) = (BTreeSet::new(), BTreeSet::new());
     for line in COVERAGE.lines() {
@@ -353,7 +363,7 @@ fn listed() -> (BTreeSet<String>, BTreeSet<String>) {
     (options, functions)
 }
 
-/// The name of a function in NVIDIA's documentation.
+/// Returns the name of a function in NVIDIA's documentation.
 fn base(symbol: &str) -> &'static str {
     let function = cuda_safe::sys::Function::find(symbol).expect("a function of the driver");
     function.base()
@@ -364,7 +374,7 @@ fn every_option_and_every_function_has_a_row() {
     let (options, functions) = listed();
     assert!(
         options.len() > 400 && functions.len() > 150,
-        "COVERAGE.md is read"
+        "reading COVERAGE.md"
     );
     let rows = rows();
     let named: BTreeSet<String> = rows.iter().map(|row| row.name.clone()).collect();
@@ -388,5 +398,5 @@ fn every_option_and_every_function_has_a_row() {
         .iter()
         .filter(|its| expected.contains(*its))
         .collect();
-    assert!(idle.is_empty(), "rows do expect calls of {idle:?}");
+    assert!(idle.is_empty(), "rows expect calls of {idle:?}");
 }

@@ -1,11 +1,11 @@
-//! Arrays of others: what the hand-over calls, and those of another device.
+//! Imported arrays: the synchronization calls of an import, and arrays of another device.
 
 use crate::on;
-use cuda_safe::interop::{ArrayInterface, ExportedStream, Handover};
+use cuda_safe::interop::{ArrayInterface, ExportedStream, StreamSync};
 use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, Stream};
 use cuda_sim::Profile;
 
-/// The functions that order and wait, as `body` calls them.
+/// Returns the synchronization functions that `body` calls.
 fn order(body: impl FnOnce()) -> Vec<&'static str> {
     cuda_sim::clear_calls();
     body();
@@ -15,28 +15,29 @@ fn order(body: impl FnOnce()) -> Vec<&'static str> {
     names.filter(|name| orders(name)).collect()
 }
 
-/// Takes an array, and gives it back.
-fn hand_over(array: &ArrayInterface, stream: &Stream, handover: Handover) {
-    // SAFETY: the test's buffer, which has the stream, outlives this, and nobody works on it meanwhile.
-    let imported = unsafe { array.import::<u32, _>(stream, handover, ()) };
+/// Imports an array and returns it.
+fn hand_over(array: &ArrayInterface, stream: &Stream, sync: StreamSync) {
+    // SAFETY: the test's buffer owns the stream and outlives the array, and no other work uses it
+    // meanwhile.
+    let imported = unsafe { array.import::<u32, _>(stream, sync, ()) };
     drop(imported.map_err(Error::from).expect("an import"));
 }
 
 #[test]
-fn nobody_waits_for_an_array_that_is_worked_on_in_its_producers_stream() {
+fn an_array_used_on_its_producers_stream_needs_no_wait() {
     on(Profile::h200(), |context| {
         let home = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u32>::zeroed(&home, 64).expect("memory");
         let array = buffer.array_interface().expect("an interface");
         let stream = context.stream().expect("a stream");
-        let log = |handover| order(|| hand_over(&array, &stream, handover));
-        assert_eq!(log(Handover::OnProducersStream), [""; 0]);
-        assert_eq!(log(Handover::Ignore), [""; 0]);
+        let log = |sync| order(|| hand_over(&array, &stream, sync));
+        assert_eq!(log(StreamSync::ProducerStream), [""; 0]);
+        assert_eq!(log(StreamSync::Ignore), [""; 0]);
         assert_eq!(
-            log(Handover::Synchronize),
+            log(StreamSync::Synchronize),
             ["cuStreamSynchronize", "cuStreamSynchronize"]
         );
-        let ordered = log(Handover::WaitByEvent);
+        let ordered = log(StreamSync::WaitEvent);
         assert!(ordered.contains(&"cuStreamWaitEvent"), "{ordered:?}");
         assert!(!ordered.contains(&"cuStreamSynchronize"), "{ordered:?}");
     });
@@ -61,7 +62,7 @@ fn joined_streams_cost_a_record_and_a_wait_each() {
 }
 
 #[test]
-fn streams_of_other_devices_are_joined_and_told_apart() {
+fn streams_of_other_devices_are_joined_and_recognized() {
     on(Profile::h200().with_devices(2), |first| {
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
         let (home, side) = (
@@ -77,8 +78,8 @@ fn streams_of_other_devices_are_joined_and_told_apart() {
         let buffer = DeviceBuffer::<u32>::zeroed(&home, 64).expect("memory");
         let array = buffer.array_interface().expect("an interface");
         let array = array.with_stream(Some(ExportedStream::of(&side)));
-        // SAFETY: it is refused.
-        let refused = unsafe { array.import::<u32, _>(&home, Handover::OnProducersStream, ()) };
+        // SAFETY: the call is refused and accesses nothing.
+        let refused = unsafe { array.import::<u32, _>(&home, StreamSync::ProducerStream, ()) };
         let error = refused.map(drop).map_err(Error::from);
         assert!(
             matches!(&error, Err(Error::Invalid(invalid)) if matches!(**invalid, Invalid::OtherContext { .. })),
@@ -89,11 +90,11 @@ fn streams_of_other_devices_are_joined_and_told_apart() {
 }
 
 #[test]
-fn the_default_streams_are_of_no_device_by_their_handles() {
+fn default_stream_handles_have_no_device() {
     on(Profile::h200(), |_| {
         for number in 0..3 {
             let raw = std::ptr::without_provenance_mut(number);
-            // SAFETY: it is refused.
+            // SAFETY: the call is refused and accesses nothing.
             let refused = unsafe { Stream::device_of_raw(raw) };
             assert!(
                 matches!(&refused, Err(Error::Invalid(invalid)) if matches!(**invalid, Invalid::Handle { .. })),

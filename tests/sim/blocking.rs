@@ -1,7 +1,7 @@
-//! Which calls block while another thread is inside a call that waits for work: as measured on an
-//! H200. No test measures time: a host function runs until the test lets it end.
+//! Which calls block while another thread is inside a waiting call, as measured on an H200. No test
+//! measures time: a host function runs until the test lets it return.
 
-use crate::callbacks::{launch, with_mistake};
+use crate::callbacks::{launch, with_misuse};
 use crate::planted::well;
 use crate::{common, context, start};
 use core::ffi::c_void;
@@ -25,10 +25,10 @@ use std::sync::mpsc;
 const VECTOR: &str = concat!(include_str!("../kernels/vector.ptx"), "\0");
 const SUCCESS: CUresult = CUresult::CUDA_SUCCESS;
 
-/// What the calls use. The handles are numbers, so that threads can share them.
+/// The objects of the calls. The handles are stored as numbers, so that threads can share them.
 struct Objects {
     context: usize,
-    /// Has the host function; not a blocking stream.
+    /// The stream with the host function, which is nonblocking.
     busy: usize,
     other: usize,
     event: usize,
@@ -57,35 +57,35 @@ fn executable(number: usize) -> CUgraphExec {
 
 fn module() -> CUmodule {
     let mut module = null_mut();
-    // SAFETY: the text ends with a NUL, and the pointer is to a local variable.
+    // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
     well(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
     module
 }
 
 fn allocated() -> u64 {
     let mut address = 0;
-    // SAFETY: the pointer is to a local variable.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
     address
 }
 
 fn pinned() -> usize {
     let mut start = null_mut();
-    // SAFETY: the pointer is to a local variable.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuMemHostAlloc(&raw mut start, 64, 0) });
     start.expose_provenance()
 }
 
 fn new_stream() -> CUstream {
     let mut stream = null_mut();
-    // SAFETY: the pointer is to a local variable.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuStreamCreate(&raw mut stream, 1) });
     stream
 }
 
 fn new_event() -> CUevent {
     let mut event = null_mut();
-    // SAFETY: the pointer is to a local variable.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuEventCreate(&raw mut event, 0) });
     event
 }
@@ -97,16 +97,16 @@ impl Objects {
         well(unsafe { cuCtxSetCurrent(raw) });
         let (other, event, device) = (new_stream(), new_event(), allocated());
         let (mut function, mut graph, mut executable) = (null_mut(), null_mut(), null_mut());
-        // SAFETY: the module is alive, and the pointer is to a local variable.
+        // SAFETY: the module is alive, and the pointer refers to a local variable.
         well(unsafe { cuModuleGetFunction(&raw mut function, module(), c"nothing".as_ptr()) });
         let mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is alive.
         well(unsafe { cuStreamBeginCapture_v2(other, mode) });
         // SAFETY: the memory has 64 bytes.
         well(unsafe { cuMemsetD8Async(device, 1, 64, other) });
-        // SAFETY: the stream is alive, and the pointer is to a local variable.
+        // SAFETY: the stream is alive, and the pointer refers to a local variable.
         well(unsafe { cuStreamEndCapture(other, &raw mut graph) });
-        // SAFETY: the graph is alive, and the pointer is to a local variable.
+        // SAFETY: the graph is alive, and the pointer refers to a local variable.
         well(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
         Self {
             context: raw.expose_provenance(),
@@ -123,7 +123,7 @@ impl Objects {
 
     fn launch_on(&self, stream: CUstream) -> CUresult {
         let function: CUfunction = with_exposed_provenance_mut(self.function);
-        // SAFETY: the kernel takes nothing and does nothing.
+        // SAFETY: the kernel has no parameters and does nothing.
         unsafe {
             cuLaunchKernel(
                 function,
@@ -157,7 +157,7 @@ impl Objects {
 /// A call, with its name.
 type Row = (&'static str, fn(&Objects) -> CUresult);
 
-/// Work that is given to a stream.
+/// Work that is enqueued on a stream.
 #[rustfmt::skip]
 const WORK: [Row; 7] = [
     ("record", |its| its.record_on(stream(its.other))),
@@ -169,7 +169,7 @@ const WORK: [Row; 7] = [
     ("copy to pinned memory", |its| unsafe { cuMemcpyDtoHAsync_v2(host(its.pinned), its.device, 64, stream(its.other)) }),
     // SAFETY: the memory is alive.
     ("copy on the device", |its| unsafe { cuMemcpyDtoDAsync_v2(its.device, its.device + 32, 32, stream(its.other)) }),
-    // SAFETY: executable graph and stream are alive.
+    // SAFETY: the executable graph and the stream are alive.
     ("graph launch", |its| unsafe { cuGraphLaunch(executable(its.executable), stream(its.other)) }),
 ];
 
@@ -181,7 +181,7 @@ const WORK_ON_BUSY: [Row; 3] = [
     ("host function on busy", |its| its.function_on(stream(its.busy))),
 ];
 
-/// Objects that are created and destroyed, and synchronous copies.
+/// Creation and destruction of objects, and synchronous copies.
 #[rustfmt::skip]
 const OBJECTS: [Row; 9] = [
     ("create stream", |_| { new_stream(); SUCCESS }),
@@ -190,7 +190,7 @@ const OBJECTS: [Row; 9] = [
     ("allocate pinned", |_| { pinned(); SUCCESS }),
     ("instantiate", |its| {
         let mut made = null_mut();
-        // SAFETY: the graph is alive, and the pointer is to a local variable.
+        // SAFETY: the graph is alive, and the pointer refers to a local variable.
         unsafe { cuGraphInstantiateWithFlags(&raw mut made, with_exposed_provenance_mut(its.graph), 0) }
     }),
     ("copy from the host", |its| {
@@ -202,10 +202,10 @@ const OBJECTS: [Row; 9] = [
         // SAFETY: both sides have 8 bytes.
         unsafe { cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), its.device, 8) }
     }),
-    // The thread does not create what it destroys: that would block as well.
-    // SAFETY: the stream is alive, and is not used again.
+    // The thread does not create the stream that it destroys, because that would block too.
+    // SAFETY: the stream is alive and is not used again.
     ("destroy stream", |its| unsafe { cuStreamDestroy_v2(stream(its.other)) }),
-    // SAFETY: the event is alive, and is not used again.
+    // SAFETY: the event is alive and is not used again.
     ("destroy event", |its| unsafe { cuEventDestroy_v2(event(its.event)) }),
 ];
 
@@ -215,7 +215,7 @@ const CAPTURE: [Row; 1] = [("capture", |its| {
     // SAFETY: the stream is alive.
     well(unsafe { cuStreamBeginCapture_v2(stream(its.other), mode) });
     let mut graph = null_mut();
-    // SAFETY: the stream is alive, and the pointer is to a local variable.
+    // SAFETY: the stream is alive, and the pointer refers to a local variable.
     unsafe { cuStreamEndCapture(stream(its.other), &raw mut graph) }
 })];
 
@@ -227,9 +227,9 @@ const NEVER: [Row; 12] = [
     ("wait for an event on busy", |its| unsafe { cuStreamWaitEvent(stream(its.busy), event(its.event), 0) }),
     ("stream-ordered allocation and free", |its| {
         let mut address = 0;
-        // SAFETY: the stream is alive, and the pointer is to a local variable.
+        // SAFETY: the stream is alive, and the pointer refers to a local variable.
         well(unsafe { cuMemAllocAsync(&raw mut address, 64, stream(its.other)) });
-        // SAFETY: the memory is alive, and is not used again.
+        // SAFETY: the memory is alive and is not used again.
         unsafe { cuMemFreeAsync(address, stream(its.other)) }
     }),
     // SAFETY: the stream is alive.
@@ -238,40 +238,41 @@ const NEVER: [Row; 12] = [
     ("query event", |its| unsafe { cuEventQuery(event(its.event)) }),
     ("is capturing", |its| {
         let mut status = CUstreamCaptureStatus(0);
-        // SAFETY: the stream is alive, and the pointer is to a local variable.
+        // SAFETY: the stream is alive, and the pointer refers to a local variable.
         unsafe { cuStreamIsCapturing(stream(its.other), &raw mut status) }
     }),
     ("exchange mode", |_| {
         let mut mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the pointer is to a local variable.
+        // SAFETY: the pointer refers to a local variable.
         unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) }
     }),
     ("memory info", |_| {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: the pointers are to local variables.
+        // SAFETY: the pointers refer to local variables.
         unsafe { cuMemGetInfo_v2(&raw mut free, &raw mut total) }
     }),
     ("current context", |_| {
         let mut context: CUcontext = null_mut();
-        // SAFETY: the pointer is to a local variable.
+        // SAFETY: the pointer refers to a local variable.
         unsafe { cuCtxGetCurrent(&raw mut context) }
     }),
     ("pointer attribute", |its| {
         let mut kind = 0u32;
         let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-        // SAFETY: the attribute has 4 bytes, and the pointer is to a local variable.
+        // SAFETY: the attribute has 4 bytes, and the pointer refers to a local variable.
         unsafe { cuPointerGetAttribute((&raw mut kind).cast(), attribute, its.device) }
     }),
     ("retain", |_| {
         let mut context: CUcontext = null_mut();
-        // SAFETY: the pointer is to a local variable.
+        // SAFETY: the pointer refers to a local variable.
         unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) }
     }),
     // SAFETY: the stream is alive.
     ("synchronize another stream", |its| unsafe { cuStreamSynchronize(stream(its.other)) }),
 ];
 
-/// Whether `call` blocks while another thread is inside `waiting`, which waits for a host function.
+/// Returns whether `call` blocks while another thread is inside `waiting`, which waits for a host
+/// function.
 fn blocks(waiting: impl FnOnce(&Objects) -> Wait, call: fn(&Objects) -> CUresult) -> bool {
     let context = context();
     let busy = context.stream().expect("a stream");
@@ -280,8 +281,8 @@ fn blocks(waiting: impl FnOnce(&Objects) -> Wait, call: fn(&Objects) -> CUresult
     let (begins, begun) = mpsc::channel();
     let (end, ends) = mpsc::channel::<()>();
     launch(&busy, move || {
-        begins.send(()).expect("the test listens");
-        ends.recv().expect("the test says when");
+        begins.send(()).expect("the test receives it");
+        ends.recv().expect("the test says when to continue");
     });
     let raw = objects.context;
     let enter = || {
@@ -313,12 +314,12 @@ fn blocks(waiting: impl FnOnce(&Objects) -> Wait, call: fn(&Objects) -> CUresult
         blocks
     });
     assert_eq!(blocked(), 0);
-    // SAFETY: no condition.
+    // SAFETY: the call has no preconditions.
     well(unsafe { cuCtxSetCurrent(null_mut()) });
     blocks
 }
 
-/// A call that waits, whose objects exist already.
+/// Creates a call that waits, whose objects already exist.
 type Wait = Box<dyn FnOnce() -> CUresult + Send>;
 
 #[track_caller]
@@ -334,19 +335,19 @@ fn alone(body: impl FnOnce()) {
         // The primary context stays alive.
         let _context = context();
         body();
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
 fn free(_: &Objects) -> Wait {
     let address = allocated();
-    // SAFETY: the memory is alive, and is not used again.
+    // SAFETY: the memory is alive and is not used again.
     Box::new(move || unsafe { cuMemFree_v2(address) })
 }
 
 fn free_pinned(_: &Objects) -> Wait {
     let start = pinned();
-    // SAFETY: the memory is alive, and is not used again.
+    // SAFETY: the memory is alive and is not used again.
     Box::new(move || unsafe { cuMemFreeHost(host(start)) })
 }
 
@@ -367,22 +368,22 @@ fn stop_everything(waiting: fn(&Objects) -> Wait) {
 }
 
 #[test]
-fn a_free_stops_other_threads_from_giving_work() {
+fn a_free_blocks_other_threads_from_enqueuing_work() {
     stop_everything(free);
 }
 
 #[test]
-fn a_free_of_pinned_memory_stops_other_threads_from_giving_work() {
+fn a_free_of_pinned_memory_blocks_other_threads_from_enqueuing_work() {
     stop_everything(free_pinned);
 }
 
 #[test]
-fn a_module_load_stops_other_threads_from_giving_work() {
+fn a_module_load_blocks_other_threads_from_enqueuing_work() {
     stop_everything(load);
 }
 
 #[test]
-fn synchronizes_and_a_module_unload_stop_no_call() {
+fn synchronize_calls_and_a_module_unload_block_no_call() {
     alone(|| {
         let waits: [fn(&Objects) -> Wait; 4] = [
             |its| {
@@ -390,7 +391,7 @@ fn synchronizes_and_a_module_unload_stop_no_call() {
                 // SAFETY: the stream is alive.
                 Box::new(move || unsafe { cuStreamSynchronize(stream(busy)) })
             },
-            // SAFETY: no condition.
+            // SAFETY: the call has no preconditions.
             |_| Box::new(|| unsafe { cuCtxSynchronize() }),
             |its| {
                 let (busy, marks) = (its.busy, new_event().expose_provenance());
@@ -403,7 +404,7 @@ fn synchronizes_and_a_module_unload_stop_no_call() {
             },
             |_| {
                 let module = module().expose_provenance();
-                // SAFETY: the module is alive, and is not used again.
+                // SAFETY: the module is alive and is not used again.
                 Box::new(move || unsafe { cuModuleUnload(with_exposed_provenance_mut(module)) })
             },
         ];
@@ -416,7 +417,7 @@ fn synchronizes_and_a_module_unload_stop_no_call() {
 }
 
 #[test]
-fn a_copy_to_pageable_memory_stops_its_stream_and_the_creation_of_objects() {
+fn a_copy_to_pageable_memory_blocks_its_stream_and_the_creation_of_objects() {
     alone(|| {
         let copy: fn(&Objects) -> Wait = |its| {
             let (busy, device) = (its.busy, its.device);
@@ -437,7 +438,7 @@ fn a_copy_to_pageable_memory_stops_its_stream_and_the_creation_of_objects() {
 
 #[test]
 fn a_record_in_a_host_function_that_a_free_waits_for_is_refused() {
-    with_mistake("which waits for the host function", |context| {
+    with_misuse("that call waits for the host function", |context| {
         let busy = context.stream().expect("a stream");
         let objects = Objects::new(&context, &busy);
         let (sender, codes) = mpsc::channel();
@@ -447,9 +448,9 @@ fn a_record_in_a_host_function_that_a_free_waits_for_is_refused() {
             let query = unsafe { cuEventQuery(event(marks)) };
             // SAFETY: event and stream are alive.
             let record = unsafe { cuEventRecord(event(marks), stream(on)) };
-            sender.send([query, record]).expect("the test listens");
+            sender.send([query, record]).expect("the test receives it");
         });
-        // SAFETY: the memory is alive, and is not used again.
+        // SAFETY: the memory is alive and is not used again.
         well(unsafe { cuMemFree_v2(objects.device) });
         let refused = CUresult::CUDA_ERROR_NOT_PERMITTED;
         assert_eq!(codes.recv(), Ok([SUCCESS, refused]));
@@ -459,25 +460,25 @@ fn a_record_in_a_host_function_that_a_free_waits_for_is_refused() {
 
 #[test]
 fn a_record_in_a_host_function_that_another_thread_s_free_waits_for_is_refused() {
-    with_mistake("which waits for the host function", |context| {
+    with_misuse("that call waits for the host function", |context| {
         let busy = context.stream().expect("a stream");
         let objects = Objects::new(&context, &busy);
         let (begins, begun) = mpsc::channel();
         let (sender, codes) = mpsc::channel();
         let (on, marks) = (objects.other, objects.event);
         launch(&busy, move || {
-            begins.send(()).expect("the test listens");
+            begins.send(()).expect("the test receives it");
             while blocked() == 0 {
                 std::thread::yield_now();
             }
             // SAFETY: event and stream are alive.
             let record = unsafe { cuEventRecord(event(marks), stream(on)) };
-            sender.send(record).expect("the test listens");
+            sender.send(record).expect("the test receives it");
         });
         std::thread::scope(|scope| {
             scope.spawn(|| busy.synchronize().expect("a wait"));
             begun.recv().expect("it begins");
-            // SAFETY: the memory is alive, and is not used again.
+            // SAFETY: the memory is alive and is not used again.
             well(unsafe { cuMemFree_v2(objects.device) });
         });
         assert_eq!(codes.recv(), Ok(CUresult::CUDA_ERROR_NOT_PERMITTED));

@@ -1,4 +1,4 @@
-//! Borrowed contexts and streams: their owner destroys them when everything made with them is
+//! Borrowed contexts and streams: their owner destroys them after everything created with them is
 //! dropped, and nothing uses them afterwards.
 
 use crate::{common, context, start};
@@ -14,7 +14,8 @@ use std::sync::mpsc;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
-/// Runs `body`; then everything but `leaks` is gone, or was never used again.
+/// Runs `body`, and checks that everything except `leaks` objects is destroyed and that nothing is
+/// used after its destruction.
 #[track_caller]
 fn leaking(leaks: u64, body: impl FnOnce(&Context)) {
     common::child::in_child(&[], || {
@@ -22,18 +23,20 @@ fn leaking(leaks: u64, body: impl FnOnce(&Context)) {
         let (sender, heard) = mpsc::channel();
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
-            let sender = sender.lock().expect("no panic under it");
-            sender.send(report.to_string()).expect("the test listens");
+            let sender = sender.lock().expect("no panic while it was locked");
+            sender
+                .send(report.to_string())
+                .expect("the test receives it");
         });
         let context = context();
         body(&context);
         cuda_sim::clear_calls();
-        // What waits would be released by this.
+        // This call would release deferred objects.
         drop(context.event().expect("an event"));
         let calls = cuda_sim::calls();
         let failed = calls.iter().find(|call| !call.result.is_success());
         assert!(failed.is_none(), "{failed:?}");
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
         assert_eq!(cuda_safe::leaked(), leaks);
         let reports: Vec<String> = heard.try_iter().collect();
         assert_eq!(reports.len() as u64, leaks, "{reports:?}");
@@ -42,43 +45,43 @@ fn leaking(leaks: u64, body: impl FnOnce(&Context)) {
     });
 }
 
-/// Drops something in a host function of another stream.
+/// Drops a value in a host function of another stream.
 fn drop_in_host_function(context: &Context, what: impl Send + 'static) {
     let helper = context.stream().expect("a stream");
     let function = move || drop(what);
-    helper.launch_host_function(function).expect("is given");
+    helper.launch_host_function(function).expect("enqueued");
     helper.synchronize().expect("a wait");
 }
 
 fn lent_stream(context: &Context) -> (CUstream, Stream) {
-    let raw = context.stream().expect("a stream").leak();
-    // SAFETY: what is made with it is dropped before it is destroyed.
+    let raw = context.stream().expect("a stream").into_raw();
+    // SAFETY: everything created with the stream is dropped before it is destroyed.
     let stream = unsafe { Stream::borrow_raw(raw, context) };
     (raw, stream.expect("a stream of its own"))
 }
 
 fn lent_context(context: &Context) -> (CUcontext, Context) {
     let own = Context::create(&context.device(), ContextFlags::empty());
-    let raw = own.expect("a context").leak();
-    // SAFETY: what is made in it is dropped before it is destroyed.
+    let raw = own.expect("a context").into_raw();
+    // SAFETY: everything created in the context is dropped before it is destroyed.
     let lent = unsafe { Context::borrow_raw(raw) };
     (raw, lent.expect("it is alive"))
 }
 
 fn destroy_stream(raw: CUstream) {
-    // SAFETY: all that was made with it is dropped.
+    // SAFETY: everything created with the stream is dropped.
     let code = unsafe { cuStreamDestroy_v2(raw) };
     assert!(code.is_success(), "{code}");
 }
 
 fn destroy_context(raw: CUcontext) {
-    // SAFETY: all that was made in it is dropped.
+    // SAFETY: everything created in the context is dropped.
     let code = unsafe { cuCtxDestroy_v2(raw) };
     assert!(code.is_success(), "{code}");
 }
 
 #[test]
-fn a_buffer_on_a_borrowed_stream_does_not_wait_for_its_release() {
+fn the_release_of_a_buffer_on_a_borrowed_stream_is_not_deferred() {
     leaking(1, |context| {
         let (raw, stream) = lent_stream(context);
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
@@ -89,12 +92,12 @@ fn a_buffer_on_a_borrowed_stream_does_not_wait_for_its_release() {
 }
 
 #[test]
-fn a_reader_on_a_borrowed_stream_does_not_wait_for_its_end() {
+fn the_release_of_a_reader_on_a_borrowed_stream_is_not_deferred() {
     leaking(1, |context| {
         let (raw, stream) = lent_stream(context);
         let home = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
-        let shared = buffer.share().expect("is written");
+        let shared = buffer.share().expect("written memory");
         let reader = shared.on(&stream).expect("a reader");
         drop(stream);
         drop_in_host_function(context, reader);
@@ -103,7 +106,7 @@ fn a_reader_on_a_borrowed_stream_does_not_wait_for_its_end() {
 }
 
 #[test]
-fn what_is_made_in_a_borrowed_context_does_not_wait_for_its_release() {
+fn releases_of_objects_of_a_borrowed_context_are_not_deferred() {
     leaking(4, |context| {
         let (raw, lent) = lent_context(context);
         let module = Module::from_ptx(&lent, VECTOR).expect("the test kernels");
@@ -116,9 +119,9 @@ fn what_is_made_in_a_borrowed_context_does_not_wait_for_its_release() {
     });
 }
 
-/// A foreign one has an owner, who waits with it.
+/// A foreign stream has an owner, which stays alive with the deferred release.
 #[test]
-fn what_is_made_with_a_foreign_stream_waits_with_its_owner() {
+fn deferred_releases_keep_the_owner_of_a_foreign_stream_alive() {
     struct Owner(usize);
     impl Drop for Owner {
         fn drop(&mut self) {
@@ -126,7 +129,7 @@ fn what_is_made_with_a_foreign_stream_waits_with_its_owner() {
         }
     }
     leaking(0, |context| {
-        let raw = context.stream().expect("a stream").leak();
+        let raw = context.stream().expect("a stream").into_raw();
         let owner = Owner(raw.expose_provenance());
         // SAFETY: the owner destroys the stream when it is dropped.
         let stream = unsafe { Stream::from_foreign(raw, context, owner) };
@@ -141,18 +144,18 @@ fn what_is_made_with_a_foreign_stream_waits_with_its_owner() {
 }
 
 fn lent_event(context: &Context) -> (CUevent, Event) {
-    let raw = context.event().expect("an event").leak();
-    // SAFETY: the event stays until it is destroyed below, after everything that uses it.
+    let raw = context.event().expect("an event").into_raw();
+    // SAFETY: the event stays alive until it is destroyed below, after everything that uses it.
     (raw, unsafe { Event::borrow_raw(raw, context) })
 }
 
 fn destroy_event(raw: CUevent) {
-    // SAFETY: all that used it is dropped.
+    // SAFETY: everything that used the event is dropped.
     let code = unsafe { cuEventDestroy_v2(raw) };
     assert!(code.is_success(), "{code}");
 }
 
-/// A graph that records an event at each launch.
+/// Returns a graph that records an event at each launch.
 fn recording_graph(stream: &Stream, event: &Event) -> Graph {
     let captured = stream.capture(CaptureMode::ThreadLocal, |stream| {
         event.record_external(stream)
@@ -161,7 +164,7 @@ fn recording_graph(stream: &Stream, event: &Event) -> Graph {
 }
 
 #[test]
-fn a_graph_that_retains_a_borrowed_event_does_not_wait_for_its_release() {
+fn the_release_of_a_graph_that_retains_a_borrowed_event_is_not_deferred() {
     leaking(1, |context| {
         let stream = context.stream().expect("a stream");
         let (raw, event) = lent_event(context);
@@ -173,13 +176,13 @@ fn a_graph_that_retains_a_borrowed_event_does_not_wait_for_its_release() {
 }
 
 #[test]
-fn a_graph_that_retains_an_event_of_a_borrowed_context_does_not_wait_for_its_release() {
-    // The event, which is dropped with the graph, cannot wait either.
+fn the_release_of_a_graph_that_retains_an_event_of_a_borrowed_context_is_not_deferred() {
+    // The event is dropped with the graph, and its release cannot be deferred either.
     leaking(2, |context| {
         let stream = context.stream().expect("a stream");
         let (_raw, lent) = lent_context(context);
         let event = lent.event().expect("an event");
-        // An event of another context can be waited for, not recorded.
+        // An event of another context can be waited for but not recorded.
         event
             .record(&lent.stream().expect("a stream"))
             .expect("a record");
@@ -193,7 +196,7 @@ fn a_graph_that_retains_an_event_of_a_borrowed_context_does_not_wait_for_its_rel
 }
 
 #[test]
-fn a_graph_that_retains_owned_objects_waits_for_its_release() {
+fn the_release_of_a_graph_that_retains_owned_objects_is_deferred() {
     leaking(0, |context| {
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
@@ -201,7 +204,7 @@ fn a_graph_that_retains_owned_objects_waits_for_its_release() {
         let executable = graph.instantiate().expect("an executable graph");
         drop((event, stream));
         let kept = context.event().expect("an event");
-        // SAFETY: the handle is compared, not used.
+        // SAFETY: the handle is only compared.
         let foreign = unsafe { Event::from_foreign(kept.as_raw(), context, kept) };
         let stream = context.stream().expect("a stream");
         let other = recording_graph(&stream, &foreign);
@@ -218,7 +221,7 @@ fn a_graph_that_retains_owned_objects_waits_for_its_release() {
 }
 
 #[test]
-fn a_graph_of_a_borrowed_stream_does_not_wait_for_its_release() {
+fn the_release_of_a_graph_of_a_borrowed_stream_is_not_deferred() {
     leaking(2, |context| {
         let (raw, stream) = lent_stream(context);
         let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
@@ -231,7 +234,7 @@ fn a_graph_of_a_borrowed_stream_does_not_wait_for_its_release() {
 }
 
 #[test]
-fn a_graph_of_a_stream_of_a_borrowed_context_does_not_wait_for_its_release() {
+fn the_release_of_a_graph_of_a_stream_of_a_borrowed_context_is_not_deferred() {
     leaking(1, |context| {
         let (raw, lent) = lent_context(context);
         let stream = lent.stream().expect("a stream");
@@ -244,8 +247,8 @@ fn a_graph_of_a_stream_of_a_borrowed_context_does_not_wait_for_its_release() {
 }
 
 #[test]
-fn a_pool_s_memory_on_a_borrowed_stream_does_not_wait_for_its_release() {
-    // The pool stays as well: memory of it was not freed.
+fn the_release_of_pool_memory_on_a_borrowed_stream_is_not_deferred() {
+    // The pool is leaked too, because its memory was not freed.
     leaking(1, |context| {
         let (raw, stream) = lent_stream(context);
         let pool = MemoryPool::default_of(context).expect("a pool");
@@ -257,11 +260,11 @@ fn a_pool_s_memory_on_a_borrowed_stream_does_not_wait_for_its_release() {
 }
 
 #[test]
-fn memory_of_a_borrowed_pool_does_not_wait_for_its_release() {
+fn the_release_of_memory_of_a_borrowed_pool_is_not_deferred() {
     leaking(1, |context| {
         let stream = context.stream().expect("a stream");
         let raw = MemoryPool::default_of(context).expect("a pool").as_raw();
-        // SAFETY: the pool is the device's.
+        // SAFETY: the pool belongs to the device.
         let pool = unsafe { MemoryPool::borrow_raw(raw, context) };
         let buffer = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64).expect("memory");
         drop((stream, pool));
@@ -270,15 +273,15 @@ fn memory_of_a_borrowed_pool_does_not_wait_for_its_release() {
 }
 
 #[test]
-fn a_reader_of_memory_on_a_borrowed_stream_does_not_wait_for_its_end() {
+fn the_release_of_a_reader_of_memory_on_a_borrowed_stream_is_not_deferred() {
     leaking(1, |context| {
         let (_raw, home) = lent_stream(context);
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u8>::zeroed(&home, 64).expect("memory");
-        let shared = buffer.share().expect("is written");
+        let shared = buffer.share().expect("written memory");
         let reader = shared.on(&stream).expect("a reader");
         drop((stream, shared, home));
-        // The memory, on the borrowed stream, is kept with the reader.
+        // The reader keeps the memory on the borrowed stream alive.
         drop_in_host_function(context, reader);
     });
 }

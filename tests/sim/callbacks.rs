@@ -1,4 +1,4 @@
-//! Host functions that run while other threads, or they themselves, call the driver.
+//! Host functions that run while other threads, or the host functions themselves, call the driver.
 
 use crate::on;
 use core::ffi::c_void;
@@ -13,22 +13,22 @@ use std::sync::mpsc;
 
 const NOT_PERMITTED: CUresult = CUresult::CUDA_ERROR_NOT_PERMITTED;
 
-/// Gives a stream a function by a raw call: the safe layer would refuse the waits in it.
+/// Enqueues a host function with a raw call, because the safe layer would refuse the waits in it.
 pub(crate) fn launch(stream: &Stream, function: impl FnOnce() + Send + 'static) {
     type Boxed = Box<dyn FnOnce() + Send>;
     unsafe extern "C" fn run(data: *mut c_void) {
-        // SAFETY: the data is the box below, and this runs once.
+        // SAFETY: the data is the box below, and this function runs once.
         let function = unsafe { Box::from_raw(data.cast::<Boxed>()) };
         function();
     }
     let function: Boxed = Box::new(function);
     let data = Box::into_raw(Box::new(function)).cast();
-    // SAFETY: the function takes the box, once.
+    // SAFETY: the function takes ownership of the box, once.
     let code = unsafe { cuLaunchHostFunc(stream.as_raw(), Some(run), data) };
     assert!(code.is_success(), "{code}");
 }
 
-/// A stream's handle, for functions that run on other threads.
+/// The handle of a stream, for functions that run on other threads.
 #[derive(Clone, Copy)]
 struct Raw(usize);
 
@@ -38,35 +38,36 @@ impl Raw {
     }
 
     fn synchronize(self) -> CUresult {
-        // SAFETY: the tests keep the stream.
+        // SAFETY: the tests keep the stream alive.
         unsafe { cuStreamSynchronize(std::ptr::with_exposed_provenance_mut(self.0)) }
     }
 
     fn query(self) -> CUresult {
-        // SAFETY: the tests keep the stream.
+        // SAFETY: the tests keep the stream alive.
         unsafe { cuStreamQuery(std::ptr::with_exposed_provenance_mut(self.0)) }
     }
 }
 
-/// The mistakes, of which a test expects this one; the process then ends without `on`'s checks.
+/// Checks the misuses, which must be the expected one, and exits the process without the checks of
+/// `on`.
 #[track_caller]
-pub(crate) fn one_mistake(words: &str) {
-    let mistakes = cuda_sim::mistakes();
-    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-    assert!(mistakes[0].contains(words), "{mistakes:?}");
+pub(crate) fn one_misuse(words: &str) {
+    let misuses = cuda_sim::misuses();
+    assert_eq!(misuses.len(), 1, "{misuses:?}");
+    assert!(misuses[0].contains(words), "{misuses:?}");
 }
 
 #[track_caller]
-pub(crate) fn with_mistake(words: &str, body: impl FnOnce(cuda_safe::Context)) {
+pub(crate) fn with_misuse(words: &str, body: impl FnOnce(cuda_safe::Context)) {
     crate::common::child::in_child(&[], || {
         crate::start(Profile::h200());
         body(crate::context());
-        one_mistake(words);
+        one_misuse(words);
     });
 }
 
 #[test]
-fn a_wait_ends_after_the_host_function_that_another_thread_runs() {
+fn a_wait_ends_after_a_host_function_that_another_thread_runs() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let (begins, begun) = mpsc::channel();
@@ -74,14 +75,16 @@ fn a_wait_ends_after_the_host_function_that_another_thread_runs() {
         let (tell, order) = mpsc::channel();
         let inside = tell.clone();
         launch(&stream, move || {
-            begins.send(()).expect("the test listens");
-            ends.recv().expect("the test says when");
-            inside.send("the function ends").expect("the test listens");
+            begins.send(()).expect("the test receives it");
+            ends.recv().expect("the test says when to continue");
+            inside
+                .send("the function ends")
+                .expect("the test receives it");
         });
-        // What is behind it waits as well.
+        // The work after it waits too.
         launch(&stream, {
             let tell = tell.clone();
-            move || tell.send("the next").expect("the test listens")
+            move || tell.send("the next").expect("the test receives it")
         });
         let raw = Raw::of(&stream);
         std::thread::scope(|scope| {
@@ -89,9 +92,9 @@ fn a_wait_ends_after_the_host_function_that_another_thread_runs() {
             begun.recv().expect("it begins");
             assert_eq!(raw.query(), CUresult::CUDA_ERROR_NOT_READY);
             let waiting = scope.spawn(|| {
-                tell.send("waiting").expect("the test listens");
+                tell.send("waiting").expect("the test receives it");
                 stream.synchronize().expect("a wait");
-                tell.send("waited").expect("the test listens");
+                tell.send("waited").expect("the test receives it");
             });
             assert_eq!(order.recv(), Ok("waiting"));
             end.send(()).expect("the function listens");
@@ -104,17 +107,19 @@ fn a_wait_ends_after_the_host_function_that_another_thread_runs() {
 
 #[test]
 fn a_host_function_that_waits_for_its_own_stream_is_refused() {
-    with_mistake("waits for work that is behind it", |context| {
+    with_misuse("waits for work that comes after it", |context| {
         let stream = context.stream().expect("a stream");
         let (sender, answers) = mpsc::channel();
         let (raw, after) = (Raw::of(&stream), sender.clone());
         launch(&stream, move || {
             assert_eq!(raw.query(), CUresult::CUDA_ERROR_NOT_READY);
-            sender.send(raw.synchronize()).expect("the test listens");
+            sender
+                .send(raw.synchronize())
+                .expect("the test receives it");
         });
         launch(&stream, move || {
             let answer = CUresult::CUDA_SUCCESS;
-            after.send(answer).expect("the test listens");
+            after.send(answer).expect("the test receives it");
         });
         stream.synchronize().expect("a wait");
         let answers: Vec<_> = answers.try_iter().collect();
@@ -124,7 +129,7 @@ fn a_host_function_that_waits_for_its_own_stream_is_refused() {
 
 #[test]
 fn host_functions_of_two_threads_that_wait_for_each_other_are_refused() {
-    with_mistake("waits for work that is behind it", |context| {
+    with_misuse("waits for work that comes after it", |context| {
         let streams = [(); 2].map(|()| context.stream().expect("a stream"));
         let barrier = std::sync::Arc::new(std::sync::Barrier::new(2));
         let (sender, answers) = mpsc::channel();
@@ -133,7 +138,9 @@ fn host_functions_of_two_threads_that_wait_for_each_other_are_refused() {
             let barrier = barrier.clone();
             launch(&streams[own], move || {
                 barrier.wait();
-                sender.send(raw.synchronize()).expect("the test listens");
+                sender
+                    .send(raw.synchronize())
+                    .expect("the test receives it");
             });
         }
         std::thread::scope(|scope| {
@@ -141,7 +148,7 @@ fn host_functions_of_two_threads_that_wait_for_each_other_are_refused() {
                 scope.spawn(|| stream.synchronize().expect("a wait"));
             }
         });
-        // One is refused, so that its function ends and the other's wait with it.
+        // One wait is refused, so its function returns, and then the wait of the other ends.
         let mut answers: Vec<_> = answers.try_iter().map(|code| code.0).collect();
         answers.sort_unstable();
         assert_eq!(answers, [CUresult::CUDA_SUCCESS.0, NOT_PERMITTED.0]);
@@ -149,7 +156,7 @@ fn host_functions_of_two_threads_that_wait_for_each_other_are_refused() {
 }
 
 #[test]
-fn what_is_alive_can_be_asked_in_a_host_function() {
+fn live_objects_can_be_counted_in_a_host_function() {
     on(Profile::h200(), |context| {
         let (a, b) = (
             context.stream().expect("a stream"),
@@ -159,7 +166,7 @@ fn what_is_alive_can_be_asked_in_a_host_function() {
         let (first, behind) = (sender.clone(), sender.clone());
         launch(&a, move || {
             cuda_sim::alive();
-            first.send("asked").expect("the test listens");
+            first.send("asked").expect("the test receives it");
         });
         launch(&a, move || behind.send("behind").expect("listens"));
         launch(&b, move || sender.send("beside").expect("listens"));
@@ -173,7 +180,7 @@ fn what_is_alive_can_be_asked_in_a_host_function() {
 }
 
 #[test]
-fn a_host_function_inside_of_another_leaves_it_one() {
+fn a_nested_host_function_leaves_the_outer_one_a_callback() {
     on(Profile::h200(), |context| {
         let (a, b) = (
             context.stream().expect("a stream"),
@@ -181,17 +188,17 @@ fn a_host_function_inside_of_another_leaves_it_one() {
         );
         let (sender, answers) = mpsc::channel();
         let raw = Raw::of(&b);
-        // The other stream is given its function in order behind the beginning of this one.
+        // The other stream gets its function after this one has begun.
         let (begins, begun) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
         launch(&a, move || {
-            begins.send(()).expect("the test listens");
-            gone.recv().expect("the test says when");
+            begins.send(()).expect("the test receives it");
+            gone.recv().expect("the test says when to continue");
             assert_eq!(raw.synchronize(), CUresult::CUDA_SUCCESS);
             let mut address = 0;
-            // SAFETY: the pointer is to a local; it is refused.
+            // SAFETY: the pointer refers to a local variable, and the call is refused.
             let code = unsafe { cuMemAlloc_v2(&raw mut address, 64) };
-            sender.send(code).expect("the test listens");
+            sender.send(code).expect("the test receives it");
         });
         std::thread::scope(|scope| {
             scope.spawn(|| a.synchronize().expect("a wait"));
@@ -204,14 +211,14 @@ fn a_host_function_inside_of_another_leaves_it_one() {
 }
 
 fn exchange(mut mode: Mode) -> Mode {
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let code = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     assert!(code.is_success(), "{code}");
     mode
 }
 
 #[test]
-fn a_host_function_leaves_the_waiting_threads_stack_and_mode_alone() {
+fn a_host_function_does_not_change_the_waiting_threads_stack_and_mode() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let current = context.make_current().expect("current");
@@ -219,10 +226,10 @@ fn a_host_function_leaves_the_waiting_threads_stack_and_mode_alone() {
         launch(&stream, || {
             assert_eq!(cuda_sim::stack_depth(), 0);
             let mut popped = std::ptr::null_mut();
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             let code = unsafe { cuCtxPopCurrent_v2(&raw mut popped) };
             assert_eq!(code, NOT_PERMITTED);
-            // SAFETY: no context.
+            // SAFETY: null makes no context current.
             let code = unsafe { cuCtxSetCurrent(std::ptr::null_mut()) };
             assert_eq!(code, NOT_PERMITTED);
             exchange(Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -235,7 +242,7 @@ fn a_host_function_leaves_the_waiting_threads_stack_and_mode_alone() {
 }
 
 #[test]
-fn a_call_that_waits_gives_its_work_once() {
+fn a_call_that_waits_enqueues_its_work_once() {
     on(Profile::h200(), |context| {
         let blocking = cuda_safe::StreamOptions {
             blocking: true,
@@ -244,14 +251,14 @@ fn a_call_that_waits_gives_its_work_once() {
         let stream = context.stream_with(blocking).expect("a stream");
         let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
         let _current = context.make_current().expect("current");
-        // The source is read when the call is made, and not again.
+        // The source is read when the call is made, and not later.
         let mut source = Box::new([1u8; 8]);
         let from = source.as_mut_ptr();
         let place = from.expose_provenance();
         for _ in 0..3 {
             launch(&stream, move || {
                 let place = std::ptr::with_exposed_provenance_mut::<u8>(place);
-                // SAFETY: the source lives, and only the call below reads it, on this thread.
+                // SAFETY: the source is alive, and only the call below reads it, on this thread.
                 let before = unsafe { place.read() };
                 // SAFETY: as above.
                 unsafe { place.write(before + 1) };
@@ -266,7 +273,7 @@ fn a_call_that_waits_gives_its_work_once() {
 }
 
 #[test]
-fn an_event_recorded_again_in_a_host_function_is_waited_for_as_it_was() {
+fn a_wait_uses_the_record_before_an_event_is_recorded_again_in_a_host_function() {
     on(Profile::h200(), |context| {
         let (a, b) = (
             context.stream().expect("a stream"),
@@ -274,12 +281,12 @@ fn an_event_recorded_again_in_a_host_function_is_waited_for_as_it_was() {
         );
         let event = context.event().expect("an event");
         let (raw, other) = (event.as_raw().expose_provenance(), Raw::of(&b));
-        // The second record will be behind this one.
+        // The second record is enqueued after this function.
         let (begins, begun) = mpsc::channel();
         let (end, ends) = mpsc::channel::<()>();
         launch(&b, move || {
-            begins.send(()).expect("the test listens");
-            ends.recv().expect("the test says when");
+            begins.send(()).expect("the test receives it");
+            ends.recv().expect("the test says when to continue");
         });
         std::thread::scope(|scope| {
             scope.spawn(|| b.synchronize().expect("a wait"));
@@ -287,24 +294,25 @@ fn an_event_recorded_again_in_a_host_function_is_waited_for_as_it_was() {
             launch(&a, move || {
                 let event = std::ptr::with_exposed_provenance_mut(raw);
                 let other = std::ptr::with_exposed_provenance_mut(other.0);
-                // SAFETY: both are alive.
+                // SAFETY: both objects are alive.
                 let code = unsafe { cuEventRecord(event, other) };
                 assert!(code.is_success(), "{code}");
             });
             event.record(&a).expect("a record");
             event
                 .synchronize()
-                .expect("not for what is behind the function");
+                .expect("not for the work after the function");
             end.send(()).expect("the function listens");
         });
     });
 }
 
 #[test]
-fn a_green_context_destroyed_before_its_streams_is_one_mistake() {
-    with_mistake("destroyed before its streams", |context| {
+fn a_green_context_destroyed_before_its_streams_is_one_misuse() {
+    with_misuse("destroyed before its streams", |context| {
         use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-        let resource = SmResource::of_device(&context.device()).expect("an H200 has them");
+        let resource =
+            SmResource::of_device(&context.device()).expect("an H200 has green contexts");
         let split = resource.split_by_count(SplitByCount {
             max_groups: Some(1),
             ..Default::default()
@@ -314,7 +322,8 @@ fn a_green_context_destroyed_before_its_streams_is_one_mistake() {
         let stream = green.stream().expect("a stream");
         launch(&stream, || {});
         launch(&stream, || {});
-        // SAFETY: it is not: the stream is there, which is the mistake.
+        // SAFETY: the contract is violated on purpose: the stream still exists, which is the
+        // misuse.
         let code = unsafe { cuGreenCtxDestroy(green.as_raw()) };
         assert!(code.is_success(), "{code}");
         std::mem::forget((stream, green));
@@ -333,7 +342,8 @@ fn pinned_memory_may_change_while_a_copy_reads_it() {
                 .inject(cuda_sim::fault::Scope::Thread);
             buffer.copy_from_slice(&pinned).expect_err("the fault");
         }
-        // The copy is still to run; it is no error, and the byte is the one or the other.
+        // The copy is still pending. The change is not an error, and the copied byte may have
+        // either value.
         let start = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {

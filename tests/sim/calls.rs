@@ -1,13 +1,15 @@
-//! What the safe layer calls: no more than C would.
+//! The driver calls of the safe layer: no more than a C program would make.
 
 use crate::on;
-use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, SmResource, SplitFlags, Wish};
+use cuda_safe::green::{
+    GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource, SplitFlags,
+};
 use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
-/// The functions that `body` calls.
+/// Returns the driver functions that `body` calls.
 fn calls(body: impl FnOnce()) -> Vec<&'static str> {
     cuda_sim::clear_calls();
     body();
@@ -27,7 +29,7 @@ fn a_launch_with_two_buffers_is_one_call() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-        let add = module.kernel("add").expect("is there");
+        let add = module.kernel("add").expect("found");
         let add = add
             .typed::<(&[f32], &[f32], &mut [f32], u32)>()
             .expect("its parameters");
@@ -35,7 +37,7 @@ fn a_launch_with_two_buffers_is_one_call() {
         let mut sum = DeviceBuffer::<f32>::zeroed(&stream, 100).expect("memory");
         let config = LaunchConfig::for_elements(100, 64).expect("a shape");
         let log = calls(|| {
-            // SAFETY: all three have 100 elements.
+            // SAFETY: all three buffers have 100 elements.
             unsafe { add.launch(&stream, config, (&a, &a, &mut sum, 100)) }.expect("a launch");
         });
         assert_eq!(log, ["cuLaunchKernel"]);
@@ -44,7 +46,7 @@ fn a_launch_with_two_buffers_is_one_call() {
 }
 
 #[test]
-fn what_names_a_stream_event_or_buffer_is_one_call() {
+fn operations_on_a_stream_event_or_buffer_are_one_call() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let event = context.event().expect("an event");
@@ -84,7 +86,7 @@ fn what_names_a_stream_event_or_buffer_is_one_call() {
 }
 
 #[test]
-fn what_creates_gets_a_context_and_gives_it_back() {
+fn creations_push_and_pop_the_context() {
     on(Profile::h200(), |context| {
         let around = |middle: &'static str| {
             [
@@ -98,7 +100,7 @@ fn what_creates_gets_a_context_and_gives_it_back() {
         let mut event = None;
         let log = calls(|| event = Some(context.event().expect("an event")));
         assert_eq!(log, around("cuEventCreate"));
-        // With the context current there is nothing to push.
+        // With the context current, no push is needed.
         let mut stream = None;
         let log =
             context.with_current(|_| calls(|| stream = Some(context.stream().expect("a stream"))));
@@ -131,12 +133,13 @@ fn a_reset_of_the_persisting_l2_cache_reaches_the_driver() {
 fn a_switch_between_known_partitionings_creates_nothing() {
     on(Profile::h200(), |context| {
         let options = GreenPoolOptions::default();
-        let pool = GreenPool::new(&context.device(), options).expect("nobody has it");
-        let sizes = [16, 32].map(|size| Partitioning {
-            wishes: vec![Wish::Sms(size), Wish::Rest],
-            ..Partitioning::default()
+        let pool =
+            GreenPool::new(&context.device(), options).expect("no other pool has the device");
+        let sizes = [16, 32].map(|size| PartitionRequest {
+            sizes: vec![PartitionSize::Sms(size), PartitionSize::Rest],
+            ..PartitionRequest::default()
         });
-        let lease = |asked: &Partitioning| {
+        let lease = |asked: &PartitionRequest| {
             let lease = pool.try_lease(asked).expect("a lease");
             for partition in lease.iter() {
                 partition.stream().expect("a stream");
@@ -144,7 +147,8 @@ fn a_switch_between_known_partitionings_creates_nothing() {
         };
         sizes.iter().for_each(lease);
         let log = calls(|| sizes.iter().for_each(lease));
-        // Two streams each: an event behind each of the one, awaited by each of the other.
+        // Two streams each: one event after each stream of the first, and a wait for it on each
+        // stream of the second.
         let once = [
             ["cuEventRecord"; 2].as_slice(),
             ["cuStreamWaitEvent"; 4].as_slice(),
@@ -155,15 +159,15 @@ fn a_switch_between_known_partitionings_creates_nothing() {
 }
 
 #[test]
-fn planning_asks_and_makes_nothing() {
+fn planning_queries_and_creates_nothing() {
     on(Profile::h200(), |context| {
         let resource = SmResource::of_device(&context.device()).expect("a resource");
         let mut log = calls(|| {
             let none = SplitFlags::empty();
             assert_eq!(resource.equal_splits(none).expect("a table").len(), 17);
-            let plan = resource.plan(&Partitioning {
-                wishes: vec![Wish::Sms(16), Wish::Rest],
-                ..Partitioning::default()
+            let plan = resource.plan(&PartitionRequest {
+                sizes: vec![PartitionSize::Sms(16), PartitionSize::Rest],
+                ..PartitionRequest::default()
             });
             assert_eq!(plan.expect("a plan").remaining, 0);
         });
@@ -175,17 +179,18 @@ fn planning_asks_and_makes_nothing() {
 }
 
 #[test]
-fn a_part_of_a_pool_that_is_split_a_second_time_creates_nothing() {
+fn splitting_a_part_of_a_pool_again_creates_nothing() {
     on(Profile::h200(), |context| {
         let options = GreenPoolOptions::default();
-        let pool = GreenPool::new(&context.device(), options).expect("nobody has it");
-        let of = |wishes: &[Wish]| Partitioning {
-            wishes: wishes.to_vec(),
-            ..Partitioning::default()
+        let pool =
+            GreenPool::new(&context.device(), options).expect("no other pool has the device");
+        let of = |sizes: &[PartitionSize]| PartitionRequest {
+            sizes: sizes.to_vec(),
+            ..PartitionRequest::default()
         };
         let (whole, halves) = (
-            of(&[Wish::Sms(64), Wish::Rest]),
-            of(&[Wish::Percent(50); 2]),
+            of(&[PartitionSize::Sms(64), PartitionSize::Rest]),
+            of(&[PartitionSize::Percent(50); 2]),
         );
         let split = || {
             let lease = pool.try_lease(&whole).expect("a lease");
@@ -199,8 +204,8 @@ fn a_part_of_a_pool_that_is_split_a_second_time_creates_nothing() {
         let made = |log: &[&str], function| log.iter().filter(|its| **its == function).count();
         assert_eq!(made(&log, "cuGreenCtxCreate"), 4);
         assert_eq!(made(&log, "cuGreenCtxStreamCreate"), 2);
-        assert_eq!(calls(split), [""; 0], "nothing is called at all");
-        // The whole, behind its halves; and back.
+        assert_eq!(calls(split), [""; 0], "no driver call at all");
+        // From the halves to the whole, and back.
         let log = calls(|| {
             let lease = pool.try_lease(&whole).expect("a lease");
             lease[0].stream().expect("a stream");
@@ -216,28 +221,28 @@ fn a_part_of_a_pool_that_is_split_a_second_time_creates_nothing() {
 }
 
 #[test]
-fn a_future_is_one_call_and_polling_none() {
+fn a_future_is_one_call_and_polling_makes_none() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let mut done = None;
-        let log = calls(|| done = Some(stream.done().expect("a future")));
+        let log = calls(|| done = Some(stream.completion().expect("a future")));
         assert_eq!(log, ["cuStreamAddCallback"]);
         let log = calls(|| {
             use std::future::Future;
             let mut done = done.take().expect("made above");
             let mut task = std::task::Context::from_waker(std::task::Waker::noop());
             let first = std::pin::pin!(&mut done).poll(&mut task);
-            assert!(first.is_pending(), "nobody has waited");
+            assert!(first.is_pending(), "no wait so far");
             cuda_sim::alive();
             let second = std::pin::pin!(&mut done).poll(&mut task);
-            assert!(second.is_ready(), "all work is done");
+            assert!(second.is_ready(), "all work has completed");
         });
         assert_eq!(log, [""; 0]);
     });
 }
 
 #[test]
-fn a_default_stream_looks_which_context_is_current() {
+fn a_default_stream_queries_the_current_context() {
     on(Profile::h200(), |context| {
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
@@ -260,17 +265,18 @@ fn a_default_stream_looks_which_context_is_current() {
     });
 }
 
-/// The calls of all operations that must not be captured, and how many of them ask for a capture.
+/// Returns the number of calls of all operations that must not be captured, and how many of them
+/// query the capture status.
 fn uncaptured(stream: &Stream) -> (Vec<&'static str>, usize) {
     let context = stream.context();
     let mut log = calls(|| {
         let mut buffer = DeviceBuffer::<u8>::uninit(stream, 8).expect("memory");
         let host = PinnedBuffer::zeroed(context, 8).expect("memory");
         let host = buffer.copy_from_pinned(host).expect("a copy").wait();
-        let host = host.expect("the copy is made");
+        let host = host.expect("the copy is enqueued");
         drop(buffer.copy_to_pinned(host).expect("a copy").wait());
         stream.launch_host_function(|| ()).expect("a host function");
-        drop(stream.done().expect("a future"));
+        drop(stream.completion().expect("a future"));
     });
     let all = log.len();
     log.retain(|call| *call != "cuStreamIsCapturing");
@@ -278,11 +284,11 @@ fn uncaptured(stream: &Stream) -> (Vec<&'static str>, usize) {
     (log, asked)
 }
 
-/// An allocation and its free, two copies, a host function, a future.
+/// Covers an allocation and its free, two copies, a host function and a future.
 const OPERATIONS: usize = 6;
 
 #[test]
-fn only_a_stream_whose_handle_was_taken_is_asked_for_captures() {
+fn only_a_stream_with_an_exposed_handle_queries_captures() {
     on(Profile::h200(), |context| {
         let (taken, other) = (stream(&context), stream(&context));
         let (calls, asked) = uncaptured(&taken);
@@ -305,19 +311,20 @@ fn a_stream_is_shared_when_an_array_is_exported_with_it() {
 }
 
 #[test]
-fn an_open_capture_makes_no_other_stream_ask_for_captures() {
+fn an_open_capture_makes_no_other_stream_query_captures() {
     on(Profile::h200(), |context| {
         let (captured, other) = (stream(&context), stream(&context));
         let graph = captured.capture(cuda_safe::CaptureMode::Relaxed, |_| {
             assert_eq!(uncaptured(&other).1, 0);
             Ok(())
         });
-        drop(graph.expect("not broken"));
+        drop(graph.expect("a valid capture"));
         assert_eq!(uncaptured(&captured).1, 0);
     });
 }
 
-/// The calls of a wait, and how many of them ask whether the stream has joined a capture.
+/// Returns the number of calls of a wait, and how many of them query whether the stream joined a
+/// capture.
 fn asked_by_wait(stream: &Stream, event: &Event) -> usize {
     let log = calls(|| stream.wait(event).expect("a wait"));
     let asks = log
@@ -327,7 +334,7 @@ fn asked_by_wait(stream: &Stream, event: &Event) -> usize {
 }
 
 #[test]
-fn only_a_wait_for_an_event_whose_handle_was_taken_asks_whether_the_stream_joined_a_capture() {
+fn only_a_wait_for_an_event_with_an_exposed_handle_queries_whether_the_stream_joined_a_capture() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let (taken, other) = (event(&context), event(&context));
@@ -338,19 +345,19 @@ fn only_a_wait_for_an_event_whose_handle_was_taken_asks_whether_the_stream_joine
         assert!(!taken.as_raw().is_null());
         assert_eq!(asked_by_wait(&stream, &taken), 1);
         assert_eq!(asked_by_wait(&stream, &other), 0);
-        assert_eq!(uncaptured(&stream).1, 0, "it joined none");
+        assert_eq!(uncaptured(&stream).1, 0, "it joined no capture");
     });
 }
 
 #[test]
-fn a_graph_whose_handle_was_taken_shares_the_events_that_it_retains() {
+fn a_graph_with_an_exposed_handle_shares_the_events_it_retains() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let (retained, other) = (event(&context), event(&context));
         let graph = stream.capture(cuda_safe::CaptureMode::Relaxed, |stream| {
             retained.record_external(stream)
         });
-        assert!(!graph.expect("not broken").as_raw().is_null());
+        assert!(!graph.expect("a valid capture").as_raw().is_null());
         assert_eq!(asked_by_wait(&stream, &retained), 1);
         assert_eq!(asked_by_wait(&stream, &other), 0);
         assert_eq!(uncaptured(&stream).1, 0);

@@ -1,4 +1,4 @@
-//! Captures whose beginning or end fails in the driver.
+//! Captures that fail to begin or to end in the driver.
 
 use crate::releases::{fail, fail_from, leaking};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 const BEGIN: &str = "cuStreamBeginCapture_v2";
 const END: &str = "cuStreamEndCapture";
 
-/// The reports from now on.
+/// Returns the reports from now on.
 pub(crate) fn reports() -> Arc<Mutex<Vec<String>>> {
     let reports = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&reports);
@@ -19,7 +19,7 @@ pub(crate) fn reports() -> Arc<Mutex<Vec<String>>> {
     reports
 }
 
-/// Whether this crate takes the stream for a captured one.
+/// Returns whether this crate considers the stream captured.
 fn is_captured(stream: &Stream) -> bool {
     match DeviceBuffer::<u8>::uninit(stream, 1) {
         Ok(_) => false,
@@ -28,7 +28,8 @@ fn is_captured(stream: &Stream) -> bool {
     }
 }
 
-/// Ends a capture whose first end fails with one code, and a second with the other.
+/// Ends a capture. The first `cuStreamEndCapture` fails with one code, and the second with the
+/// other.
 fn ended(context: &Context, first: CUresult, second: CUresult) -> (Stream, Vec<String>) {
     let reports = reports();
     let stream = context.stream().expect("a stream");
@@ -37,17 +38,18 @@ fn ended(context: &Context, first: CUresult, second: CUresult) -> (Stream, Vec<S
         .expect("begins");
     {
         let _first = fail(END, 1, first);
-        // Each of the two counts the calls that reach it: the first is answered before.
+        // Each fault counts the calls that reach it, and the first call does not reach the second
+        // fault.
         let _second = fail(END, 2, second);
         let error = capture.finish().expect_err("the end fails");
-        assert_eq!(error.code(), Some(first), "the first error is the answer");
+        assert_eq!(error.code(), Some(first), "the first error is returned");
     }
     let reports = reports.lock().expect("no panic").clone();
     (stream, reports)
 }
 
 #[test]
-fn an_end_that_fails_for_no_known_reason_is_repeated() {
+fn a_capture_end_that_fails_for_an_unknown_reason_is_repeated() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
         let reports = reports();
@@ -67,7 +69,7 @@ fn an_end_that_fails_for_no_known_reason_is_repeated() {
 }
 
 #[test]
-fn a_capture_that_does_not_end_is_reported_and_its_stream_counts_as_captured() {
+fn a_capture_that_cannot_end_is_reported_and_its_stream_stays_captured() {
     leaking(|context| {
         let code = CUresult::CUDA_ERROR_UNKNOWN;
         let (stream, reports) = ended(&context, code, code);
@@ -78,9 +80,9 @@ fn a_capture_that_does_not_end_is_reported_and_its_stream_counts_as_captured() {
     });
 }
 
-/// The second answer says that nothing is captured any more.
+/// The second code means that nothing is captured any more.
 #[test]
-fn an_end_that_is_answered_by_the_end_of_everything_is_not_reported() {
+fn a_capture_end_that_fails_because_the_driver_has_shut_down_is_not_reported() {
     leaking(|context| {
         for code in [
             CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
@@ -91,7 +93,8 @@ fn an_end_that_is_answered_by_the_end_of_everything_is_not_reported() {
         ] {
             let (stream, reports) = ended(&context, CUresult::CUDA_ERROR_UNKNOWN, code);
             assert!(reports.is_empty(), "{code}: {reports:?}");
-            // The word of the crate is cleared; the driver still captures it, as the answers were made up.
+            // The capture word of the crate is cleared. The driver still captures the stream,
+            // because the errors were injected.
             let begun = stream.begin_capture(CaptureMode::ThreadLocal);
             let error = begun.expect_err("the driver captures it");
             assert_eq!(
@@ -104,9 +107,9 @@ fn an_end_that_is_answered_by_the_end_of_everything_is_not_reported() {
     });
 }
 
-/// After these the stream is not captured, so nothing is ended.
+/// After these errors the stream is not captured, so no capture is ended.
 #[test]
-fn a_beginning_that_the_driver_refuses_ends_no_capture() {
+fn a_capture_that_the_driver_refuses_to_begin_is_not_ended() {
     leaking(|context| {
         for code in [
             CUresult::CUDA_ERROR_ILLEGAL_STATE,
@@ -126,9 +129,9 @@ fn a_beginning_that_the_driver_refuses_ends_no_capture() {
     });
 }
 
-/// An error of earlier work says nothing of the capture.
+/// An error of earlier work does not tell whether the capture began.
 #[test]
-fn a_beginning_with_an_error_of_earlier_work_is_ended() {
+fn a_capture_that_begins_with_an_error_of_earlier_work_is_ended() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
         let _failed = fail(BEGIN, 1, CUresult::CUDA_ERROR_UNKNOWN);
@@ -144,21 +147,21 @@ fn a_beginning_with_an_error_of_earlier_work_is_ended() {
 }
 
 #[test]
-fn a_capture_whose_number_is_not_known_is_ended() {
+fn a_capture_with_an_unknown_id_is_ended() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
         let failed = fail_from("cuStreamGetCaptureInfo_v3", 1, CUresult::CUDA_ERROR_UNKNOWN);
         let begun = stream.begin_capture(CaptureMode::ThreadLocal);
-        begun.expect_err("the number is not known");
+        begun.expect_err("the capture id is unknown");
         assert_ne!(failed.hits(), 0);
         drop(failed);
         assert!(!is_captured(&stream));
     });
 }
 
-/// A reader's end would become a part of the graph.
+/// The record of the reader's end would become part of the graph.
 #[test]
-fn a_reader_that_ends_while_its_home_is_captured_is_deferred() {
+fn a_reader_dropped_while_its_home_stream_is_captured_is_deferred() {
     leaking(|context| {
         let home = context.stream().expect("a stream");
         let stream = context.stream().expect("a stream");
@@ -187,7 +190,8 @@ fn a_reader_that_ends_while_its_home_is_captured_is_deferred() {
     });
 }
 
-/// Two of each kind of object that a graph retains; the simulator refuses a graph that names a destroyed one.
+/// A graph retains two of each kind of object. The simulator refuses a graph that names a destroyed
+/// object.
 #[test]
 fn a_graph_retains_every_object_of_a_kind() {
     crate::on(cuda_sim::Profile::h200(), |context| {

@@ -1,4 +1,4 @@
-//! What becomes of the objects of a context that is destroyed, and what retains a primary context.
+//! The objects of a destroyed context, and the objects that retain a primary context.
 
 use crate::planted::{planted, well};
 use crate::{common, start};
@@ -17,7 +17,7 @@ const VECTOR: &str = concat!(include_str!("../kernels/vector.ptx"), "\0");
 
 fn pop() {
     let mut popped: CUcontext = null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
 }
 
@@ -25,13 +25,13 @@ fn pop() {
 fn destroying_a_context_destroys_everything_created_in_it() {
     planted(|context, _| {
         let own = Context::create(&context.device(), ContextFlags::empty());
-        let own = own.expect("a context").leak();
+        let own = own.expect("a context").into_raw();
         let before = cuda_sim::alive();
         // SAFETY: the context is alive.
         well(unsafe { cuCtxPushCurrent_v2(own) });
         let (mut stream, mut event, mut module) = (null_mut(), null_mut(), null_mut());
         let (mut memory, mut managed, mut host) = (0, 0, null_mut());
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         well(unsafe { cuStreamCreate(&raw mut stream, 1) });
         // SAFETY: as above.
         well(unsafe { cuEventCreate(&raw mut event, 0) });
@@ -42,7 +42,7 @@ fn destroying_a_context_destroys_everything_created_in_it() {
         well(unsafe { cuMemAllocManaged(&raw mut managed, 64, global) });
         // SAFETY: as above.
         well(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
-        // SAFETY: the text ends with a NUL, and the pointer is to a local.
+        // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
         well(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
         pop();
         let during = cuda_sim::alive();
@@ -57,7 +57,7 @@ fn destroying_a_context_destroys_everything_created_in_it() {
             ],
             [1; 6]
         );
-        // SAFETY: nobody uses the context any more, nor what was created in it.
+        // SAFETY: nothing uses the context or the objects created in it any more.
         well(unsafe { cuCtxDestroy_v2(own) });
         let after = cuda_sim::alive();
         assert_eq!(after.contexts, before.contexts - 1);
@@ -65,14 +65,14 @@ fn destroying_a_context_destroys_everything_created_in_it() {
         assert_eq!(without_context(after), without_context(before));
 
         let mut function = null_mut();
-        // SAFETY: the driver knows that it is gone.
+        // SAFETY: the software driver recognizes the destroyed handle.
         let of_stream = unsafe { cuStreamQuery(stream) };
         assert_eq!(of_stream, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
         // SAFETY: as above.
         let of_event = unsafe { cuEventQuery(event) };
         // SAFETY: as above.
         let of_memory = unsafe { cuMemFree_v2(memory) };
-        // SAFETY: as above; the pointer is to a local.
+        // SAFETY: as above, and the pointer refers to a local variable.
         let of_module = unsafe { cuModuleGetFunction(&raw mut function, module, c"add".as_ptr()) };
         let refused = [of_event, of_memory, of_module];
         assert!(refused.iter().all(|code| !code.is_success()), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Other devices, and several of them.
+//! Other kinds of devices, and several devices.
 
 use crate::{common, on, start};
 use cuda_safe::green::SmResource;
@@ -14,7 +14,7 @@ use cuda_sim::fault::{Fault, Scope};
 mod two_devices;
 
 #[test]
-fn profiles_are_named_and_say_what_is_behind_them() {
+fn profiles_have_names_and_describe_their_sources() {
     let h200: Profile = "h200".parse().expect("a profile");
     assert!(h200.is_recorded());
     assert_eq!(h200.to_string(), "NVIDIA H200, CUDA 13.0");
@@ -43,7 +43,7 @@ fn profiles_are_named_and_say_what_is_behind_them() {
 }
 
 #[test]
-fn a_driver_without_a_device_says_so() {
+fn a_driver_without_a_device_reports_no_device() {
     common::child::in_child(&[], || {
         start(Profile::h200().with_devices(0));
         assert!(matches!(Device::count(), Err(Error::NoDevice)));
@@ -51,7 +51,7 @@ fn a_driver_without_a_device_says_so() {
 }
 
 #[test]
-fn a_driver_older_than_green_contexts_names_both_versions() {
+fn the_error_for_a_driver_older_than_green_contexts_names_both_versions() {
     common::child::in_child(&[], || {
         start("h200@12.2".parse().expect("a profile"));
         let device = Device::get(0).expect("a device");
@@ -65,7 +65,7 @@ fn a_driver_older_than_green_contexts_names_both_versions() {
 }
 
 #[test]
-fn things_of_two_devices_mix_as_the_table_says() {
+fn objects_of_two_devices_combine_as_documented() {
     on(Profile::h200().with_devices(2), |first| {
         assert_eq!(Device::count().expect("two"), 2);
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
@@ -74,23 +74,23 @@ fn things_of_two_devices_mix_as_the_table_says() {
 }
 
 #[test]
-fn a_green_context_is_of_one_device() {
+fn a_green_context_has_only_sms_of_its_device() {
     common::child::in_child(&[], || {
         start(Profile::h200().with_devices(2));
         let device = |ordinal| Device::get(ordinal).expect("there are two");
         two_devices::green(&device(0), &device(1));
         let found = [
             "a descriptor of resources of different devices",
-            "a green context of a descriptor of another device",
+            "a green context is created from a descriptor of another device",
         ];
-        assert_eq!(cuda_sim::mistakes(), found);
+        assert_eq!(cuda_sim::misuses(), found);
         assert_eq!(cuda_sim::alive(), cuda_sim::Alive::default());
     });
 }
 
-/// The table of `Stream`.
+/// Checks the table in the documentation of `Stream`.
 #[test]
-fn streams_and_events_of_two_devices_mix_as_the_table_says() {
+fn streams_and_events_of_two_devices_combine_as_documented() {
     #[track_caller]
     fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
         match result {
@@ -121,14 +121,14 @@ fn streams_and_events_of_two_devices_mix_as_the_table_says() {
             let guard = context.map(|context| context.make_current().expect("current"));
             a.fill(1).expect("a fill");
             ours.record(&here).expect("its own");
-            there.wait(&ours).expect("another device's event");
+            there.wait(&ours).expect("an event of another device");
             b.fill(2).expect("a fill");
             theirs.record(&there).expect("its own");
-            here.wait(&theirs).expect("another device's event");
+            here.wait(&theirs).expect("an event of another device");
             there.synchronize().expect("a wait");
             assert!(
                 ours.is_done().expect("a query"),
-                "the order went over devices"
+                "the order spans both devices"
             );
             here.synchronize().expect("a wait");
             refused(ours.record(&there));
@@ -148,7 +148,7 @@ fn streams_and_events_of_two_devices_mix_as_the_table_says() {
             }
             drop(guard);
         }
-        // The other device's stream is captured along, and its work runs there.
+        // The stream of the other device joins the capture, and its work runs there.
         let graph = here.capture(CaptureMode::default(), |here| {
             ours.record(here)?;
             there.wait(&ours)?;
@@ -158,10 +158,13 @@ fn streams_and_events_of_two_devices_mix_as_the_table_says() {
             theirs.record(&there)?;
             here.wait(&theirs)
         });
-        let graph = graph.expect("joined").instantiate().expect("is launched");
-        // SAFETY: it is refused.
+        let graph = graph
+            .expect("joined")
+            .instantiate()
+            .expect("an executable graph");
+        // SAFETY: the call is refused and accesses nothing.
         refused(unsafe { graph.launch(&there) });
-        // SAFETY: the buffers are alive, and idle.
+        // SAFETY: the buffers are alive and idle.
         unsafe { graph.launch(&here) }.expect("a launch");
         here.synchronize().expect("a wait");
         assert_eq!(a.to_vec().expect("a copy"), [3; 4]);
@@ -169,7 +172,7 @@ fn streams_and_events_of_two_devices_mix_as_the_table_says() {
     });
 }
 
-/// How often an export calls each of these functions.
+/// Returns how often an export calls each of these functions.
 fn calls_of_an_export(buffer: &DeviceBuffer<u8>, names: [&str; 2]) -> [usize; 2] {
     cuda_sim::clear_calls();
     buffer.array_interface().expect("an array");
@@ -186,8 +189,8 @@ fn an_export_grants_access_to_each_peer_once() {
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
         assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [1, 2]);
         assert_eq!(calls_of_an_export(&buffer, QUERY_AND_GRANT), [1, 0]);
-        // Memory of no pool.
-        let sync = DeviceBuffer::<u8>::plain_zeroed(&stream, 4).expect("memory");
+        // Memory that does not belong to a pool.
+        let sync = DeviceBuffer::<u8>::zeroed_sync(&stream, 4).expect("memory");
         assert_eq!(calls_of_an_export(&sync, QUERY_AND_GRANT), [1, 0]);
     });
 }
@@ -221,7 +224,7 @@ fn an_array_is_exported_even_if_its_peers_cannot_be_granted_access() {
 }
 
 #[test]
-fn a_kernel_that_uses_memory_of_a_device_without_access_ends_the_driver() {
+fn a_kernel_that_uses_peer_memory_without_access_is_fatal() {
     common::child::in_child(&[], || {
         start(Profile::h200().with_devices(2));
         common::register_kernels();
@@ -231,26 +234,27 @@ fn a_kernel_that_uses_memory_of_a_device_without_access_ends_the_driver() {
             first.stream().expect("a stream"),
             second.stream().expect("a stream"),
         );
-        let plain = DeviceBuffer::<f32>::plain_zeroed(&there, 4).expect("memory");
+        let plain = DeviceBuffer::<f32>::zeroed_sync(&there, 4).expect("memory");
         let shared = plain.share().expect("an event");
         let reader = shared.on_peer(&here).expect("a reader");
         let add = two_devices::add(&first);
         let mut sum = DeviceBuffer::<f32>::zeroed(&here, 4).expect("memory");
-        // SAFETY: no access is enabled, which is what the driver is to notice.
+        // SAFETY: the contract is violated on purpose: no access is enabled, which the driver must
+        // detect.
         let source = unsafe { reader.as_slice() };
         let config = LaunchConfig::linear(1, 4);
-        // SAFETY: the kernel adds the 4 elements that there are; as above.
+        // SAFETY: the kernel adds 4 elements, and the buffers have 4; otherwise as above.
         unsafe { add.launch(&here, config, (source, source, &mut sum, 4)) }.expect("a launch");
         let error = here.synchronize().expect_err("no access");
         assert!(error.is_fatal(), "{error}");
-        let mistakes = cuda_sim::mistakes();
-        assert!(mistakes[0].contains("memory of device 1"), "{mistakes:?}");
+        let misuses = cuda_sim::misuses();
+        assert!(misuses[0].contains("memory of device 1"), "{misuses:?}");
     });
 }
 
 #[test]
-fn work_of_one_seed_is_the_same_every_time() {
-    /// The order in which two streams, without an order between them, write to one place.
+fn work_with_one_seed_is_reproducible() {
+    /// Returns the order in which two unordered streams write to one address.
     fn order(seed: u64) -> Vec<u8> {
         let seed = seed.to_string();
         let marker = std::env::temp_dir().join(format!("cuda-sim-{}-{seed}", std::process::id()));
@@ -272,7 +276,8 @@ fn work_of_one_seed_is_the_same_every_time() {
                 for round in 0..8u8 {
                     for (number, stream) in (0u8..).zip(&streams) {
                         let (at, value) = (buffer.as_raw(), 4 * round + number);
-                        // SAFETY: the byte is there; the race is what is looked at.
+                        // SAFETY: the byte is valid memory, and the race is the subject of the
+                        // test.
                         let code = unsafe {
                             cuda_safe::sys::cuMemsetD8Async(at, value, 1, stream.as_raw())
                         };
@@ -291,7 +296,7 @@ fn work_of_one_seed_is_the_same_every_time() {
     }
     let first = order(1);
     if first.is_empty() {
-        // This is the child.
+        // This process is the child.
         return;
     }
     assert_eq!(order(1), first, "the same seed");

@@ -1,11 +1,11 @@
-//! Host memory whose device address differs from its host address: every use by a device is by the
-//! device address.
+//! Host memory whose device address differs from its host address: every device operation must use
+//! the device address.
 
 use crate::planted::found;
 use crate::{common, on, start};
 use cuda_safe::interop::dlpack::{DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{
-    ArrayInterface, ArrayView, Handover, ImportedArray, Kind, Layout, TypeString,
+    ArrayInterface, ArrayView, ImportedArray, Kind, Layout, StreamSync, TypeString,
 };
 use cuda_safe::manager::{DriverManager, MappedMemory, set_memory_manager};
 use cuda_safe::{
@@ -21,7 +21,7 @@ fn profile() -> Profile {
     Profile::h200().with_disjoint_host_addresses()
 }
 
-/// Pinned memory of each kind that has a device address of its own.
+/// Returns pinned memory of each kind that has a separate device address.
 fn disjoint(context: &Context) -> [PinnedBuffer<i32>; 2] {
     let options = PinnedOptions {
         mapped: true,
@@ -44,19 +44,19 @@ fn host_address(memory: &PinnedBuffer<i32>) -> u64 {
     memory.as_ptr().addr() as u64
 }
 
-/// Multiplies by 3 and adds 1.
+/// Enqueues a kernel that multiplies by 3 and adds 1.
 fn scale<'a>(stream: &Stream, x: impl Into<DeviceSliceMut<'a, i32>>) -> Result<(), Error> {
     let x = x.into();
     let module = Module::from_ptx(stream.context(), include_str!("../kernels/vector.ptx"))?;
     let kernel = module.kernel("scale")?;
     let kernel = kernel.typed::<(&mut [i32], i32, i32, u32)>()?;
     let config = LaunchConfig::for_elements(LEN, 128)?;
-    // SAFETY: the kernel touches the first `LEN` elements, and there are as many.
+    // SAFETY: the kernel accesses the first `LEN` elements, and the memory has that many.
     unsafe { kernel.launch(stream, config, (x, 3, 1, LEN as u32)) }
 }
 
 #[test]
-fn only_registered_and_write_combined_memory_has_an_address_of_its_own() {
+fn only_registered_and_write_combined_memory_has_a_separate_device_address() {
     on(profile(), |context| {
         let usual = PinnedBuffer::<i32>::zeroed(&context, LEN).expect("memory");
         let info = context.pointer_info(host_address(&usual));
@@ -73,7 +73,7 @@ fn only_registered_and_write_combined_memory_has_an_address_of_its_own() {
             let device = info.device_address.expect("it is mapped");
             assert_ne!(device, host);
             assert_eq!(info.host_address, Some(host));
-            // Each address leads to the other, from any place in the memory.
+            // Each address converts to the other, at any offset in the memory.
             for offset in [0, 4 * LEN as u64 - 1] {
                 let its = context.pointer_info(device + offset).expect("an answer");
                 let its = its.expect("known");
@@ -90,7 +90,7 @@ fn only_registered_and_write_combined_memory_has_an_address_of_its_own() {
 }
 
 #[test]
-fn mapped_memory_is_used_by_its_device_address() {
+fn mapped_memory_is_accessed_at_its_device_address() {
     on(profile(), |context| {
         let stream = context.stream().expect("a stream");
         for memory in disjoint(&context) {
@@ -113,15 +113,15 @@ fn mapped_memory_is_used_by_its_device_address() {
 }
 
 #[test]
-fn mapped_memory_of_a_manager_tells_its_device_address() {
+fn mapped_memory_of_a_manager_reports_its_device_address() {
     common::child::in_child(&[], || {
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         start(profile());
         let context = crate::context();
         let mut bytes = vec![0u8; 64];
         let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
         let none = PinnedFlags::empty();
-        // SAFETY: the vector is kept, and its bytes stay where they are.
+        // SAFETY: the vector is kept alive, and its bytes do not move.
         let pinned = unsafe { MappedMemory::pin(&context, bytes, start, 64, none) };
         let combined = MappedMemory::allocate(&context, 64, PinnedFlags::WRITE_COMBINED);
         for memory in [pinned.expect("pinned"), combined.expect("memory")] {
@@ -134,14 +134,14 @@ fn mapped_memory_of_a_manager_tells_its_device_address() {
     });
 }
 
-/// Enqueues a kernel on an imported array, and drops it.
+/// Enqueues a kernel on an imported array and drops the array.
 fn work(stream: &Stream, mut array: ImportedArray<i32>) {
-    let slice = array.as_mut_slice().expect("it may be written");
+    let slice = array.as_mut_slice().expect("it is writable");
     scale(stream, slice).expect("a launch");
 }
 
 #[test]
-fn arrays_of_others_in_host_memory_are_imported_by_their_device_address() {
+fn foreign_arrays_in_host_memory_are_imported_with_their_device_address() {
     on(profile(), |context| {
         let stream = context.stream().expect("a stream");
         for memory in disjoint(&context) {
@@ -154,21 +154,21 @@ fn arrays_of_others_in_host_memory_are_imported_by_their_device_address() {
                 layout(),
                 host,
             );
-            let array = array.expect("it is right");
-            // SAFETY: the memory outlives this, and has no other user meanwhile.
-            let imported = unsafe { array.import::<i32, _>(&stream, Handover::Ignore, ()) };
+            let array = array.expect("it is valid");
+            // SAFETY: the memory outlives the array, and nothing else uses it meanwhile.
+            let imported = unsafe { array.import::<i32, _>(&stream, StreamSync::Ignore, ()) };
             let imported = imported.map_err(Error::from).expect("an import");
             assert_eq!(Some(imported.as_slice().as_raw()), device);
             work(&stream, imported);
-            // The same by DLPack, which calls such memory the host's.
+            // The same with DLPack, in which such memory is host memory.
             let ty = DataType::of::<i32>();
             let export = Export::new(ty, layout(), host, MemoryKind::Pinned, 0, ());
-            let raw = export.expect("it is right").into_raw_versioned();
+            let raw = export.expect("it is valid").into_raw_versioned();
             // SAFETY: the tensor has no other owner.
             let tensor = unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) };
-            let tensor = tensor.expect("it is right");
+            let tensor = tensor.expect("it is valid");
             // SAFETY: as above.
-            let imported = unsafe { tensor.import::<i32>(&stream, Handover::Ignore) };
+            let imported = unsafe { tensor.import::<i32>(&stream, StreamSync::Ignore) };
             let imported = imported.map_err(Error::from).expect("an import");
             assert_eq!(Some(imported.as_slice().as_raw()), device);
             work(&stream, imported);
@@ -179,7 +179,7 @@ fn arrays_of_others_in_host_memory_are_imported_by_their_device_address() {
 }
 
 #[test]
-fn a_kernel_that_uses_the_host_address_ends_the_driver() {
+fn a_kernel_that_uses_the_host_address_is_fatal() {
     common::child::in_child(&[], || {
         start(profile());
         let context = crate::context();
@@ -192,10 +192,12 @@ fn a_kernel_that_uses_the_host_address_ends_the_driver() {
             .typed::<(u64, i32, i32, u32)>();
         let kernel = kernel.expect("its parameters");
         let arguments = (host_address(&memory), 3, 1, LEN as u32);
-        // SAFETY: it is not: devices do not reach the memory there, as the software driver finds.
-        unsafe { kernel.launch(&stream, LaunchConfig::linear(8, 128), arguments) }.expect("given");
+        // SAFETY: the contract is violated on purpose: devices cannot access the memory at this
+        // address, which the software driver detects.
+        unsafe { kernel.launch(&stream, LaunchConfig::linear(8, 128), arguments) }
+            .expect("enqueued");
         let error = stream.synchronize().expect_err("a fatal error");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
-        found("host memory that devices reach at another address");
+        found("host memory that has another address on devices");
     });
 }

@@ -1,4 +1,4 @@
-//! The explorer of thread schedules: what it finds, and that a seed reproduces it.
+//! The explorer of thread schedules: the violations that it finds, and that a seed reproduces them.
 
 use crate::{common, start};
 use cuda_safe::{Context, DeviceBuffer, Module};
@@ -21,7 +21,7 @@ fn violation(report: Report) -> Violation {
     report.violation.expect("a violation")
 }
 
-/// Explores a scenario in a process of its own.
+/// Explores a scenario in a child process.
 #[track_caller]
 fn explores(explorer: Explorer, scenario: fn(), judge: impl FnOnce(Report)) {
     common::child::in_child(&[], || {
@@ -45,12 +45,12 @@ fn two_increments() {
 }
 
 #[test]
-fn a_lost_update_is_found_and_its_seed_finds_it_again() {
+fn a_lost_update_is_found_and_reproduced_by_its_seed() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let first = violation(explorer().seed(40).explore(two_increments));
         assert!(first.reason.starts_with("the scenario panicked"), "{first}");
-        // A schedule of panics leaves no thread behind that would be in the way here.
+        // A schedule that panics leaves no thread behind that would disturb this one.
         let again = explorer().seed(first.seed).schedules(1);
         let again = violation(again.explore(two_increments));
         assert_eq!(again.seed, first.seed);
@@ -59,7 +59,7 @@ fn a_lost_update_is_found_and_its_seed_finds_it_again() {
 }
 
 #[test]
-fn a_deadlock_names_where_each_thread_waits() {
+fn a_deadlock_report_names_where_each_thread_waits() {
     fn deadlock() {
         let waits = || explore::wait_until(|| false);
         let threads = ["left", "right"].map(|name| explore::spawn(name, waits));
@@ -90,7 +90,7 @@ fn a_host_function_can_wait_for_a_thread_that_synchronizes_another_stream() {
         let waits = move || explore::wait_until(|| its.load(Ordering::Acquire));
         busy.launch_host_function(waits).expect("a host function");
         let setter = explore::spawn("the setter", move || {
-            other.synchronize().expect("nothing to wait for");
+            other.synchronize().expect("no work to wait for");
             flag.store(true, Ordering::Release);
         });
         busy.synchronize().expect("a wait");
@@ -118,21 +118,20 @@ fn device_work_runs_where_every_thread_waits_for_it() {
 }
 
 #[test]
-fn an_object_that_is_forgotten_is_an_unreported_loss() {
+fn a_forgotten_object_is_an_unreported_loss() {
     fn scenario() {
         let stream = context().stream().expect("a stream");
         std::mem::forget(DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory"));
     }
     explores(explorer(), scenario, |report| {
         let reason = violation(report).reason;
-        let expected =
-            "unreported loss: still alive are 1 retains, 1 streams, 1 device allocations";
+        let expected = "unreported loss: still alive: 1 retains, 1 streams, 1 device allocations";
         assert!(reason.starts_with(expected), "{reason}");
     });
 }
 
 #[test]
-fn each_schedule_begins_with_a_driver_as_new() {
+fn each_schedule_begins_with_a_fresh_driver() {
     fn scenario() {
         let module = Module::from_ptx(&context(), include_str!("../kernels/vector.ptx"));
         let event = module.expect("a module").context().event();

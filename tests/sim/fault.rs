@@ -1,4 +1,4 @@
-//! Faults: which calls fail, and for whom.
+//! Fault injection: which calls fail, and on which threads.
 
 use crate::{context, on};
 use cuda_safe::sys::CUresult;
@@ -39,7 +39,7 @@ fn every_call_from_the_nth_on_fails_until_the_fault_ends() {
         }
         assert_eq!(fault.hits(), 3);
         drop(fault);
-        context.device().name().expect("it is over");
+        context.device().name().expect("the fault has ended");
     });
 }
 
@@ -59,7 +59,7 @@ fn a_fault_of_one_thread_does_not_disturb_another() {
 }
 
 #[test]
-fn memory_ends_at_a_limit() {
+fn memory_can_be_limited() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let limit = limit_memory(1000);
@@ -76,27 +76,27 @@ fn memory_ends_at_a_limit() {
 }
 
 #[test]
-#[should_panic(expected = "answers with an error")]
-fn a_fault_is_no_success() {
+#[should_panic(expected = "must be an error")]
+fn a_fault_cannot_inject_success() {
     let _ = Fault::of_any().with(CUresult::CUDA_SUCCESS);
 }
 
 #[test]
-fn an_inner_limit_ends_without_the_outer_one() {
+fn an_inner_limit_can_end_before_the_outer_one() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let outer = limit_memory(1000);
         drop(limit_memory(10));
-        DeviceBuffer::<u8>::uninit(&stream, 600).expect("the inner one is over");
-        DeviceBuffer::<u8>::uninit(&stream, 6000).expect_err("the outer one is not");
-        // In whatever order they end.
+        DeviceBuffer::<u8>::uninit(&stream, 600).expect("the inner limit has ended");
+        DeviceBuffer::<u8>::uninit(&stream, 6000).expect_err("the outer limit is still in force");
+        // The limits may end in any order.
         let inner = limit_memory(10);
         drop(outer);
-        DeviceBuffer::<u8>::uninit(&stream, 600).expect_err("the inner one is not over");
+        DeviceBuffer::<u8>::uninit(&stream, 600).expect_err("the inner limit is still in force");
         drop(inner);
         let strict = cuda_sim::fault::strict_contexts();
         drop(cuda_sim::fault::strict_contexts());
-        // SAFETY: the stream is alive; no context is current.
+        // SAFETY: the stream is alive, and no context is current.
         let code = unsafe { cuda_safe::sys::cuStreamQuery(stream.as_raw()) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_CONTEXT);
         drop(strict);
@@ -104,7 +104,7 @@ fn an_inner_limit_ends_without_the_outer_one() {
 }
 
 #[test]
-fn a_poisoned_device_ends_the_use_of_the_gpu_and_drops_go_on_quietly() {
+fn a_poisoned_device_is_fatal_and_later_drops_do_not_panic() {
     crate::common::child::in_child(&[], || {
         crate::start(Profile::h200());
         let context = context();

@@ -1,4 +1,4 @@
-//! Forked children: an error where there is a `Result`, and no user code where there is none.
+//! Forked children: calls that return a `Result` fail, and other operations run no user code.
 #![cfg(unix)]
 
 use crate::{common, context, on, start};
@@ -8,14 +8,15 @@ use cuda_sim::Profile;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 unsafe extern "C" {
-    // POSIX: ends the process after so many seconds, so that a child that hangs is seen.
+    // A POSIX function that ends the process after some seconds, so that a hanging child is
+    // detected.
     fn alarm(seconds: core::ffi::c_uint) -> core::ffi::c_uint;
 }
 
 #[test]
-fn a_child_forked_in_the_middle_of_a_call_on_a_green_context_does_not_wait_for_it() {
+fn a_child_forked_during_a_call_on_a_green_context_does_not_wait_for_it() {
     on(Profile::h200(), |context| {
-        let split = SmResource::of_device(&context.device()).expect("an H200 has them");
+        let split = SmResource::of_device(&context.device()).expect("an H200 has green contexts");
         let split = split.split_by_count(SplitByCount::default());
         let green = GreenContext::new(split.expect("a split").groups.pop());
         let green = green.expect("a green context");
@@ -28,7 +29,7 @@ fn a_child_forked_in_the_middle_of_a_call_on_a_green_context_does_not_wait_for_i
             });
             let forked = |_| {
                 common::fork::in_fork(|| {
-                    // SAFETY: it takes no pointer.
+                    // SAFETY: `alarm` takes no pointer.
                     unsafe { alarm(10) };
                     matches!(green.id(), Err(Error::Forked))
                         && matches!(green.stream(), Err(Error::Forked))
@@ -42,7 +43,7 @@ fn a_child_forked_in_the_middle_of_a_call_on_a_green_context_does_not_wait_for_i
 }
 
 #[test]
-fn a_child_does_not_call_the_hook() {
+fn a_forked_child_does_not_call_the_report_hook() {
     static HEARD: AtomicUsize = AtomicUsize::new(0);
     common::child::in_child(&[], || {
         start(Profile::h200());
@@ -61,7 +62,7 @@ fn a_child_does_not_call_the_hook() {
             drop(guard.take());
             HEARD.load(Ordering::Relaxed) == 0 && cuda_safe::leaked() >= 1
         }));
-        drop(pending.take().expect("it was the child's that ended"));
+        drop(pending.take().expect("only the child dropped it"));
         guard.take().expect("as above").finish().expect("on top");
         assert_eq!(cuda_safe::leaked(), 0);
     });

@@ -1,9 +1,9 @@
-//! What only the software driver shows of captures and graphs.
+//! Captures and graphs, where only the software driver shows what happens.
 
 use crate::planted::{found, planted, well};
 use crate::{common, on, start};
-use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Partitioning};
-use cuda_safe::green::{SmResource, SplitByCount, Wish};
+use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, PartitionRequest};
+use cuda_safe::green::{PartitionSize, SmResource, SplitByCount};
 use cuda_safe::sys::{
     self, CUresult, cuGraphExecDestroy, cuMemcpyHtoDAsync_v2, cuStreamEndCapture,
 };
@@ -15,17 +15,20 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 #[test]
-fn a_buffer_dropped_before_its_graph_is_launched_is_an_illegal_address() {
+fn launching_a_graph_after_its_buffer_was_dropped_is_an_illegal_address() {
     planted(|_, stream| {
         let mut buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
         let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
         drop(buffer);
-        // SAFETY: it is not: the buffer is gone.
+        // SAFETY: the contract is violated on purpose: the buffer was freed.
         unsafe { graph.launch(stream) }.expect("a launch does not wait");
         let error = stream.synchronize().expect_err("an illegal address");
         assert!(error.is_fatal(), "{error}");
-        found("are nobody's");
+        found("are not allocated");
     });
 }
 
@@ -38,15 +41,18 @@ fn a_captured_copy_reads_its_slice_at_each_launch() {
         let from = source.as_mut_ptr();
         let graph = stream.capture(CaptureMode::default(), |stream| {
             let (to, raw) = (buffer.as_raw(), stream.as_raw());
-            // SAFETY: both sides have 4 bytes, and outlive the graph.
+            // SAFETY: both sides have 4 bytes and outlive the graph.
             well(unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), 4, raw) });
             Ok(())
         });
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
         for value in [2, 3] {
-            // SAFETY: the source is alive, and nobody else uses it now.
+            // SAFETY: the source is alive, and nothing else uses it at this time.
             unsafe { from.write_bytes(value, 4) };
-            // SAFETY: buffer and source are alive, and the stream is waited for.
+            // SAFETY: the buffer and the source are alive, and the stream is waited for.
             unsafe { graph.launch(&stream) }.expect("a launch");
             assert_eq!(buffer.to_vec().expect("a copy"), [value; 4]);
         }
@@ -54,9 +60,9 @@ fn a_captured_copy_reads_its_slice_at_each_launch() {
     });
 }
 
-/// A graph whose branches race: each seed has its own order.
+/// The branches of the graph race, and each seed gives another order.
 #[test]
-fn branches_of_a_graph_have_no_order_between_them() {
+fn branches_of_a_graph_are_unordered() {
     on(Profile::h200().with_seed(3), |context| {
         let (a, b) = (
             context.stream().expect("a stream"),
@@ -72,12 +78,15 @@ fn branches_of_a_graph_have_no_order_between_them() {
             forks.record(a)?;
             b.wait(&forks)?;
             buffer.fill(1)?;
-            // SAFETY: the byte is there; the race is what is looked at.
+            // SAFETY: the byte is valid memory, and the race is the subject of the test.
             well(unsafe { sys::cuMemsetD8Async(buffer.as_raw(), 2, 1, b.as_raw()) });
             joins.record(&b)?;
             a.wait(&joins)
         });
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
         let mut seen = Vec::new();
         for _ in 0..16 {
             // SAFETY: as above.
@@ -89,7 +98,7 @@ fn branches_of_a_graph_have_no_order_between_them() {
 }
 
 #[test]
-fn an_end_that_the_driver_refuses_is_tried_again_and_the_recording_is_lost() {
+fn a_refused_end_of_a_capture_is_retried_and_the_graph_is_lost() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let capture = stream
@@ -105,7 +114,7 @@ fn an_end_that_the_driver_refuses_is_tried_again_and_the_recording_is_lost() {
 }
 
 #[test]
-fn the_legacy_stream_does_not_wait_for_what_is_only_recorded() {
+fn the_legacy_stream_does_not_wait_for_captured_work() {
     on(Profile::h200(), |context| {
         let blocking = cuda_safe::StreamOptions {
             blocking: true,
@@ -116,7 +125,9 @@ fn the_legacy_stream_does_not_wait_for_what_is_only_recorded() {
         let current = context.make_current().expect("current");
         let graph = blocking.capture(CaptureMode::default(), |_| {
             let refused = current.legacy_stream().record(&event);
-            let code = refused.expect_err("implicitly behind the stream").code();
+            let code = refused
+                .expect_err("implicitly ordered after the stream")
+                .code();
             assert_eq!(code, Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
             Ok(())
         });
@@ -126,8 +137,8 @@ fn the_legacy_stream_does_not_wait_for_what_is_only_recorded() {
     });
 }
 
-/// Begins a capture of one object of a stream while a copy on another object of it waits, on another
-/// thread: the copy waits for a host function, and that for the attempt.
+/// Begins a capture through one object of a stream, while a copy through another object of it waits
+/// on another thread. The copy waits for a host function, which waits for the attempt.
 fn begin_beside_a_copy(captured: &Stream, stream: &Stream) {
     let (inside, is_inside) = channel();
     let (tried, was_tried) = channel();
@@ -135,16 +146,16 @@ fn begin_beside_a_copy(captured: &Stream, stream: &Stream) {
     stream
         .launch_host_function(move || {
             inside.send(()).expect("the other thread waits");
-            was_tried.recv().expect("the other thread tries");
+            was_tried.recv().expect("the other thread attempts it");
         })
         .expect("a host function");
     std::thread::scope(|scope| {
         scope.spawn(move || {
             is_inside.recv().expect("the copy waits");
             let begun = captured.begin_capture(CaptureMode::Relaxed);
-            match begun.expect_err("a copy is under way") {
+            match begun.expect_err("a copy is active") {
                 Error::Invalid(why) => match *why {
-                    Invalid::CallsUnderWay { calls, last, .. } => {
+                    Invalid::CallsInProgress { calls, last, .. } => {
                         assert_eq!((calls, last), (1, "a copy from or to host memory"));
                     }
                     why => panic!("{why}"),
@@ -159,23 +170,23 @@ fn begin_beside_a_copy(captured: &Stream, stream: &Stream) {
     let called = |call: &cuda_sim::Call| call.function.starts_with("cuStreamBeginCapture");
     assert!(
         !cuda_sim::calls().iter().any(called),
-        "it reached the driver"
+        "the call reached the driver"
     );
     assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 3, 4]);
     let graph = captured.capture(CaptureMode::Relaxed, |_| Ok(()));
-    drop(graph.expect("no call is under way any more"));
+    drop(graph.expect("no call is active any more"));
 }
 
-/// Captures a stream as other code would, around `f`.
+/// Captures a stream around `f`, as other code would.
 fn captured_by_others(theirs: &Stream, f: impl FnOnce()) {
     let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream is alive.
     well(unsafe { sys::cuStreamBeginCapture_v2(theirs.as_raw(), mode) });
     f();
     let mut graph = std::ptr::null_mut();
-    // SAFETY: the stream is alive, and the pointer is to a local.
+    // SAFETY: the stream is alive, and the pointer refers to a local variable.
     well(unsafe { cuStreamEndCapture(theirs.as_raw(), &raw mut graph) });
-    // SAFETY: the graph was just made, and nobody else has it.
+    // SAFETY: the graph was just created, and nothing else uses it.
     well(unsafe { sys::cuGraphDestroy(graph) });
 }
 
@@ -187,7 +198,7 @@ fn is_refused_as_captured(stream: &Stream) {
 }
 
 #[test]
-fn a_capture_does_not_begin_while_a_host_copy_is_under_way() {
+fn a_capture_does_not_begin_during_a_host_copy() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         begin_beside_a_copy(&stream.clone(), &stream);
@@ -195,53 +206,54 @@ fn a_capture_does_not_begin_while_a_host_copy_is_under_way() {
 }
 
 #[test]
-fn a_capture_through_another_object_does_not_begin_while_a_host_copy_is_under_way() {
+fn a_capture_through_another_object_does_not_begin_during_a_host_copy() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        // SAFETY: `stream` outlives it.
+        // SAFETY: `stream` outlives the borrowed stream.
         let same = unsafe { Stream::borrow_raw(stream.as_raw(), &context) }.expect("a stream");
         begin_beside_a_copy(&same, &stream);
     });
 }
 
-/// A stream of somebody else's may be captured by them.
+/// Other code may capture its own stream.
 #[test]
-fn allocations_on_a_stream_that_others_capture_are_refused() {
+fn allocations_on_a_stream_captured_by_other_code_are_refused() {
     on(Profile::h200(), |context| {
         let theirs = context.stream().expect("a stream");
-        // SAFETY: `theirs` outlives it.
+        // SAFETY: `theirs` outlives the borrowed stream.
         let ours = unsafe { Stream::borrow_raw(theirs.as_raw(), &context) }.expect("a stream");
         captured_by_others(&theirs, || is_refused_as_captured(&ours));
     });
 }
 
-/// Nobody here has begun a capture, and the stream is nobody else's.
+/// This crate has begun no capture, and other code does not own the stream.
 #[test]
-fn allocations_on_a_stream_that_waits_for_what_others_capture_are_refused() {
+fn allocations_on_a_stream_that_joined_a_capture_of_other_code_are_refused() {
     on(Profile::h200(), |context| {
         let (theirs, stream) = (context.stream(), context.stream());
         let (theirs, stream) = (theirs.expect("a stream"), stream.expect("a stream"));
         let event = context.event().expect("an event");
-        // SAFETY: `theirs` outlives it.
+        // SAFETY: `theirs` outlives the borrowed stream.
         let same = unsafe { Stream::borrow_raw(theirs.as_raw(), &context) }.expect("a stream");
         captured_by_others(&theirs, || {
             event.record(&same).expect("recorded");
-            stream.wait(&event).expect("a part of the capture");
+            stream.wait(&event).expect("it joined the capture");
             is_refused_as_captured(&stream);
         });
     });
 }
 
-/// The state of a raw handle is found by each object that is made of it, and not by others.
+/// Each object created from a raw handle finds its capture status, and other objects do not query
+/// it.
 #[test]
-fn a_stream_that_joins_a_capture_of_other_code_is_the_only_one_that_is_asked_for_it() {
+fn only_a_stream_that_may_join_a_capture_of_other_code_queries_its_status() {
     on(Profile::h200(), |context| {
         let (theirs, joined, other) = (context.stream(), context.stream(), context.stream());
         let [theirs, joined, other] = [theirs, joined, other].map(|its| its.expect("a stream"));
         let event = context.event().expect("an event");
         captured_by_others(&theirs, || {
             event.record(&theirs).expect("recorded");
-            joined.wait(&event).expect("a part of the capture");
+            joined.wait(&event).expect("it joined the capture");
         });
         let asked = |stream: &Stream| {
             cuda_sim::clear_calls();
@@ -257,24 +269,24 @@ fn a_stream_that_joins_a_capture_of_other_code_is_the_only_one_that_is_asked_for
 }
 
 #[test]
-fn a_double_destroy_of_an_executable_graph_is_named() {
+fn a_double_destroy_of_an_executable_graph_is_reported() {
     planted(|_, stream| {
         let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
         let (raw, _) = graph
             .expect("a graph")
             .instantiate()
-            .expect("is launched")
+            .expect("an executable graph")
             .into_raw();
-        // SAFETY: the first is right.
+        // SAFETY: the first call is valid.
         well(unsafe { cuGraphExecDestroy(raw) });
-        // SAFETY: the second is the bug.
+        // SAFETY: the second call is the planted bug, which the software driver detects.
         assert!(!unsafe { cuGraphExecDestroy(raw) }.is_success());
         found("an executable graph is destroyed twice");
     });
 }
 
 #[test]
-fn the_report_hook_uses_the_stream_of_the_release_that_it_is_told_of() {
+fn the_report_hook_may_use_the_stream_of_the_reported_release() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = crate::context();
@@ -288,9 +300,9 @@ fn the_report_hook_uses_the_stream_of_the_release_that_it_is_told_of() {
                 .lock()
                 .expect("no panic")
                 .send(waited)
-                .expect("the test listens");
+                .expect("the test receives it");
         });
-        let buffer = DeviceBuffer::<u8>::plain_zeroed(&stream, 4).expect("memory");
+        let buffer = DeviceBuffer::<u8>::zeroed_sync(&stream, 4).expect("memory");
         {
             let _refused = Fault::of_function("cuThreadExchangeStreamCaptureMode")
                 .nth(2)
@@ -303,15 +315,16 @@ fn the_report_hook_uses_the_stream_of_the_release_that_it_is_told_of() {
     });
 }
 
-/// The number of green contexts, contexts and events that are alive.
+/// Returns the numbers of green contexts, contexts and events that are alive.
 fn alive() -> (usize, usize, usize) {
     let alive = cuda_sim::alive();
     (alive.green_contexts, alive.contexts, alive.events)
 }
 
-/// Its nodes have their handles, and `instantiate` is no `unsafe` function.
+/// The nodes of the graph contain the handles of the contexts, and `instantiate` is a safe
+/// function.
 #[test]
-fn a_graph_keeps_the_contexts_of_all_streams_that_took_part() {
+fn a_graph_retains_the_contexts_of_all_captured_streams() {
     on(Profile::h200(), |context| {
         let device = context.device();
         let stream = context.stream().expect("a stream");
@@ -344,7 +357,7 @@ fn a_graph_keeps_the_contexts_of_all_streams_that_took_part() {
 }
 
 #[test]
-fn a_graph_of_a_thread_s_default_stream_keeps_its_context() {
+fn a_graph_of_a_per_thread_stream_retains_its_context() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let own = Context::create(&context.device(), ContextFlags::default()).expect("a context");
@@ -366,7 +379,7 @@ fn a_graph_of_a_thread_s_default_stream_keeps_its_context() {
 }
 
 #[test]
-fn a_graph_keeps_the_events_of_its_external_records_and_waits() {
+fn a_graph_retains_the_events_of_its_external_records_and_waits() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let graph = stream.capture(CaptureMode::default(), |stream| {
@@ -377,7 +390,7 @@ fn a_graph_keeps_the_events_of_its_external_records_and_waits() {
         assert_eq!(alive(), (0, 0, 2));
         let executable = graph.instantiate().expect("its events are alive");
         drop(graph);
-        // SAFETY: it uses no memory.
+        // SAFETY: the graph uses no memory.
         unsafe { executable.launch(&stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
         drop(executable);
@@ -386,28 +399,28 @@ fn a_graph_keeps_the_events_of_its_external_records_and_waits() {
 }
 
 #[test]
-fn a_graph_of_a_pool_s_stream_keeps_its_partition_out() {
+fn a_graph_of_a_pool_stream_keeps_its_partition_leased() {
     on(Profile::h200(), |context| {
         let options = GreenPoolOptions::default();
         let pool = GreenPool::new(&context.device(), options).expect("a pool");
-        let wish = Partitioning {
-            wishes: vec![Wish::Sms(16)],
+        let size = PartitionRequest {
+            sizes: vec![PartitionSize::Sms(16)],
             ..Default::default()
         };
-        let stream = pool.lease(&wish).expect("a lease")[0].stream();
+        let stream = pool.lease(&size).expect("a lease")[0].stream();
         let stream = stream.expect("a stream");
         let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
         let graph = graph.expect("a graph");
         drop(stream);
-        pool.try_lease(&wish)
-            .expect_err("the graph has its green context");
+        pool.try_lease(&size)
+            .expect_err("the graph keeps its green context alive");
         drop(graph);
-        pool.try_lease(&wish).expect("it is back");
+        pool.try_lease(&size).expect("the partition is returned");
     });
 }
 
 #[test]
-fn what_a_capture_needs_goes_with_it_if_no_graph_comes_of_it() {
+fn a_failed_capture_releases_its_retained_objects() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let own = Context::create(&context.device(), ContextFlags::default()).expect("a context");
@@ -417,13 +430,13 @@ fn what_a_capture_needs_goes_with_it_if_no_graph_comes_of_it() {
         let begins = context.event().expect("an event");
         begins.record(&stream).expect("recorded");
         let other = own.stream().expect("a stream");
-        other.wait(&begins).expect("a part of it");
+        other.wait(&begins).expect("it joined the capture");
         let event = context.event().expect("an event");
         event.record_external(&stream).expect("recorded");
         drop((own, begins, event));
-        assert_eq!(alive().1, 1, "it is part of a capture");
-        stream.is_idle().expect_err("breaks the capture");
-        capture.finish().expect_err("it is broken");
+        assert_eq!(alive().1, 1, "the capture retains it");
+        stream.is_idle().expect_err("invalidates the capture");
+        capture.finish().expect_err("the capture is invalidated");
         drop(other);
         assert_eq!(alive(), (0, 0, 0));
     });

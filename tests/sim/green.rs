@@ -1,4 +1,4 @@
-//! Green contexts: their views' default streams, and streams that outlive them.
+//! Green contexts: the default streams of their views, and streams that outlive them.
 
 use crate::planted::{found, planted, well};
 use crate::{common, context, on, start};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) fn green(context: &Context) -> GreenContext {
-    let resource = SmResource::of_device(&context.device()).expect("an H200 has them");
+    let resource = SmResource::of_device(&context.device()).expect("an H200 has green contexts");
     let split = resource.split_by_count(SplitByCount {
         max_groups: Some(1),
         ..Default::default()
@@ -26,8 +26,8 @@ pub(crate) fn green(context: &Context) -> GreenContext {
 }
 
 fn launch(module: &Module, stream: cuda_safe::sys::CUstream) -> CUresult {
-    let kernel = module.kernel("nothing").expect("is there").as_raw();
-    // SAFETY: the kernel takes nothing and does nothing.
+    let kernel = module.kernel("nothing").expect("found").as_raw();
+    // SAFETY: the kernel has no parameters and does nothing.
     unsafe { cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut()) }
 }
 
@@ -35,35 +35,35 @@ fn vector(context: &Context) -> Module {
     Module::from_ptx(context, include_str!("../kernels/vector.ptx")).expect("the test kernels")
 }
 
-/// As on an H200.
+/// As measured on an H200.
 #[test]
-fn the_default_stream_of_a_view_takes_kernels_of_the_primary_context() {
+fn the_default_stream_of_a_view_accepts_kernels_of_the_primary_context() {
     on(Profile::h200(), |context| {
         let module = vector(&context);
         let green = green(&context);
         let mut view = null_mut();
-        // SAFETY: the green context is alive, and the pointer is to a local.
+        // SAFETY: the green context is alive, and the pointer refers to a local variable.
         well(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
         // SAFETY: the view is alive.
         well(unsafe { cuCtxPushCurrent_v2(view) });
         well(launch(&module, CU_STREAM_LEGACY));
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         well(unsafe { cuCtxPopCurrent_v2(&raw mut view) });
         context.synchronize().expect("a wait");
     });
 }
 
 #[test]
-fn a_view_that_is_current_on_two_threads_is_named() {
+fn a_view_that_is_current_on_two_threads_is_reported() {
     planted(|context, _| {
         let green = green(context);
         let mut view = null_mut();
-        // SAFETY: the green context is alive, and the pointer is to a local.
+        // SAFETY: the green context is alive, and the pointer refers to a local variable.
         well(unsafe { cuCtxFromGreenCtx(&raw mut view, green.as_raw()) });
         let address = view.expose_provenance();
         let pop = || {
             let mut popped = null_mut();
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
         };
         // SAFETY: the view is alive.
@@ -81,9 +81,9 @@ fn a_view_that_is_current_on_two_threads_is_named() {
     });
 }
 
-/// On CUDA 12.4 streams are made with the view current.
+/// With CUDA 12.4, streams are created with the view current.
 #[test]
-fn threads_that_make_streams_of_one_partition_do_not_share_its_view() {
+fn threads_that_create_streams_of_one_partition_do_not_share_its_view() {
     on("h200@12.4".parse().expect("a profile"), |context| {
         let green = green(&context);
         std::thread::scope(|scope| {
@@ -98,13 +98,14 @@ fn threads_that_make_streams_of_one_partition_do_not_share_its_view() {
     });
 }
 
-/// Of groups with another between them: a split of the whole has their SMs, not the other's.
+/// The groups have another group between them. A split of the resource contains only their SMs.
 #[test]
-fn the_resource_of_a_green_context_is_its_own_sms() {
+fn the_resource_of_a_green_context_holds_its_own_sms() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
-        let resource = SmResource::of_device(&context.device()).expect("an H200 has them");
+        let resource =
+            SmResource::of_device(&context.device()).expect("an H200 has green contexts");
         let split = resource.split_by_count(SplitByCount {
             max_groups: Some(3),
             ..Default::default()
@@ -115,39 +116,39 @@ fn the_resource_of_a_green_context_is_its_own_sms() {
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         let (mut whole, mut parts) = (CUdevResource::default(), [CUdevResource::default(); 2]);
         let (raw, place) = (around.as_raw(), &raw mut whole);
-        // SAFETY: the green context is alive, and the pointer is to a local.
+        // SAFETY: the green context is alive, and the pointer refers to a local variable.
         well(unsafe { cuGreenCtxGetDevResource(raw, place, kind) });
         drop(around);
         let (mut count, first) = (2, parts.as_mut_ptr());
         let (count, whole) = (&raw mut count, &raw const whole);
-        // SAFETY: the pointers are to locals, of which the array has room for two groups.
+        // SAFETY: the pointers refer to local variables, and the array has room for two groups.
         well(unsafe { cuDevSmResourceSplitByCount(first, count, whole, null_mut(), 0, 8) });
         let mut descriptor = null_mut();
-        // SAFETY: the array has two groups, of one split.
+        // SAFETY: the array has two groups of one split.
         well(unsafe { cuDevResourceGenerateDesc(&raw mut descriptor, first, 2) });
         let (mut green, flags) = (null_mut(), 1);
-        // SAFETY: the descriptor was just made, and the pointer is to a local.
+        // SAFETY: the descriptor was just created, and the pointer refers to a local variable.
         well(unsafe { cuGreenCtxCreate(&raw mut green, descriptor, 0, flags) });
-        assert_eq!(cuda_sim::mistakes(), [""; 0], "it shares nothing");
-        // SAFETY: it was just made, and nobody uses it.
+        assert_eq!(cuda_sim::misuses(), [""; 0], "it shares no SMs");
+        // SAFETY: the green context was just created, and nothing uses it.
         well(unsafe { cuGreenCtxDestroy(green) });
         drop(between);
     });
 }
 
 #[test]
-fn streams_that_outlive_their_green_context_are_of_no_use() {
+fn streams_that_outlive_their_green_context_are_unusable() {
     planted(|context, _| {
         let module = vector(context);
         let green = green(context);
         let stream: Stream = green.stream().expect("a stream");
-        // SAFETY: it is not: the object and its stream are still there.
+        // SAFETY: the contract is violated on purpose: the object and its stream still exist.
         well(unsafe { cuGreenCtxDestroy(green.as_raw()) });
         found("before its streams");
         let stream = stream.as_raw();
         let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
         assert_eq!(launch(&module, stream), destroyed);
-        // SAFETY: the driver knows that it is gone.
+        // SAFETY: the software driver recognizes the destroyed handle.
         assert_eq!(unsafe { cuStreamQuery(stream) }, destroyed);
         // SAFETY: as above.
         assert_eq!(unsafe { cuStreamDestroy_v2(stream) }, destroyed);
@@ -155,14 +156,14 @@ fn streams_that_outlive_their_green_context_are_of_no_use() {
 }
 
 #[test]
-fn kernels_of_partitions_that_share_sms_are_a_mistake_if_they_run_at_a_time() {
+fn concurrent_kernels_of_partitions_that_share_sms_are_a_misuse() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let device = Device::get(0).expect("a device");
         let context = Context::primary(&device).expect("a context");
         let module = Module::from_ptx(&context, include_str!("../kernels/vector.ptx"));
         let nothing = module.expect("the test kernels").kernel("nothing");
-        let nothing = nothing.expect("is there").typed::<()>().expect("none");
+        let nothing = nothing.expect("found").typed::<()>().expect("none");
         let streams = [Overlap::Refuse, Overlap::Allow].map(|overlap| {
             let split = SmResource::of_device(&device).expect("a resource");
             let split = split.split_by_count(SplitByCount {
@@ -183,17 +184,17 @@ fn kernels_of_partitions_that_share_sms_are_a_mistake_if_they_run_at_a_time() {
         streams[1].wait(&event).expect("a wait");
         launch(&streams[1]);
         context.synchronize().expect("a wait");
-        assert_eq!(cuda_sim::mistakes(), [""; 0], "one behind the other");
+        assert_eq!(cuda_sim::misuses(), [""; 0], "one after the other");
         streams.iter().for_each(launch);
         context.synchronize().expect("a wait");
-        let mistakes = cuda_sim::mistakes();
-        assert!(mistakes[0].contains("share SMs"), "{mistakes:?}");
+        let misuses = cuda_sim::misuses();
+        assert!(misuses[0].contains("share SMs"), "{misuses:?}");
     });
 }
 
-/// The driver's description of them is of a green context that is alive.
+/// The driver's description of the SMs refers to a green context, which must be alive.
 #[test]
-fn the_sms_of_a_green_context_hold_it() {
+fn the_sms_of_a_green_context_keep_it_alive() {
     on(Profile::h200(), |context| {
         let whole = green(&context);
         let resource = SmResource::of_green_context(&whole).expect("its SMs");
@@ -209,7 +210,7 @@ fn the_sms_of_a_green_context_hold_it() {
     });
 }
 
-/// As on an H200: neither call waits, and the work completes.
+/// As measured on an H200.
 #[test]
 fn work_outlives_its_green_context_and_its_executable_graph() {
     planted(|context, stream| {
@@ -226,27 +227,30 @@ fn work_outlives_its_green_context_and_its_executable_graph() {
             well(launch(&module, stream.as_raw()));
             Ok(())
         });
-        let graph = graph.expect("a graph").instantiate().expect("is launched");
+        let graph = graph
+            .expect("a graph")
+            .instantiate()
+            .expect("an executable graph");
         // SAFETY: the kernel does nothing.
         unsafe { graph.launch(stream) }.expect("a launch");
-        // SAFETY: the graph is forgotten below.
+        // SAFETY: the graph object is forgotten below.
         well(unsafe { cuGraphExecDestroy(graph.as_raw()) });
         well(launch(&module, its.as_raw()));
-        // SAFETY: the stream is forgotten below.
+        // SAFETY: the stream object is forgotten below.
         well(unsafe { cuStreamDestroy_v2(its.as_raw()) });
-        // SAFETY: the green context is forgotten below.
+        // SAFETY: the green context object is forgotten below.
         well(unsafe { cuGreenCtxDestroy(green.as_raw()) });
         assert_eq!(ran.load(Ordering::Relaxed), 0, "neither waited");
         context.synchronize().expect("a wait");
         assert_eq!(ran.load(Ordering::Relaxed), 2);
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
         std::mem::forget((green, its, graph));
     });
 }
 
-/// Each split holds the device for itself.
+/// Each split has its own exclusive right to the device.
 #[test]
-fn the_end_of_one_split_leaves_the_claim_of_another() {
+fn the_end_of_one_split_does_not_release_the_guard_of_another() {
     on(Profile::h200(), |context| {
         let split = |overlap| {
             let resource = SmResource::of_device(&context.device()).expect("SMs");
@@ -260,6 +264,6 @@ fn the_end_of_one_split_leaves_the_claim_of_another() {
         drop(first);
         split(Overlap::Refuse).expect_err("the second has the SMs");
         drop(second);
-        split(Overlap::Refuse).expect("nobody has the SMs");
+        split(Overlap::Refuse).expect("the SMs are unused");
     });
 }

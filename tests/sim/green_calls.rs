@@ -1,4 +1,4 @@
-//! Calls on one green context by several threads.
+//! Concurrent calls on one green context.
 
 use crate::on;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
@@ -13,7 +13,7 @@ fn green(context: &Context) -> GreenContext {
     GreenContext::new(split.expect("groups").groups).expect("a green context")
 }
 
-/// Keeps the next call of `function` inside the driver until something is sent.
+/// Blocks the next call of `function` inside the driver until a message is sent.
 fn block(function: &'static str) -> (Receiver<()>, Sender<()>) {
     let ((tell, told), (finish, finished)) = (channel(), channel());
     let call = Mutex::new(Some((tell, finished)));
@@ -22,7 +22,7 @@ fn block(function: &'static str) -> (Receiver<()>, Sender<()>) {
             return;
         }
         if let Some((tell, finished)) = call.lock().expect("no panic").take() {
-            tell.send(()).expect("the test listens");
+            tell.send(()).expect("the test receives it");
             finished.recv().expect("the test goes on");
         }
     });
@@ -30,13 +30,13 @@ fn block(function: &'static str) -> (Receiver<()>, Sender<()>) {
 }
 
 #[test]
-fn a_call_on_a_green_context_waits_for_that_of_another_thread() {
+fn a_call_on_a_green_context_waits_for_the_call_of_another_thread() {
     on(Profile::h200(), |context| {
         let green = green(&context);
         let (inside, finish) = block("cuGreenCtxStreamCreate");
         std::thread::scope(|scope| {
             scope.spawn(|| green.stream().expect("a stream"));
-            inside.recv().expect("the call is made");
+            inside.recv().expect("the call is active");
             let other = scope.spawn(|| green.id());
             // Long enough for some attempts.
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -48,7 +48,7 @@ fn a_call_on_a_green_context_waits_for_that_of_another_thread() {
     });
 }
 
-/// What the other thread is blocked by in the driver may wait for this thread.
+/// The host function that blocks the other thread in the driver may wait for this thread.
 #[test]
 fn a_call_on_a_green_context_gives_up_after_10_seconds() {
     on(Profile::h200(), |context| {
@@ -56,13 +56,13 @@ fn a_call_on_a_green_context_gives_up_after_10_seconds() {
         let (inside, finish) = block("cuGreenCtxStreamCreate");
         std::thread::scope(|scope| {
             scope.spawn(|| green.stream().expect("a stream"));
-            inside.recv().expect("the call is made");
+            inside.recv().expect("the call is active");
             let refused = green.id().expect_err("the other call does not return");
             let expected = |error: &Error| matches!(error, Error::Invalid(why) if **why == Invalid::GreenContextInUse);
             assert!(expected(&refused), "{refused}");
             finish.send(()).expect("it waits");
         });
-        green.id().expect("nobody uses it");
+        green.id().expect("nothing uses it");
         set_call_hook(|_| {});
     });
 }

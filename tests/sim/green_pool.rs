@@ -1,7 +1,9 @@
-//! Partitionings that are kept: what only the software driver shows of them.
+//! Cached partitionings, where only the software driver shows what happens.
 
 use crate::on;
-use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, PooledPartition, Wish};
+use cuda_safe::green::{
+    GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, PooledPartition,
+};
 use cuda_safe::{CUresult, Context, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
@@ -10,18 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 fn pool(context: &Context) -> GreenPool {
-    GreenPool::new(&context.device(), GreenPoolOptions::default()).expect("nobody has it")
+    GreenPool::new(&context.device(), GreenPoolOptions::default())
+        .expect("no other pool has the device")
 }
 
-fn of(size: u32) -> Partitioning {
-    Partitioning {
-        wishes: vec![Wish::Sms(size)],
+fn of(size: u32) -> PartitionRequest {
+    PartitionRequest {
+        sizes: vec![PartitionSize::Sms(size)],
         ..Default::default()
     }
 }
 
 #[test]
-fn a_partitioning_that_made_no_stream_passes_on_what_it_is_behind() {
+fn a_partitioning_without_streams_passes_on_the_work_it_must_wait_for() {
     on(Profile::h200(), |context| {
         let pool = pool(&context);
         let ran = Arc::new(AtomicBool::new(false));
@@ -34,12 +37,12 @@ fn a_partitioning_that_made_no_stream_passes_on_what_it_is_behind() {
         pool.try_lease(&of(32)).expect("the work is not waited for");
         let stream = pool.try_lease(&of(64)).expect("a lease")[0].stream();
         stream.expect("a stream").synchronize().expect("a wait");
-        assert!(ran.load(Ordering::SeqCst), "behind the work of 16");
+        assert!(ran.load(Ordering::SeqCst), "after the work of 16");
     });
 }
 
 #[test]
-fn a_partitioning_that_was_made_is_counted_whatever_came_of_the_lease() {
+fn a_created_partitioning_is_counted_even_if_the_lease_fails() {
     on(Profile::h200(), |context| {
         let pool = pool(&context);
         let stream = pool.try_lease(&of(16)).expect("a lease")[0].stream();
@@ -47,18 +50,20 @@ fn a_partitioning_that_was_made_is_counted_whatever_came_of_the_lease() {
         let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let fault = Fault::of_function("cuEventRecord").with(refused);
         let fault = fault.inject(Scope::Process);
-        let why = pool.try_lease(&of(32)).expect_err("the end is not marked");
+        let why = pool
+            .try_lease(&of(32))
+            .expect_err("the end is not recorded");
         assert_eq!(why.code(), Some(refused));
         drop(fault);
-        let figures = pool.figures().expect("figures");
-        assert_eq!((figures.made, figures.kept, figures.leases), (2, 2, 1));
+        let stats = pool.stats().expect("stats");
+        assert_eq!((stats.made, stats.kept, stats.leases), (2, 2, 1));
         pool.try_lease(&of(32)).expect("a lease");
-        let figures = pool.figures().expect("figures");
-        assert_eq!((figures.made, figures.kept, figures.leases), (2, 2, 2));
+        let stats = pool.stats().expect("stats");
+        assert_eq!((stats.made, stats.kept, stats.leases), (2, 2, 2));
     });
 }
 
-/// Asks for a stream when it is dropped, and gives it out.
+/// Creates a stream when it is dropped, and sends it to the test.
 #[derive(Debug)]
 struct Owner(Arc<PooledPartition>, Sender<Stream>);
 
@@ -70,14 +75,14 @@ impl Drop for Owner {
 }
 
 #[test]
-fn a_partition_has_no_lock_while_what_waited_is_released() {
+fn a_partition_holds_no_lock_during_deferred_releases() {
     on(Profile::h200(), |context| {
         let pool = pool(&context);
         let partitions = pool.try_lease(&of(16)).expect("a lease").into_partitions();
         let partition = Arc::new(partitions.into_iter().next().expect("one"));
         let (sender, streams) = channel();
         let owner = Owner(Arc::clone(&partition), sender);
-        // SAFETY: the context outlives it.
+        // SAFETY: the context outlives the foreign context.
         let theirs = unsafe { Context::from_foreign(context.as_raw(), owner) };
         let theirs = theirs.expect("a context");
         let pinned = PinnedBuffer::<u8>::zeroed(&theirs, 64).expect("memory");

@@ -1,5 +1,5 @@
-//! The rules of green contexts that hang on the driver's version or on the device. What the software
-//! driver plays of them is unverified (from documentation), but for CUDA 13.0.
+//! Rules of green contexts that depend on the driver version or the device. The behavior of the
+//! software driver follows the documentation and is unverified, except for CUDA 13.0.
 
 mod contexts;
 mod splits;
@@ -11,8 +11,8 @@ use cuda_safe::{Context, CudaVersion, Error, Invalid};
 
 const PROFILE: &str = "GREEN_RULES_PROFILE";
 
-/// Runs `body` on each of the profiles, in a process of its own; at the end nothing is alive, and
-/// nothing was done wrong.
+/// Runs `body` on each of the profiles, each in a child process, and checks that nothing is alive
+/// at the end and that there was no misuse.
 #[track_caller]
 fn on_each(profiles: &[&str], body: impl Fn(&str, Context)) {
     let this = std::env::var(PROFILE);
@@ -70,7 +70,7 @@ fn code<T: std::fmt::Debug>(result: Result<T, impl Into<Error>>) -> CUresult {
     error.code().unwrap_or_else(|| panic!("{error}"))
 }
 
-/// What `body` called, but for what is asked of the driver itself and of devices.
+/// Returns the driver calls of `body`, without queries of the driver itself and of devices.
 fn calls(body: impl FnOnce()) -> Vec<&'static str> {
     cuda_sim::clear_calls();
     body();

@@ -1,4 +1,4 @@
-//! Guards of the current context that are ended in the wrong order, or find another context.
+//! Guards of the current context that end in the wrong order, or that find another context.
 
 use crate::{common, context, start};
 use cuda_safe::sys::{CUresult, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuCtxSetCurrent};
@@ -20,7 +20,7 @@ fn with_two(body: impl FnOnce(Context, Context)) {
         let primary = context();
         let own = Context::create(&primary.device(), ContextFlags::empty()).expect("a context");
         body(primary, own);
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
@@ -32,7 +32,7 @@ fn a_guard_that_ends_before_an_inner_one_leaves_its_context_alive() {
         drop(own);
         assert_eq!(invalid(outer.finish()), Invalid::GuardOrder { inner: 1 });
         inner.finish().expect("it is the innermost");
-        // What is current now is the outer guard's context: it must not have been destroyed.
+        // The current context is that of the outer guard, and must not have been destroyed.
         assert_eq!(cuda_sim::stack_depth(), 1);
         assert_eq!(cuda_sim::alive().contexts, 1);
         assert_eq!(cuda_safe::leaked(), 1);
@@ -66,12 +66,13 @@ fn guards_that_pushed_nothing_end_in_any_order_or_never() {
 }
 
 #[test]
-fn a_guard_that_pushed_nothing_looks_all_the_same() {
+fn a_guard_that_pushed_nothing_checks_the_current_context() {
     with_two(|_, own| {
         let outer = own.make_current().expect("current");
         let inner = own.make_current().expect("already current");
         let mut popped = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local. Somebody pops what is the outer guard's.
+        // SAFETY: the pointer refers to a local variable. The call pops the context of the outer
+        // guard, as other code might.
         assert!(unsafe { cuCtxPopCurrent_v2(&raw mut popped) }.is_success());
         let mismatch = invalid(inner.finish());
         assert!(
@@ -87,10 +88,10 @@ fn a_guard_that_pushed_nothing_looks_all_the_same() {
 }
 
 #[test]
-fn a_top_that_others_replaced_is_left_to_them() {
+fn a_context_that_other_code_set_on_top_is_not_popped() {
     with_two(|primary, own| {
         let guard = own.make_current().expect("current");
-        // SAFETY: the context is alive; as the runtime API's cudaSetDevice does.
+        // SAFETY: the context is alive. `cudaSetDevice` of the runtime API makes the same call.
         assert!(unsafe { cuCtxSetCurrent(primary.as_raw()) }.is_success());
         let mismatch = invalid(guard.finish());
         assert!(
@@ -106,7 +107,8 @@ fn a_guard_around_one_that_could_not_pop_leaves_its_context_alive() {
     with_two(|primary, own| {
         let outer = own.make_current().expect("current");
         let inner = primary.make_current().expect("current");
-        // SAFETY: the context is alive. A library leaves a push behind, of the outer guard's context.
+        // SAFETY: the context is alive. This acts as a library that leaves a push of the outer
+        // guard's context behind.
         assert!(unsafe { cuCtxPushCurrent_v2(own.as_raw()) }.is_success());
         let mismatch = invalid(inner.finish());
         assert!(
@@ -114,7 +116,7 @@ fn a_guard_around_one_that_could_not_pop_leaves_its_context_alive() {
             "{mismatch}"
         );
         drop(own);
-        // What is on top is not its own push, although it looks so.
+        // The context on top is not the guard's own push, although it is the same context.
         assert_eq!(invalid(outer.finish()), Invalid::GuardOrder { inner: 1 });
         assert_eq!(cuda_sim::stack_depth(), 3);
         assert_eq!(cuda_sim::alive().contexts, 1);
@@ -122,13 +124,15 @@ fn a_guard_around_one_that_could_not_pop_leaves_its_context_alive() {
 }
 
 #[test]
-fn the_hook_hears_of_what_drop_cannot_return() {
+fn the_report_hook_receives_errors_that_drop_cannot_return() {
     with_two(|primary, own| {
         let (sender, heard) = std::sync::mpsc::channel();
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
-            let sender = sender.lock().expect("no panic under it");
-            sender.send(report.to_string()).expect("the test listens");
+            let sender = sender.lock().expect("no panic while it was locked");
+            sender
+                .send(report.to_string())
+                .expect("the test receives it");
         });
         let outer = own.make_current().expect("current");
         let inner = primary.make_current().expect("current");
@@ -139,15 +143,17 @@ fn the_hook_hears_of_what_drop_cannot_return() {
     });
 }
 
-/// A call that needs a current context pushes it for its length.
+/// A call that needs a current context pushes it temporarily.
 #[test]
-fn a_call_that_cannot_pop_its_context_reports_that_and_keeps_the_context() {
+fn a_call_that_cannot_pop_its_context_reports_it_and_keeps_the_context_alive() {
     with_two(|_, own| {
         let (sender, heard) = std::sync::mpsc::channel();
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
-            let sender = sender.lock().expect("no panic under it");
-            sender.send(report.to_string()).expect("the test listens");
+            let sender = sender.lock().expect("no panic while it was locked");
+            sender
+                .send(report.to_string())
+                .expect("the test receives it");
         });
         let fault = Fault::of_function("cuCtxPopCurrent_v2").with(CUresult::CUDA_ERROR_UNKNOWN);
         let failed = fault.inject(Scope::Thread);

@@ -1,4 +1,4 @@
-//! Holes that reviews found, each with the scenario that fell through it.
+//! Bugs that reviews found, each with the scenario that triggered it.
 
 use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
@@ -15,9 +15,9 @@ struct Foreign {
     stream: cuda_safe::sys::CUstream,
 }
 
-// SAFETY: the driver lets any thread use a stream.
+// SAFETY: any thread may use a driver stream.
 unsafe impl Send for Foreign {}
-// SAFETY: as for Send.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Foreign {}
 
 impl Drop for Foreign {
@@ -31,23 +31,23 @@ impl Drop for Foreign {
 #[test]
 fn a_foreign_owner_is_dropped_before_the_context_of_its_object() {
     on(Profile::h200(), |context| {
-        let stream = context.stream().expect("a stream").leak();
+        let stream = context.stream().expect("a stream").into_raw();
         let owner = Foreign { stream };
         // SAFETY: the owner destroys the stream when it is dropped.
         let foreign = unsafe { Stream::from_foreign(stream, &context, owner) };
         let foreign = foreign.expect("a stream of its own");
         drop(context);
         drop(foreign);
-        // The stream that was leaked above held the context.
+        // The stream that was leaked above still retains the context.
         let device = cuda_safe::Device::get(0).expect("a device");
-        // SAFETY: that hold is given back.
+        // SAFETY: this releases that retain.
         let code = unsafe { cuda_safe::sys::cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
         assert!(code.is_success());
     });
 }
 
 #[test]
-fn text_that_is_no_ptx_does_not_reach_the_driver() {
+fn invalid_ptx_does_not_reach_the_driver() {
     on(Profile::h200(), |context| {
         cuda_sim::clear_calls();
         for text in ["\u{7f}ELF\u{2}\u{1}\u{1}", "\u{7f}TileIR", "P\u{ed}U"] {
@@ -67,9 +67,10 @@ fn text_that_is_no_ptx_does_not_reach_the_driver() {
 }
 
 #[test]
-fn a_green_context_that_waits_for_its_release_keeps_its_sms_until_the_next_split() {
+fn a_green_context_with_a_deferred_release_keeps_its_sms_until_the_next_split() {
     on(Profile::h200(), |context| {
-        let resource = || SmResource::of_device(&context.device()).expect("an H200 has them");
+        let resource =
+            || SmResource::of_device(&context.device()).expect("an H200 has green contexts");
         let split = resource().split_by_count(SplitByCount {
             max_groups: Some(1),
             ..Default::default()
@@ -82,7 +83,7 @@ fn a_green_context_that_waits_for_its_release_keeps_its_sms_until_the_next_split
             .inject(Scope::Thread);
         drop(green);
         let taken = resource().split_by_count(SplitByCount::default());
-        let taken = taken.expect_err("it waits in the queue, and its SMs are in use");
+        let taken = taken.expect_err("its release is deferred, and its SMs are in use");
         assert!(matches!(taken.error, Error::Invalid(_)), "{taken}");
         drop(refused);
         taken
@@ -93,7 +94,7 @@ fn a_green_context_that_waits_for_its_release_keeps_its_sms_until_the_next_split
 }
 
 #[test]
-fn a_report_hook_may_own_what_reports_when_it_is_dropped() {
+fn a_report_hook_may_own_objects_that_report_when_they_are_dropped() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
@@ -130,7 +131,7 @@ fn a_panic_in_the_hook_is_swallowed_with_its_payload() {
 }
 
 #[test]
-fn wrapping_a_foreign_context_leaves_nothing_behind() {
+fn wrapping_a_foreign_context_leaks_nothing() {
     on(Profile::h200(), |context| {
         let (sender, dropped) = std::sync::mpsc::channel();
         #[derive(Debug)]
@@ -140,10 +141,10 @@ fn wrapping_a_foreign_context_leaves_nothing_behind() {
                 let _ = self.0.send(());
             }
         }
-        // A context that is dead: the owner comes back.
+        // The context is destroyed, so the owner is returned.
         let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
         let raw = own.expect("a context").as_raw();
-        // SAFETY: it is not alive, which the driver says.
+        // SAFETY: the context is destroyed, which the driver detects.
         let refused = unsafe { Context::from_foreign(raw, Tell(sender)) };
         let refused = refused.expect_err("destroyed");
         assert_eq!(
@@ -152,7 +153,7 @@ fn wrapping_a_foreign_context_leaves_nothing_behind() {
         );
         assert!(
             dropped.try_recv().is_err(),
-            "the owner is in what was given back"
+            "the owner is part of the returned value"
         );
         drop(refused);
         assert!(dropped.try_recv().is_ok());
@@ -160,7 +161,7 @@ fn wrapping_a_foreign_context_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_query_is_repeated_with_the_context_where_a_driver_wants_one() {
+fn a_query_is_repeated_with_the_context_current_if_the_driver_needs_it() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
@@ -173,7 +174,7 @@ fn a_query_is_repeated_with_the_context_where_a_driver_wants_one() {
         buffer.fill(3).expect("a fill");
         assert_eq!(buffer.to_vec().expect("a copy"), [3; 8]);
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-        let add = module.kernel("add").expect("is there");
+        let add = module.kernel("add").expect("found");
         assert_eq!(
             add.parameters().expect("known").map(|all| all.len()),
             Some(4)
@@ -185,7 +186,7 @@ fn a_query_is_repeated_with_the_context_where_a_driver_wants_one() {
 }
 
 #[test]
-fn a_library_that_does_not_compile_says_so_with_the_log_in_time() {
+fn the_compile_error_of_a_library_includes_the_log() {
     on(Profile::h200(), |context| {
         let library = Library::from_ptx(VECTOR).expect("the test kernels");
         let late = Fault::of_function("cuKernelGetFunction")
@@ -196,14 +197,14 @@ fn a_library_that_does_not_compile_says_so_with_the_log_in_time() {
             .inject(Scope::Thread);
         let error = library
             .kernel(&context, "add")
-            .expect_err("as the fault says");
+            .expect_err("the code of the fault");
         assert!(matches!(error, Error::Compile(_)), "{error}");
         assert_eq!((late.hits(), again.hits()), (1, 1));
     });
 }
 
 #[test]
-fn pinned_memory_is_stranded_if_nobody_knows_whether_its_copy_is_done() {
+fn pinned_memory_is_stranded_if_the_end_of_its_copy_is_unknown() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
@@ -221,27 +222,27 @@ fn pinned_memory_is_stranded_if_nobody_knows_whether_its_copy_is_done() {
         let second = buffer.copy_from_pinned(dropped).expect("a copy");
         {
             let _fails = failing("cuStreamSynchronize");
-            first.wait().expect_err("nobody knows");
+            first.wait().expect_err("unknown state");
             drop(second);
         }
         assert_eq!(cuda_safe::leaked(), 2);
         {
-            // The copy itself fails, and then the wait for what it may have begun.
+            // The copy itself fails, and then the wait for work it may have begun.
             let _copy = failing("cuMemcpyHtoDAsync_v2");
             let _wait = failing("cuStreamSynchronize");
             let rejected = buffer.copy_from_pinned(refused).expect_err("the fault");
-            assert!(rejected.value.is_empty(), "stranded, not given back");
+            assert!(rejected.value.is_empty(), "stranded, not returned");
         }
         assert_eq!(cuda_safe::leaked(), 3);
         drop((buffer, stream, context));
         let alive = cuda_sim::alive();
         assert_eq!((alive.pinned_allocations, alive.streams), (3, 1), "{alive}");
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
 #[test]
-fn lent_memory_is_stranded_if_nobody_knows_whether_its_copies_are_done() {
+fn borrowed_memory_is_stranded_if_the_end_of_its_copies_is_unknown() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
@@ -257,7 +258,7 @@ fn lent_memory_is_stranded_if_nobody_knows_whether_its_copies_are_done() {
                 scope.copy_from_pinned(&mut buffer, &mut there)?;
                 scope.copy_to_pinned(&buffer, &mut back)
             });
-            done.expect_err("nobody knows");
+            done.expect_err("unknown state");
         }
         assert!(there.is_empty() && back.is_empty(), "stranded");
         assert_eq!(cuda_safe::leaked(), 2);
@@ -269,12 +270,12 @@ fn lent_memory_is_stranded_if_nobody_knows_whether_its_copies_are_done() {
         drop((there, back, beside, buffer, stream, context));
         let alive = cuda_sim::alive();
         assert_eq!((alive.pinned_allocations, alive.streams), (2, 1), "{alive}");
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
 #[test]
-fn a_captured_stream_takes_no_pending_copy() {
+fn a_captured_stream_refuses_pending_copies() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
@@ -286,10 +287,10 @@ fn a_captured_stream_takes_no_pending_copy() {
         assert!(code.is_success());
         let refused = buffer.copy_from_pinned(host).expect_err("in a capture");
         let mut graph = std::ptr::null_mut();
-        // SAFETY: the stream is alive, and the pointer is to a local.
+        // SAFETY: the stream is alive, and the pointer refers to a local variable.
         let code = unsafe { cuda_safe::sys::cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
-        assert!(code.is_success(), "the refusal broke nothing");
-        // SAFETY: the graph was just made.
+        assert!(code.is_success(), "the refusal invalidated nothing");
+        // SAFETY: the graph was just created.
         assert!(unsafe { cuda_safe::sys::cuGraphDestroy(graph) }.is_success());
         assert_eq!(refused.value.len(), 8);
     });

@@ -1,4 +1,4 @@
-//! The report hook, where it does what it should not.
+//! Report hooks that misbehave.
 
 use crate::{common, context, on, start};
 use cuda_safe::sys::CUresult;
@@ -9,13 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs `body` where something may leak.
+/// Runs `body` in a child process where objects may leak.
 #[track_caller]
 fn leaking(body: impl FnOnce(Context)) {
     common::child::in_child(&[], || {
         start(Profile::h200());
         body(context());
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
@@ -38,7 +38,7 @@ fn a_hook_whose_own_releases_fail_is_not_called_for_them() {
         let fails = no_event_is_destroyed();
         drop(context.event().expect("an event"));
         assert_eq!(calls.load(Ordering::Relaxed), 1);
-        assert_eq!(cuda_safe::leaked(), 2, "the second is counted");
+        assert_eq!(cuda_safe::leaked(), 2, "the second leak is counted");
         drop(context.event().expect("an event"));
         assert_eq!(calls.load(Ordering::Relaxed), 2, "heard again");
         drop(fails);
@@ -47,18 +47,18 @@ fn a_hook_whose_own_releases_fail_is_not_called_for_them() {
 }
 
 #[test]
-fn a_hook_that_panics_when_it_is_dropped_does_not_do_so_in_another_drop() {
+fn a_hook_that_panics_in_its_drop_does_not_panic_in_another_drop() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
-            panic!("what a hook owns");
+            panic!("an object that the hook owns");
         }
     }
     leaking(|context| {
         let bomb = Bomb;
         set_report_hook(move |_| {
             let _ = &bomb;
-            // Its last holder is now the report that it is called for.
+            // Its last owner is now the report that it is called for.
             set_report_hook(|_| {});
         });
         let event = context.event().expect("an event");
@@ -68,9 +68,10 @@ fn a_hook_that_panics_when_it_is_dropped_does_not_do_so_in_another_drop() {
     });
 }
 
-/// The hook has another thread make the stream part of a capture, for which no release is in the way.
+/// The hook lets another thread make the stream part of a capture, and no release blocks the
+/// capture.
 #[test]
-fn the_hook_is_told_of_a_release_when_captures_may_begin_again() {
+fn the_hook_is_called_for_a_release_when_captures_may_begin_again() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
@@ -88,7 +89,7 @@ fn the_hook_is_told_of_a_release_when_captures_may_begin_again() {
         drop(fault);
         assert_eq!(cuda_safe::leaked(), 1);
         set_report_hook(|_| {});
-        // SAFETY: the fault kept it, and nobody else frees it.
+        // SAFETY: the fault kept the memory allocated, and nothing else frees it.
         drop(unsafe { DeviceBuffer::<u8>::from_raw(address, 4, &stream) });
     });
 }

@@ -1,4 +1,4 @@
-//! Host functions: who has them after an error, and what is called in them.
+//! Host functions: their ownership after an error, and the calls inside of them.
 
 use crate::{common, context, on, start};
 use cuda_safe::sys::CUresult;
@@ -8,9 +8,9 @@ use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;
 use std::sync::mpsc;
 
-/// A code of earlier work, or one that nobody knows: the driver may run the function all the same.
+/// With a code of earlier work, or an unknown one, the driver may still run the function.
 #[test]
-fn a_host_function_that_the_driver_may_have_is_kept() {
+fn a_host_function_that_the_driver_may_still_run_is_kept_alive() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let stream = context().stream().expect("a stream");
@@ -35,16 +35,16 @@ fn a_host_function_that_the_driver_may_have_is_kept() {
     });
 }
 
-/// What a host function may call of the driver is nothing at all.
+/// A host function must make no driver call at all.
 #[test]
-fn drops_in_a_host_function_call_nothing_and_are_made_up_for() {
+fn drops_in_a_host_function_make_no_driver_call_and_are_released_later() {
     on(Profile::h200(), |context| {
         let helper = context.stream().expect("a stream");
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
         let ordered = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
-        let plain = DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory");
+        let plain = DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory");
         let module = Module::from_ptx(&context, include_str!("../kernels/vector.ptx"));
         stream.synchronize().expect("a wait");
         let (tell, told) = mpsc::channel();
@@ -52,9 +52,9 @@ fn drops_in_a_host_function_call_nothing_and_are_made_up_for() {
             cuda_sim::clear_calls();
             drop((event, pinned, ordered, plain, module, stream));
             let calls: Vec<_> = cuda_sim::calls().iter().map(|it| it.function).collect();
-            tell.send(calls).expect("the test listens");
+            tell.send(calls).expect("the test receives it");
         };
-        helper.launch_host_function(function).expect("is given");
+        helper.launch_host_function(function).expect("enqueued");
         helper.synchronize().expect("a wait");
         assert_eq!(told.recv().expect("it ran"), [""; 0]);
         assert_eq!(cuda_sim::alive().streams, 2);
@@ -65,7 +65,7 @@ fn drops_in_a_host_function_call_nothing_and_are_made_up_for() {
 }
 
 #[test]
-fn copies_in_a_host_function_are_refused_before_the_driver_has_them() {
+fn copies_in_a_host_function_are_refused_without_a_driver_call() {
     on(Profile::h200(), |context| {
         let helper = context.stream().expect("a stream");
         let stream = context.stream().expect("a stream");
@@ -76,14 +76,14 @@ fn copies_in_a_host_function_are_refused_before_the_driver_has_them() {
         let function = move || {
             cuda_sim::clear_calls();
             let of_slice = buffer.copy_from_slice(&[1; 64]);
-            let (plane, all) = (Extent::plane(8, 8), Region::of(Extent::plane(8, 8)));
+            let (plane, all) = (Extent::new_2d(8, 8), Region::of(Extent::new_2d(8, 8)));
             let mut whole = buffer.as_mut_slice();
-            let of_box = whole.copy_box_from_slice(plane, all, &[1; 64], all);
+            let of_box = whole.copy_3d_from_slice(plane, all, &[1; 64], all);
             let of_pinned = buffer.copy_from_pinned(pinned).expect_err("a wait");
             tell.send(([of_slice, of_box], of_pinned, cuda_sim::calls()))
-                .expect("the test listens");
+                .expect("the test receives it");
         };
-        helper.launch_host_function(function).expect("is given");
+        helper.launch_host_function(function).expect("enqueued");
         helper.synchronize().expect("a wait");
         let (of_slices, of_pinned, calls) = told.recv().expect("it ran");
         for refused in of_slices {
@@ -93,10 +93,10 @@ fn copies_in_a_host_function_are_refused_before_the_driver_has_them() {
             matches!(of_pinned.error, Error::InHostFunction),
             "{of_pinned}"
         );
-        assert_eq!(of_pinned.value.len(), 64, "given back");
+        assert_eq!(of_pinned.value.len(), 64, "returned");
         let copies = |it: &&cuda_sim::Call| it.function.starts_with("cuMemcpy");
         assert_eq!(calls.iter().filter(copies).count(), 0);
-        // The buffer ended in the function, and waits.
+        // The buffer was dropped in the host function, and its release is deferred.
         drop(context.event().expect("an event"));
     });
 }

@@ -1,4 +1,4 @@
-//! Kernels that do what a function on the host can, and no kernel of a GPU.
+//! Kernels of the software driver, which can do what any host function can but no GPU kernel does.
 
 use crate::{common, context, on, start};
 use cuda_safe::sys::{CUresult, cuCtxGetDevice, cuStreamDestroy_v2};
@@ -6,12 +6,12 @@ use cuda_safe::{Context, LaunchConfig, Module, Stream};
 use cuda_sim::{Alive, Profile, kernel::register};
 use std::sync::mpsc;
 
-/// Gives a module back: it waits for its kernels when it is dropped.
+/// Launches a kernel and returns its module, whose drop waits for its kernels.
 fn launch(context: &Context, stream: &Stream) -> Module {
     let module = Module::from_ptx(context, include_str!("../kernels/vector.ptx"));
     let module = module.expect("the test kernels");
     let kernel = module.kernel("nothing");
-    let kernel = kernel.expect("is there").typed::<()>();
+    let kernel = kernel.expect("found").typed::<()>();
     let kernel = kernel.expect("its parameters");
     // SAFETY: the kernel uses no memory.
     let given = unsafe { kernel.launch(stream, LaunchConfig::linear(1, 1), ()) };
@@ -20,47 +20,47 @@ fn launch(context: &Context, stream: &Stream) -> Module {
 }
 
 #[track_caller]
-fn with_mistakes(words: &[&str], body: impl FnOnce(&Context, &Stream)) {
+fn with_misuses(words: &[&str], body: impl FnOnce(&Context, &Stream)) {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
         let stream = context.stream().expect("a stream");
         body(&context, &stream);
-        let mistakes = cuda_sim::mistakes();
-        assert_eq!(mistakes.len(), words.len(), "{mistakes:?}");
-        for (mistake, words) in mistakes.iter().zip(words) {
-            assert!(mistake.contains(words), "{mistakes:?}");
+        let misuses = cuda_sim::misuses();
+        assert_eq!(misuses.len(), words.len(), "{misuses:?}");
+        for (misuse, words) in misuses.iter().zip(words) {
+            assert!(misuse.contains(words), "{misuses:?}");
         }
     });
 }
 
 #[test]
 fn a_panic_in_a_kernel_is_an_illegal_address() {
-    with_mistakes(&["panicked: the sum is 3"], |context, stream| {
+    with_misuses(&["panicked: the sum is 3"], |context, stream| {
         register("nothing", |_| panic!("the sum is {}", 3));
         let _module = launch(context, stream);
-        let error = stream.synchronize().expect_err("it panicked");
+        let error = stream.synchronize().expect_err("a panic");
         assert!(error.is_fatal(), "{error}");
     });
 }
 
 #[test]
-fn a_panic_in_a_kernel_that_runs_for_the_account_is_not_lost() {
-    with_mistakes(&["panicked: early"], |context, stream| {
+fn a_panic_in_a_kernel_that_runs_during_a_query_of_live_objects_is_not_lost() {
+    with_misuses(&["panicked: early"], |context, stream| {
         register("nothing", |_| panic!("early"));
         let _module = launch(context, stream);
         cuda_sim::alive();
-        stream.synchronize().expect_err("it panicked");
+        stream.synchronize().expect_err("a panic");
     });
 }
 
 #[test]
 fn a_kernel_that_calls_the_driver_is_refused() {
     let words = ["cuCtxGetDevice", "alive", "poison"];
-    with_mistakes(&words, |context, stream| {
+    with_misuses(&words, |context, stream| {
         register("nothing", |_| {
             let mut device = 0;
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             let code = unsafe { cuCtxGetDevice(&raw mut device) };
             assert_eq!(code, CUresult::CUDA_ERROR_NOT_PERMITTED);
             assert_eq!(cuda_sim::alive(), Alive::default());
@@ -72,23 +72,23 @@ fn a_kernel_that_calls_the_driver_is_refused() {
     });
 }
 
-/// Destroys its stream, and tells of it, when it is dropped.
+/// Destroys its stream when it is dropped, and reports that.
 struct Owner(usize, mpsc::Sender<CUresult>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: this owns the stream.
+        // SAFETY: this value owns the stream.
         let code = unsafe { cuStreamDestroy_v2(std::ptr::with_exposed_provenance_mut(self.0)) };
-        self.1.send(code).expect("the test listens");
+        self.1.send(code).expect("the test receives it");
     }
 }
 
 #[test]
-fn a_kernel_that_is_replaced_is_dropped_when_its_last_launch_is_done() {
+fn a_replaced_kernel_is_dropped_after_its_last_launch() {
     on(Profile::h200(), |context| {
         let (sender, dropped) = mpsc::channel();
         let stream = context.stream().expect("a stream");
-        let own = context.stream().expect("a stream").leak();
+        let own = context.stream().expect("a stream").into_raw();
         let owner = Owner(own.expose_provenance(), sender);
         register("nothing", move |_| {
             let _ = &owner;
@@ -101,17 +101,17 @@ fn a_kernel_that_is_replaced_is_dropped_when_its_last_launch_is_done() {
         assert_eq!(dropped.try_recv(), Ok(CUresult::CUDA_SUCCESS));
         drop((module, stream));
         let device = cuda_safe::Device::get(0).expect("a device");
-        // SAFETY: the leaked stream's hold of the context is given back.
+        // SAFETY: this releases the retain that the leaked stream holds.
         let code = unsafe { cuda_safe::sys::cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
         assert!(code.is_success());
     });
 }
 
 #[test]
-fn a_kernel_that_nobody_launched_is_dropped_when_it_is_replaced() {
+fn a_kernel_without_launches_is_dropped_when_it_is_replaced() {
     on(Profile::h200(), |context| {
         let (sender, dropped) = mpsc::channel();
-        let stream = context.stream().expect("a stream").leak();
+        let stream = context.stream().expect("a stream").into_raw();
         let owner = Owner(stream.expose_provenance(), sender);
         register("unused", move |_| {
             let _ = &owner;
@@ -120,14 +120,14 @@ fn a_kernel_that_nobody_launched_is_dropped_when_it_is_replaced() {
         register("unused", |_| Ok(()));
         assert_eq!(dropped.try_recv(), Ok(CUresult::CUDA_SUCCESS));
         let device = cuda_safe::Device::get(0).expect("a device");
-        // SAFETY: the leaked stream's hold of the context is given back.
+        // SAFETY: this releases the retain that the leaked stream holds.
         let code = unsafe { cuda_safe::sys::cuDevicePrimaryCtxRelease_v2(device.as_raw()) };
         assert!(code.is_success());
     });
 }
 
 #[test]
-fn the_kernel_of_the_probe_of_sms_is_there_until_one_of_its_name_is_registered() {
+fn the_built_in_sm_probe_kernel_can_be_replaced() {
     on(Profile::h200(), |context| {
         let probe = cuda_safe::green::SmProbe::new(&context).expect("a probe");
         let stream = context.stream().expect("a stream");

@@ -1,5 +1,5 @@
-//! Memory that is neither a plain buffer nor plain pinned memory, where only the software driver
-//! can show what happens.
+//! Managed, mapped, registered and pool memory, where only the software driver can show what
+//! happens.
 
 use crate::common::child;
 use crate::{context, on, start};
@@ -17,7 +17,7 @@ type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
 
 fn scale(context: &Context) -> Scale {
     let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
-    let kernel = module.kernel("scale").expect("is there");
+    let kernel = module.kernel("scale").expect("found");
     kernel.typed().expect("its parameters")
 }
 
@@ -27,7 +27,7 @@ fn calls(function: &str) -> usize {
 }
 
 #[test]
-fn managed_memory_goes_to_and_fro_where_the_host_must_keep_away() {
+fn managed_memory_alternates_between_host_and_device_without_concurrent_access() {
     on(
         Profile::h200().without_concurrent_managed_access(),
         |context| {
@@ -37,21 +37,21 @@ fn managed_memory_goes_to_and_fro_where_the_host_must_keep_away() {
             assert_eq!(
                 calls("cuStreamAttachMemAsync"),
                 0,
-                "the host has it at first"
+                "the host owns it at first"
             );
             for round in 0..3 {
                 let x = buffer.device_mut().expect("the stream's");
                 let config = LaunchConfig::linear(1, 8);
-                // SAFETY: the kernel touches 8 elements, as many as there are.
+                // SAFETY: the kernel accesses 8 elements, and the memory has 8.
                 unsafe { scale.launch(&stream, config, (x, 2, 0, 8)) }.expect("a launch");
-                let there = buffer.device().expect("the stream's still");
+                let there = buffer.device().expect("still attached to the stream");
                 let copy = PinnedBuffer::zeroed(&context, 8).expect("memory");
                 let copy = there.copy_to_pinned(copy).expect("a copy");
                 assert_eq!(*copy.wait().expect("a wait"), [2 << round; 8]);
                 assert_eq!(buffer.host().expect("a wait"), [2 << round; 8]);
                 assert_eq!(calls("cuStreamAttachMemAsync"), 2 * (round + 1));
             }
-            // Nothing can be moved there.
+            // The pages cannot be moved to this location.
             let range = buffer.range(..).expect("within");
             let refused = range.prefetch(MemoryLocation::Device(context.device()));
             let refused = refused.expect_err("no concurrent access");
@@ -61,18 +61,18 @@ fn managed_memory_goes_to_and_fro_where_the_host_must_keep_away() {
 }
 
 #[test]
-fn where_host_and_device_may_both_managed_memory_is_attached_to_nothing() {
+fn managed_memory_with_concurrent_access_is_never_attached() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 8).expect("memory");
         buffer.host().expect("a wait");
-        buffer.device().expect("the device's");
+        buffer.device().expect("device access");
         assert_eq!(calls("cuStreamAttachMemAsync"), 0);
     });
 }
 
 #[test]
-fn a_failed_attach_is_made_up_for_by_the_next_use() {
+fn a_failed_attach_is_repeated_by_the_next_use() {
     on(
         Profile::h200().without_concurrent_managed_access(),
         |context| {
@@ -108,7 +108,7 @@ fn a_failed_attach_is_made_up_for_by_the_next_use() {
 }
 
 #[test]
-fn work_on_managed_memory_that_the_host_has_is_fatal() {
+fn work_on_managed_memory_attached_to_the_host_is_fatal() {
     child::in_child(&[], || {
         start(Profile::h200().without_concurrent_managed_access());
         let context = context();
@@ -116,7 +116,7 @@ fn work_on_managed_memory_that_the_host_has_is_fatal() {
         let scale = scale(&context);
         let _current = context.make_current().expect("current");
         let mut address = 0;
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         let code = unsafe { cuMemAllocManaged(&raw mut address, 32, 2) };
         assert!(code.is_success());
         let (mut address, mut zero, mut n) = (address, 0i32, 8u32);
@@ -126,7 +126,8 @@ fn work_on_managed_memory_that_the_host_has_is_fatal() {
             (&raw mut zero).cast(),
             (&raw mut n).cast(),
         ];
-        // SAFETY: it is not attached to the stream: that is the bug.
+        // SAFETY: the contract is violated on purpose: the memory is not attached to the stream,
+        // which is the planted bug.
         let code = unsafe {
             cuLaunchKernel(
                 scale.kernel().as_raw(),
@@ -142,17 +143,20 @@ fn work_on_managed_memory_that_the_host_has_is_fatal() {
                 std::ptr::null_mut(),
             )
         };
-        assert!(code.is_success(), "it is found when it runs");
+        assert!(code.is_success(), "it is detected when it runs");
         assert!(stream.synchronize().expect_err("illegal").is_fatal());
-        let mistakes = cuda_sim::mistakes();
-        assert!(mistakes[0].contains("that the host has"), "{mistakes:?}");
-        // SAFETY: it is refused.
+        let misuses = cuda_sim::misuses();
+        assert!(
+            misuses[0].contains("that is attached to the host"),
+            "{misuses:?}"
+        );
+        // SAFETY: the call is refused and accesses nothing.
         assert!(!unsafe { cuMemFree_v2(address) }.is_success());
     });
 }
 
 #[test]
-fn older_drivers_know_devices_and_the_host_as_places() {
+fn older_drivers_accept_only_devices_and_the_host_as_locations() {
     on(
         Profile::h200()
             .with_driver("11.8".parse().expect("a version"))
@@ -171,7 +175,7 @@ fn older_drivers_know_devices_and_the_host_as_places() {
             assert_eq!(info.preferred_location, Some(MemoryLocation::Host));
             assert_eq!(info.accessed_by, [device]);
             assert_eq!(info.last_prefetch, Some(device));
-            // Of all pages together: the last ones were not told.
+            // The information covers all pages, and the last ones were not prefetched.
             let all = buffer.range(..).expect("within").info().expect("known");
             assert_eq!((all.preferred_location, all.last_prefetch), (None, None));
             let error = range
@@ -183,7 +187,7 @@ fn older_drivers_know_devices_and_the_host_as_places() {
 }
 
 #[test]
-fn a_pool_of_another_device_is_used_with_access_only() {
+fn a_pool_of_another_device_needs_access() {
     on(Profile::h200().with_devices(2), |first| {
         let second = Device::get(1).expect("there are two");
         let second = Context::primary(&second).expect("a context");
@@ -205,15 +209,19 @@ fn a_pool_of_another_device_is_used_with_access_only() {
             .pointer_info(buffer.as_raw())
             .expect("an answer")
             .expect("known");
-        assert_eq!(info.device, Some(0), "the pool's, not the stream's");
+        assert_eq!(
+            info.device,
+            Some(0),
+            "the device of the pool, not of the stream"
+        );
         drop(buffer);
-        // A device allocates from pools of its own memory only.
+        // A device allocates only from pools of its own memory.
         device.set_memory_pool(&pool).expect_err("of the other");
     });
 }
 
 #[test]
-fn a_pool_of_the_host_is_used_with_access() {
+fn a_pool_of_the_host_can_be_used_with_access() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let options = MemoryPoolOptions {
@@ -229,7 +237,7 @@ fn a_pool_of_the_host_is_used_with_access() {
 }
 
 #[test]
-fn all_of_it_works_with_a_driver_that_wants_contexts() {
+fn every_memory_kind_works_with_a_driver_that_needs_a_current_context() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let strict = cuda_sim::fault::strict_contexts();
@@ -262,7 +270,7 @@ fn all_of_it_works_with_a_driver_that_wants_contexts() {
 }
 
 #[test]
-fn a_vector_that_the_driver_does_not_let_go_of_is_leaked_and_reported() {
+fn a_vector_that_cannot_be_unregistered_is_leaked_and_reported() {
     child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
@@ -278,7 +286,7 @@ fn a_vector_that_the_driver_does_not_let_go_of_is_leaked_and_reported() {
             let _refused = refuse();
             host.unregister().expect_err("the fault")
         };
-        // Nothing is lost by that.
+        // The error loses nothing.
         assert_eq!(rejected.value.len(), 100);
         assert_eq!(rejected.value.unregister().expect("a vector"), [7; 100]);
 
@@ -290,14 +298,14 @@ fn a_vector_that_the_driver_does_not_let_go_of_is_leaked_and_reported() {
             drop(mapped);
         }
         assert_eq!((cuda_safe::leaked(), alive().registered), (1, 1));
-        // The device may go on with it: nobody has freed it.
-        stream.synchronize().expect("nothing is broken");
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        // The device may still use the vector, because it was not freed.
+        stream.synchronize().expect("no error");
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
 #[test]
-fn mapped_memory_is_kept_while_nobody_knows_whether_the_work_on_it_is_done() {
+fn mapped_memory_is_leaked_if_the_end_of_the_work_on_it_is_unknown() {
     child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
@@ -309,17 +317,17 @@ fn mapped_memory_is_kept_while_nobody_knows_whether_the_work_on_it_is_done() {
         let fails = fault
             .with(CUresult::CUDA_ERROR_UNKNOWN)
             .inject(Scope::Thread);
-        mapped.host().expect_err("nobody knows");
-        let rejected = mapped.into_pinned().expect_err("nobody knows");
+        mapped.host().expect_err("unknown state");
+        let rejected = mapped.into_pinned().expect_err("unknown state");
         drop(rejected.value);
         drop(fails);
         assert_eq!((cuda_safe::leaked(), alive().pinned_allocations), (1, 1));
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
 #[test]
-fn what_is_dropped_in_a_capture_or_a_callback_is_released_after_it() {
+fn memory_dropped_in_a_capture_or_a_callback_is_released_after_it() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let all = || {
@@ -336,9 +344,9 @@ fn what_is_dropped_in_a_capture_or_a_callback_is_released_after_it() {
         let things = all();
         stream
             .launch_host_function(move || drop(things))
-            .expect("given");
+            .expect("enqueued");
         stream.synchronize().expect("a wait");
-        drop(context.event().expect("what releases"));
+        drop(context.event().expect("a call that releases"));
         assert_eq!(counts(), (0, 0, 0));
 
         let things = all();
@@ -349,14 +357,14 @@ fn what_is_dropped_in_a_capture_or_a_callback_is_released_after_it() {
         assert!(code.is_success());
         drop(things);
         let mut graph = std::ptr::null_mut();
-        // SAFETY: the stream is alive, and the pointer is to a local.
+        // SAFETY: the stream is alive, and the pointer refers to a local variable.
         let code = unsafe { cuda_safe::sys::cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
-        assert!(code.is_success(), "the drops broke nothing");
-        // SAFETY: the graph was just made.
+        assert!(code.is_success(), "the drops invalidated nothing");
+        // SAFETY: the graph was just created.
         assert!(unsafe { cuda_safe::sys::cuGraphDestroy(graph) }.is_success());
-        // The pool was not bound to the stream, and waits for nothing.
+        // The pool was not bound to the stream, so it does not wait.
         assert_eq!(counts(), (1, 1, 0));
-        drop(context.event().expect("what releases"));
+        drop(context.event().expect("a call that releases"));
         assert_eq!(counts(), (0, 0, 0));
     });
 }

@@ -1,4 +1,4 @@
-//! Launches that every GPU refuses, and those that some do.
+//! Launches that every GPU refuses, and launches that only some GPUs refuse.
 
 use crate::on;
 use core::ffi::c_void;
@@ -16,12 +16,12 @@ fn shapes_beyond_the_limits_of_every_gpu_are_refused() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-        let kernel = module.kernel("nothing").expect("is there");
+        let kernel = module.kernel("nothing").expect("found");
         let launch = |grid: [u32; 3], block: [u32; 3], shared| {
             let none: *mut *mut c_void = std::ptr::null_mut();
             let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
             let (kernel, stream) = (kernel.as_raw(), stream.as_raw());
-            // SAFETY: the kernel takes nothing and does nothing.
+            // SAFETY: the kernel has no parameters and does nothing.
             unsafe { cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, none, none) }
         };
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -44,28 +44,29 @@ fn shapes_beyond_the_limits_of_every_gpu_are_refused() {
 }
 
 #[test]
-fn a_kernel_that_reads_more_than_can_be_counted_is_an_illegal_address() {
+fn a_kernel_that_reads_past_the_address_space_is_an_illegal_address() {
     crate::planted::planted(|context, stream| {
         cuda_sim::kernel::register("scale", |launch| {
             launch.read::<i32>(0, usize::MAX / 2).map(|_| ())
         });
         let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
-        let scale = module.kernel("scale").expect("is there");
+        let scale = module.kernel("scale").expect("found");
         let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
         let mut x = cuda_safe::DeviceBuffer::<i32>::zeroed(stream, 1).expect("memory");
         let (scale, config) = (scale.expect("its parameters"), LaunchConfig::linear(1, 1));
-        // SAFETY: it is not: the buffer has one element.
-        unsafe { scale.launch(stream, config, (&mut x, 1, 1, 1)) }.expect("given");
+        // SAFETY: the contract is violated on purpose: the buffer has only one element.
+        unsafe { scale.launch(stream, config, (&mut x, 1, 1, 1)) }.expect("enqueued");
         assert!(stream.synchronize().expect_err("too much").is_fatal());
         crate::planted::found("go past the end");
     });
 }
 
-/// What the driver answers to a launch with one attribute of that number, all zeros.
+/// Returns the driver's answer to a launch with one attribute of this number, whose value is all
+/// zeros.
 fn with_attribute(context: &Context, id: u32) -> CUresult {
     let stream = context.stream().expect("a stream");
     let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
-    let kernel = module.kernel("nothing").expect("is there");
+    let kernel = module.kernel("nothing").expect("found");
     let mut attribute = CUlaunchAttribute {
         id: CUlaunchAttributeID(id),
         pad: [0; 4],
@@ -84,13 +85,14 @@ fn with_attribute(context: &Context, id: u32) -> CUresult {
         numAttrs: 1,
     };
     let none: *mut *mut c_void = std::ptr::null_mut();
-    // SAFETY: the kernel takes nothing and does nothing; there is one attribute.
+    // SAFETY: the kernel has no parameters and does nothing, and there is one attribute.
     let code = unsafe { cuLaunchKernelEx(&raw const config, kernel.as_raw(), none, none) };
     stream.synchronize().expect("a wait");
     code
 }
 
-/// `knows` and `knows_not` are ids of attributes whose zeros are a value.
+/// Checks which attributes a driver knows. `knows` and `knows_not` are ids of attributes for which
+/// zeros are a valid value.
 #[track_caller]
 fn newest(profile: &str, knows: u32, knows_not: u32) {
     on(profile.parse().expect("a profile"), |context| {
@@ -104,7 +106,7 @@ fn newest(profile: &str, knows: u32, knows_not: u32) {
 }
 
 #[test]
-fn a_driver_of_11_8_knows_no_memory_domains() {
+fn a_driver_of_11_8_has_no_memory_domains() {
     newest("h200@11.8", 8, 9);
 }
 
@@ -121,11 +123,11 @@ fn a_driver_of_13_5_knows_the_shared_memory_mode() {
 const HOPPER: &str = include_str!("../kernels/hopper.ptx");
 
 #[test]
-fn clusters_are_as_large_as_the_kernel_is_set_to() {
+fn clusters_have_the_size_that_the_kernel_requires() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");
-        let ranks = module.kernel("cluster_ranks").expect("is there");
+        let ranks = module.kernel("cluster_ranks").expect("found");
         let ranks = ranks.typed::<(&mut [u32],)>().expect("its parameters");
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 32).expect("memory");
         let mut launch = |size| {
@@ -134,7 +136,7 @@ fn clusters_are_as_large_as_the_kernel_is_set_to() {
                 ..Default::default()
             };
             let config = LaunchConfig::linear(32, 32);
-            // SAFETY: the kernel writes an element for each of 32 blocks.
+            // SAFETY: the kernel writes one element for each of 32 blocks.
             unsafe { ranks.launch_with(&stream, config, &attributes, (&mut out,)) }.is_ok()
         };
         assert!(launch(8) && !launch(16) && !launch(3));
@@ -142,7 +144,7 @@ fn clusters_are_as_large_as_the_kernel_is_set_to() {
         let set = ranks.kernel().set_attribute(larger, true);
         set.expect("clusters may be larger");
         assert!(launch(16) && !launch(32));
-        // What is required is the size, whether a launch names it or not.
+        // The required size applies whether or not a launch names it.
         for (attribute, extent) in [
             (kernel_attribute::REQUIRED_CLUSTER_WIDTH, 4),
             (kernel_attribute::REQUIRED_CLUSTER_HEIGHT, 1),
@@ -168,7 +170,7 @@ fn devices_before_9_0_have_no_clusters() {
     on(Profile::a100(), |context| {
         let stream = context.stream().expect("a stream");
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-        let nothing = module.kernel("nothing").expect("is there");
+        let nothing = module.kernel("nothing").expect("found");
         let nothing = nothing.typed::<()>().expect("its parameters");
         let attributes = LaunchAttributes {
             cluster: Some([2, 1, 1]),
@@ -183,11 +185,11 @@ fn devices_before_9_0_have_no_clusters() {
 }
 
 #[test]
-fn an_event_of_a_launch_is_reached_behind_its_kernel() {
+fn a_launch_event_completes_after_its_kernel() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-        let scale = module.kernel("scale").expect("is there");
+        let scale = module.kernel("scale").expect("found");
         let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
         let scale = scale.expect("its parameters");
         let mut x = DeviceBuffer::from_slice(&stream, &[1; 4]).expect("a copy");
@@ -197,17 +199,17 @@ fn an_event_of_a_launch_is_reached_behind_its_kernel() {
             ..Default::default()
         };
         let config = LaunchConfig::linear(1, 4);
-        // SAFETY: the kernel touches 4 elements, as many as there are.
+        // SAFETY: the kernel accesses 4 elements, and the memory has 4.
         unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 2, 1, 4)) }
             .expect("a launch");
-        assert!(!event.is_done().expect("an answer"), "nobody waited yet");
+        assert!(!event.is_done().expect("an answer"), "no wait so far");
         event.synchronize().expect("a wait");
         assert_eq!(x.to_vec().expect("a copy"), [3; 4]);
     });
 }
 
 #[test]
-fn a_cooperative_launch_in_a_green_context_has_its_multiprocessors_only() {
+fn a_cooperative_launch_in_a_green_context_uses_only_its_sms() {
     use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
     on(Profile::h200(), |context| {
         let device = context.device();
@@ -220,7 +222,7 @@ fn a_cooperative_launch_in_a_green_context_has_its_multiprocessors_only() {
         let green = GreenContext::new(split.expect("a split").groups).expect("a partition");
         let stream = green.stream().expect("a stream");
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
-        let nothing = module.kernel("nothing").expect("is there");
+        let nothing = module.kernel("nothing").expect("found");
         let nothing = nothing.typed::<()>().expect("its parameters");
         let cooperative = LaunchAttributes {
             cooperative: true,
@@ -237,12 +239,12 @@ fn a_cooperative_launch_in_a_green_context_has_its_multiprocessors_only() {
 }
 
 #[test]
-fn a_launch_may_allow_larger_clusters_itself() {
+fn a_launch_may_allow_larger_clusters_by_an_attribute() {
     use cuda_safe::sys::CUlaunchAttributePortableClusterMode as Mode;
     on("h200@13.5".parse().expect("a profile"), |context| {
         let stream = context.stream().expect("a stream");
         let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");
-        let ranks = module.kernel("cluster_ranks").expect("is there");
+        let ranks = module.kernel("cluster_ranks").expect("found");
         let ranks = ranks.typed::<(&mut [u32],)>().expect("its parameters");
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 32).expect("memory");
         let attributes = LaunchAttributes {
@@ -257,7 +259,7 @@ fn a_launch_may_allow_larger_clusters_itself() {
         };
         let config = LaunchConfig::linear(32, 32);
         for attributes in [attributes, larger] {
-            // SAFETY: the kernel writes an element for each of 32 blocks.
+            // SAFETY: the kernel writes one element for each of 32 blocks.
             unsafe { ranks.launch_with(&stream, config, &attributes, (&mut out,)) }
                 .expect("clusters that the device has");
         }

@@ -1,5 +1,5 @@
-//! The software driver itself, and what only it can show of the safe layer: call logs, faults,
-//! other devices and drivers. Each test has a process, and so a driver, of its own.
+//! The software driver itself, and behavior of the safe layer that only it can show: call logs,
+//! faults, and other devices and drivers. Each test runs in a child process with its own driver.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -49,8 +49,9 @@ mod waits;
 use cuda_safe::Context;
 use cuda_sim::Profile;
 
-/// Runs `body` in a process with the software driver, on the primary context of its first device;
-/// at the end nothing is alive, nothing was done wrong, and the thread's stack is empty.
+/// Runs `body` in a child process with the software driver, on the primary context of its first
+/// device. At the end nothing may be alive, there must be no misuse, and the stack of the thread
+/// must be empty.
 #[track_caller]
 fn on(profile: Profile, body: impl FnOnce(Context)) {
     common::child::in_child(&[], || {
@@ -72,7 +73,7 @@ fn context() -> Context {
 
 #[track_caller]
 fn check() {
-    assert_eq!(cuda_sim::mistakes(), [""; 0]);
+    assert_eq!(cuda_sim::misuses(), [""; 0]);
     assert_eq!(cuda_sim::alive(), cuda_sim::Alive::default());
     assert_eq!(cuda_sim::stack_depth(), 0);
     assert_eq!(cuda_sim::stack_depths(), []);

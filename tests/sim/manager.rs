@@ -1,19 +1,19 @@
-//! Memory managers, where memory ends and where calls are counted.
+//! Memory managers under memory limits, and the number of their driver calls.
 
 use crate::common::child;
 use crate::{check, context, start};
 use cuda_safe::manager::{
-    AutoFreePointer, CacheFigures, CachingManager, CachingOptions, DriverManager, IpcHandle,
+    AutoFreePointer, CacheStats, CachingManager, CachingOptions, DriverManager, IpcHandle,
     MemoryPointer, Order, OrderedManager, set_memory_manager,
 };
 use cuda_safe::{CUresult, Context, DeviceBuffer, MappedBuffer, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::limit_memory;
 
-/// As [`on`](crate::on), with the driver's own manager.
+/// Like [`on`](crate::on), with the driver manager.
 fn managed(body: impl FnOnce(Context)) {
     child::in_child(&[], || {
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         start(Profile::h200());
         body(context());
         check();
@@ -21,42 +21,48 @@ fn managed(body: impl FnOnce(Context)) {
 }
 
 #[test]
-fn too_little_memory_flushes_what_was_put_off_and_tries_again() {
+fn an_allocation_without_memory_completes_deferred_frees_and_retries() {
     managed(|context| {
         let _limit = limit_memory(1 << 20);
         let allocate = || MemoryPointer::allocate(&context, 600 << 10);
         drop(allocate().expect("memory"));
-        drop(allocate().expect("the first is freed for it"));
-        let manager = context.memory_manager().expect("made").expect("it is");
+        drop(allocate().expect("the first is freed for this"));
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         let guard = manager.defer_cleanup();
-        let error = allocate().expect_err("the second is held back");
+        let error = allocate().expect_err("the second is deferred");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         drop(guard);
-        let held = allocate().expect("the second is freed for it");
-        let error = allocate().expect_err("there is nothing to free");
+        let held = allocate().expect("the second is freed for this");
+        let error = allocate().expect_err("no memory to free");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         drop(held);
     });
 }
 
 #[test]
-fn memory_that_was_put_off_is_freed_behind_what_used_it() {
+fn memory_with_a_deferred_free_is_freed_after_its_last_use() {
     managed(|context| {
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 1 << 20).expect("memory");
         buffer.fill(1).expect("a fill");
         drop(buffer);
         drop(stream);
-        let manager = context.memory_manager().expect("made").expect("it is");
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         assert_eq!(cuda_sim::alive().device_allocations, 1);
-        // The fill has not run yet: the software driver runs it late.
+        // The fill has not run yet, because the software driver runs it late.
         manager.reset();
         assert_eq!(cuda_sim::alive().device_allocations, 0);
     });
 }
 
 #[test]
-fn what_is_dropped_in_a_capture_or_a_host_function_goes_later() {
+fn objects_dropped_in_a_capture_or_a_host_function_are_released_later() {
     managed(|context| {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory");
@@ -70,7 +76,7 @@ fn what_is_dropped_in_a_capture_or_a_host_function_goes_later() {
         assert_eq!(cuda_sim::alive().device_allocations, 2);
         let error = DeviceBuffer::<u8>::uninit(&stream, 1).expect_err("in a capture");
         assert!(error.to_string().contains("graph"), "{error}");
-        drop(capture.finish().expect("nothing broke it"));
+        drop(capture.finish().expect("the capture is valid"));
         context.synchronize().expect("a wait");
         let alive = cuda_sim::alive();
         assert_eq!((alive.device_allocations, alive.pinned_allocations), (0, 0));
@@ -80,21 +86,21 @@ fn what_is_dropped_in_a_capture_or_a_host_function_goes_later() {
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 100).expect("memory");
         stream
             .launch_host_function(move || drop((buffer, memory, pinned)))
-            .expect("given");
+            .expect("enqueued");
         stream.synchronize().expect("a wait");
-        // SAFETY: nobody has used it, and that stream is passing.
-        let passing = unsafe { Order::passing(stream.as_raw()) };
+        // SAFETY: no work has used the memory, and the stream is transient.
+        let transient = unsafe { Order::transient(stream.as_raw()) };
         let memory = MemoryPointer::allocate(&context, 100).expect("memory");
         // SAFETY: as above.
-        unsafe { memory.free_in(passing) };
+        unsafe { memory.free_in(transient) };
     });
 }
 
-/// As [`managed`], with a caching pool of little slabs.
+/// Like [`managed`], with a caching pool of small slabs.
 fn cached(options: CachingOptions, body: impl FnOnce(Context)) {
     child::in_child(&[], || {
         set_memory_manager(move |context| CachingManager::with(context, options))
-            .expect("the version fits");
+            .expect("a matching version");
         start(Profile::h200());
         body(context());
         check();
@@ -110,22 +116,22 @@ fn small() -> CachingOptions {
     }
 }
 
-fn figures(context: &Context) -> CacheFigures {
+fn stats(context: &Context) -> CacheStats {
     let pool = context.memory_manager_as::<CachingManager>();
-    pool.expect("made").expect("it is").figures()
+    pool.expect("made").expect("the chosen manager").stats()
 }
 
 fn bytes(stream: &Stream, len: usize) -> DeviceBuffer<u8> {
     DeviceBuffer::uninit(stream, len).expect("memory")
 }
 
-/// Whether all is as a fill has left it.
+/// Returns whether the buffer still has the contents of a fill.
 fn is_filled(memory: &DeviceBuffer<u8>, with: u8) -> bool {
     let found = memory.to_vec().expect("a copy");
     found.iter().all(|byte| *byte == with)
 }
 
-/// The functions that were called meanwhile.
+/// Returns the driver functions that `body` calls.
 fn calls(f: impl FnOnce()) -> Vec<&'static str> {
     cuda_sim::clear_calls();
     f();
@@ -133,7 +139,7 @@ fn calls(f: impl FnOnce()) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_pool_uses_memory_of_a_stream_again_without_a_call() {
+fn a_pool_reuses_memory_on_its_stream_without_a_driver_call() {
     cached(small(), |context| {
         let stream = context.stream().expect("a stream");
         let first = bytes(&stream, 1000);
@@ -146,7 +152,7 @@ fn a_pool_uses_memory_of_a_stream_again_without_a_call() {
             }
         });
         assert_eq!(called, Vec::<&str>::new());
-        // Of another thread, and of other sizes: of what is there already.
+        // From another thread and with other sizes, all from cached memory.
         let called = calls(|| {
             std::thread::scope(|scope| {
                 scope.spawn(|| assert_eq!(bytes(&stream, 1000).as_raw(), address));
@@ -155,19 +161,19 @@ fn a_pool_uses_memory_of_a_stream_again_without_a_call() {
             drop(many);
         });
         assert_eq!(called, Vec::<&str>::new());
-        assert_eq!(figures(&context).slabs, 1);
+        assert_eq!(stats(&context).slabs, 1);
     });
 }
 
 #[test]
-fn another_stream_gets_memory_when_what_used_it_is_done() {
+fn another_stream_gets_memory_after_the_work_on_it() {
     cached(small(), |context| {
         let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
         let mut first = bytes(&one, SMALL);
         let address = first.as_raw();
         first.fill(1).expect("a fill");
         drop(first);
-        // The fill has not run: the software driver runs it late.
+        // The fill has not run, because the software driver runs it late.
         let mut second = bytes(&two, SMALL);
         assert_ne!(second.as_raw(), address);
         second.fill(2).expect("a fill");
@@ -176,9 +182,9 @@ fn another_stream_gets_memory_when_what_used_it_is_done() {
         assert_eq!(third.as_raw(), address);
         third.fill(3).expect("a fill");
         assert!(is_filled(&second, 2) && is_filled(&third, 3));
-        let figures = figures(&context);
+        let stats = stats(&context);
         assert_eq!(
-            (figures.slabs, figures.stream_waits, figures.host_waits),
+            (stats.slabs, stats.stream_waits, stats.host_waits),
             (2, 0, 0)
         );
         drop((second, third));
@@ -186,7 +192,7 @@ fn another_stream_gets_memory_when_what_used_it_is_done() {
 }
 
 #[test]
-fn another_stream_waits_for_memory_if_there_is_no_more() {
+fn another_stream_waits_for_memory_if_none_is_left() {
     let options = CachingOptions {
         max_bytes: SMALL,
         ..small()
@@ -203,30 +209,31 @@ fn another_stream_waits_for_memory_if_there_is_no_more() {
         drop(first);
         let mut second = bytes(&two, SMALL - 1000);
         second.fill(2).expect("a fill");
-        assert_eq!(figures(&context).stream_waits, 1);
+        assert_eq!(stats(&context).stream_waits, 1);
         two.synchronize().expect("a wait");
         one.synchronize().expect("a wait");
         assert!(is_filled(&second, 2));
         late(&mut second, 3);
-        // Nobody may have it in no stream's order before all is done: the host waits.
+        // Memory without a stream order may be reused only after all work has completed, so the
+        // host waits.
         drop(second);
         let third = MemoryPointer::allocate(&context, SMALL - 1000).expect("memory");
-        assert_eq!(figures(&context).host_waits, 1);
-        // SAFETY: it is so long, and nobody else has it.
+        assert_eq!(stats(&context).host_waits, 1);
+        // SAFETY: the memory has this size, and nothing else uses it.
         let mut view = unsafe { DeviceBuffer::borrow_raw(third.as_raw(), third.size(), &one) };
         view.fill(4).expect("a fill");
         two.synchronize().expect("a wait");
         assert!(is_filled(&view, 4));
-        let error = DeviceBuffer::<u8>::uninit(&one, SMALL).expect_err("there is no more");
+        let error = DeviceBuffer::<u8>::uninit(&one, SMALL).expect_err("no memory is left");
         assert!(error.to_string().contains("limit"), "{error}");
         drop(third);
     });
 }
 
 #[test]
-fn memory_of_nobodys_order_is_waited_for_rather_than_that_the_pool_grows() {
+fn the_host_waits_for_memory_without_an_order_before_the_pool_grows() {
     let mut options = small();
-    // Of about 140 GiB.
+    // A share of about 140 GiB.
     options.unordered.share = 1e-4;
     cached(options, |context| {
         let stream = context.stream().expect("a stream");
@@ -234,22 +241,16 @@ fn memory_of_nobodys_order_is_waited_for_rather_than_that_the_pool_grows() {
         let three: Vec<_> = (0..3).map(allocate).collect();
         drop(three);
         let more = bytes(&stream, SMALL);
-        assert_eq!(
-            (figures(&context).slabs, figures(&context).host_waits),
-            (4, 0)
-        );
+        assert_eq!((stats(&context).slabs, stats(&context).host_waits), (4, 0));
         let one_more = allocate(0);
         drop((one_more, more));
         let _two = [bytes(&stream, SMALL), bytes(&stream, SMALL)];
-        assert_eq!(
-            (figures(&context).slabs, figures(&context).host_waits),
-            (5, 1)
-        );
+        assert_eq!((stats(&context).slabs, stats(&context).host_waits), (5, 1));
     });
 }
 
 #[test]
-fn memory_of_nobodys_order_leaves_what_lies_beside_it_to_be_used() {
+fn memory_without_an_order_does_not_block_the_memory_next_to_it() {
     cached(small(), |context| {
         let stream = context.stream().expect("a stream");
         for _ in 0..50 {
@@ -257,16 +258,19 @@ fn memory_of_nobodys_order_leaves_what_lies_beside_it_to_be_used() {
             drop(memory);
             drop(bytes(&stream, 2000));
         }
-        let now = figures(&context);
+        let now = stats(&context);
         assert_eq!((now.slabs, now.host_waits), (1, 0));
-        assert_eq!(now.kept(), SMALL);
-        let pool = context.memory_manager().expect("made").expect("it is");
+        assert_eq!(now.cached(), SMALL);
+        let pool = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         assert_eq!(pool.trim(0).expect("a wait"), SMALL);
     });
 }
 
 #[test]
-fn a_stream_that_ends_leaves_its_memory_to_others() {
+fn a_destroyed_stream_leaves_its_memory_to_other_streams() {
     cached(small(), |context| {
         let keep = context.stream().expect("a stream");
         for _ in 0..10 {
@@ -277,12 +281,12 @@ fn a_stream_that_ends_leaves_its_memory_to_others() {
             drop(stream);
             context.synchronize().expect("a wait");
         }
-        assert_eq!(figures(&context).slabs, 1);
-        // In a host function, and in a capture, where it can have no event.
+        assert_eq!(stats(&context).slabs, 1);
+        // In a host function, and in a capture, where no event can be recorded.
         let stream = context.stream().expect("a stream");
         let (memory, its) = (bytes(&stream, 100), stream.clone());
         keep.launch_host_function(move || drop((memory, its)))
-            .expect("given");
+            .expect("enqueued");
         drop(stream);
         keep.synchronize().expect("a wait");
         let stream = context.stream().expect("a stream");
@@ -291,23 +295,23 @@ fn a_stream_that_ends_leaves_its_memory_to_others() {
         drop(memory);
         let error = DeviceBuffer::<u8>::uninit(&stream, 1).expect_err("captured");
         assert!(error.to_string().contains("graph"), "{error}");
-        // Others get memory all the same, and break nothing.
+        // Other streams still get memory, and the capture stays valid.
         drop(bytes(&keep, SMALL / 2));
-        drop(capture.finish().expect("nothing broke it"));
+        drop(capture.finish().expect("the capture is valid"));
         drop(stream);
     });
 }
 
 #[test]
-fn nothing_is_allocated_but_by_the_manager() {
+fn only_the_manager_allocates() {
     cached(small(), |context| {
         let stream = context.stream().expect("a stream");
-        // What there is of it comes now.
+        // Triggers all pending calls.
         drop(bytes(&stream, SMALL / 2));
         let called = calls(|| {
             for len in [1, 1000, SMALL / 4] {
                 drop(bytes(&stream, len));
-                drop(DeviceBuffer::<u8>::plain_zeroed(&stream, len).expect("memory"));
+                drop(DeviceBuffer::<u8>::zeroed_sync(&stream, len).expect("memory"));
                 drop(DeviceBuffer::from_slice(&stream, &vec![1u8; len]).expect("memory"));
             }
             drop(cuda_safe::PitchedBuffer::<f32>::zeroed(&stream, 10, 10).expect("memory"));
@@ -329,23 +333,26 @@ fn nothing_is_allocated_but_by_the_manager() {
 }
 
 #[test]
-fn a_trim_gives_back_what_is_whole() {
+fn a_trim_releases_whole_slabs() {
     cached(small(), |context| {
         let stream = context.stream().expect("a stream");
         let mut held: Vec<_> = (0..4).map(|_| bytes(&stream, SMALL)).collect();
         let small = bytes(&stream, 100);
-        assert_eq!(figures(&context).slabs, 5);
+        assert_eq!(stats(&context).slabs, 5);
         held.truncate(1);
-        let manager = context.memory_manager().expect("made").expect("it is");
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         let guard = manager.defer_cleanup();
-        assert_eq!(manager.trim(0).expect("held back"), 0);
+        assert_eq!(manager.trim(0).expect("nothing to trim"), 0);
         drop(guard);
-        let before = figures(&context);
-        let kept = before.kept();
+        let before = stats(&context);
+        let kept = before.cached();
         assert_eq!(manager.trim(kept).expect("enough"), 0);
         assert_eq!(manager.trim(kept - 1).expect("one"), SMALL);
         assert_eq!(manager.trim(0).expect("the others"), 2 * SMALL);
-        let after = figures(&context);
+        let after = stats(&context);
         assert_eq!((after.slabs, after.reserved), (2, 2 * SMALL));
         assert!(after.fragmentation() < 0.01, "{after:?}");
         assert_eq!(cuda_sim::alive().device_allocations, 2);
@@ -359,9 +366,9 @@ fn memory_of_another_process_is_opened_once_and_closed_once() {
         let memory =
             AutoFreePointer::from(MemoryPointer::allocate(&context, 5000).expect("memory"));
         let part = memory.part(1024, 100).expect("within");
-        let exported = part.export().expect("plain memory below");
+        let exported = part.export().expect("synchronous upstream memory");
         drop((memory, part));
-        assert_eq!(figures(&context).in_use, 5120, "the handle keeps it");
+        assert_eq!(stats(&context).in_use, 5120, "the handle keeps it alive");
         let handle = *exported.handle();
         assert_eq!(
             (handle.size(), handle.device().expect("asked")),
@@ -372,13 +379,13 @@ fn memory_of_another_process_is_opened_once_and_closed_once() {
         assert_eq!(other.handle().as_bytes(), handle.as_bytes(), "of one slab");
         assert_ne!(other.handle().offset(), handle.offset());
 
-        // SAFETY: nothing comes of it.
+        // SAFETY: the call fails and opens nothing.
         let error = unsafe { context.open_memory(&handle) }.expect_err("its own");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_CONTEXT));
         let mut bytes = handle.to_bytes();
         bytes[..64].copy_from_slice(&cuda_sim::shared_by_another(8192));
         let theirs = IpcHandle::from_bytes(&bytes);
-        // SAFETY: the software driver plays the other process.
+        // SAFETY: the software driver acts as the other process.
         let open = || unsafe { context.open_memory(&theirs) }.expect("another process's");
         let called = calls(|| {
             let (one, two) = (open(), open());
@@ -394,7 +401,7 @@ fn memory_of_another_process_is_opened_once_and_closed_once() {
         );
         drop(open());
         bytes[90] ^= 1;
-        // SAFETY: nothing comes of it.
+        // SAFETY: the call fails and opens nothing.
         let error = unsafe { context.open_memory(&IpcHandle::from_bytes(&bytes)) };
         let error = error.expect_err("another device").to_string();
         assert!(error.contains("GPU-"), "{error}");
@@ -402,9 +409,9 @@ fn memory_of_another_process_is_opened_once_and_closed_once() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused() {
+fn memory_that_cannot_be_shared_is_refused() {
     child::in_child(&[], || {
-        set_memory_manager(OrderedManager::new).expect("the version fits");
+        set_memory_manager(OrderedManager::new).expect("a matching version");
         start(Profile::h200());
         let context = context();
         let stream = context.stream().expect("a stream");
@@ -413,11 +420,13 @@ fn what_cannot_be_shared_is_refused() {
         for memory in [ordered, managed] {
             let error = AutoFreePointer::from(memory)
                 .export()
-                .expect_err("not plain");
-            assert!(error.to_string().contains("plain"), "{error}");
+                .expect_err("not synchronous memory");
+            assert!(error.to_string().contains("cuMemAlloc"), "{error}");
         }
-        let plain = MemoryPointer::allocate(&context, 100).expect("memory");
-        AutoFreePointer::from(plain).export().expect("plain");
+        let synchronous = MemoryPointer::allocate(&context, 100).expect("memory");
+        AutoFreePointer::from(synchronous)
+            .export()
+            .expect("synchronous memory");
         drop((stream, context));
         check();
     });

@@ -1,9 +1,9 @@
-//! The decisions of a caching pool, asked through its interface.
+//! The decisions of a caching pool, observed through its interface.
 
 use crate::on;
 use crate::releases::fail;
 use cuda_safe::manager::{
-    Block, CacheFigures, CachingManager, CachingOptions, MemoryManager, Order, OrderedManager,
+    Block, CacheStats, CachingManager, CachingOptions, MemoryManager, Order, OrderedManager,
     StreamEnd,
 };
 use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
@@ -20,7 +20,8 @@ fn options() -> CachingOptions {
     }
 }
 
-/// A pool that is not its context's manager: it knows of streams what orders say.
+/// Runs `body` with a pool that is not the manager of its context, so it knows only the streams in
+/// the orders.
 fn with_pool(options: CachingOptions, body: impl FnOnce(&Context, CachingManager)) {
     on(Profile::h200(), |context| {
         let pool = CachingManager::with(&context, options).expect("a pool");
@@ -30,23 +31,23 @@ fn with_pool(options: CachingOptions, body: impl FnOnce(&Context, CachingManager
     });
 }
 
-/// A stream that outlives the pool.
+/// Returns the order of a stream that outlives the pool.
 fn lasting<'a>(stream: CUstream) -> Order<'a> {
-    // SAFETY: the tests keep the stream, and default streams stay.
-    unsafe { Order::lasting(stream) }
+    // SAFETY: the tests keep the stream alive, and default streams are never destroyed.
+    unsafe { Order::persistent(stream) }
 }
 
 fn passing<'a>(stream: CUstream) -> Order<'a> {
-    // SAFETY: the tests keep the stream for the call.
-    unsafe { Order::passing(stream) }
+    // SAFETY: the tests keep the stream alive during the call.
+    unsafe { Order::transient(stream) }
 }
 
 fn free(pool: &CachingManager, block: Block, order: Order<'_>) {
-    // SAFETY: the block is of the pool, and nothing uses it but work in that order.
+    // SAFETY: the block belongs to the pool, and only work in that order uses it.
     unsafe { pool.free(block, order) };
 }
 
-/// How often a function was called meanwhile.
+/// Returns how often `body` calls a driver function.
 fn count(function: &str, f: impl FnOnce()) -> usize {
     cuda_sim::clear_calls();
     f();
@@ -57,35 +58,35 @@ fn count(function: &str, f: impl FnOnce()) -> usize {
         .count()
 }
 
-/// The bytes of a pool are somewhere, once.
+/// Checks that each byte of a pool is counted exactly once.
 #[track_caller]
-fn sums_up(figures: &CacheFigures) {
-    let parts = figures.in_use + figures.in_lanes + figures.in_heap;
-    assert_eq!(figures.reserved, parts, "{figures:?}");
-    assert!(figures.largest_free <= figures.in_heap, "{figures:?}");
-    assert_eq!(figures.kept(), figures.in_lanes + figures.in_heap);
+fn sums_up(stats: &CacheStats) {
+    let parts = stats.in_use + stats.in_thread_caches + stats.in_heap;
+    assert_eq!(stats.reserved, parts, "{stats:?}");
+    assert!(stats.largest_free <= stats.in_heap, "{stats:?}");
+    assert_eq!(stats.cached(), stats.in_thread_caches + stats.in_heap);
 }
 
 #[test]
-fn a_reset_gives_all_idle_memory_back() {
+fn a_reset_releases_all_idle_memory() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let order = lasting(stream.as_raw());
         let kept = pool.allocate(1000, order).expect("memory");
         let block = pool.allocate(2 * SLAB, order).expect("memory");
         free(&pool, block, order);
-        assert_eq!(pool.figures().slabs, 2);
+        assert_eq!(pool.stats().slabs, 2);
         pool.reset();
-        // The other slab has a block that is in use.
-        assert_eq!(pool.figures().slabs, 1);
+        // The other slab has a block in use.
+        assert_eq!(pool.stats().slabs, 1);
         free(&pool, kept, order);
         pool.reset();
-        assert_eq!((pool.figures().slabs, pool.figures().reserved), (0, 0));
+        assert_eq!((pool.stats().slabs, pool.stats().reserved), (0, 0));
     });
 }
 
 #[test]
-fn a_dropped_pool_gives_its_slabs_back() {
+fn a_dropped_pool_releases_its_slabs() {
     with_pool(options(), |_, pool| {
         let block = pool.allocate(1000, Order::NONE).expect("memory");
         free(&pool, block, Order::NONE);
@@ -94,17 +95,17 @@ fn a_dropped_pool_gives_its_slabs_back() {
 }
 
 #[test]
-fn a_pool_names_the_manager_that_it_allocates_from() {
+fn a_pool_returns_its_upstream_manager() {
     on(Profile::h200(), |context| {
         let upstream = OrderedManager::new(&context).expect("a manager");
-        let pool = CachingManager::over(&context, upstream, options()).expect("a pool");
+        let pool = CachingManager::with_upstream(&context, upstream, options()).expect("a pool");
         let wrapped = pool.wrapped().expect("a manager");
         assert!(wrapped.as_any().is::<OrderedManager>());
     });
 }
 
 #[test]
-fn no_bytes_are_no_allocation() {
+fn an_allocation_of_zero_bytes_is_refused() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let order = lasting(stream.as_raw());
@@ -112,50 +113,47 @@ fn no_bytes_are_no_allocation() {
         free(&pool, block, order);
         let error = pool.allocate(0, order).expect_err("no bytes");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
-        assert_eq!(pool.figures().in_use, 0);
+        assert_eq!(pool.stats().in_use, 0);
     });
 }
 
-/// The counts of hits and misses, with memory in each place.
+/// Checks the counts of hits and misses, with memory in each place.
 #[test]
-fn figures_tell_where_memory_is_and_how_it_was_found() {
+fn stats_count_where_memory_is_and_how_it_was_found() {
     with_pool(options(), |context, pool| {
-        assert_eq!(pool.figures(), CacheFigures::default());
+        assert_eq!(pool.stats(), CacheStats::default());
         let stream = context.stream().expect("a stream");
         let order = lasting(stream.as_raw());
         let block = pool.allocate(1000, order).expect("memory");
-        let first = pool.figures();
+        let first = pool.stats();
         sums_up(&first);
         assert_eq!((first.reserved, first.in_use, first.slabs), (SLAB, 1024, 1));
-        assert_eq!((first.in_lanes, first.in_heap), (0, SLAB - 1024));
+        assert_eq!((first.in_thread_caches, first.in_heap), (0, SLAB - 1024));
         assert_eq!(first.largest_free, SLAB - 1024);
-        assert_eq!((first.hits, first.misses, first.grown), (0, 1, 1));
+        assert_eq!((first.hits, first.misses, first.slabs_added), (0, 1, 1));
         free(&pool, block, order);
-        let idle = pool.figures();
+        let idle = pool.stats();
         sums_up(&idle);
-        assert_eq!((idle.in_use, idle.in_lanes), (0, 1024));
+        assert_eq!((idle.in_use, idle.in_thread_caches), (0, 1024));
         for _ in 0..10 {
             let block = pool.allocate(900, order).expect("memory");
             free(&pool, block, order);
         }
-        let used = pool.figures();
-        assert_eq!((used.hits, used.misses, used.grown), (10, 1, 1));
+        let used = pool.stats();
+        assert_eq!((used.hits, used.misses, used.slabs_added), (10, 1, 1));
         let large = pool.allocate(2 * SLAB, order).expect("memory");
-        let figures = pool.figures();
-        assert_eq!((figures.slabs, figures.grown), (2, 2));
-        assert_eq!(
-            (figures.reserved, figures.reserved_high),
-            (3 * SLAB, 3 * SLAB)
-        );
+        let stats = pool.stats();
+        assert_eq!((stats.slabs, stats.slabs_added), (2, 2));
+        assert_eq!((stats.reserved, stats.reserved_peak), (3 * SLAB, 3 * SLAB));
         free(&pool, large, order);
         assert_eq!(pool.trim(0).expect("a trim"), 3 * SLAB);
-        let trimmed = pool.figures();
-        assert_eq!((trimmed.reserved, trimmed.reserved_high), (0, 3 * SLAB));
+        let trimmed = pool.stats();
+        assert_eq!((trimmed.reserved, trimmed.reserved_peak), (0, 3 * SLAB));
     });
 }
 
 #[test]
-fn memory_info_counts_what_is_cached_as_free() {
+fn memory_info_counts_cached_memory_as_free() {
     with_pool(options(), |context, pool| {
         let free_bytes = || pool.memory_info().expect("known").free;
         let stream = context.stream().expect("a stream");
@@ -168,10 +166,10 @@ fn memory_info_counts_what_is_cached_as_free() {
     });
 }
 
-/// The pool does not hear of the end of such a stream, and a thread's default stream is another one on each
-/// thread.
+/// The pool is not told when such a stream ends, and the per-thread default stream is a different
+/// one on each thread.
 #[test]
-fn memory_is_kept_for_a_stream_only_if_it_lasts() {
+fn memory_is_cached_for_a_stream_only_if_its_order_is_persistent() {
     with_pool(options(), |context, pool| {
         let _current = context.make_current().expect("current");
         let stream = context.stream().expect("a stream");
@@ -179,7 +177,7 @@ fn memory_is_kept_for_a_stream_only_if_it_lasts() {
             let block = pool.allocate(1000, order).expect("memory");
             count("cuEventRecord", || free(&pool, block, order))
         };
-        // The first use of a stream makes what later ones find.
+        // The first use of a stream creates the caches that later uses find.
         for order in [lasting(stream.as_raw()), lasting(CU_STREAM_LEGACY)] {
             records(order);
             assert_eq!(records(order), 0, "{order:?}");
@@ -201,14 +199,14 @@ fn memory_is_kept_for_a_stream_only_if_it_lasts() {
     });
 }
 
-/// Without a stream, memory is used again after a wait for all work of the context: for so many frees, or so
-/// many bytes.
+/// Without a stream, memory is reused after a wait for all work of the context, once the number of
+/// frees or bytes exceeds a limit.
 #[test]
-fn memory_of_no_stream_is_waited_for_at_the_limits_of_the_options() {
+fn memory_without_a_stream_is_waited_for_at_the_limits_of_the_options() {
     let mut options = options();
     options.unordered.count = 3;
     with_pool(options, |_, pool| {
-        let waits = || pool.figures().host_waits;
+        let waits = || pool.stats().host_waits;
         let blocks: Vec<_> = (0..4)
             .map(|_| pool.allocate(SLAB, Order::NONE).expect("memory"))
             .collect();
@@ -218,14 +216,14 @@ fn memory_of_no_stream_is_waited_for_at_the_limits_of_the_options() {
         }
         let block = pool.allocate(SLAB, Order::NONE).expect("memory");
         assert_eq!(
-            (waits(), pool.figures().slabs),
+            (waits(), pool.stats().slabs),
             (0, 5),
             "3 frees are not over 3"
         );
         free(&pool, block, Order::NONE);
         let block = pool.allocate(SLAB, Order::NONE).expect("memory");
-        assert_eq!((waits(), pool.figures().slabs), (1, 5), "4 are");
-        sums_up(&pool.figures());
+        assert_eq!((waits(), pool.stats().slabs), (1, 5), "4 are");
+        sums_up(&pool.stats());
         let other = pool.allocate(SLAB / 4, Order::NONE).expect("memory");
         assert_eq!(waits(), 1, "nothing is pending");
         free(&pool, other, Order::NONE);
@@ -236,7 +234,7 @@ fn memory_of_no_stream_is_waited_for_at_the_limits_of_the_options() {
 }
 
 #[test]
-fn a_limit_is_reached_by_its_last_byte_and_not_exceeded() {
+fn all_bytes_of_a_limit_can_be_allocated_and_no_more() {
     let options = CachingOptions {
         max_bytes: 2 * SLAB,
         ..options()
@@ -249,22 +247,22 @@ fn a_limit_is_reached_by_its_last_byte_and_not_exceeded() {
         assert!(text.contains(&(2 * SLAB).to_string()), "{text}");
         free(&pool, first, Order::NONE);
         let again = pool.allocate(SLAB, Order::NONE).expect("within the limit");
-        assert_eq!(pool.figures().slabs, 2);
+        assert_eq!(pool.stats().slabs, 2);
         free(&pool, second, Order::NONE);
         free(&pool, again, Order::NONE);
     });
 }
 
 #[test]
-fn a_request_of_more_than_half_a_slab_has_a_slab_of_its_own() {
+fn a_request_of_more_than_half_a_slab_gets_its_own_slab() {
     with_pool(options(), |_, pool| {
         let half = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
-        assert_eq!(pool.figures().reserved, SLAB);
+        assert_eq!(pool.stats().reserved, SLAB);
         let large = pool.allocate(SLAB / 2 + 1, Order::NONE).expect("memory");
-        assert_eq!(pool.figures().reserved, 2 * SLAB);
+        assert_eq!(pool.stats().reserved, 2 * SLAB);
         let other = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
         assert_eq!(
-            pool.figures().reserved,
+            pool.stats().reserved,
             2 * SLAB,
             "the rest of the first slab"
         );
@@ -275,7 +273,7 @@ fn a_request_of_more_than_half_a_slab_has_a_slab_of_its_own() {
 }
 
 #[test]
-fn a_trim_keeps_as_much_as_it_is_told() {
+fn a_trim_keeps_the_requested_number_of_bytes() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let order = lasting(stream.as_raw());
@@ -284,53 +282,53 @@ fn a_trim_keeps_as_much_as_it_is_told() {
         for block in blocks {
             free(&pool, block, order);
         }
-        // The largest first.
+        // The largest slab is released first.
         assert_eq!(pool.trim(6 * SLAB).expect("a trim"), 0);
         assert_eq!(pool.trim(6 * SLAB - 1).expect("a trim"), 3 * SLAB);
         assert_eq!(pool.trim(3 * SLAB - 1).expect("a trim"), 2 * SLAB);
-        assert_eq!(pool.figures().reserved, SLAB);
+        assert_eq!(pool.stats().reserved, SLAB);
         let guard = pool.defer_cleanup();
-        assert_eq!(pool.trim(0).expect("held back"), 0);
+        assert_eq!(pool.trim(0).expect("nothing to trim"), 0);
         drop(guard);
         assert_eq!(pool.trim(0).expect("a trim"), SLAB);
     });
 }
 
-/// Freed blocks beside each other become one again, in each order of the frees.
+/// Adjacent free blocks are merged, in any order of the frees.
 #[test]
-fn blocks_are_merged_with_their_neighbours() {
+fn blocks_are_merged_with_their_neighbors() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let order = lasting(stream.as_raw());
-        // Larger than what lies in lanes.
+        // Too large for the per-thread caches.
         let size = SLAB / 2;
         for places in [[0, 1], [1, 0]] {
             let blocks = [(); 2].map(|()| pool.allocate(size, order).expect("memory"));
-            assert_eq!(pool.figures().largest_free, 0);
+            assert_eq!(pool.stats().largest_free, 0);
             for place in places {
                 free(&pool, blocks[place], order);
             }
-            let figures = pool.figures();
-            sums_up(&figures);
-            assert_eq!((figures.slabs, figures.largest_free), (1, SLAB));
-            assert!(figures.fragmentation() == 0.0);
+            let stats = pool.stats();
+            sums_up(&stats);
+            assert_eq!((stats.slabs, stats.largest_free), (1, SLAB));
+            assert!(stats.fragmentation() == 0.0);
         }
-        // Three, the middle one last.
+        // Three blocks, of which the middle one is freed last.
         let third = (1 << 20) + 1;
         let blocks = [(); 3].map(|()| pool.allocate(third, order).expect("memory"));
         free(&pool, blocks[0], order);
         free(&pool, blocks[2], order);
-        let apart = pool.figures();
+        let apart = pool.stats();
         sums_up(&apart);
         assert!(apart.largest_free < apart.in_heap && apart.fragmentation() > 0.0);
         free(&pool, blocks[1], order);
-        assert_eq!(pool.figures().largest_free, SLAB);
+        assert_eq!(pool.stats().largest_free, SLAB);
     });
 }
 
-/// Half of the blocks make room for more.
+/// Half of the blocks leave the cache to make room.
 #[test]
-fn a_lane_holds_64_blocks_of_a_size() {
+fn a_thread_cache_holds_64_blocks_of_a_size() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let order = lasting(stream.as_raw());
@@ -343,16 +341,20 @@ fn a_lane_holds_64_blocks_of_a_size() {
                 64 => 33,
                 place => place + 1,
             };
-            assert_eq!(pool.figures().in_lanes, expected * 512, "after {place}");
+            assert_eq!(
+                pool.stats().in_thread_caches,
+                expected * 512,
+                "after {place}"
+            );
         }
-        sums_up(&pool.figures());
+        sums_up(&pool.stats());
     });
 }
 
 #[test]
-fn a_lane_holds_no_more_bytes_than_the_options_say() {
+fn a_thread_cache_holds_no_more_bytes_than_the_options_allow() {
     let options = CachingOptions {
-        lane_bytes: 3000,
+        thread_cache_bytes: 3000,
         ..options()
     };
     with_pool(options, |context, pool| {
@@ -361,16 +363,16 @@ fn a_lane_holds_no_more_bytes_than_the_options_say() {
         let blocks = [(); 4].map(|()| pool.allocate(1000, order).expect("memory"));
         let lanes = blocks.map(|block| {
             free(&pool, block, order);
-            pool.figures().in_lanes
+            pool.stats().in_thread_caches
         });
         assert_eq!(lanes, [1024, 2048, 2048, 2048]);
-        sums_up(&pool.figures());
+        sums_up(&pool.stats());
     });
 }
 
-/// What several threads have freed on a stream is found by each of them.
+/// Memory that several threads freed on a stream is found by each of them.
 #[test]
-fn a_thread_finds_what_another_has_freed_on_the_stream() {
+fn a_thread_finds_memory_that_another_thread_freed_on_the_stream() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let raw = stream.as_raw().addr();
@@ -395,8 +397,8 @@ fn a_thread_finds_what_another_has_freed_on_the_stream() {
     });
 }
 
-/// A pool, two streams of other code, and memory of each for work that has not run: the software driver runs it
-/// when somebody waits.
+/// Returns a pool, two streams of other code, and memory of each for pending work. The software
+/// driver runs the work only during a wait.
 fn with_two_streams(
     options: CachingOptions,
     body: impl FnOnce(&CachingManager, [&Stream; 2], &dyn Fn(&Stream)),
@@ -419,7 +421,7 @@ fn with_two_streams(
     });
 }
 
-/// Memory that two streams used, in one piece, is idle when both are done.
+/// A merged block that two streams used is idle when both have completed.
 #[test]
 fn a_merged_block_waits_for_each_stream_that_used_a_part_of_it() {
     with_two_streams(options(), |pool, [one, two], work| {
@@ -430,14 +432,14 @@ fn a_merged_block_waits_for_each_stream_that_used_a_part_of_it() {
                 pool.allocate(SLAB / 2, order).expect("memory")
             };
             let (a, b) = (half(first), half(last));
-            assert_eq!(pool.figures().slabs, 1);
+            assert_eq!(pool.stats().slabs, 1);
             let start = a.address.min(b.address);
             for (stream, block) in [(first, a), (last, b)] {
                 work(stream);
                 free(pool, block, lasting(stream.as_raw()));
             }
-            assert_eq!(pool.figures().largest_free, SLAB);
-            // One of the two is done, and asks for all of it.
+            assert_eq!(pool.stats().largest_free, SLAB);
+            // One of the two streams has completed and asks for the whole block.
             first.synchronize().expect("a wait");
             let order = lasting(first.as_raw());
             let whole = pool.allocate(SLAB, order).expect("memory");
@@ -448,9 +450,9 @@ fn a_merged_block_waits_for_each_stream_that_used_a_part_of_it() {
     });
 }
 
-/// Each free by a passing stream has its own event.
+/// Each free by a transient stream has its own event.
 #[test]
-fn memory_of_one_passing_stream_does_not_go_with_the_event_of_another() {
+fn an_event_of_one_transient_stream_does_not_release_memory_of_another() {
     with_two_streams(options(), |pool, [one, two], work| {
         let size = SLAB;
         let blocks = [one, two].map(|its| {
@@ -459,10 +461,10 @@ fn memory_of_one_passing_stream_does_not_go_with_the_event_of_another() {
         });
         let ((tell, told), (finish, finished)) = (channel(), channel::<()>());
         let wait = move || {
-            tell.send(()).expect("the test listens");
+            tell.send(()).expect("the test receives it");
             finished.recv().expect("the test goes on");
         };
-        one.launch_host_function(wait).expect("given");
+        one.launch_host_function(wait).expect("enqueued");
         work(two);
         std::thread::scope(|scope| {
             scope.spawn(|| one.synchronize().expect("a wait"));
@@ -472,9 +474,9 @@ fn memory_of_one_passing_stream_does_not_go_with_the_event_of_another() {
             two.synchronize().expect("a wait");
             let order = lasting(two.as_raw());
             let first = pool.allocate(size, order).expect("memory");
-            assert_eq!(first.address, blocks[1].address, "its work is done");
+            assert_eq!(first.address, blocks[1].address, "its work has completed");
             let second = pool.allocate(size, order).expect("memory");
-            assert_ne!(second.address, blocks[0].address, "its work is not");
+            assert_ne!(second.address, blocks[0].address, "its work has not");
             finish.send(()).expect("it waits");
             for block in [first, second] {
                 free(pool, block, order);
@@ -483,11 +485,11 @@ fn memory_of_one_passing_stream_does_not_go_with_the_event_of_another() {
     });
 }
 
-/// The record fails, so nothing proves that the work is done.
+/// The record fails, so nothing shows that the work has completed.
 #[test]
-fn an_event_that_was_not_recorded_proves_nothing() {
+fn an_event_that_failed_to_record_shows_no_progress() {
     with_two_streams(options(), |pool, [one, two], work| {
-        // The legacy default stream is one that the pool may name at any time.
+        // The pool may use the legacy default stream at any time.
         let legacy = lasting(CU_STREAM_LEGACY);
         let block = pool.allocate(SLAB, legacy).expect("memory");
         work(one);
@@ -501,21 +503,21 @@ fn an_event_that_was_not_recorded_proves_nothing() {
     });
 }
 
-/// Other code keeps such a stream alive only for the calls that name it.
+/// Other code keeps such a stream alive only during the calls that name it.
 #[test]
-fn an_event_that_another_stream_misses_is_recorded_by_the_next_free_that_names_the_stream() {
+fn an_event_that_another_stream_needs_is_recorded_by_the_next_free_that_names_the_stream() {
     with_two_streams(options(), |pool, [one, two], _| {
         let (first, second) = (lasting(one.as_raw()), lasting(two.as_raw()));
         let blocks = [(); 4].map(|()| pool.allocate(SLAB, first).expect("memory"));
         let records = |block| count("cuEventRecord", || free(pool, block, first));
-        assert_eq!(records(blocks[0]), 0, "nobody misses it");
+        assert_eq!(records(blocks[0]), 0, "no stream needs it");
         let other = pool.allocate(SLAB, second).expect("memory");
-        assert_eq!(pool.figures().slabs, 5, "there was no event for the first");
+        assert_eq!(pool.stats().slabs, 5, "there was no event for the first");
         assert_eq!(records(blocks[1]), 1);
-        assert_eq!(records(blocks[2]), 0, "nobody misses it now");
+        assert_eq!(records(blocks[2]), 0, "no stream needs it any more");
         one.synchronize().expect("a wait");
         let again = pool.allocate(SLAB, second).expect("memory");
-        assert_eq!(pool.figures().slabs, 5, "the event was reached");
+        assert_eq!(pool.stats().slabs, 5, "the event has completed");
         for block in [other, again] {
             free(pool, block, second);
         }
@@ -523,9 +525,9 @@ fn an_event_that_another_stream_misses_is_recorded_by_the_next_free_that_names_t
     });
 }
 
-/// Events are made once and used again, and not recorded without a reason.
+/// Events are reused, and are recorded only when needed.
 #[test]
-fn events_are_used_again() {
+fn events_are_reused() {
     with_two_streams(options(), |pool, [_, two], _| {
         let legacy = lasting(CU_STREAM_LEGACY);
         let order = lasting(two.as_raw());
@@ -543,9 +545,9 @@ fn events_are_used_again() {
     });
 }
 
-/// So many events of one stream are waited for; more would prove little more.
+/// The pool limits the number of events per stream, because more would show little more.
 #[test]
-fn a_stream_that_is_behind_has_a_limited_number_of_events() {
+fn a_stream_with_pending_work_has_a_limited_number_of_events() {
     with_two_streams(options(), |pool, [one, two], work| {
         let legacy = lasting(CU_STREAM_LEGACY);
         let order = lasting(two.as_raw());
@@ -556,13 +558,14 @@ fn a_stream_that_is_behind_has_a_limited_number_of_events() {
         work(one);
         let records = count("cuEventRecord", || {
             for block in blocks {
-                // Work of a blocking stream is behind the legacy stream's, and that behind this.
+                // Work of a blocking stream waits for the legacy stream, and the legacy stream
+                // waits for it.
                 free(pool, block, legacy);
                 held.push(pool.allocate(SLAB, order).expect("memory"));
             }
         });
         assert!(records <= 20, "{records} records");
-        // What was recorded already is not recorded again.
+        // Progress that was recorded already is not recorded again.
         let again = count("cuEventRecord", || {
             held.push(pool.allocate(2 * SLAB, order).expect("memory"));
         });
@@ -573,9 +576,10 @@ fn a_stream_that_is_behind_has_a_limited_number_of_events() {
     });
 }
 
-/// Where there is no more memory, a stream waits for the others that used a block, and not for itself.
+/// If no memory is left, a stream waits for the other streams that used a block, but not for
+/// itself.
 #[test]
-fn a_stream_waits_for_others_only() {
+fn a_stream_waits_only_for_other_streams() {
     let options = CachingOptions {
         max_bytes: SLAB,
         ..options()
@@ -597,20 +601,20 @@ fn a_stream_waits_for_others_only() {
         });
         let whole = whole.expect("all of the memory");
         assert!(waits <= 1, "{waits} waits");
-        assert_eq!(pool.figures().host_waits, 0);
+        assert_eq!(pool.stats().host_waits, 0);
         free(pool, whole, own);
     });
 }
 
-/// A stream without pending work ends without a call.
+/// A stream without pending work ends without a driver call.
 #[test]
 fn the_end_of_an_idle_stream_records_nothing() {
     with_two_streams(options(), |pool, [one, _], work| {
         let order = lasting(one.as_raw());
         let end = || {
-            // SAFETY: the stream is alive, and nobody else names it.
+            // SAFETY: the stream is alive, and no other thread names it.
             let end = unsafe { StreamEnd::of_raw(one.as_raw()) };
-            count("cuEventRecord", || end.tell(pool))
+            count("cuEventRecord", || end.notify(pool))
         };
         let block = pool.allocate(SLAB, order).expect("memory");
         work(one);

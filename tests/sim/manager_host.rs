@@ -1,4 +1,4 @@
-//! Pinned memory whose unregistration a manager holds back, where calls can fail and are counted.
+//! Pinned memory whose unregistration a manager defers, with injected failures and counted calls.
 
 use crate::common::child;
 use crate::{check, context, start};
@@ -12,10 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// As [`on`](crate::on), with the driver's own manager.
+/// Like [`on`](crate::on), with the driver manager.
 fn managed(body: impl FnOnce(Context)) {
     child::in_child(&[], || {
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         start(Profile::h200());
         body(context());
         check();
@@ -24,13 +24,13 @@ fn managed(body: impl FnOnce(Context)) {
 
 fn manager(context: &Context) -> &DriverManager {
     let manager = context.memory_manager_as::<DriverManager>();
-    manager.expect("made").expect("it is")
+    manager.expect("made").expect("the chosen manager")
 }
 
 /// The owner of some bytes, which may panic when it is dropped.
 struct Owner {
     bytes: Vec<u8>,
-    /// Shared with the test.
+    /// Shared with the test, which counts the references.
     _alive: Arc<()>,
     panics: bool,
 }
@@ -44,7 +44,7 @@ impl Drop for Owner {
     }
 }
 
-/// Pins bytes of an owner; who else has it, and the memory.
+/// Pins the bytes of an owner. Returns the test's reference to the owner, and the memory.
 fn pin(context: &Context, panics: bool) -> (Arc<()>, PinnedMemory) {
     let alive = Arc::new(());
     let mut bytes = vec![0u8; 4096];
@@ -54,7 +54,7 @@ fn pin(context: &Context, panics: bool) -> (Arc<()>, PinnedMemory) {
         _alive: Arc::clone(&alive),
         panics,
     };
-    // SAFETY: the owner has the vector, whose bytes stay where they are.
+    // SAFETY: the owner keeps the vector alive, and its bytes do not move.
     let pinned = unsafe { PinnedMemory::pin(context, owner, start, 4096, PinnedFlags::empty()) };
     (alive, pinned.expect("pinned"))
 }
@@ -78,7 +78,7 @@ fn owners_live_until_their_memory_is_unregistered() {
 }
 
 #[test]
-fn too_little_memory_does_not_unregister_what_is_held_back() {
+fn an_allocation_without_memory_unregisters_nothing_while_a_guard_lives() {
     managed(|context| {
         let manager = manager(&context);
         let guard = manager.defer_cleanup();
@@ -86,18 +86,18 @@ fn too_little_memory_does_not_unregister_what_is_held_back() {
         drop(memory);
         let limit = limit_memory(1 << 20);
         let allocate = || MemoryPointer::allocate(&context, 2 << 20);
-        allocate().expect_err("there is too little");
+        allocate().expect_err("too little memory");
         assert_eq!((Arc::strong_count(&alive), registered()), (2, 1));
         drop(guard);
-        // It is unregistered for the allocation, which then fails again.
-        allocate().expect_err("there is too little");
+        // The memory is unregistered for the allocation, which then fails again.
+        allocate().expect_err("too little memory");
         assert_eq!((Arc::strong_count(&alive), registered()), (1, 0));
         drop(limit);
     });
 }
 
 #[test]
-fn the_end_of_a_manager_unregisters_what_is_held_back() {
+fn the_drop_of_a_manager_completes_deferred_unregistrations() {
     managed(|context| {
         let guard = manager(&context).defer_cleanup();
         let (alive, memory) = pin(&context, false);
@@ -111,7 +111,7 @@ fn the_end_of_a_manager_unregisters_what_is_held_back() {
 #[test]
 fn an_owner_whose_memory_stays_registered_is_never_dropped() {
     child::in_child(&[], || {
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         start(Profile::h200());
         let context = context();
         let manager = manager(&context);
@@ -127,7 +127,7 @@ fn an_owner_whose_memory_stays_registered_is_never_dropped() {
         assert_eq!((Arc::strong_count(&alive), registered()), (2, 1));
         drop((fails, context));
         assert_eq!(Arc::strong_count(&alive), 2);
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
@@ -153,7 +153,7 @@ fn an_owner_that_panics_leaves_the_others_registered_and_alive() {
 }
 
 #[test]
-fn memory_that_a_stream_uses_is_unregistered_after_that() {
+fn memory_in_use_by_a_stream_is_unregistered_after_the_work() {
     managed(|context| {
         let stream = context.stream().expect("a stream");
         let manager = manager(&context);
@@ -176,7 +176,7 @@ fn memory_that_a_stream_uses_is_unregistered_after_that() {
 }
 
 #[test]
-fn what_is_held_back_waits_for_the_end_of_a_capture() {
+fn deferred_unregistrations_wait_for_the_end_of_a_capture() {
     managed(|context| {
         let stream = context.stream().expect("a stream");
         let manager = manager(&context);
@@ -189,7 +189,7 @@ fn what_is_held_back_waits_for_the_end_of_a_capture() {
         drop(guard);
         manager.base().flush();
         assert_eq!(registered(), 1);
-        drop(capture.finish().expect("nothing broke it"));
+        drop(capture.finish().expect("the capture is valid"));
         context.synchronize().expect("a wait");
         assert_eq!(registered(), 0);
     });

@@ -1,5 +1,5 @@
-//! Memory managers where host functions, threads, forks and user code meet in them. What goes wrong here
-//! hangs; an alarm ends it.
+//! Memory managers that host functions, threads, forks and user code use at the same time. A
+//! failure here is a hang, which an alarm ends.
 #![cfg(unix)]
 
 mod logs;
@@ -23,7 +23,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 unsafe extern "C" {
-    // POSIX: ends the process after so many seconds, so that a test that hangs is seen.
+    // A POSIX function that ends the process after some seconds, so that a hanging test is
+    // detected.
     fn alarm(seconds: core::ffi::c_uint) -> core::ffi::c_uint;
 }
 
@@ -32,9 +33,9 @@ pub(crate) fn with<M: MemoryManager>(
     body: impl FnOnce(Context),
 ) {
     child::in_child(&[], || {
-        // SAFETY: it takes no pointer.
+        // SAFETY: `alarm` takes no pointer.
         unsafe { alarm(60) };
-        set_memory_manager(make).expect("the version fits");
+        set_memory_manager(make).expect("a matching version");
         start(Profile::h200());
         body(context());
         context().synchronize().expect("a wait");
@@ -56,8 +57,8 @@ pub(crate) fn bytes(stream: &Stream, len: usize) -> DeviceBuffer<u8> {
     DeviceBuffer::uninit(stream, len).expect("memory")
 }
 
-/// A stream ends, with memory of its order and its last buffer, in a host function that runs in the middle
-/// of an allocation: the software driver runs it on the thread that asks an event.
+/// Drops a stream, with memory freed in its order and its last buffer, in a host function that runs
+/// during an allocation: the software driver runs it on the thread that queries an event.
 fn a_stream_ends_inside(context: &Context) {
     let (busy, other) = (context.stream().expect("a"), context.stream().expect("b"));
     let ended = context.stream().expect("a stream");
@@ -66,7 +67,7 @@ fn a_stream_ends_inside(context: &Context) {
     let mut first = bytes(&busy, SMALL);
     first.fill(1).expect("a fill");
     busy.launch_host_function(move || drop((kept, ended)))
-        .expect("given");
+        .expect("enqueued");
     drop(first);
     let mut held = Vec::new();
     for _ in 0..8 {
@@ -77,49 +78,49 @@ fn a_stream_ends_inside(context: &Context) {
 }
 
 #[test]
-fn a_stream_that_ends_in_a_host_function_in_the_middle_of_an_allocation() {
+fn a_stream_may_end_in_a_host_function_during_an_allocation() {
     with(small, |context| {
         a_stream_ends_inside(&context);
         let pool = context.memory_manager_as::<CachingManager>();
-        let pool = pool.expect("made").expect("it is");
-        assert_eq!(pool.figures().in_use, 0);
+        let pool = pool.expect("made").expect("the chosen manager");
+        assert_eq!(pool.stats().in_use, 0);
         pool.trim(0).expect("a trim");
-        assert_eq!(pool.figures().reserved, 0);
+        assert_eq!(pool.stats().reserved, 0);
     });
 }
 
-/// A manager does not hear of the end of a stream of the context without it.
+/// A manager is not told when a stream of the context without the manager ends.
 #[test]
-fn memory_that_is_freed_in_the_order_of_a_stream_of_the_plain_context() {
+fn memory_may_be_freed_in_the_order_of_a_stream_unknown_to_the_manager() {
     with(small, |context| {
         let stream = context.stream().expect("a stream");
         let pool = context.memory_manager_as::<CachingManager>();
-        let pool = pool.expect("made").expect("it is");
+        let pool = pool.expect("made").expect("the chosen manager");
         let plain = pool.base().context();
         for size in [1000, SMALL, 2 * SMALL] {
             let ended = plain.stream().expect("a stream");
             let pointer = MemoryPointer::allocate(&context, size).expect("memory");
-            // SAFETY: nobody has used it.
+            // SAFETY: no work has used the memory.
             unsafe { pointer.free_in(Order::of(&ended)) };
             drop(ended);
-            // Looks for what has come to its end meanwhile.
+            // The pool queries which work has completed.
             drop((bytes(&stream, SMALL), bytes(&stream, 3 * SMALL)));
             pool.trim(0).expect("a trim");
         }
         context.synchronize().expect("a wait");
         pool.trim(0).expect("a trim");
-        assert_eq!((pool.figures().in_use, pool.figures().reserved), (0, 0));
+        assert_eq!((pool.stats().in_use, pool.stats().reserved), (0, 0));
         drop(stream);
     });
 }
 
-/// Other code's callback, which the crate does not know as a host function of its own.
+/// A callback of other code, which the crate does not recognize as its own host function.
 #[test]
-fn a_stream_that_ends_in_a_callback_of_other_code() {
+fn a_stream_may_end_in_a_callback_of_other_code() {
     type Kept = (DeviceBuffer<u8>, Stream);
 
     unsafe extern "C" fn run(data: *mut c_void) {
-        // SAFETY: it is the box below, which nobody else has.
+        // SAFETY: the data is the box below, which has no other owner.
         drop(unsafe { Box::from_raw(data.cast::<Kept>()) });
     }
 
@@ -129,20 +130,20 @@ fn a_stream_that_ends_in_a_callback_of_other_code() {
         let ended = context.stream().expect("a stream");
         let kept: Box<Kept> = Box::new((bytes(&ended, 1000), ended));
         let data = Box::into_raw(kept).cast();
-        // SAFETY: the stream is alive, and the function takes the box once.
+        // SAFETY: the stream is alive, and the function takes ownership of the box once.
         let given = unsafe { cuLaunchHostFunc(other.as_raw(), Some(run), data) };
         assert!(given.is_success());
         other.synchronize().expect("a wait");
-        assert_eq!(cuda_sim::alive().streams, 2, "it ends later");
+        assert_eq!(cuda_sim::alive().streams, 2, "the stream ends later");
         drop(bytes(&other, SMALL));
         assert_eq!(cuda_sim::alive().streams, 1);
         drop(other);
     });
 }
 
-/// The report hook is called in the middle of anything.
+/// The report hook may be called during any operation.
 #[test]
-fn a_report_hook_allocates_nothing_and_ends_no_stream_of_a_manager() {
+fn a_report_hook_cannot_allocate_and_streams_dropped_in_it_end_later() {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     with(small, |context| {
         let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
@@ -153,7 +154,7 @@ fn a_report_hook_allocates_nothing_and_ends_no_stream_of_a_manager() {
             let stream = kept.lock().expect("no panic").take();
             let memory = DeviceBuffer::<u8>::uninit(&its, SMALL).map(drop);
             drop(stream);
-            let text = memory.expect_err("not in here").to_string();
+            let text = memory.expect_err("no allocation in the hook").to_string();
             SEEN.lock().expect("no panic").push(text);
         });
         let fails = Fault::of_function("cuStreamDestroy_v2")
@@ -165,59 +166,73 @@ fn a_report_hook_allocates_nothing_and_ends_no_stream_of_a_manager() {
         cuda_safe::set_report_hook(|_| {});
         assert_eq!(SEEN.lock().expect("no panic").len(), 1);
         drop(bytes(&two, SMALL));
-        assert_eq!(cuda_sim::alive().streams, 2, "that of the hook has ended");
-        // SAFETY: it was not destroyed, and nobody else has it.
+        assert_eq!(
+            cuda_sim::alive().streams,
+            2,
+            "the stream of the hook has ended"
+        );
+        // SAFETY: the stream was not destroyed, and has no other owner.
         drop(unsafe { Stream::from_raw(raw, &context) }.expect("a stream"));
         drop(two);
     });
 }
 
-/// Whoever lends a stream may destroy it as soon as everything made with it is gone: nothing is kept for it.
+/// The owner of a borrowed stream may destroy it after everything created with it is dropped, so
+/// the pool must not use it afterwards.
 #[test]
-fn a_pool_uses_no_lent_stream_when_it_is_given_back() {
+fn a_pool_does_not_use_a_borrowed_stream_after_its_last_use() {
     with(small, |context| {
         let other = context.stream().expect("a stream");
         for in_host_function in [false, true, true] {
             let owner = context.stream().expect("a stream");
-            // SAFETY: its owner is dropped last.
+            // SAFETY: the owner of the stream is dropped last.
             let lent = unsafe { Stream::borrow_raw(owner.as_raw(), &context) }.expect("a stream");
             let mut memory = bytes(&lent, SMALL / 2);
             memory.fill(1).expect("a fill");
             if in_host_function {
                 other
                     .launch_host_function(move || drop((memory, lent)))
-                    .expect("given");
+                    .expect("enqueued");
                 other.synchronize().expect("a wait");
             } else {
                 drop((memory, lent));
             }
             drop(owner);
-            // It looks at all that streams were given, and finds no dead one.
+            // The pool looks at the memory of all streams, and must not use a destroyed one.
             let held: Vec<_> = (0..4).map(|_| bytes(&other, SMALL / 2)).collect();
             drop(held);
         }
-        let manager = context.memory_manager().expect("made").expect("it is");
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         manager.trim(0).expect("a trim");
         let pool = context.memory_manager_as::<CachingManager>();
-        assert_eq!(pool.expect("made").expect("it is").figures().reserved, 0);
+        assert_eq!(
+            pool.expect("made")
+                .expect("the chosen manager")
+                .stats()
+                .reserved,
+            0
+        );
         drop(other);
     });
 }
 
 #[test]
-fn a_stream_that_ends_in_a_host_function_does_not_wait_for_its_own_threads_turn() {
+fn a_stream_that_ends_in_a_host_function_does_not_deadlock_on_its_threads_lock() {
     let make = |context: &Context| Ok(SerialManager::new(small(context)?));
     with(make, |context| {
         a_stream_ends_inside(&context);
         let manager = context.memory_manager_as::<SerialManager<CachingManager>>();
-        let pool = manager.expect("made").expect("it is").inner();
-        assert_eq!(pool.figures().in_use, 0);
+        let pool = manager.expect("made").expect("the chosen manager").inner();
+        assert_eq!(pool.stats().in_use, 0);
     });
 }
 
-/// The queue of releases has the last clone of a stream, and the next allocation looks through it.
+/// The release queue owns the last clone of a stream, and the next allocation processes the queue.
 #[test]
-fn a_stream_that_ends_in_the_queue_does_not_wait_for_its_own_threads_turn() {
+fn a_stream_that_ends_in_the_queue_does_not_deadlock_on_its_threads_lock() {
     let make = |context: &Context| Ok(SerialManager::new(OrderedManager::new(context)?));
     with(make, |context| {
         let other = context.stream().expect("a stream");
@@ -225,18 +240,18 @@ fn a_stream_that_ends_in_the_queue_does_not_wait_for_its_own_threads_turn() {
         let memory = bytes(&stream, 1000);
         other
             .launch_host_function(move || drop(memory))
-            .expect("given");
+            .expect("enqueued");
         other.synchronize().expect("a wait");
         drop(stream);
-        assert_eq!(cuda_sim::alive().streams, 2, "the queue has it");
+        assert_eq!(cuda_sim::alive().streams, 2, "the queue owns it");
         drop(bytes(&other, 10));
         assert_eq!(cuda_sim::alive().streams, 1);
     });
 }
 
-/// A thread has its turn, and waits for a host function that gives memory back.
+/// A thread holds the lock of the serial manager and waits for a host function that frees memory.
 #[test]
-fn a_host_function_does_not_wait_for_the_turn_of_a_thread_that_waits_for_it() {
+fn a_host_function_does_not_wait_for_the_lock_of_a_thread_that_waits_for_it() {
     let make = |context: &Context| {
         let options = cuda_safe::manager::DeferOptions {
             count: 0,
@@ -250,17 +265,18 @@ fn a_host_function_does_not_wait_for_the_turn_of_a_thread_that_waits_for_it() {
         let (tell, told) = mpsc::channel();
         let (go, gone) = mpsc::channel::<()>();
         one.launch_host_function(move || {
-            tell.send(()).expect("the test listens");
+            tell.send(()).expect("the test receives it");
             gone.recv().expect("the test goes on");
             drop((its, two));
         })
-        .expect("given");
+        .expect("enqueued");
         std::thread::scope(|scope| {
-            // Has its turn, and waits in the driver; or waits for its turn.
+            // This thread holds the lock and waits in the driver, or waits for the lock.
             scope.spawn(|| drop(freed));
             scope.spawn(|| one.synchronize().expect("a wait"));
             told.recv().expect("it runs");
-            // Whichever of both runs it, the other comes to its wait meanwhile, or later.
+            // Whichever thread runs the host function, the other one reaches its wait meanwhile or
+            // later.
             std::thread::sleep(Duration::from_millis(50));
             go.send(()).expect("it listens");
         });
@@ -269,12 +285,13 @@ fn a_host_function_does_not_wait_for_the_turn_of_a_thread_that_waits_for_it() {
 }
 
 #[test]
-fn a_manager_is_not_made_in_a_host_function() {
+fn a_manager_is_not_created_in_a_host_function() {
     static INSIDE: OnceLock<Mutex<mpsc::Receiver<Result<(), Error>>>> = OnceLock::new();
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(Some(tell));
     let make = move |context: &Context| {
-        // Whoever asks first makes it, and waits for a host function that asks as well.
+        // The first caller creates the manager, and waits for a host function that needs the
+        // manager too.
         if let Some(tell) = tell.lock().expect("no panic").take() {
             let _ = tell.send(());
             context.synchronize()?;
@@ -288,11 +305,11 @@ fn a_manager_is_not_made_in_a_host_function() {
         assert!(INSIDE.set(Mutex::new(answers)).is_ok());
         stream
             .launch_host_function(move || {
-                told.recv().expect("somebody makes it");
+                told.recv().expect("a thread creates it");
                 let made = DeviceBuffer::<u8>::uninit(&its, 10).map(drop);
-                answer.send(made).expect("the test listens");
+                answer.send(made).expect("the test receives it");
             })
-            .expect("given");
+            .expect("enqueued");
         std::thread::scope(|scope| {
             scope.spawn(|| stream.synchronize().expect("a wait"));
             drop(bytes(&stream, 10));
@@ -304,7 +321,7 @@ fn a_manager_is_not_made_in_a_host_function() {
     });
 }
 
-/// One thread frees what was put off, for long; another finds no memory meanwhile.
+/// One thread completes deferred frees for a long time; another thread finds no memory meanwhile.
 #[test]
 fn an_allocation_waits_for_the_clean_up_of_another_thread() {
     with(DriverManager::new, |context| {
@@ -315,8 +332,8 @@ fn an_allocation_waits_for_the_clean_up_of_another_thread() {
         let (tell, told) = mpsc::channel();
         stream
             .launch_host_function(move || {
-                tell.send(()).expect("the test listens");
-                // Until the other one has found none, or for a while.
+                tell.send(()).expect("the test receives it");
+                // Until the other thread has found no memory, or for a while.
                 for _ in 0..200 {
                     std::thread::sleep(Duration::from_millis(1));
                     let is_one = |call: &cuda_sim::Call| {
@@ -329,30 +346,36 @@ fn an_allocation_waits_for_the_clean_up_of_another_thread() {
                 }
                 std::thread::sleep(Duration::from_millis(20));
             })
-            .expect("given");
-        let manager = context.memory_manager().expect("made").expect("it is");
+            .expect("enqueued");
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         std::thread::scope(|scope| {
             scope.spawn(|| manager.reset());
-            told.recv().expect("it waits for this");
-            drop(MemoryPointer::allocate(&context, 600 << 10).expect("what the other one frees"));
+            told.recv().expect("the other thread waits for this");
+            drop(
+                MemoryPointer::allocate(&context, 600 << 10)
+                    .expect("memory that the other thread frees"),
+            );
         });
         drop(stream);
     });
 }
 
-/// The wait for all work, where a capture may be open, allocates a byte.
+/// The wait for all work allocates a byte if a capture may be open.
 fn with_all_put_off(again: impl FnOnce(&Context, &Stream, usize) -> Result<MemoryPointer>) {
     const ALL: usize = 1 << 20;
     with(OrderedManager::new, |context| {
         let stream = context.stream().expect("a stream");
-        // Whoever has the handle may capture it.
+        // Code with the raw handle may capture the stream.
         let _ = stream.as_raw();
         {
             let _limit = limit_memory(ALL as u64);
-            let memory = MemoryPointer::allocate_on(&stream, ALL).expect("all there is");
-            // SAFETY: nobody uses it.
+            let memory = MemoryPointer::allocate_on(&stream, ALL).expect("all of the memory");
+            // SAFETY: nothing uses the memory.
             unsafe { memory.free_in(Order::NONE) };
-            drop(again(&context, &stream, ALL).expect("what was put off"));
+            drop(again(&context, &stream, ALL).expect("memory with a deferred free"));
         }
         drop(stream);
         assert_eq!(cuda_safe::leaked(), 0);
@@ -360,23 +383,26 @@ fn with_all_put_off(again: impl FnOnce(&Context, &Stream, usize) -> Result<Memor
 }
 
 #[test]
-fn plain_memory_is_what_was_put_off_where_no_byte_is_left_to_wait_with() {
+fn deferred_memory_is_reused_for_synchronous_memory_if_no_byte_is_left() {
     with_all_put_off(|context, _, size| MemoryPointer::allocate(context, size));
 }
 
 #[test]
-fn memory_in_order_is_what_was_put_off_where_no_byte_is_left_to_wait_with() {
+fn deferred_memory_is_reused_for_stream_ordered_memory_if_no_byte_is_left() {
     with_all_put_off(|_, stream, size| MemoryPointer::allocate_on(stream, size));
 }
 
 #[test]
-fn frees_of_a_pool_that_a_moment_refuses_are_tried_again() {
+fn frees_that_the_driver_refuses_temporarily_are_retried() {
     with(OrderedManager::new, |context| {
         let stream = context.stream().expect("a stream");
-        let manager = context.memory_manager().expect("made").expect("it is");
+        let manager = context
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         let free = || {
             let memory = MemoryPointer::allocate_on(&stream, 1000).expect("memory");
-            // SAFETY: nobody has used it.
+            // SAFETY: no work has used the memory.
             unsafe { memory.free_in(Order::NONE) };
         };
         for code in [
@@ -394,10 +420,10 @@ fn frees_of_a_pool_that_a_moment_refuses_are_tried_again() {
             context.synchronize().expect("a wait");
             assert_eq!(cuda_sim::alive().device_allocations, 0);
         }
-        // The end of the manager in a host function, with one that is put off.
+        // The manager is dropped in a host function, with a deferred free.
         free();
         drop(context);
-        let without = Context::primary(&stream.context().device()).expect("the same one");
+        let without = Context::primary(&stream.context().device()).expect("the same context");
         let helper = cuda_safe::Device::get(0).and_then(|device| {
             Context::create(&device, cuda_safe::ContextFlags::empty())?.stream()
         });
@@ -405,18 +431,18 @@ fn frees_of_a_pool_that_a_moment_refuses_are_tried_again() {
         drop(without);
         helper
             .launch_host_function(move || drop(stream))
-            .expect("given");
+            .expect("enqueued");
         helper.synchronize().expect("a wait");
         drop(helper);
         assert_eq!(cuda_safe::leaked(), 0);
     });
 }
 
-/// A manager of another time.
+/// A manager with another interface version.
 #[derive(Debug)]
 struct Older(DriverManager);
 
-// SAFETY: all is the inner one's.
+// SAFETY: every call is forwarded to the inner manager.
 unsafe impl MemoryManager for Older {
     fn interface_version() -> u32 {
         INTERFACE_VERSION - 1
@@ -431,7 +457,7 @@ unsafe impl MemoryManager for Older {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.free(block, order) }
     }
 }
@@ -452,7 +478,7 @@ fn a_wrapped_manager_of_another_version_is_refused() {
     refused(|inner| LeakManager::new(SerialManager::new(inner)));
     let make = |context: &Context| {
         let below = Older(DriverManager::new(context)?);
-        CachingManager::over(context, below, CachingOptions::default())
+        CachingManager::with_upstream(context, below, CachingOptions::default())
     };
     with(make, |context| {
         let error = MemoryPointer::allocate(&context, 1).expect_err("another version");
@@ -464,11 +490,11 @@ fn a_wrapped_manager_of_another_version_is_refused() {
     });
 }
 
-/// All wrappers that have something to lock.
+/// All wrapping managers that contain a lock.
 type All =
     LeakManager<StatisticsManager<LoggingManager<SerialManager<FallbackManager<CachingManager>>>>>;
 
-/// Takes its time, so that a fork finds it at work.
+/// A slow writer, so that a fork finds it at work.
 struct Slow;
 
 impl Write for Slow {
@@ -497,10 +523,10 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
     };
     with(make, |context| {
         let stream = context.stream().expect("a stream");
-        // It falls back.
+        // The pool falls back for this allocation.
         drop(bytes(&stream, 300 << 10));
         let manager = context.memory_manager_as::<All>().expect("made");
-        let manager = manager.expect("it is");
+        let manager = manager.expect("the chosen manager");
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -518,7 +544,7 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
                 let pointer = MemoryPointer::allocate(&context, 100).expect("memory");
                 let mut pointer = Some(pointer);
                 let clean = common::fork::in_fork(|| {
-                    // SAFETY: it takes no pointer.
+                    // SAFETY: `alarm` takes no pointer.
                     unsafe { alarm(5) };
                     let before = cuda_safe::leaked();
                     drop((held.take(), pointer.take()));
@@ -529,7 +555,7 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
                     manager.reset();
                     manager.inner().sample();
                     let pool = manager.inner().inner().inner().inner().inner();
-                    let _ = (pool.figures(), manager.outstanding());
+                    let _ = (pool.stats(), manager.outstanding());
                     let _ = manager.inner().inner().flush();
                     let _ = (manager.inner().timeline(), manager.base().flush());
                     counted && refused
@@ -547,36 +573,38 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
     });
 }
 
-/// One thread closes memory of another process, for long; another opens it again meanwhile.
+/// One thread closes memory of another process for a long time; another thread opens it again
+/// meanwhile.
 #[test]
-fn memory_of_another_process_is_opened_again_when_it_is_closed() {
+fn memory_of_another_process_is_opened_again_after_it_is_closed() {
     with(small, |context| {
         let own = MemoryPointer::allocate(&context, 100).expect("memory");
         let own = cuda_safe::manager::AutoFreePointer::from(own);
         let mut bytes = own.export().expect("plain").handle().to_bytes();
         bytes[..64].copy_from_slice(&cuda_sim::shared_by_another(8192));
         let handle = IpcHandle::from_bytes(&bytes);
-        // SAFETY: the software driver plays the other process.
+        // SAFETY: the software driver acts as the other process.
         let open = || unsafe { context.open_memory(&handle) };
         let first = open().expect("another process's");
         let stream = context.stream().expect("a stream");
         let (tell, told) = mpsc::channel();
         stream
             .launch_host_function(move || {
-                tell.send(()).expect("the test listens");
+                tell.send(()).expect("the test receives it");
                 std::thread::sleep(Duration::from_millis(50));
             })
-            .expect("given");
+            .expect("enqueued");
         std::thread::scope(|scope| {
             scope.spawn(|| drop(first));
-            told.recv().expect("it waits for this");
-            drop(open().expect("as soon as it is closed"));
+            told.recv().expect("the other thread waits for this");
+            drop(open().expect("after it is closed"));
         });
-        // Where it cannot be closed now, it is when the queue is looked through: which opening does.
+        // If the memory cannot be closed at once, it is closed when the release queue is processed,
+        // which opening memory does.
         let again = open().expect("another process's");
         stream
             .launch_host_function(move || drop(again))
-            .expect("given");
+            .expect("enqueued");
         stream.synchronize().expect("a wait");
         drop(open().expect("closed before"));
         drop(stream);

@@ -1,5 +1,5 @@
-//! Memory managers where one thread is inside a driver call and another one needs the manager: no lock of a
-//! manager is held across a driver call.
+//! Memory managers that a thread needs while another thread is inside a driver call: no lock of a
+//! manager may be held across a driver call.
 #![cfg(unix)]
 
 mod panics;
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Runs `scenario` on this thread. At each of its driver calls, which is held meanwhile, another thread runs
-/// `other`. Returns the calls in which the other thread was stuck.
+/// Runs `scenario` on this thread. During each of its driver calls, which blocks meanwhile, another
+/// thread runs `other`. Returns the calls during which the other thread was stuck.
 fn interrupted(scenario: impl FnOnce(), other: impl Fn() + Send) -> Vec<&'static str> {
     let (ask, asked) = mpsc::channel();
     let (tell, told) = mpsc::channel();
@@ -58,7 +58,7 @@ fn interrupted(scenario: impl FnOnce(), other: impl Fn() + Send) -> Vec<&'static
     stuck.clone()
 }
 
-/// A manager that does each free at once.
+/// A manager that frees at once.
 fn immediate(context: &Context) -> cuda_safe::Result<DriverManager> {
     let options = DeferOptions {
         count: 0,
@@ -73,10 +73,10 @@ fn small_over_immediate(context: &Context) -> cuda_safe::Result<CachingManager> 
         slab_bytes: SMALL,
         ..Default::default()
     };
-    CachingManager::over(context, immediate(context)?, options)
+    CachingManager::with_upstream(context, immediate(context)?, options)
 }
 
-/// Uses memory in all ways in which a manager calls the driver.
+/// Uses memory in every way in which a manager calls the driver.
 fn use_memory(context: &Context) {
     let manager = context.memory_manager().expect("made").expect("chosen");
     let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
@@ -87,13 +87,13 @@ fn use_memory(context: &Context) {
         // Queries and records events of the other stream.
         drop(bytes(&two, size));
         let loose = MemoryPointer::allocate(context, size).expect("memory");
-        // SAFETY: the stream is alive, and not captured.
-        let passing = unsafe { Order::passing(two.as_raw()) };
-        // SAFETY: nobody has used it.
-        unsafe { loose.free_in(passing) };
+        // SAFETY: the stream is alive and not captured.
+        let transient = unsafe { Order::transient(two.as_raw()) };
+        // SAFETY: no work has used the memory.
+        unsafe { loose.free_in(transient) };
     }
     drop(PinnedBuffer::<u8>::zeroed(context, 100).expect("memory"));
-    // A stream ends with memory in its order.
+    // The stream ends with memory freed in its order.
     let kept = bytes(&two, 1000);
     drop((one, kept));
     drop(two);
@@ -101,8 +101,8 @@ fn use_memory(context: &Context) {
     manager.reset();
 }
 
-/// Uses memory on another thread, while there is enough of it. With `trims` it leaves nothing cached, and nothing
-/// for the first thread to free.
+/// Uses memory on another thread while enough is left. With `trims` it leaves nothing cached, and
+/// nothing for the first thread to free.
 fn use_meanwhile(context: &Context, stream: &Stream, trims: bool) {
     drop((bytes(stream, 1000), bytes(stream, SMALL / 2)));
     drop(MemoryPointer::allocate(context, 1000).expect("memory"));
@@ -121,7 +121,7 @@ fn is_never_stuck<M: cuda_safe::manager::MemoryManager>(
 ) {
     with(make, |context| {
         let stream = context.stream().expect("a stream");
-        // What the first use makes.
+        // Creates the objects of the first use.
         drop(bytes(&stream, 1000));
         for trims in [false, true] {
             let other = || use_meanwhile(&context, &stream, trims);
@@ -148,7 +148,7 @@ fn a_manager_over_the_pools_of_the_driver_holds_no_lock_in_a_driver_call() {
 }
 
 #[test]
-fn managers_around_others_hold_no_lock_in_a_driver_call() {
+fn wrapping_managers_hold_no_lock_in_a_driver_call() {
     is_never_stuck(|context| {
         let limited = LimitManager::new(small(context)?, 100 * SMALL);
         let falling = FallbackManager::new(limited, Fallback::Host);
@@ -157,7 +157,8 @@ fn managers_around_others_hold_no_lock_in_a_driver_call() {
     });
 }
 
-/// A pool that has too little: it has streams wait for others, waits for all work, and gives slabs back.
+/// A pool with too little memory: it makes streams wait for others, waits for all work, and
+/// releases slabs.
 #[test]
 fn a_caching_pool_that_runs_out_holds_no_lock_in_a_driver_call() {
     let make = |context: &Context| {
@@ -170,7 +171,7 @@ fn a_caching_pool_that_runs_out_holds_no_lock_in_a_driver_call() {
     };
     with(make, |context| {
         let mine = context.stream().expect("a stream");
-        // A slab of its own for the other thread.
+        // The other thread has its own slab.
         let held = bytes(&mine, 1000);
         drop(bytes(&mine, 2000));
         let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
@@ -183,28 +184,25 @@ fn a_caching_pool_that_runs_out_holds_no_lock_in_a_driver_call() {
                     let mut second = DeviceBuffer::<u8>::uninit(&two, size).expect("memory");
                     second.fill(2).expect("a fill");
                 }
-                DeviceBuffer::<u8>::uninit(&two, 4 * SMALL).expect_err("there is a little less");
+                DeviceBuffer::<u8>::uninit(&two, 4 * SMALL).expect_err("a little less memory");
             },
             || {
                 drop(bytes(&mine, 2000));
-                // Not within reach of this thread.
+                // Memory that this thread cannot reuse.
                 drop(MemoryPointer::allocate_on(&mine, 700).expect("memory"));
                 let pool = context.memory_manager_as::<CachingManager>();
-                let _ = pool.expect("made").expect("it is").figures();
+                let _ = pool.expect("made").expect("the chosen manager").stats();
             },
         );
         assert_eq!(stuck, [""; 0], "another thread waits for this call");
         let pool = context.memory_manager_as::<CachingManager>();
-        let figures = pool.expect("made").expect("it is").figures();
-        assert!(
-            figures.stream_waits > 0 && figures.host_waits > 0,
-            "{figures:?}"
-        );
+        let stats = pool.expect("made").expect("the chosen manager").stats();
+        assert!(stats.stream_waits > 0 && stats.host_waits > 0, "{stats:?}");
         drop((held, mine, one, two));
     });
 }
 
-/// A thread gives memory back, and waits in the driver for a host function that waits for a thread which
+/// A thread frees memory and waits in the driver for a host function, which waits for a thread that
 /// allocates and frees.
 #[test]
 fn a_host_function_may_wait_for_a_thread_that_uses_the_pool() {
@@ -220,7 +218,7 @@ fn a_host_function_may_wait_for_a_thread_that_uses_the_pool() {
             ask.send(()).expect("the thread listens");
             told.recv().expect("the thread answers");
         })
-        .expect("given");
+        .expect("enqueued");
         drop(memory);
         let (its, stream) = (&context, &other);
         std::thread::scope(|scope| {
@@ -242,9 +240,10 @@ fn a_host_function_may_wait_for_a_thread_that_uses_the_pool() {
     });
 }
 
-/// One thread has taken the slabs, and is about to free them; another thread finds no memory meanwhile.
+/// One thread has taken the slabs and is about to free them; another thread finds no memory
+/// meanwhile.
 #[test]
-fn an_allocation_gets_the_memory_that_another_thread_gives_back() {
+fn an_allocation_gets_the_memory_that_another_thread_releases() {
     with(small, |context| {
         let _limit = limit_memory(2 * SMALL as u64);
         let stream = context.stream().expect("a stream");
@@ -259,7 +258,7 @@ fn an_allocation_gets_the_memory_that_another_thread_gives_back() {
             if function != "cuMemFree_v2" || !is_first.swap(false, Ordering::SeqCst) {
                 return;
             }
-            tell.send(()).expect("the test listens");
+            tell.send(()).expect("the test receives it");
             for _ in 0..2000 {
                 std::thread::sleep(Duration::from_millis(1));
                 if cuda_sim::calls().iter().filter(|its| fails(its)).count() >= 2 {
@@ -278,14 +277,15 @@ fn an_allocation_gets_the_memory_that_another_thread_gives_back() {
     });
 }
 
-/// A thread makes the manager, and waits for a host function that waits for a thread which allocates.
+/// A thread creates the manager and waits for a host function, which waits for a thread that
+/// allocates.
 #[test]
-fn an_allocation_does_not_wait_for_ever_for_a_manager_that_is_being_made() {
+fn an_allocation_does_not_wait_forever_for_a_manager_under_construction() {
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(Some(tell));
     let make = move |context: &Context| {
         if let Some(tell) = tell.lock().expect("no panic").take() {
-            tell.send(()).expect("the test listens");
+            tell.send(()).expect("the test receives it");
             context.synchronize()?;
         }
         DriverManager::new(context)
@@ -295,7 +295,7 @@ fn an_allocation_does_not_wait_for_ever_for_a_manager_that_is_being_made() {
         let (finish, finished) = mpsc::channel::<()>();
         stream
             .launch_host_function(move || finished.recv().expect("the test goes on"))
-            .expect("given");
+            .expect("enqueued");
         std::thread::scope(|scope| {
             scope.spawn(|| drop(bytes(&stream, 10)));
             told.recv().expect("the other thread makes it");

@@ -1,4 +1,4 @@
-//! Frees of memory managers in the order of a stream, where the driver refuses them for now.
+//! Stream-ordered frees of memory managers that the driver refuses temporarily.
 
 use crate::releases::{fail, leaking};
 use cuda_safe::manager::{DriverManager, HostBlock, MemoryManager, Order, OrderedManager};
@@ -6,29 +6,29 @@ use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult, CUstream};
 use cuda_safe::{Context, ContextFlags, PinnedFlags, Stream};
 use cuda_sim::alive;
 
-/// Frees memory of `manager` in an order while the driver permits no free; returns how many releases were
-/// deferred and leaked.
+/// Frees memory of `manager` in an order while the driver permits no free. Returns how many
+/// releases were deferred and how many leaked.
 fn refused(manager: &OrderedManager, order: Order<'_>) -> (usize, u64) {
     let block = manager.allocate(64, order).expect("memory");
     let leaked = cuda_safe::leaked();
     let _refused = fail("cuMemFreeAsync", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
-    // SAFETY: the block is of the manager, and nothing uses it.
+    // SAFETY: the block belongs to the manager, and nothing uses it.
     unsafe { manager.free(block, order) };
     (cuda_safe::deferred_releases(), cuda_safe::leaked() - leaked)
 }
 
 fn of_raw<'a>(stream: CUstream) -> [Order<'a>; 2] {
     [
-        // SAFETY: the tests keep the stream.
-        unsafe { Order::lasting(stream) },
+        // SAFETY: the tests keep the stream alive.
+        unsafe { Order::persistent(stream) },
         // SAFETY: as above.
-        unsafe { Order::passing(stream) },
+        unsafe { Order::transient(stream) },
     ]
 }
 
-/// A stream of other code may be destroyed before the queue is drained.
+/// A stream of other code may be destroyed before the queue is processed.
 #[test]
-fn a_free_waits_in_the_queue_only_for_a_stream_that_is_kept_alive() {
+fn a_free_is_queued_only_for_a_stream_that_is_kept_alive() {
     leaking(|context| {
         let manager = OrderedManager::new(&context).expect("a manager");
         let stream = context.stream().expect("a stream");
@@ -41,7 +41,7 @@ fn a_free_waits_in_the_queue_only_for_a_stream_that_is_kept_alive() {
         let [lasting, passing] = of_raw(stream.as_raw());
         assert_eq!(refused(&manager, lasting), (0, 1));
         assert_eq!(refused(&manager, passing), (0, 1));
-        // SAFETY: the stream outlives what borrows it.
+        // SAFETY: the stream outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) };
         let borrowed = borrowed.expect("a stream of its own");
         assert_eq!(refused(&manager, Order::of(&borrowed)), (0, 1));
@@ -49,10 +49,10 @@ fn a_free_waits_in_the_queue_only_for_a_stream_that_is_kept_alive() {
 }
 
 #[test]
-fn a_free_in_a_borrowed_context_does_not_wait_in_the_queue() {
+fn a_free_in_a_borrowed_context_is_not_queued() {
     leaking(|context| {
         let own = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
-        // SAFETY: the context outlives what borrows it.
+        // SAFETY: the context outlives the borrowed context.
         let borrowed = unsafe { Context::borrow_raw(own.as_raw()) }.expect("it is alive");
         let manager = OrderedManager::new(&borrowed).expect("a manager");
         let stream = own.stream().expect("a stream");
@@ -60,7 +60,7 @@ fn a_free_in_a_borrowed_context_does_not_wait_in_the_queue() {
     });
 }
 
-/// Other code breaks the rule that the stream of an order is not captured.
+/// Other code violates the rule that the stream of an order must not be captured.
 #[test]
 fn memory_is_not_freed_into_a_graph_of_other_code() {
     use cuda_safe::sys::{CUstreamCaptureMode, cuStreamBeginCapture_v2, cuStreamEndCapture};
@@ -74,23 +74,23 @@ fn memory_is_not_freed_into_a_graph_of_other_code() {
             assert!(unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) }.is_success());
             let leaked = cuda_safe::leaked();
             cuda_sim::clear_calls();
-            // SAFETY: the block is of the manager, and nothing uses it.
+            // SAFETY: the block belongs to the manager, and nothing uses it.
             unsafe { manager.free(block, order) };
             let is_free = |call: &cuda_sim::Call| call.function == "cuMemFreeAsync";
             assert!(!cuda_sim::calls().iter().any(is_free));
             assert_eq!(cuda_safe::leaked() - leaked, 1);
             let mut graph = std::ptr::null_mut();
-            // SAFETY: the stream is alive, and the pointer is to a local.
+            // SAFETY: the stream is alive, and the pointer refers to a local variable.
             let ended = unsafe { cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
             assert!(ended.is_success(), "{ended}");
         }
     });
 }
 
-/// Without an event after the work, memory is freed at once. The handles of default streams are those of each
-/// context, and stay.
+/// Without an event after the work, memory is freed at once. The handles of default streams refer
+/// to those of each context, which are never destroyed.
 #[test]
-fn host_memory_without_an_event_waits_in_the_queue_if_the_stream_of_its_order_stays() {
+fn host_memory_without_an_event_is_queued_if_the_stream_of_its_order_stays_alive() {
     leaking(|context| {
         let manager = DriverManager::new(&context).expect("a manager");
         let stream = context.stream().expect("a stream");
@@ -100,7 +100,7 @@ fn host_memory_without_an_event_waits_in_the_queue_if_the_stream_of_its_order_st
             let leaked = cuda_safe::leaked();
             let _event = fail("cuEventRecord", 1, CUresult::CUDA_ERROR_UNKNOWN);
             let refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
-            // SAFETY: the block is of the manager, and nothing uses it.
+            // SAFETY: the block belongs to the manager, and nothing uses it.
             unsafe { manager.free_host(block, order) };
             assert_eq!(refused.hits(), 1, "{order:?}");
             let became = (cuda_safe::deferred_releases(), cuda_safe::leaked() - leaked);
@@ -120,7 +120,7 @@ fn host_memory_without_an_event_waits_in_the_queue_if_the_stream_of_its_order_st
 }
 
 #[test]
-fn orders_tell_their_stream() {
+fn orders_return_their_stream() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
         let raw = stream.as_raw();
@@ -135,17 +135,19 @@ fn orders_tell_their_stream() {
                 .is_some_and(|its| *its == stream)
         );
         assert!(lasting.stream().is_none() && Order::NONE.stream().is_none());
-        // SAFETY: the stream outlives what borrows it.
+        // SAFETY: the stream outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_raw(raw, &context) }.expect("a stream of its own");
-        assert!(passing.is_passing() && Order::of(&borrowed).is_passing());
+        assert!(passing.is_transient() && Order::of(&borrowed).is_transient());
         assert!(
-            !lasting.is_passing() && !Order::of(&stream).is_passing() && !Order::NONE.is_passing()
+            !lasting.is_transient()
+                && !Order::of(&stream).is_transient()
+                && !Order::NONE.is_transient()
         );
     });
 }
 
 #[test]
-fn the_end_of_a_reader_that_wants_a_context_has_that_of_its_stream() {
+fn the_drop_of_a_reader_uses_the_context_of_its_stream_if_it_needs_one() {
     leaking(|context| {
         let (home, stream) = (context.stream(), context.stream());
         let (home, stream) = (home.expect("a stream"), stream.expect("a stream"));

@@ -1,4 +1,4 @@
-//! The reset of a primary context, and of its manager: which calls that makes, and in which order.
+//! The reset of a primary context and of its manager: the driver calls and their order.
 
 use crate::common::{self, child};
 use crate::{context, start};
@@ -8,26 +8,26 @@ use cuda_sim::{Alive, Profile};
 
 fn reset(device: &Device) -> Vec<&'static str> {
     cuda_sim::clear_calls();
-    // SAFETY: what was made in the context is not used any more.
+    // SAFETY: nothing that was created in the context is used afterwards.
     unsafe { device.reset_primary() }.expect("a reset");
     cuda_sim::calls().iter().map(|call| call.function).collect()
 }
 
 #[test]
-fn what_a_manager_has_put_off_is_freed_before_its_context_is_reset() {
+fn deferred_frees_of_a_manager_complete_before_its_context_is_reset() {
     child::in_child(&[], || {
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         start(Profile::h200());
         let context = context();
         let device = context.device();
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         assert_eq!(cuda_sim::alive().device_allocations, 1);
-        context.leak();
+        context.into_raw();
         let calls = reset(&device);
         let at = |name: &str| calls.iter().position(|its| *its == name);
         let (freed, ended) = (at("cuMemFree_v2"), at("cuDevicePrimaryCtxReset_v2"));
         assert!(freed.is_some() && freed < ended, "{calls:?}");
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
@@ -36,39 +36,45 @@ fn a_reset_without_a_manager_is_one_call() {
     child::in_child(&[], || {
         start(Profile::h200());
         let device = context().device();
-        context().leak();
+        context().into_raw();
         assert_eq!(reset(&device), ["cuDevicePrimaryCtxReset_v2"]);
-        // One that is chosen, but was not made.
-        set_memory_manager(DriverManager::new).expect("the version fits");
-        context().leak();
+        // A manager that is chosen but was never created.
+        set_memory_manager(DriverManager::new).expect("a matching version");
+        context().into_raw();
         assert_eq!(reset(&device), ["cuDevicePrimaryCtxReset_v2"]);
     });
 }
 
-/// Drivers before CUDA 12.0 have no numbers of contexts, and the handle is the same again.
+/// Drivers before CUDA 12.0 have no context ids, and the handle is the same after the reset.
 #[test]
-fn a_context_after_a_reset_has_its_own_manager_on_an_old_driver_too() {
+fn a_context_after_a_reset_has_a_new_manager_even_on_an_old_driver() {
     child::in_child(&[], || {
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         let old = Profile::h200().with_driver(cuda_safe::CudaVersion::new(11, 8));
-        start(old.expect("there is such a driver"));
+        start(old.expect("a known profile"));
         let before = context();
         assert_eq!(before.id(), None);
         drop(MemoryPointer::allocate(&before, 100).expect("memory"));
-        let manager = before.memory_manager().expect("made").expect("it is");
+        let manager = before
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         let manager = std::ptr::from_ref(manager).addr();
         let (device, raw) = (before.device(), before.as_raw());
-        before.leak();
+        before.into_raw();
         reset(&device);
         let after = context();
         assert_eq!(after.as_raw(), raw);
-        let its = after.memory_manager().expect("made").expect("it is");
+        let its = after
+            .memory_manager()
+            .expect("made")
+            .expect("the chosen manager");
         assert_ne!(std::ptr::from_ref(its).addr(), manager);
     });
 }
 
 #[test]
-fn a_release_that_waits_is_done_before_the_context_is_reset() {
+fn deferred_releases_complete_before_the_context_is_reset() {
     child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
@@ -77,13 +83,13 @@ fn a_release_that_waits_is_done_before_the_context_is_reset() {
         let memory = DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory");
         stream
             .launch_host_function(move || drop(memory))
-            .expect("given");
+            .expect("enqueued");
         stream.synchronize().expect("a wait");
         assert_eq!(deferred_releases(), 1);
         drop((stream, context));
         reset(&device);
         assert_eq!(deferred_releases(), 0);
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
         assert_eq!(cuda_sim::alive(), Alive::default());
         assert_eq!(cuda_safe::leaked(), 0);
     });
@@ -93,14 +99,14 @@ fn a_release_that_waits_is_done_before_the_context_is_reset() {
 #[test]
 fn a_forked_child_resets_no_manager() {
     child::in_child(&[], || {
-        set_memory_manager(DriverManager::new).expect("the version fits");
+        set_memory_manager(DriverManager::new).expect("a matching version");
         start(Profile::h200());
         let context = context();
         let device = context.device();
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         let mut kept = Some(context);
         assert!(common::fork::in_fork(|| {
-            // SAFETY: nothing is called.
+            // SAFETY: the call makes no driver call.
             let error = unsafe { device.reset_primary() };
             drop(kept.take());
             matches!(error, Err(Error::Forked)) && cuda_sim::alive().device_allocations == 1

@@ -1,4 +1,4 @@
-//! Memory of pools that processes share: what the software driver plays of another process.
+//! Pool memory shared between processes, with the software driver in the role of the other process.
 #![cfg(unix)]
 
 use crate::common::child;
@@ -25,7 +25,7 @@ fn shareable() -> MemoryPoolOptions {
     }
 }
 
-/// A pool of another process, and how handles of its memory are made.
+/// A pool of another process, which creates handles of its memory.
 struct Another {
     descriptor: OwnedFd,
     like: IpcHandle,
@@ -51,12 +51,12 @@ impl Another {
     }
 
     fn import(&self, context: &Context) -> ImportedPool {
-        // SAFETY: the software driver plays the other process.
-        unsafe { ImportedPool::new(context, &self.descriptor) }.expect("such a pool")
+        // SAFETY: the software driver acts as the other process.
+        unsafe { ImportedPool::new(context, &self.descriptor) }.expect("a matching pool")
     }
 }
 
-/// How often a function was called meanwhile.
+/// Returns how often `body` calls a driver function.
 fn count(name: &str, f: impl FnOnce()) -> usize {
     cuda_sim::clear_calls();
     f();
@@ -74,7 +74,7 @@ fn memory_of_an_imported_pool_is_opened_once_and_freed_once() {
         let mut part = handle.to_bytes();
         part[64..72].copy_from_slice(&1024u64.to_le_bytes());
         let part = IpcHandle::from_bytes(&part);
-        // SAFETY: the software driver plays the other process.
+        // SAFETY: the software driver acts as the other process.
         let open = |handle: &IpcHandle| unsafe { pool.open_memory(handle) }.expect("opened");
         let freed = count("cuMemFree_v2", || {
             let imported = count("cuMemPoolImportPointer", || {
@@ -86,7 +86,7 @@ fn memory_of_an_imported_pool_is_opened_once_and_freed_once() {
                 drop((one, two));
                 let stream = context.stream().expect("a stream");
                 let address = other.as_raw();
-                // SAFETY: it is so long, and nobody else is there.
+                // SAFETY: the memory has this size, and nothing else uses it.
                 let mut buffer =
                     unsafe { DeviceBuffer::<u8>::from_foreign(address, 100, &stream, other) };
                 buffer.fill(3).expect("a fill");
@@ -95,7 +95,7 @@ fn memory_of_an_imported_pool_is_opened_once_and_freed_once() {
             assert_eq!(imported, 1);
         });
         assert_eq!(freed, 1);
-        // Memory holds its pool; and is there again when it was freed.
+        // Memory keeps its pool alive, and can be opened again after it was freed.
         let again = open(&handle);
         drop(pool);
         assert_eq!(cuda_sim::alive().pools, 1);
@@ -104,38 +104,38 @@ fn memory_of_an_imported_pool_is_opened_once_and_freed_once() {
 }
 
 #[test]
-fn handles_are_opened_by_what_they_are_of() {
+fn handles_are_opened_by_their_kind() {
     on(Profile::h200(), |context| {
         let another = Another::new(&context);
         let pool = another.import(&context);
         let handle = another.handle(4096, 0, 4096);
         assert_eq!(handle.kind(), IpcKind::Pool);
-        // SAFETY: nothing comes of it.
+        // SAFETY: the call fails and opens nothing.
         let error = unsafe { context.open_memory(&handle) }.expect_err("a pool's");
         assert!(error.to_string().contains("imported pool"), "{error}");
         let mut bytes = handle.to_bytes();
         bytes[96] = 0;
         let plain = IpcHandle::from_bytes(&bytes);
-        assert_eq!(plain.kind(), IpcKind::Plain);
-        // SAFETY: nothing comes of it.
-        let error = unsafe { pool.open_memory(&plain) }.expect_err("plain memory");
-        assert!(error.to_string().contains("plain memory"), "{error}");
+        assert_eq!(plain.kind(), IpcKind::Synchronous);
+        // SAFETY: the call fails and opens nothing.
+        let error = unsafe { pool.open_memory(&plain) }.expect_err("synchronous memory");
+        assert!(error.to_string().contains("synchronous memory"), "{error}");
         bytes[96] = 9;
         let newer = IpcHandle::from_bytes(&bytes);
         assert_eq!((newer.kind(), newer.to_bytes()), (IpcKind::Other(9), bytes));
-        // SAFETY: nothing comes of it.
-        let error = unsafe { pool.open_memory(&newer) }.expect_err("nobody knows it");
+        // SAFETY: the call fails and opens nothing.
+        let error = unsafe { pool.open_memory(&newer) }.expect_err("an unknown handle");
         assert!(error.to_string().contains("kind 9"), "{error}");
-        // Of another pool, and what is no pool at all.
+        // A handle of another pool, and a descriptor that is not a pool.
         let third = Another::new(&context);
-        // SAFETY: nothing comes of it.
+        // SAFETY: the call fails and opens nothing.
         let error = unsafe { pool.open_memory(&third.handle(64, 0, 64)) };
         let error = error.expect_err("another pool's");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
-        // An end that cannot be.
+        // A range whose end overflows.
         let far = another.handle(64, u64::MAX - 8, 4096);
         // SAFETY: as above.
-        let error = unsafe { pool.open_memory(&far) }.expect_err("beyond all addresses");
+        let error = unsafe { pool.open_memory(&far) }.expect_err("beyond the address space");
         assert!(matches!(error, Error::Invalid(_)), "{error}");
         // SAFETY: as above.
         let error = unsafe { ImportedPool::new(&context, &std::io::stderr()) };
@@ -150,7 +150,7 @@ fn only_shareable_pools_are_shared() {
         let own = MemoryPool::new(&context, MemoryPoolOptions::default()).expect("a pool");
         let default = MemoryPool::default_of(&context).expect("there is one");
         for pool in [&own, &default] {
-            let error = pool.export().expect_err("for this process");
+            let error = pool.export().expect_err("for this process only");
             assert!(error.to_string().contains("shareable"), "{error}");
         }
         let buffer = DeviceBuffer::<u8>::uninit_from_pool(&own, &stream, 64).expect("memory");
@@ -163,13 +163,13 @@ fn only_shareable_pools_are_shared() {
     });
 }
 
-/// A process with a manager whose pool is shared.
+/// Runs a process with a manager whose pool is shareable.
 fn managed<M: MemoryManager>(
     make: impl Fn(&Context) -> cuda_safe::Result<M> + Send + Sync + 'static,
     body: impl FnOnce(Context),
 ) {
     child::in_child(&[], || {
-        set_memory_manager(make).expect("the version fits");
+        set_memory_manager(make).expect("a matching version");
         start(Profile::h200());
         body(context());
         context().synchronize().expect("a wait");
@@ -195,36 +195,36 @@ fn a_manager_over_a_shareable_pool_shares_its_memory() {
         let all = memory.export().expect("as above");
         assert_eq!(all.handle().as_bytes(), handle.as_bytes());
         let manager = context.memory_manager_as::<OrderedManager>();
-        let manager = manager.expect("made").expect("it is");
+        let manager = manager.expect("made").expect("the chosen manager");
         let pool = manager.pool().expect("its own");
         drop(pool.export().expect("a descriptor"));
-        // Plain memory, of no stream's order, is shared as ever.
+        // Synchronous memory, without a stream order, can still be shared.
         let plain = MemoryPointer::allocate(&context, 100).expect("memory");
         let plain = AutoFreePointer::from(plain).export().expect("plain");
-        assert_eq!(plain.handle().kind(), IpcKind::Plain);
+        assert_eq!(plain.handle().kind(), IpcKind::Synchronous);
     });
 }
 
 #[test]
-fn a_pool_over_a_pool_shares_what_that_shares() {
+fn a_pool_over_a_shareable_pool_shares_its_memory() {
     let make = |context: &Context| {
         let below = OrderedManager::with(context, shareable())?;
-        CachingManager::over(context, below, CachingOptions::default())
+        CachingManager::with_upstream(context, below, CachingOptions::default())
     };
     managed(make, |context| {
         let stream = context.stream().expect("a stream");
         let _before = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
         let memory = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
         let memory = AutoFreePointer::from(memory);
-        let exported = memory.export().expect("of plain slabs");
-        assert_eq!(exported.handle().kind(), IpcKind::Plain);
+        let exported = memory.export().expect("of synchronous slabs");
+        assert_eq!(exported.handle().kind(), IpcKind::Synchronous);
         assert_ne!(exported.handle().offset(), 0);
         let managed = MemoryPointer::allocate_managed(&context, 100, true).expect("memory");
         AutoFreePointer::from(managed).export().expect_err("not so");
     });
 }
 
-/// The primary contexts of two devices, each first once.
+/// Runs `body` with the primary contexts of two devices, in both orders.
 fn of_two_devices(body: impl Fn(&Context, &Context)) {
     start(Profile::h200().with_devices(2));
     let context = |ordinal| {
@@ -239,7 +239,7 @@ fn of_two_devices(body: impl Fn(&Context, &Context)) {
     check();
 }
 
-/// Memory that was opened, as that of a device: written and read there.
+/// Uses opened memory on its device: writes and reads it there.
 fn use_opened(memory: IpcMemory, context: &Context) {
     let info = context.pointer_info(memory.as_raw()).expect("asked");
     assert_eq!(
@@ -248,20 +248,23 @@ fn use_opened(memory: IpcMemory, context: &Context) {
     );
     let stream = context.stream().expect("a stream");
     let (address, len) = (memory.as_raw(), memory.size());
-    // SAFETY: it is so long, and nobody else is there.
+    // SAFETY: the memory has this size, and nothing else uses it.
     let mut buffer = unsafe { DeviceBuffer::<u8>::from_foreign(address, len, &stream, memory) };
     buffer.fill(3).expect("a fill");
     assert_eq!(buffer.to_vec().expect("a copy"), vec![3; len]);
 }
 
 #[test]
-fn plain_memory_is_opened_on_its_device_and_no_other() {
+fn synchronous_memory_is_opened_only_on_its_device() {
     child::in_child(&[], || {
-        set_memory_manager(CachingManager::new).expect("the version fits");
+        set_memory_manager(CachingManager::new).expect("a matching version");
         of_two_devices(|context, other| {
             let memory = MemoryPointer::allocate(context, 5000).expect("memory");
             let part = AutoFreePointer::from(memory).part(1024, 100);
-            let exported = part.expect("within").export().expect("plain memory below");
+            let exported = part
+                .expect("within")
+                .export()
+                .expect("synchronous upstream memory");
             let mut sent = exported.handle().to_bytes();
             let handle = IpcHandle::from_bytes(&sent);
             assert_eq!(handle.device().expect("asked"), Some(context.device()));
@@ -269,17 +272,17 @@ fn plain_memory_is_opened_on_its_device_and_no_other() {
             sent[..64].copy_from_slice(&shared_by_another(8192));
             let handle = IpcHandle::from_bytes(&sent);
             assert_eq!(handle.device().expect("asked"), Some(context.device()));
-            // SAFETY: nothing comes of it.
-            let error = unsafe { other.open_memory(&handle) }.expect_err("of the other device");
+            // SAFETY: the call fails and opens nothing.
+            let error = unsafe { other.open_memory(&handle) }.expect_err("on the other device");
             let is_right = |what: &Invalid| matches!(what, Invalid::MemoryOfOtherDevice { .. });
             assert!(
                 matches!(&error, Error::Invalid(what) if is_right(what)),
                 "{error}"
             );
-            // SAFETY: the software driver plays the other process.
+            // SAFETY: the software driver acts as the other process.
             let opened = unsafe { context.open_memory(&handle) }.expect("its own");
             use_opened(opened, context);
-            // Of a device that this process does not see.
+            // A device that this process cannot see.
             sent[90] ^= 1;
             let handle = IpcHandle::from_bytes(&sent);
             assert_eq!(handle.device().expect("asked"), None);
@@ -288,10 +291,10 @@ fn plain_memory_is_opened_on_its_device_and_no_other() {
 }
 
 #[test]
-fn memory_of_a_pool_is_opened_on_its_device_and_no_other() {
+fn pool_memory_is_opened_only_on_its_device() {
     child::in_child(&[], || {
         let make = |context: &Context| OrderedManager::with(context, shareable());
-        set_memory_manager(make).expect("the version fits");
+        set_memory_manager(make).expect("a matching version");
         of_two_devices(|context, other| {
             let stream = context.stream().expect("a stream");
             let memory = MemoryPointer::allocate_on(&stream, 5000).expect("memory");
@@ -305,10 +308,10 @@ fn memory_of_a_pool_is_opened_on_its_device_and_no_other() {
             assert_eq!(handle.kind(), IpcKind::Pool);
             assert_eq!(handle.device().expect("asked"), Some(context.device()));
             let import = |context: &Context| {
-                // SAFETY: the software driver plays the other process.
-                unsafe { ImportedPool::new(context, &descriptor) }.expect("such a pool")
+                // SAFETY: the software driver acts as the other process.
+                unsafe { ImportedPool::new(context, &descriptor) }.expect("a matching pool")
             };
-            // SAFETY: nothing comes of it.
+            // SAFETY: the call fails and opens nothing.
             let error = unsafe { import(other).open_memory(&handle) }.expect_err("no access");
             let is_right = |what: &Invalid| matches!(what, Invalid::NoAccessToPool { .. });
             assert!(
@@ -323,14 +326,14 @@ fn memory_of_a_pool_is_opened_on_its_device_and_no_other() {
 }
 
 #[test]
-fn a_managers_own_pool_goes_behind_its_memory() {
+fn the_pool_of_a_manager_is_destroyed_after_its_memory() {
     let make = |context: &Context| OrderedManager::with(context, shareable());
     managed(make, |context| {
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory");
         buffer.fill(3).expect("a fill");
         let loose = MemoryPointer::allocate_on(&stream, 4096).expect("memory");
-        // SAFETY: nobody has used it.
+        // SAFETY: no work has used the memory.
         unsafe { loose.free_in(Order::NONE) };
         assert_eq!(cuda_sim::alive().pools, 1);
         drop((buffer, stream, context));
@@ -340,7 +343,7 @@ fn a_managers_own_pool_goes_behind_its_memory() {
 }
 
 #[test]
-fn a_managers_own_pool_that_cannot_go_in_a_host_function_goes_later() {
+fn the_pool_of_a_manager_dropped_in_a_host_function_is_destroyed_later() {
     let make = |context: &Context| OrderedManager::with(context, shareable());
     managed(make, |context| {
         let device = context.device();
@@ -351,7 +354,7 @@ fn a_managers_own_pool_that_cannot_go_in_a_host_function_goes_later() {
         drop(context);
         helper
             .launch_host_function(move || drop(stream))
-            .expect("given");
+            .expect("enqueued");
         helper.synchronize().expect("a wait");
         assert_eq!(cuda_sim::alive().pools, 1);
         helper.synchronize().expect("a wait");

@@ -1,4 +1,4 @@
-//! Memory: frees, sizes that no machine has, and whose it is.
+//! Memory: frees, impossible sizes, and ownership.
 
 use crate::planted::{allocate, found, planted, well};
 use crate::{context, on, start};
@@ -12,12 +12,12 @@ use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer};
 use cuda_sim::Profile;
 
 #[test]
-fn a_second_free_is_named_before_the_first_has_run() {
+fn a_second_free_is_reported_before_the_first_has_run() {
     planted(|_, stream| {
         let address = allocate(stream);
-        // SAFETY: the first is right.
+        // SAFETY: the first call is valid.
         well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
-        // SAFETY: the others are the bug.
+        // SAFETY: the other calls are the planted bug, which the software driver detects.
         let refused = unsafe { cuMemFreeAsync(address, stream.as_raw()) };
         assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
         found("cuMemFreeAsync of");
@@ -31,39 +31,39 @@ fn a_second_free_is_named_before_the_first_has_run() {
 }
 
 #[test]
-fn a_use_given_after_the_free_is_named_and_not_fatal() {
+fn a_use_enqueued_after_the_free_is_reported_and_not_fatal() {
     planted(|_, stream| {
         let address = allocate(stream);
-        // SAFETY: the memory is alive, in the order of the stream.
+        // SAFETY: the memory is alive and is used in stream order.
         well(unsafe { cuMemsetD8Async(address, 1, 64, stream.as_raw()) });
-        // SAFETY: nobody has it but this test.
+        // SAFETY: this test owns the memory.
         well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
-        // SAFETY: it is not: that is the bug.
+        // SAFETY: the call is the planted bug: the memory is freed.
         let refused = unsafe { cuMemsetD8Async(address, 1, 64, stream.as_raw()) };
         assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
-        found("after their free was given");
-        stream.synchronize().expect("what was right");
+        found("after their free was enqueued");
+        stream.synchronize().expect("the valid part");
     });
 }
 
 #[test]
-fn a_copy_to_nobodys_memory_is_refused_and_not_fatal() {
+fn a_copy_to_an_unknown_address_is_refused_and_not_fatal() {
     planted(|context, stream| {
         let _current = context.make_current().expect("current");
         let from = [0u8; 8];
-        // SAFETY: there is no memory there: that is the bug.
+        // SAFETY: the call is the planted bug: no memory has this address.
         let refused = unsafe { cuMemcpyHtoD_v2(0x1000, from.as_ptr().cast(), 8) };
         assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
-        found("are not one allocation's");
+        found("are not in one allocation");
         stream.synchronize().expect("nothing ran");
     });
 }
 
 #[test]
-fn what_the_host_has_not_is_out_of_memory() {
+fn an_allocation_beyond_the_memory_of_the_host_is_out_of_memory() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        // Whether there is so much is the host's to say; it costs nothing before it is written.
+        // Whether this succeeds depends on the host. Memory that is not written costs nothing.
         match DeviceBuffer::<u8>::uninit(&stream, 64 << 30) {
             Ok(buffer) => assert_eq!(buffer.len(), 64 << 30),
             Err(error) => {
@@ -74,11 +74,11 @@ fn what_the_host_has_not_is_out_of_memory() {
 }
 
 #[test]
-fn a_fill_of_more_than_can_be_counted_is_refused() {
+fn a_fill_whose_size_overflows_is_refused() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
-        // SAFETY: it is refused.
+        // SAFETY: the call is refused and accesses nothing.
         let code = unsafe { cuMemsetD32Async(buffer.as_raw(), 1, usize::MAX / 2, stream.as_raw()) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
     });
@@ -94,7 +94,7 @@ fn each_device_has_its_own_memory() {
             second.stream().expect("a stream"),
         );
         let ordered = DeviceBuffer::<u8>::uninit(&a, 600).expect("below the limit");
-        let plain = DeviceBuffer::<u8>::plain_zeroed(&b, 700).expect("of the other device");
+        let plain = DeviceBuffer::<u8>::zeroed_sync(&b, 700).expect("on the other device");
         let free = |context: &Context| context.memory_info().expect("known").free;
         assert_eq!((free(&first), free(&second)), (400, 300));
         DeviceBuffer::<u8>::uninit(&b, 600).expect_err("above the limit");
@@ -104,7 +104,7 @@ fn each_device_has_its_own_memory() {
 }
 
 #[test]
-fn an_allocation_that_a_broken_capture_refuses_is_not_kept() {
+fn an_allocation_refused_by_an_invalidated_capture_is_not_kept() {
     crate::common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
@@ -115,13 +115,13 @@ fn an_allocation_that_a_broken_capture_refuses_is_not_kept() {
         });
         let _current = context.make_current().expect("current");
         let mut address = 0;
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         let refused = unsafe { cuMemAlloc_v2(&raw mut address, 64) };
         assert_eq!(refused, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         let mut mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) });
-        // SAFETY: the pointer is to a local, and the stream is alive.
+        // SAFETY: the pointer refers to a local variable, and the stream is alive.
         let refused = unsafe { cuMemAllocAsync(&raw mut address, 64, stream.as_raw()) };
         assert_eq!(refused, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         assert_eq!(cuda_sim::alive().device_allocations, 0);
@@ -129,35 +129,35 @@ fn an_allocation_that_a_broken_capture_refuses_is_not_kept() {
 }
 
 #[test]
-fn one_place_may_be_given_twice() {
+fn one_output_pointer_may_be_passed_twice() {
     on(Profile::h200(), |context| {
         let _current = context.make_current().expect("current");
         let mut bytes = 0usize;
         let place = &raw mut bytes;
-        // SAFETY: the pointers are to a local, to be written one after the other.
+        // SAFETY: both pointers refer to one local variable, which is written twice.
         well(unsafe { cuMemGetInfo_v2(place, place) });
         assert_ne!(bytes, 0);
     });
 }
 
 #[test]
-fn pinned_memory_goes_with_its_context() {
+fn pinned_memory_is_freed_with_its_context() {
     planted(|context, _| {
         let own = Context::create(&context.device(), ContextFlags::empty());
-        let own = own.expect("a context").leak();
+        let own = own.expect("a context").into_raw();
         let mut host = std::ptr::null_mut();
         // SAFETY: the context is alive.
         well(unsafe { cuCtxPushCurrent_v2(own) });
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         well(unsafe { cuMemHostAlloc(&raw mut host, 64, CU_MEMHOSTALLOC_PORTABLE) });
         let mut popped = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         well(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
         assert_eq!(cuda_sim::alive().pinned_allocations, 1);
-        // SAFETY: nobody uses it any more.
+        // SAFETY: nothing uses the context any more.
         well(unsafe { cuCtxDestroy_v2(own) });
         assert_eq!(cuda_sim::alive().pinned_allocations, 0);
-        // SAFETY: it is gone: that is the bug.
+        // SAFETY: the call is the planted bug: the memory was freed.
         let refused = unsafe { cuMemFreeHost(host) };
         assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
         found("cuMemFreeHost of");

@@ -1,4 +1,4 @@
-//! PTX and images: what the driver reads of them.
+//! PTX and images: how the software driver reads them.
 
 use crate::{common, context, on, start};
 use cuda_safe::sys::{CUresult, cuCtxDestroy_v2, cuFuncGetName, cuLinkDestroy, cuMemFree_v2};
@@ -17,11 +17,11 @@ fn load(context: &Context, params: &str, body: &str) -> Result<Module, Error> {
 }
 
 fn code(result: Result<Module, Error>) -> Option<CUresult> {
-    result.expect_err("no such PTX").code()
+    result.expect_err("unknown PTX").code()
 }
 
 #[test]
-fn parameters_of_more_than_there_is_room_for_are_refused() {
+fn parameters_that_exceed_the_limit_are_refused() {
     on(Profile::h200(), |context| {
         for params in [
             ".param .align 8 .u64 a[9223372036854775807]",
@@ -32,12 +32,12 @@ fn parameters_of_more_than_there_is_room_for_are_refused() {
             let refused = code(load(&context, params, ""));
             assert_eq!(refused, Some(CUresult::CUDA_ERROR_INVALID_PTX), "{params}");
         }
-        load(&context, ".param .b8 a[32764]", "").expect("there is room");
+        load(&context, ".param .b8 a[32764]", "").expect("it fits");
     });
 }
 
 #[test]
-fn what_a_parameter_points_to_does_not_align_the_parameter() {
+fn the_alignment_of_a_pointee_does_not_align_the_parameter() {
     on(Profile::h200(), |context| {
         let params = ".param .u8 a, .param .u64 .ptr .global .align 1 b";
         let kernel = load(&context, params, "").and_then(|module| module.kernel("k"));
@@ -48,7 +48,7 @@ fn what_a_parameter_points_to_does_not_align_the_parameter() {
 }
 
 #[test]
-fn registers_that_nobody_declares_are_known() {
+fn special_registers_need_no_declaration() {
     on(Profile::h200(), |context| {
         for register in [
             "lanemask_lt",
@@ -99,8 +99,8 @@ fn a_driver_of_12_9_knows_ptx_8_8() {
 }
 
 #[test]
-#[should_panic(expected = "the beginning of another")]
-fn images_of_which_one_begins_the_other_are_refused() {
+#[should_panic(expected = "a prefix of another")]
+fn registering_an_image_that_is_a_prefix_of_another_is_refused() {
     let kernels: &[(&str, &[usize])] = &[("k", &[])];
     cuda_sim::kernel::register_image(b"\x7fELF-planted", kernels);
     cuda_sim::kernel::register_image(b"\x7fELF-planted", kernels);
@@ -108,16 +108,17 @@ fn images_of_which_one_begins_the_other_are_refused() {
 }
 
 #[test]
-fn kernels_end_with_the_context_of_their_module() {
+fn kernels_are_unloaded_with_the_context_of_their_module() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let own = Context::create(&context().device(), ContextFlags::empty()).expect("a context");
         let kernel = load(&own, "", "").and_then(|module| module.kernel("k"));
-        let kernel = kernel.expect("is there");
-        // SAFETY: it is not: the object still has it.
+        let kernel = kernel.expect("found");
+        // SAFETY: the contract is violated on purpose: the object still owns the handle.
         assert!(unsafe { cuCtxDestroy_v2(own.as_raw()) }.is_success());
         let mut name = std::ptr::null();
-        // SAFETY: the pointer is to a local; the kernel is gone, which the driver says.
+        // SAFETY: the pointer refers to a local variable, and the driver detects that the kernel no
+        // longer exists.
         let code = unsafe { cuFuncGetName(&raw mut name, kernel.as_raw()) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
         crate::planted::found("a kernel is used after its module was unloaded");
@@ -127,11 +128,11 @@ fn kernels_end_with_the_context_of_their_module() {
 const GLOBALS: &str = include_str!("../kernels/globals.ptx");
 
 #[test]
-fn a_variable_is_not_the_programs_to_free() {
+fn freeing_a_variable_is_refused() {
     crate::planted::planted(|context, _| {
         let module = Module::from_ptx(context, GLOBALS).expect("the test kernels");
-        let counter = module.global("counter").expect("is there");
-        // SAFETY: it is not, which is what this shows.
+        let counter = module.global("counter").expect("found");
+        // SAFETY: the contract is violated on purpose, which this test is about.
         let code = unsafe { cuMemFree_v2(counter.as_raw()) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
         crate::planted::found("cuMemFree of a variable");
@@ -139,23 +140,23 @@ fn a_variable_is_not_the_programs_to_free() {
 }
 
 #[test]
-fn variables_go_with_their_module() {
+fn variables_are_freed_with_their_module() {
     crate::planted::planted(|context, stream| {
         let module = Module::from_ptx(context, GLOBALS).expect("the test kernels");
-        let address = module.global("counter").expect("is there").as_raw();
+        let address = module.global("counter").expect("found").as_raw();
         drop(module);
-        // SAFETY: it is not: the variable is gone.
+        // SAFETY: the contract is violated on purpose: the variable was unloaded.
         let stale = unsafe { DeviceBuffer::<u32>::borrow_raw(address, 1, stream) };
         stale.to_vec().expect_err("gone");
-        crate::planted::found("nobody's");
+        crate::planted::found("are not allocated");
     });
 }
 
 #[test]
-fn a_linker_that_is_destroyed_twice_is_a_mistake() {
+fn destroying_a_linker_twice_is_a_misuse() {
     crate::planted::planted(|context, _| {
         let linker = Linker::new(context).expect("a linker");
-        // SAFETY: it is not: the object still has it.
+        // SAFETY: the contract is violated on purpose: the object still owns the handle.
         assert!(unsafe { cuLinkDestroy(linker.as_raw()) }.is_success());
         drop(linker);
         crate::planted::found("a linker is used after it was destroyed");
@@ -163,48 +164,51 @@ fn a_linker_that_is_destroyed_twice_is_a_mistake() {
 }
 
 #[test]
-fn each_link_makes_an_image_of_its_own() {
+fn each_link_creates_its_own_image() {
     on(Profile::h200(), |context| {
         let link = |text: &str| {
             let mut linker = Linker::new(&context).expect("a linker");
             linker.add_ptx("text", text).expect("PTX");
-            linker.complete().expect("nothing is missing")
+            linker.complete().expect("a complete program")
         };
         let (one, two) = (link(GLOBALS), link(include_str!("../kernels/vector.ptx")));
         assert_ne!(one.bytes(), two.bytes());
-        let load = |linked| Module::from_linked(&context, linked).expect("the driver's own");
+        let load = |linked| {
+            Module::from_linked(&context, linked).expect("an image that the driver created")
+        };
         load(&one).kernel("bump").expect("of the first");
         load(&two).kernel("add").expect("of the second");
-        // What was saved is loaded again.
+        // A saved image can be loaded again.
         let saved = one.bytes().to_vec();
-        // SAFETY: the driver made it.
+        // SAFETY: the driver created the image.
         let again = unsafe { Module::from_image(&context, &saved) };
         again.expect("the same").global("counter").expect("there");
     });
 }
 
 #[test]
-fn binary_pieces_are_linked_too() {
+fn binary_inputs_can_be_linked() {
     on(Profile::h200(), |context| {
         // The header of a fatbin without images.
         let image = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         cuda_sim::kernel::register_image(&image, &[("of_a_binary", &[8, 4])]);
         let mut linker = Linker::new(&context).expect("a linker");
         assert_eq!(*linker.context(), context);
-        // SAFETY: it is a whole image to this driver.
+        // SAFETY: the image is complete for the software driver.
         unsafe { linker.add_data(LinkInput::Fatbin, "binary", &image) }.expect("an image");
-        // SAFETY: it is PTX.
+        // SAFETY: the data is PTX.
         unsafe { linker.add_data(LinkInput::Ptx, "text", GLOBALS.as_bytes()) }.expect("PTX");
         for kind in [LinkInput::Object, LinkInput::Library] {
-            // SAFETY: this driver does not look at it.
+            // SAFETY: the software driver does not read the data.
             let added = unsafe { linker.add_data(kind, "host", b"!<arch>") };
             let code = added.expect_err("no code").code();
             assert_eq!(code, Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
         }
         assert!(format!("{linker:?}").starts_with("Linker"));
-        let linked = linker.complete().expect("nothing is missing");
+        let linked = linker.complete().expect("a complete program");
         assert!(format!("{linked:?}").contains("bytes: 64"));
-        let module = Module::from_linked(&context, &linked).expect("the driver's own");
+        let module =
+            Module::from_linked(&context, &linked).expect("an image that the driver created");
         module.kernel("of_a_binary").expect("of the image");
         module.kernel("bump").expect("of the text");
         let counter = module.global("counter").expect("of the text");

@@ -1,4 +1,4 @@
-//! Bugs planted with raw calls: the software driver finds each kind.
+//! Bugs planted with raw calls, each kind of which the software driver finds.
 
 use crate::{common, start};
 use cuda_safe::sys::{
@@ -8,7 +8,7 @@ use cuda_safe::sys::{
 use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Stream};
 use cuda_sim::{Alive, Profile};
 
-/// A process with the software driver, in which something goes wrong.
+/// Runs `body` in a child process with the software driver, in which a misuse is expected.
 #[track_caller]
 pub(crate) fn planted(body: impl FnOnce(&Context, &Stream)) {
     common::child::in_child(&[], || {
@@ -21,10 +21,10 @@ pub(crate) fn planted(body: impl FnOnce(&Context, &Stream)) {
 
 #[track_caller]
 pub(crate) fn found(words: &str) {
-    let mistakes = cuda_sim::mistakes();
+    let misuses = cuda_sim::misuses();
     assert!(
-        mistakes.iter().any(|mistake| mistake.contains(words)),
-        "{words:?} is not among {mistakes:?}"
+        misuses.iter().any(|misuse| misuse.contains(words)),
+        "{words:?} is not among {misuses:?}"
     );
 }
 
@@ -33,10 +33,10 @@ pub(crate) fn well(result: CUresult) {
     assert!(result.is_success(), "{result}");
 }
 
-/// Memory of the pool, taken with a raw call.
+/// Allocates pool memory with a raw call.
 pub(crate) fn allocate(stream: &Stream) -> u64 {
     let mut address = 0;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     well(unsafe { cuMemAllocAsync(&raw mut address, 64, stream.as_raw()) });
     address
 }
@@ -46,17 +46,17 @@ fn a_missing_wait_shows_as_a_stale_read() {
     planted(|context, stream| {
         let _current = context.make_current().expect("current");
         let mut host = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         well(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
         let mut buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
         buffer.fill(7).expect("a fill");
         // SAFETY: both sides have 64 bytes.
         well(unsafe { cuMemcpyDtoHAsync_v2(host, buffer.as_raw(), 64, stream.as_raw()) });
-        // SAFETY: the memory is alive; nothing has waited for the copy.
+        // SAFETY: the memory is alive; no wait for the copy has happened.
         let early = unsafe { host.cast::<u8>().read() };
         assert_eq!(early, 0, "the copy has not run, every time");
         stream.synchronize().expect("a wait");
-        // SAFETY: as above, and the copy is done.
+        // SAFETY: as above, and the copy has completed.
         assert_eq!(unsafe { host.cast::<u8>().read() }, 7);
     });
 }
@@ -67,13 +67,14 @@ fn an_early_free_is_an_illegal_address() {
         let other = context.stream().expect("a stream");
         let address = allocate(stream);
         stream.synchronize().expect("a wait");
-        // SAFETY: it is not: the fill on the other stream is not in order with the free.
+        // SAFETY: the contract is violated on purpose: the fill on the other stream is not ordered
+        // with the free.
         well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
         stream.synchronize().expect("a wait");
         // SAFETY: as above.
         let refused = unsafe { cuMemsetD8Async(address, 1, 64, other.as_raw()) };
         assert!(!refused.is_success());
-        found("one allocation's");
+        found("are not in one allocation");
     });
 }
 
@@ -82,38 +83,39 @@ fn a_use_before_the_allocation_is_an_illegal_address() {
     planted(|context, stream| {
         let other = context.stream().expect("a stream");
         let address = allocate(stream);
-        // SAFETY: it is not: nothing orders the other stream behind the allocation.
+        // SAFETY: the contract is violated on purpose: nothing orders the other stream after the
+        // allocation.
         well(unsafe { cuMemsetD8Async(address, 1, 64, other.as_raw()) });
         let error = other.synchronize().expect_err("too early, every time");
         assert!(error.is_fatal(), "{error}");
-        found("before their stream comes to the allocation");
+        found("before their stream has executed the allocation");
     });
 }
 
 #[test]
-fn a_double_free_is_named() {
+fn a_double_free_is_reported() {
     planted(|_, stream| {
         let address = allocate(stream);
-        // SAFETY: the first is right.
+        // SAFETY: the first call is valid.
         well(unsafe { cuMemFreeAsync(address, stream.as_raw()) });
         stream.synchronize().expect("a wait");
-        // SAFETY: the second is the bug.
+        // SAFETY: the second call is the planted bug, which the software driver detects.
         let refused = unsafe { cuMemFreeAsync(address, stream.as_raw()) };
         assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
-        found("which is no allocation, or freed");
+        found("which is not a live allocation");
     });
 }
 
 #[test]
-fn a_double_destroy_and_a_use_after_destroy_are_named() {
+fn a_double_destroy_and_a_use_after_destroy_are_reported() {
     planted(|context, stream| {
-        let event = context.event().expect("an event").leak();
-        // SAFETY: the first is right.
+        let event = context.event().expect("an event").into_raw();
+        // SAFETY: the first call is valid.
         well(unsafe { cuEventDestroy_v2(event) });
-        // SAFETY: the second is the bug.
+        // SAFETY: the second call is the planted bug, which the software driver detects.
         assert!(!unsafe { cuEventDestroy_v2(event) }.is_success());
         found("an event is destroyed twice");
-        // SAFETY: the bug: the object still has it.
+        // SAFETY: the call is the planted bug: the object still owns the handle.
         well(unsafe { cuStreamDestroy_v2(stream.as_raw()) });
         stream.synchronize().expect_err("destroyed");
         found("a stream is used after it was destroyed");
@@ -135,17 +137,17 @@ fn a_wrong_context_is_refused() {
         let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
         let own = own.expect("a context");
         let event = own.event().expect("an event");
-        // SAFETY: both are alive; the contexts differ, which is the bug.
+        // SAFETY: both objects are alive; their contexts differ, which is the planted bug.
         let code = unsafe { cuda_safe::sys::cuEventRecord(event.as_raw(), stream.as_raw()) };
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
     });
 }
 
 #[test]
-fn a_wait_for_a_value_that_nobody_writes_is_named_and_does_not_hang() {
+fn a_wait_for_a_value_that_is_never_written_is_reported_and_does_not_hang() {
     planted(|context, stream| {
         use cuda_safe::{MemoryOperation, WaitCondition};
-        let word = DeviceBuffer::<u32>::plain_zeroed(stream, 1).expect("memory");
+        let word = DeviceBuffer::<u32>::zeroed_sync(stream, 1).expect("memory");
         let wait = |value| MemoryOperation::Wait32 {
             address: word.as_raw(),
             value,
@@ -153,12 +155,12 @@ fn a_wait_for_a_value_that_nobody_writes_is_named_and_does_not_hang() {
             flush: false,
         };
         // SAFETY: the word is alive, and nothing else uses it.
-        unsafe { stream.memory_operation(wait(1)) }.expect("given");
+        unsafe { stream.memory_operation(wait(1)) }.expect("enqueued");
         assert!(!stream.is_idle().expect("a query"));
         let error = stream.synchronize().expect_err("it would hang");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_PERMITTED));
-        found("a stream waits for a value that no work given writes");
-        // It is still to come.
+        found("a stream waits for a value that no enqueued work writes");
+        // The value is written later.
         let other = context.stream().expect("a stream");
         // SAFETY: as above.
         well(unsafe { cuMemsetD8Async(word.as_raw(), 0, 4, other.as_raw()) });
@@ -169,13 +171,13 @@ fn a_wait_for_a_value_that_nobody_writes_is_named_and_does_not_hang() {
 }
 
 #[test]
-fn a_stack_left_changed_is_seen() {
+fn a_changed_context_stack_is_detected() {
     planted(|context, _| {
         assert_eq!(cuda_sim::stack_depth(), 0);
         // SAFETY: the context is alive.
         well(unsafe { cuCtxPushCurrent_v2(context.as_raw()) });
         assert_eq!(cuda_sim::stack_depth(), 1);
-        // SAFETY: no context.
+        // SAFETY: null makes no context current.
         well(unsafe { cuCtxSetCurrent(std::ptr::null_mut()) });
         assert_eq!(cuda_sim::stack_depth(), 0);
     });
@@ -186,12 +188,10 @@ fn a_kernel_past_the_end_of_its_buffer_is_fatal() {
     planted(|context, stream| {
         let module = cuda_safe::Module::from_ptx(context, include_str!("../kernels/vector.ptx"));
         let scale = module.expect("the test kernels").kernel("scale");
-        let scale = scale
-            .expect("is there")
-            .typed::<(&mut [i32], i32, i32, u32)>();
+        let scale = scale.expect("found").typed::<(&mut [i32], i32, i32, u32)>();
         let mut x = DeviceBuffer::<i32>::zeroed(stream, 10).expect("memory");
         let config = LaunchConfig::linear(1, 32);
-        // SAFETY: it is not: the buffer has 10 elements.
+        // SAFETY: the contract is violated on purpose: the buffer has only 10 elements.
         unsafe {
             scale
                 .expect("its parameters")

@@ -1,4 +1,4 @@
-//! What becomes of a release that the driver refuses for good: by object, and by error code.
+//! Releases that the driver refuses permanently, for each object and error code.
 
 use crate::capture_errors::reports;
 use crate::releases::{fail_from, leaking};
@@ -15,10 +15,10 @@ const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 /// An object whose release fails.
 struct Case {
-    /// As reports name it.
+    /// The name of the object in reports.
     what: &'static str,
     function: &'static str,
-    /// Whether it remains allocated when its context is destroyed.
+    /// Whether the object stays allocated when its context is destroyed.
     outlives_context: bool,
     /// How many other objects it keeps from being released, which count as leaks too.
     keeps: u64,
@@ -62,7 +62,7 @@ const CASES: &[Case] = &[
     }),
     case("device memory", "cuMemFree_v2", false, |context| {
         let stream = context.stream().expect("a stream");
-        Box::new(DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory"))
+        Box::new(DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory"))
     }),
     case(
         "stream-ordered device memory",
@@ -73,7 +73,7 @@ const CASES: &[Case] = &[
             Box::new(DeviceBuffer::<u8>::uninit(&stream, 64).expect("memory"))
         },
     ),
-    // The pool cannot be destroyed while memory of it is allocated.
+    // The pool cannot be destroyed while its memory is allocated.
     Case {
         keeps: 1,
         ..case(
@@ -139,8 +139,7 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// Drops the object of a case while its release fails, and returns the reports and the leaks that were
-/// counted.
+/// Drops the object of a case while its release fails. Returns the reports and the number of leaks.
 fn refused(case: &Case, context: &Context, code: CUresult) -> (Vec<String>, u64) {
     let reports = reports();
     let object = (case.make)(context);
@@ -172,9 +171,9 @@ fn a_failed_release_is_reported_with_the_object_the_function_and_the_code() {
     });
 }
 
-/// The process ends: nothing is left to do, and to tell.
+/// The process is exiting, so there is nothing to release and nothing to report.
 #[test]
-fn a_release_after_the_end_of_the_driver_is_no_leak() {
+fn a_release_after_the_driver_has_shut_down_is_not_a_leak() {
     leaking(|context| {
         let code = CUresult::CUDA_ERROR_DEINITIALIZED;
         for case in CASES
@@ -202,7 +201,7 @@ fn a_destroyed_context_leaks_what_belongs_to_the_device_or_the_process() {
     });
 }
 
-/// Nothing can be released any more, so one report for each object would tell nothing.
+/// After a fatal error nothing can be released, so a report for each object would be useless.
 #[test]
 fn releases_after_a_fatal_error_are_counted_and_not_reported() {
     leaking(|context| {
@@ -217,7 +216,7 @@ fn releases_after_a_fatal_error_are_counted_and_not_reported() {
     });
 }
 
-/// Memory that a reader may still use is never freed, so it is a leak with any code.
+/// Memory that a reader may still use is never freed, so it leaks with any code.
 #[test]
 fn a_reader_that_cannot_be_waited_for_is_reported_with_every_code() {
     leaking(|context| {
@@ -240,9 +239,9 @@ fn a_reader_that_cannot_be_waited_for_is_reported_with_every_code() {
     });
 }
 
-/// An answer that may change is asked for 17 times in all.
+/// A temporary refusal is retried up to 17 attempts in total.
 #[test]
-fn a_release_that_every_attempt_refuses_is_reported_after_its_last_attempt() {
+fn a_release_that_fails_every_attempt_is_reported_after_the_last_one() {
     leaking(|context| {
         let reports = reports();
         let code = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -262,9 +261,9 @@ fn a_release_that_every_attempt_refuses_is_reported_after_its_last_attempt() {
     });
 }
 
-/// `CUDA_ERROR_NOT_PERMITTED` is the answer of a callback thread, which ends some time.
+/// `CUDA_ERROR_NOT_PERMITTED` is the error on a callback thread, which ends eventually.
 #[test]
-fn a_release_that_is_not_permitted_is_attempted_until_it_is() {
+fn a_release_that_is_not_permitted_is_retried_until_it_succeeds() {
     leaking(|context| {
         {
             let code = CUresult::CUDA_ERROR_NOT_PERMITTED;

@@ -1,9 +1,9 @@
-//! Releases that the driver refuses for now, or for good.
+//! Releases that the driver refuses temporarily or permanently.
 
 use crate::common;
 use crate::{context, on, start};
 use cuda_safe::interop::dlpack::ConsumerStream;
-use cuda_safe::interop::{ExportedStream, Handover};
+use cuda_safe::interop::{ExportedStream, StreamSync};
 use cuda_safe::manager::{DriverManager, MemoryManager, Order, OrderedManager};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Library, PinnedBuffer, Stream};
@@ -26,18 +26,18 @@ fn pinned(context: &Context) -> PinnedBuffer<u8> {
     PinnedBuffer::zeroed(context, 64).expect("memory")
 }
 
-/// Runs `body` where something may leak.
+/// Runs `body` in a child process where objects may leak.
 #[track_caller]
 pub(crate) fn leaking(body: impl FnOnce(Context)) {
     common::child::in_child(&[], || {
         start(Profile::h200());
         body(context());
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 
 #[test]
-fn an_owner_that_panics_leaves_the_rest_of_the_queue_where_it_is() {
+fn a_panicking_owner_leaves_the_rest_of_the_queue_unchanged() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -45,8 +45,8 @@ fn an_owner_that_panics_leaves_the_rest_of_the_queue_where_it_is() {
         }
     }
     leaking(|context| {
-        let raw = context.stream().expect("a stream").leak();
-        // SAFETY: the stream was leaked, so it stays.
+        let raw = context.stream().expect("a stream").into_raw();
+        // SAFETY: `into_raw` released ownership of the stream, so it stays alive.
         let foreign = unsafe { Stream::from_foreign(raw, &context, Bomb) };
         let foreign = foreign.map_err(|refused| refused.error);
         let buffer = DeviceBuffer::<u8>::zeroed(&foreign.expect("a stream"), 64).expect("memory");
@@ -66,7 +66,7 @@ fn an_owner_that_panics_leaves_the_rest_of_the_queue_where_it_is() {
 }
 
 #[test]
-fn copies_release_what_had_to_wait() {
+fn copies_complete_deferred_releases() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
@@ -85,7 +85,7 @@ fn copies_release_what_had_to_wait() {
 }
 
 #[test]
-fn a_capture_that_begins_in_the_middle_of_a_release_puts_it_off() {
+fn a_capture_that_begins_during_a_release_defers_it() {
     on(Profile::h200(), |context| {
         let code = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         let refused = fail("cuMemFreeHost", 1, code);
@@ -98,7 +98,7 @@ fn a_capture_that_begins_in_the_middle_of_a_release_puts_it_off() {
 }
 
 #[test]
-fn a_thread_whose_context_is_dead_releases_in_the_resource_s_own() {
+fn a_thread_with_a_destroyed_current_context_releases_in_the_objects_context() {
     on(Profile::h200(), |context| {
         for code in [
             CUresult::CUDA_ERROR_INVALID_CONTEXT,
@@ -112,7 +112,7 @@ fn a_thread_whose_context_is_dead_releases_in_the_resource_s_own() {
 }
 
 #[test]
-fn a_callback_thread_that_may_enter_no_context_puts_the_release_off() {
+fn a_callback_thread_that_cannot_enter_a_context_defers_the_release() {
     on(Profile::h200(), |context| {
         let event = context.event().expect("an event");
         {
@@ -127,7 +127,7 @@ fn a_callback_thread_that_may_enter_no_context_puts_the_release_off() {
 }
 
 #[test]
-fn a_release_that_wants_a_context_has_the_resource_s_own() {
+fn a_release_that_needs_a_context_uses_that_of_the_object() {
     on(Profile::h200(), |context| {
         let wants = |function| fail(function, 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);
         let refused = wants("cuEventDestroy_v2");
@@ -147,7 +147,7 @@ fn a_release_that_wants_a_context_has_the_resource_s_own() {
 }
 
 #[test]
-fn a_stream_s_memory_that_cannot_be_freed_is_reported_once() {
+fn stream_ordered_memory_that_cannot_be_freed_is_reported_once() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u8>::uninit(&stream, 64).expect("memory");
@@ -159,7 +159,7 @@ fn a_stream_s_memory_that_cannot_be_freed_is_reported_once() {
     });
 }
 
-/// An event that has no clone owns itself; the first clone makes an owner for all of them.
+/// An event without clones owns itself; the first clone creates an owner that all of them share.
 #[test]
 fn an_event_is_destroyed_once_with_the_last_of_its_clones() {
     on(Profile::h200(), |context| {
@@ -170,7 +170,7 @@ fn an_event_is_destroyed_once_with_the_last_of_its_clones() {
         };
         for rounds in 1..100 {
             let event = context.event().expect("an event");
-            // The first clones of all, at once.
+            // The first clones of several threads at the same time.
             let barrier = std::sync::Barrier::new(3);
             let clones: Vec<_> = std::thread::scope(|scope| {
                 let clone = || {
@@ -195,11 +195,11 @@ fn an_event_is_destroyed_once_with_the_last_of_its_clones() {
 }
 
 #[test]
-fn a_release_that_never_gets_an_answer_is_reported_in_the_end() {
+fn a_release_that_is_never_possible_is_reported_after_the_last_retry() {
     leaking(|context| {
         let refused = fail_from(EXCHANGE, 1, CUresult::CUDA_ERROR_NOT_SUPPORTED);
         drop(pinned(&context));
-        assert_eq!(cuda_safe::leaked(), 0, "it is put off at first");
+        assert_eq!(cuda_safe::leaked(), 0, "deferred at first");
         for _ in 0..100 {
             context.synchronize().expect("a wait");
         }
@@ -209,25 +209,27 @@ fn a_release_that_never_gets_an_answer_is_reported_in_the_end() {
 }
 
 #[test]
-fn a_capture_mode_that_cannot_be_put_back_is_reported() {
+fn a_capture_mode_that_cannot_be_restored_is_reported() {
     leaking(|context| {
         let (sender, heard) = std::sync::mpsc::channel();
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
-            let sender = sender.lock().expect("no panic under it");
-            sender.send(report.to_string()).expect("the test listens");
+            let sender = sender.lock().expect("no panic while it was locked");
+            sender
+                .send(report.to_string())
+                .expect("the test receives it");
         });
         {
-            // The first exchange is before the release, the second after it.
+            // The first exchange is before the release, and the second after it.
             let _refused = fail(EXCHANGE, 2, CUresult::CUDA_ERROR_UNKNOWN);
             drop(pinned(&context));
         }
-        assert!(heard.try_recv().is_err(), "the second try puts it back");
+        assert!(heard.try_recv().is_err(), "the second attempt restores it");
         let _refused = fail_from(EXCHANGE, 2, CUresult::CUDA_ERROR_UNKNOWN);
         drop(pinned(&context));
         let report = heard.try_recv().expect("a report");
         assert!(
-            report.contains("capture mode could not be put back"),
+            report.contains("capture mode of the thread could not be restored"),
             "{report}"
         );
         assert_eq!((alive().pinned_allocations, cuda_safe::leaked()), (0, 0));
@@ -236,13 +238,13 @@ fn a_capture_mode_that_cannot_be_put_back_is_reported() {
 
 #[cfg(unix)]
 #[test]
-fn a_forked_child_does_not_use_a_library_of_code_that_started_the_driver_itself() {
+fn a_forked_child_does_not_use_a_library_of_a_driver_started_by_other_code() {
     use cuda_safe::sys::{cuInit, cuLibraryLoadData};
     use std::ptr::null_mut;
 
     common::child::in_child(&[], || {
         start(Profile::h200());
-        // SAFETY: takes no pointer.
+        // SAFETY: `cuInit` takes no pointer.
         assert!(unsafe { cuInit(0) }.is_success());
         let (mut raw, code) = (
             null_mut(),
@@ -250,7 +252,8 @@ fn a_forked_child_does_not_use_a_library_of_code_that_started_the_driver_itself(
         );
         let (none, handles) = (null_mut(), null_mut());
         let code = code.as_ptr().cast();
-        // SAFETY: the code ends with a zero; there are no options; the other pointer is to a local.
+        // SAFETY: the code ends with a NUL, there are no options, and the other pointer refers to a
+        // local variable.
         let loaded = unsafe {
             cuLibraryLoadData(
                 &raw mut raw,
@@ -272,9 +275,9 @@ fn a_forked_child_does_not_use_a_library_of_code_that_started_the_driver_itself(
     });
 }
 
-/// The legacy default stream is that of the current context.
+/// The legacy default stream belongs to the current context.
 #[test]
-fn a_release_that_involves_a_legacy_stream_has_its_own_context_current() {
+fn a_release_on_a_legacy_stream_makes_its_context_current() {
     on(Profile::h200(), |context| {
         let other = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
         let stream = context.stream().expect("a stream");
@@ -301,12 +304,12 @@ fn a_release_that_involves_a_legacy_stream_has_its_own_context_current() {
         let tensor = tensor.map_err(|rejected| rejected.error).expect("an event");
         drop_elsewhere(Box::new(tensor));
 
-        // The producer goes on with it on the legacy stream.
-        let buffer = DeviceBuffer::<u8>::plain_zeroed(&stream, 64).expect("memory");
+        // The producer continues to use the memory on the legacy stream.
+        let buffer = DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory");
         let array = buffer.array_interface().expect("an array");
         let array = array.with_stream(Some(ExportedStream::Legacy));
         // SAFETY: the buffer outlives the import, and nothing else uses it.
-        let imported = unsafe { array.import::<u8, _>(&stream, Handover::WaitByEvent, ()) };
+        let imported = unsafe { array.import::<u8, _>(&stream, StreamSync::WaitEvent, ()) };
         let imported = imported.map_err(|rejected| rejected.error).expect("memory");
         drop_elsewhere(Box::new(imported));
         drop(buffer);
@@ -344,7 +347,7 @@ fn a_release_whose_context_cannot_be_entered_is_reported_at_once() {
     });
 }
 
-/// These two are permitted in a callback of the driver.
+/// The driver permits these two releases in a callback.
 #[test]
 fn streams_and_events_are_destroyed_in_a_callback() {
     on(Profile::h200(), |context| {
@@ -361,7 +364,7 @@ fn streams_and_events_are_destroyed_in_a_callback() {
                 alive().events,
                 cuda_safe::deferred_releases(),
             );
-            sender.send(left).expect("the test listens");
+            sender.send(left).expect("the test receives it");
         });
         stream.synchronize().expect("a wait");
         assert_eq!(told.recv().expect("it ran"), (1, 0, 0));
@@ -378,7 +381,7 @@ fn pinned_memory_in_a_callback_is_deferred_without_a_call_that_waits() {
         crate::callbacks::launch(&stream, move || drop(pinned));
         stream.synchronize().expect("a wait");
         let freed = |call: &cuda_sim::Call| call.function == "cuMemFreeHost";
-        assert!(!cuda_sim::calls().iter().any(freed), "it is not attempted");
+        assert!(!cuda_sim::calls().iter().any(freed), "no attempt");
         assert_eq!(
             (alive().pinned_allocations, cuda_safe::deferred_releases()),
             (1, 1)
@@ -388,9 +391,9 @@ fn pinned_memory_in_a_callback_is_deferred_without_a_call_that_waits() {
     });
 }
 
-/// What the exchange of the capture mode answers, and what becomes of the release.
+/// Checks how the answer to the exchange of the capture mode decides what happens to a release.
 #[test]
-fn a_capture_mode_that_cannot_be_set_decides_what_becomes_of_a_release() {
+fn a_failed_capture_mode_exchange_decides_how_a_release_continues() {
     leaking(|context| {
         let release = |code, attempts| {
             let leaked = cuda_safe::leaked();
@@ -404,14 +407,14 @@ fn a_capture_mode_that_cannot_be_set_decides_what_becomes_of_a_release() {
             context.event().map(drop).expect("an event");
             became
         };
-        // The process ends.
+        // The process is exiting.
         assert_eq!(release(CUresult::CUDA_ERROR_DEINITIALIZED, 0), (0, 0));
-        // Nothing works any more.
+        // After this error nothing works any more.
         assert_eq!(release(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, 0), (0, 1));
         // The thread runs a callback.
         assert_eq!(release(CUresult::CUDA_ERROR_NOT_PERMITTED, 100), (1, 0));
         assert_eq!(cuda_safe::deferred_releases(), 0);
-        // An older driver has no modes.
+        // An older driver has no capture modes.
         let alive_before = alive().pinned_allocations;
         assert_eq!(
             release(CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, 0),
@@ -437,9 +440,9 @@ fn a_capture_mode_that_a_fatal_error_leaves_is_not_reported() {
     });
 }
 
-/// Memory of a pool that was freed in the order of no stream is freed after all work of the context.
+/// Pool memory that was freed without a stream is freed after all work of the context.
 #[test]
-fn a_wait_for_all_work_that_fails_decides_what_becomes_of_a_release() {
+fn a_failed_wait_for_all_work_decides_how_a_release_continues() {
     leaking(|context| {
         const WAIT: &str = "cuCtxSynchronize_v2";
         let manager = OrderedManager::new(&context).expect("a manager");
@@ -449,7 +452,7 @@ fn a_wait_for_all_work_that_fails_decides_what_becomes_of_a_release() {
             let leaked = cuda_safe::leaked();
             cuda_sim::clear_calls();
             let refused = code.map(|code| fail(WAIT, 1, code));
-            // SAFETY: the block is of the manager, and nothing uses it.
+            // SAFETY: the block belongs to the manager, and nothing uses it.
             unsafe { manager.free(block, Order::NONE) };
             manager.reset();
             drop(refused);
@@ -464,7 +467,7 @@ fn a_wait_for_all_work_that_fails_decides_what_becomes_of_a_release() {
             )
         };
         assert_eq!(release(None), (true, true, 0, 0));
-        // There may be memory later.
+        // Memory may become available later.
         assert_eq!(
             release(Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY)),
             (true, false, 1, 0)
@@ -489,7 +492,7 @@ fn a_context_that_is_dropped_in_a_host_function_is_destroyed_later() {
         let stream = context.stream().expect("a stream");
         stream
             .launch_host_function(move || drop(own))
-            .expect("given");
+            .expect("enqueued");
         stream.synchronize().expect("a wait");
         assert_eq!((cuda_safe::leaked(), alive().contexts), (0, 1));
         context.event().map(drop).expect("an event");
@@ -497,17 +500,17 @@ fn a_context_that_is_dropped_in_a_host_function_is_destroyed_later() {
     });
 }
 
-/// What a manager has deferred hangs on a context that its owner may destroy.
+/// The deferred frees of a manager depend on a context that its owner may destroy.
 #[test]
-fn a_deferred_free_in_a_borrowed_context_does_not_wait_in_the_queue() {
+fn a_deferred_free_in_a_borrowed_context_is_not_queued() {
     leaking(|context| {
         let own = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
-        // SAFETY: the context outlives what borrows it.
+        // SAFETY: the context outlives the borrowed context.
         let borrowed = unsafe { Context::borrow_raw(own.as_raw()) }.expect("it is alive");
         let manager = DriverManager::new(&borrowed).expect("a manager");
         let block = manager.allocate(64, Order::NONE).expect("memory");
         let _refused = fail("cuMemFree_v2", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
-        // SAFETY: the block is of the manager, and nothing uses it.
+        // SAFETY: the block belongs to the manager, and nothing uses it.
         unsafe { manager.free(block, Order::NONE) };
         manager.reset();
         assert_eq!(
@@ -519,7 +522,7 @@ fn a_deferred_free_in_a_borrowed_context_does_not_wait_in_the_queue() {
 
 #[cfg(unix)]
 #[test]
-fn a_forked_child_destroys_nothing_and_leaves_the_queue_alone() {
+fn a_forked_child_destroys_nothing_and_does_not_process_the_queue() {
     leaking(|context| {
         let deferred = {
             let _refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);

@@ -1,4 +1,4 @@
-//! Host functions, default streams and captures of the software driver, by raw calls.
+//! Host functions, default streams and captures of the software driver, tested with raw calls.
 
 use crate::on;
 use core::ffi::c_void;
@@ -20,32 +20,32 @@ fn well(result: CUresult) {
 static RUNS: AtomicU32 = AtomicU32::new(0);
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 
-/// Counts its runs, and keeps what the driver answers inside of it.
+/// Counts its runs, and stores the answers of the driver inside of it.
 unsafe extern "C" fn host(data: *mut c_void) {
     RUNS.fetch_add(1, Ordering::Relaxed);
     let mut address = 0;
-    // SAFETY: the pointer is to a local; it is refused.
+    // SAFETY: the pointer refers to a local variable, and the call is refused.
     let code = unsafe { cuMemAlloc_v2(&raw mut address, 64) };
     INSIDE.store(code.0, Ordering::Relaxed);
     if !data.is_null() {
-        // SAFETY: the data is a stream, which is idle but for this function.
+        // SAFETY: the data is a stream, which is idle except for this function.
         let code = unsafe { cuStreamQuery(data.cast()) };
         assert_ne!(code, CUresult::CUDA_ERROR_NOT_PERMITTED);
     }
 }
 
 fn launch_host(stream: &Stream, data: *mut c_void) {
-    // SAFETY: the function and what it is given live as long as the process.
+    // SAFETY: the function and its data live as long as the process.
     well(unsafe { cuLaunchHostFunc(stream.as_raw(), Some(host), data) });
 }
 
 #[test]
-fn a_host_function_runs_in_the_order_of_its_stream_and_may_call_little() {
+fn a_host_function_runs_in_stream_order_and_most_calls_in_it_are_refused() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let other = context.stream().expect("a stream");
         launch_host(&stream, other.as_raw().cast());
-        assert_eq!(RUNS.load(Ordering::Relaxed), 0, "nobody has waited");
+        assert_eq!(RUNS.load(Ordering::Relaxed), 0, "no wait so far");
         stream.synchronize().expect("a wait");
         assert_eq!(RUNS.load(Ordering::Relaxed), 1);
         let inside = CUresult(INSIDE.load(Ordering::Relaxed));
@@ -54,9 +54,9 @@ fn a_host_function_runs_in_the_order_of_its_stream_and_may_call_little() {
 }
 
 #[test]
-fn what_is_dropped_in_a_host_function_is_released_after_it() {
+fn objects_dropped_in_a_host_function_are_released_after_it() {
     unsafe extern "C" fn drop_it(data: *mut c_void) {
-        // SAFETY: the test gave a boxed buffer away, once.
+        // SAFETY: the test passes a boxed buffer, once.
         drop(unsafe { Box::from_raw(data.cast::<DeviceBuffer<u8>>()) });
     }
     on(Profile::h200(), |context| {
@@ -64,13 +64,13 @@ fn what_is_dropped_in_a_host_function_is_released_after_it() {
             context.stream().expect("a stream"),
             context.stream().expect("a stream"),
         );
-        let buffer = Box::new(DeviceBuffer::<u8>::plain_zeroed(&b, 64).expect("memory"));
+        let buffer = Box::new(DeviceBuffer::<u8>::zeroed_sync(&b, 64).expect("memory"));
         let data = Box::into_raw(buffer).cast();
-        // SAFETY: the function takes the box, once.
+        // SAFETY: the function takes ownership of the box once.
         well(unsafe { cuLaunchHostFunc(a.as_raw(), Some(drop_it), data) });
         a.synchronize().expect("a wait");
         assert_eq!(cuda_safe::leaked(), 0);
-        context.synchronize().expect("the queue gets its turn");
+        context.synchronize().expect("the queue is processed");
         assert_eq!(cuda_sim::alive().device_allocations, 0);
     });
 }
@@ -88,9 +88,9 @@ fn blocking_streams_and_the_legacy_stream_wait_for_each_other() {
         for round in 0..10 {
             buffer.fill(2 * round).expect("a fill");
             let (at, value) = (buffer.as_raw(), 2 * round + 1);
-            // SAFETY: the byte is there.
+            // SAFETY: the byte is valid memory.
             well(unsafe { cuMemsetD8Async(at, value, 1, CU_STREAM_LEGACY) });
-            // SAFETY: the legacy stream of the current context.
+            // SAFETY: the handle is the legacy stream of the current context.
             well(unsafe { cuStreamSynchronize(CU_STREAM_LEGACY) });
             assert_eq!(buffer.to_vec().expect("a copy"), [2 * round + 1]);
         }
@@ -104,10 +104,10 @@ fn begin(stream: &Stream, mode: Mode) {
 
 fn end(stream: &Stream) -> CUresult {
     let mut graph: CUgraph = std::ptr::null_mut();
-    // SAFETY: the stream is alive, and the pointer is to a local.
+    // SAFETY: the stream is alive, and the pointer refers to a local variable.
     let code = unsafe { cuStreamEndCapture(stream.as_raw(), &raw mut graph) };
     if code.is_success() {
-        // SAFETY: the graph was just made.
+        // SAFETY: the graph was just created.
         well(unsafe { cuGraphDestroy(graph) });
     }
     code
@@ -115,12 +115,13 @@ fn end(stream: &Stream) -> CUresult {
 
 fn status(stream: &Stream) -> Status {
     let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the stream is alive, and the pointer is to a local.
+    // SAFETY: the stream is alive, and the pointer refers to a local variable.
     well(unsafe { cuStreamIsCapturing(stream.as_raw(), &raw mut status) });
     status
 }
 
-/// A `cuMemAlloc` and `cuMemFree` while a stream is captured; what comes of the capture.
+/// Makes a `cuMemAlloc` and a `cuMemFree` call while a stream is captured, and returns the status
+/// of the capture.
 fn allocate_during(context: &Context, mode: Mode, other_thread: bool, relaxed: bool) -> CUresult {
     let stream = context.stream().expect("a stream");
     begin(&stream, mode);
@@ -128,18 +129,18 @@ fn allocate_during(context: &Context, mode: Mode, other_thread: bool, relaxed: b
         let _current = context.make_current().expect("current");
         let mut mine = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
         if relaxed {
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mine) });
         }
         let mut address = 0;
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         let code = unsafe { cuMemAlloc_v2(&raw mut address, 64) };
         if code.is_success() {
-            // SAFETY: it was just allocated, and nobody uses it.
+            // SAFETY: the memory was just allocated, and nothing uses it.
             let _ = unsafe { cuMemFree_v2(address) };
         }
         if relaxed {
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             well(unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mine) });
         }
     };
@@ -151,9 +152,9 @@ fn allocate_during(context: &Context, mode: Mode, other_thread: bool, relaxed: b
     end(&stream)
 }
 
-/// The table that was measured on an H200.
+/// Checks the table that was measured on an H200.
 #[test]
-fn allocations_break_captures_as_they_do_on_a_real_driver() {
+fn allocations_invalidate_captures_as_on_a_real_driver() {
     const BROKEN: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     const KEPT: CUresult = CUresult::CUDA_SUCCESS;
     let (global, local) = (
@@ -173,7 +174,7 @@ fn allocations_break_captures_as_they_do_on_a_real_driver() {
 }
 
 #[test]
-fn a_copy_that_is_captured_does_not_run() {
+fn a_captured_copy_does_not_run() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::from_slice(&stream, &[1u8; 8]).expect("a copy");
@@ -181,16 +182,16 @@ fn a_copy_that_is_captured_does_not_run() {
         begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         let mut host = [0u8; 8];
         let (to, from) = (host.as_mut_ptr().cast(), buffer.as_raw());
-        // SAFETY: both sides have 8 bytes, and the host's outlives the graph.
+        // SAFETY: both sides have 8 bytes, and the host memory outlives the graph.
         well(unsafe { cuMemcpyDtoHAsync_v2(to, from, 8, stream.as_raw()) });
         well(end(&stream));
         assert_eq!(host, [0; 8]);
     });
 }
 
-/// As measured on an H200, where other calls of other threads leave thread-local captures alone.
+/// As measured on an H200, where other calls of other threads do not affect thread-local captures.
 #[test]
-fn a_wait_for_the_context_breaks_captures_of_all_threads() {
+fn a_wait_for_the_context_invalidates_the_captures_of_all_threads() {
     on(Profile::h200(), |context| {
         for mode in [
             Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -230,7 +231,7 @@ fn an_event_whose_last_record_is_pending_has_no_time() {
         mark.synchronize().expect("a wait");
         let early = end
             .elapsed_since(&start)
-            .expect_err("it is behind the tail");
+            .expect_err("its last record is pending");
         assert_eq!(early.code(), Some(CUresult::CUDA_ERROR_NOT_READY));
         context.synchronize().expect("a wait");
         end.elapsed_since(&start).expect("both ran");
@@ -238,7 +239,7 @@ fn an_event_whose_last_record_is_pending_has_no_time() {
 }
 
 #[test]
-fn an_older_record_that_runs_later_leaves_the_time_of_an_event() {
+fn an_older_record_that_runs_later_does_not_change_the_time_of_an_event() {
     on(Profile::h200(), |context| {
         let stream = || context.stream().expect("a stream");
         let (a, b, c) = (stream(), stream(), stream());
@@ -258,13 +259,13 @@ fn an_older_record_that_runs_later_leaves_the_time_of_an_event() {
 }
 
 #[test]
-fn drops_leave_captures_alone_and_buffers_of_a_captured_stream_wait() {
+fn drops_do_not_affect_captures_and_buffers_of_a_captured_stream_are_deferred() {
     on(Profile::h200(), |context| {
         let (captured, other) = (
             context.stream().expect("a stream"),
             context.stream().expect("a stream"),
         );
-        let plain = DeviceBuffer::<u8>::plain_zeroed(&other, 64).expect("memory");
+        let plain = DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory");
         let ordered = DeviceBuffer::<u8>::zeroed(&other, 64).expect("memory");
         let mut its = DeviceBuffer::<u8>::zeroed(&captured, 64).expect("memory");
         let pinned = cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
@@ -276,14 +277,14 @@ fn drops_leave_captures_alone_and_buffers_of_a_captured_stream_wait() {
         drop(its);
         assert_eq!(status(&captured), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
         well(end(&captured));
-        context.synchronize().expect("the queue gets its turn");
+        context.synchronize().expect("the queue is processed");
         assert_eq!(cuda_sim::alive().device_allocations, 0);
         assert_eq!(cuda_safe::leaked(), 0);
     });
 }
 
 #[test]
-fn waiting_for_a_captured_stream_breaks_the_capture() {
+fn waiting_for_a_captured_stream_invalidates_the_capture() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -300,7 +301,7 @@ fn waiting_for_a_captured_stream_breaks_the_capture() {
 }
 
 #[test]
-fn a_captured_stream_takes_no_host_function() {
+fn a_captured_stream_refuses_host_functions() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -308,7 +309,7 @@ fn a_captured_stream_takes_no_host_function() {
             .launch_host_function(|| {})
             .expect_err("in a capture");
         assert!(
-            refused.to_string().contains("recorded into a graph"),
+            refused.to_string().contains("the stream is being captured"),
             "{refused}"
         );
         assert_eq!(status(&stream), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);

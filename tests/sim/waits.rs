@@ -1,5 +1,5 @@
-//! Waits and releases happen, whatever happened before; errors are those of the call that gives
-//! them; and what is made for a stream is of its context.
+//! Waits and releases happen whatever happened before, errors are those of the call that returns
+//! them, and objects created for a stream belong to its context.
 
 use crate::planted::{found, planted};
 use crate::{common, context, on, start};
@@ -12,7 +12,7 @@ use cuda_sim::fault::{Fault, Scope};
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
-/// The functions that `body` calls.
+/// Returns the driver functions that `body` calls.
 fn calls(body: impl FnOnce()) -> Vec<&'static str> {
     cuda_sim::clear_calls();
     body();
@@ -24,7 +24,7 @@ fn pinned(context: &Context, len: usize) -> PinnedBuffer<i32> {
 }
 
 #[test]
-fn a_pool_is_destroyed_behind_the_free_of_its_memory() {
+fn a_pool_is_destroyed_after_the_free_of_its_memory() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let mut last = std::ptr::null_mut();
@@ -40,7 +40,7 @@ fn a_pool_is_destroyed_behind_the_free_of_its_memory() {
         let both = ["cuMemFreeAsync", "cuMemPoolDestroy"];
         let buffer = of_a_pool();
         assert_eq!(releases(calls(|| drop(buffer))), both);
-        // Where the free has to wait, so does the pool.
+        // If the free is deferred, so is the destruction of the pool.
         let buffer = of_a_pool();
         let capture = stream.begin_capture(Default::default()).expect("begins");
         assert_eq!(releases(calls(|| drop(buffer))), [""; 0]);
@@ -49,16 +49,16 @@ fn a_pool_is_destroyed_behind_the_free_of_its_memory() {
             stream.synchronize().expect("a wait");
         };
         assert_eq!(releases(calls(end)), both);
-        // What is given away takes its pool along.
+        // Memory released by `into_raw` keeps its pool alive.
         let buffer = of_a_pool();
         let leaked = cuda_safe::leaked();
         let (address, its) = buffer.into_raw();
         assert_eq!(cuda_safe::leaked(), leaked + 1, "the pool stays");
-        // SAFETY: the memory is the buffer's, which gave it up.
+        // SAFETY: the buffer released ownership of the memory.
         let code = unsafe { cuda_safe::sys::cuMemFreeAsync(address, its.as_raw()) };
         assert_eq!(code, CUresult::CUDA_SUCCESS);
         assert_eq!(cuda_sim::alive().pools, 1);
-        // SAFETY: its memory was the buffer's, and is freed.
+        // SAFETY: the pool belonged to the buffer, and its memory is freed.
         let code = unsafe { cuda_safe::sys::cuMemPoolDestroy(last) };
         assert_eq!(code, CUresult::CUDA_SUCCESS);
         its.synchronize().expect("a wait");
@@ -66,9 +66,9 @@ fn a_pool_is_destroyed_behind_the_free_of_its_memory() {
 }
 
 #[test]
-fn a_copy_is_waited_for_before_its_memory_is_looked_at_or_freed() {
+fn a_copy_is_waited_for_before_its_memory_is_read_or_freed() {
     on(Profile::h200(), |context| {
-        // One stream, of which this object is the last but for the buffer's.
+        // The stream has only this object and the buffer's.
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("memory");
         drop(stream);
@@ -77,7 +77,7 @@ fn a_copy_is_waited_for_before_its_memory_is_looked_at_or_freed() {
         let mut host = None;
         let log = calls(|| host = Some(pending.wait().expect("a wait")));
         assert_eq!(log, ["cuStreamSynchronize"]);
-        assert_eq!(*host.expect("given back"), [7; 3]);
+        assert_eq!(*host.expect("returned"), [7; 3]);
 
         let pending = buffer.copy_to_pinned(pinned(&context, 3)).expect("a copy");
         let log = calls(|| drop(pending));
@@ -88,7 +88,7 @@ fn a_copy_is_waited_for_before_its_memory_is_looked_at_or_freed() {
 }
 
 #[test]
-fn memory_outlives_the_work_of_a_stream_whose_last_object_is_gone() {
+fn memory_outlives_the_work_of_a_dropped_stream() {
     on(Profile::h200(), |context| {
         let (first, second) = (
             context.stream().expect("a stream"),
@@ -99,14 +99,14 @@ fn memory_outlives_the_work_of_a_stream_whose_last_object_is_gone() {
         let mut copy = DeviceBuffer::<i32>::zeroed(&second, 100).expect("memory");
         let reader = shared.on(&second).expect("a reader");
         copy.copy_from(&reader).expect("a copy");
-        // Nothing of this has run.
+        // None of this work has run.
         drop((first, second, shared, reader));
         assert_eq!(copy.to_vec().expect("a copy"), [5; 100]);
     });
 }
 
 #[test]
-fn an_earlier_error_stops_no_wait_and_no_release() {
+fn an_earlier_error_prevents_no_wait_and_no_release() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
@@ -142,7 +142,7 @@ fn an_earlier_error_stops_no_wait_and_no_release() {
 }
 
 #[test]
-fn what_a_drop_could_not_do_is_no_error_of_a_later_call() {
+fn a_failed_drop_is_not_the_error_of_a_later_call() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
@@ -157,7 +157,11 @@ fn what_a_drop_could_not_do_is_no_error_of_a_later_call() {
                 .inject(Scope::Thread);
             drop(first);
         }
-        assert_eq!(cuda_safe::leaked(), 1, "told, not kept for others");
+        assert_eq!(
+            cuda_safe::leaked(),
+            1,
+            "reported, and not returned by other calls"
+        );
         event.record(&second).expect("a record");
         event.synchronize().expect("a wait");
         let buffer = DeviceBuffer::from_slice(&second, &[1]).expect("memory");
@@ -167,7 +171,7 @@ fn what_a_drop_could_not_do_is_no_error_of_a_later_call() {
 }
 
 #[test]
-fn a_plain_slice_is_the_callers_again_when_its_copy_returns() {
+fn a_copy_of_a_slice_has_completed_when_it_returns() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let mut numbers = vec![1; 100];
@@ -176,13 +180,14 @@ fn a_plain_slice_is_the_callers_again_when_its_copy_returns() {
         assert_eq!(buffer.to_vec().expect("a copy"), [1; 100]);
         buffer.copy_from_slice(&numbers).expect("a copy");
         numbers.fill(3);
-        // The slice comes after the stream's work, though the stream waits for no other.
+        // The slice is filled after the work of the stream, although the stream waits for no other
+        // stream.
         buffer.copy_to_slice(&mut numbers).expect("a copy");
         assert_eq!(numbers, [2; 100]);
         buffer.fill(4).expect("a fill");
         buffer.copy_to_slice(&mut numbers).expect("a copy");
         assert_eq!(numbers, [4; 100]);
-        // So do slices of pinned memory.
+        // The same holds for slices of pinned memory.
         let mut host = pinned(&context, 100);
         buffer.copy_to_slice(&mut host[..]).expect("a copy");
         assert_eq!(*host, [4; 100]);
@@ -190,7 +195,7 @@ fn a_plain_slice_is_the_callers_again_when_its_copy_returns() {
 }
 
 #[test]
-fn a_code_that_nobody_knows_is_an_error_with_its_number() {
+fn an_unknown_code_is_an_error_with_its_number() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         for number in [1999, 123_456, 0x7fff_ffff] {
@@ -207,7 +212,7 @@ fn a_code_that_nobody_knows_is_an_error_with_its_number() {
 }
 
 #[test]
-fn a_context_that_cannot_be_made_current_runs_nothing() {
+fn a_context_that_cannot_be_made_current_runs_no_work() {
     on(Profile::h200(), |context| {
         let _fails = Fault::of_function("cuCtxPushCurrent_v2")
             .from_then_on()
@@ -227,7 +232,7 @@ fn a_context_that_cannot_be_made_current_runs_nothing() {
     });
 }
 
-/// Things for a stream, made while something else is current.
+/// Creates objects for a stream while another context is current.
 fn make(context: &Context, stream: &Stream) -> Result<(), Error> {
     let device = context.device().ordinal();
     let is_its = |address: u64| -> Result<(), Error> {
@@ -238,7 +243,7 @@ fn make(context: &Context, stream: &Stream) -> Result<(), Error> {
     };
     is_its(DeviceBuffer::from_slice(stream, &[1u8; 64])?.as_raw())?;
     is_its(DeviceBuffer::<u8>::zeroed(stream, 64)?.as_raw())?;
-    is_its(DeviceBuffer::<u8>::plain_zeroed(stream, 64)?.as_raw())?;
+    is_its(DeviceBuffer::<u8>::zeroed_sync(stream, 64)?.as_raw())?;
     is_its(
         PitchedBuffer::<u8>::zeroed(stream, 8, 8)?
             .as_slice()
@@ -262,7 +267,7 @@ fn make(context: &Context, stream: &Stream) -> Result<(), Error> {
 }
 
 #[test]
-fn what_is_made_for_a_stream_is_of_its_device_whatever_is_current() {
+fn objects_created_for_a_stream_belong_to_its_device_with_any_current_context() {
     on(Profile::h200().with_devices(2), |first| {
         let second = Context::primary(&Device::get(1).expect("there are two"));
         let second = second.expect("a context");
@@ -275,9 +280,10 @@ fn what_is_made_for_a_stream_is_of_its_device_whatever_is_current() {
 }
 
 #[test]
-fn a_stream_alone_keeps_its_partition() {
+fn a_stream_keeps_its_partition_alive() {
     on(Profile::h200(), |context| {
-        let resource = SmResource::of_device(&context.device()).expect("an H200 has them");
+        let resource =
+            SmResource::of_device(&context.device()).expect("an H200 has green contexts");
         let split = resource.split_by_count(SplitByCount {
             max_groups: Some(1),
             ..Default::default()
@@ -288,7 +294,7 @@ fn a_stream_alone_keeps_its_partition() {
         drop((green, context));
         let buffer = DeviceBuffer::from_slice(&stream, &[1, 2]).expect("memory");
         let log = calls(|| drop(stream));
-        assert!(log.is_empty(), "the buffer has it: {log:?}");
+        assert!(log.is_empty(), "the buffer keeps it alive: {log:?}");
         assert_eq!(buffer.to_vec().expect("a copy"), [1, 2]);
         let log = calls(|| drop(buffer));
         let at = |function| log.iter().position(|its| *its == function);
@@ -304,11 +310,11 @@ fn a_stream_alone_keeps_its_partition() {
 }
 
 #[test]
-fn a_primary_context_that_is_reset_is_as_new() {
+fn a_reset_primary_context_works_like_a_new_one() {
     on(Profile::h200(), |context| {
         let device = context.device();
         drop(context);
-        // SAFETY: nobody in this process has anything of the device.
+        // SAFETY: nothing in this process uses the device.
         unsafe { device.reset_primary() }.expect("a reset");
         assert!(!device.primary_state().expect("an answer").active);
         let again = Context::primary(&device).expect("a context");
@@ -318,29 +324,29 @@ fn a_primary_context_that_is_reset_is_as_new() {
 }
 
 #[test]
-fn what_was_made_before_a_reset_is_dead_for_those_who_retain_the_primary_context() {
+fn objects_created_before_a_reset_are_destroyed_for_all_owners_of_the_primary_context() {
     planted(|context, stream| {
         let event = context.event().expect("an event");
-        let memory = DeviceBuffer::<u8>::plain_zeroed(stream, 64).expect("memory");
+        let memory = DeviceBuffer::<u8>::zeroed_sync(stream, 64).expect("memory");
         let (raw_stream, raw_event) = (stream.as_raw(), event.as_raw());
         let before = cuda_sim::alive();
         assert_eq!((before.streams, before.events), (1, 1));
         assert_eq!((before.device_allocations, before.retains), (1, 1));
-        // SAFETY: what was made is used by raw calls only, whose codes are looked at.
+        // SAFETY: the objects are used by raw calls only, whose codes are checked.
         unsafe { context.device().reset_primary() }.expect("a reset");
         std::mem::forget((memory, event, stream.clone()));
         let after = cuda_sim::alive();
         assert_eq!((after.streams, after.events), (0, 0));
         assert_eq!((after.device_allocations, after.retains), (0, 1));
         let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        // SAFETY: the software driver knows that the stream is gone.
+        // SAFETY: the software driver recognizes the destroyed stream.
         assert_eq!(unsafe { cuStreamQuery(raw_stream) }, destroyed);
         let invalid = CUresult::CUDA_ERROR_INVALID_HANDLE;
-        // SAFETY: as above, of the event.
+        // SAFETY: as above, for the event.
         assert_eq!(unsafe { cuEventQuery(raw_event) }, invalid);
         found("a stream is used after it was destroyed");
         found("an event is used after it was destroyed");
-        let again = context.stream().expect("the context is there again");
+        let again = context.stream().expect("the context is active again");
         again.synchronize().expect("a wait");
     });
 }

@@ -1,7 +1,7 @@
-//! From C headers to a description of what they declare.
+//! Converts C headers to a description of their declarations.
 //!
-//! The root package's `build.rs` uses these two files as well, by path, so that a check against a
-//! local cuda.h and the generation of the bindings cannot disagree about how headers are read.
+//! The root package's `build.rs` includes these two files by path, so that a check against an installed
+//! cuda.h and the generator of the bindings parse headers in the same way.
 
 pub(crate) mod api;
 pub(crate) mod clang;

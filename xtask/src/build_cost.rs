@@ -1,5 +1,5 @@
-//! `cargo xtask build-cost`: how long `cuda-sys`, `cuda-safe` and cudarc take to build from nothing,
-//! in turns, and how large a small program with each of them is.
+//! `cargo xtask build-cost`: measures clean build times of `cuda-sys`, `cuda-safe` and cudarc, in
+//! alternation, and the size of a small program with each of them.
 
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -16,7 +16,7 @@ struct Program {
     name: &'static str,
     dependency: String,
     main: &'static str,
-    /// Debug and release builds, as often as there were rounds.
+    /// The times of the debug and release builds, one for each round.
     debug: Vec<Duration>,
     release: Vec<Duration>,
 }
@@ -25,9 +25,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let rounds: u32 = match args {
         [] => 3,
         [rounds] => rounds.parse().context("the number of rounds")?,
-        _ => bail!("build-cost takes a number of rounds, or nothing"),
+        _ => bail!("build-cost takes at most one argument, the number of rounds"),
     };
-    ensure!(rounds != 0, "no rounds");
+    ensure!(rounds != 0, "the number of rounds must be at least 1");
     let mut programs = programs();
     for program in &programs {
         program.write()?;
@@ -60,7 +60,7 @@ fn programs() -> Vec<Program> {
             path("cuda-sys"),
             "fn main() {
                 let mut count = 0;
-                // SAFETY: cuInit takes no pointer; the other's is to a local.
+                // SAFETY: cuInit takes no pointer; the other pointer is to a local variable.
                 let code = unsafe { (cuda_sys::cuInit(0), cuda_sys::cuDeviceGetCount(&mut count)) };
                 println!(\"{code:?}: {count} GPUs\");
             }",
@@ -89,14 +89,14 @@ impl Program {
 
     fn write(&self) -> Result<()> {
         let folder = self.folder();
-        fs::create_dir_all(folder.join("src")).context("making the folder of a program")?;
+        fs::create_dir_all(folder.join("src")).context("creating the folder of a program")?;
         let manifest = format!(
             "[package]\nname = \"hello\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n{}\n",
             self.dependency
         );
         fs::write(folder.join("Cargo.toml"), manifest).context("writing a manifest")?;
         fs::write(folder.join("src/main.rs"), self.main).context("writing a program")?;
-        // The versions that the workspace has.
+        // Use the versions of the workspace.
         fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock"))
             .context("copying Cargo.lock")?;
         Ok(())
@@ -120,7 +120,7 @@ impl Program {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Builds it with nothing there yet.
+    /// Makes a clean build.
     fn build(&self, how: &[&str]) -> Result<Duration> {
         let _ = fs::remove_dir_all(self.folder().join("target"));
         let start = Instant::now();
@@ -128,7 +128,7 @@ impl Program {
         Ok(start.elapsed())
     }
 
-    /// The bytes of the release build, without symbols.
+    /// Returns the size of the release build in bytes, without symbols.
     fn size(&self) -> Result<u64> {
         let binary = self.folder().join("target/release/hello");
         let stripped = self.folder().join("target/stripped");
@@ -138,29 +138,31 @@ impl Program {
             .status();
         let small = done.is_ok_and(|status| status.success());
         let path = if small { stripped } else { binary };
-        Ok(fs::metadata(&path).context("looking at a binary")?.len())
+        Ok(fs::metadata(&path)
+            .context("reading the size of a binary")?
+            .len())
     }
 
-    /// Crates that it needs beside itself.
+    /// Returns the number of its dependencies.
     fn crates(&self) -> Result<usize> {
         let tree = self.cargo(&["tree", "--offline", "-e", "normal", "--prefix", "none"])?;
         let names = tree.lines().filter_map(|line| line.split(' ').next());
         Ok(names.collect::<BTreeSet<_>>().len().saturating_sub(1))
     }
 
-    /// Lines of its bindings, which are generated.
+    /// Returns the number of lines in its generated bindings.
     fn lines(&self) -> Result<usize> {
         if self.name != "cudarc" {
             return lines_in(&root().join("cuda-sys/src/bindings"));
         }
         let metadata = self.cargo(&["metadata", "--offline", "--format-version", "1"])?;
         let metadata: serde_json::Value =
-            serde_json::from_str(&metadata).context("cargo's metadata")?;
+            serde_json::from_str(&metadata).context("parsing cargo's metadata")?;
         let packages = metadata["packages"].as_array();
         let manifest = packages
             .and_then(|all| all.iter().find(|package| package["name"] == "cudarc"))
             .and_then(|package| package["manifest_path"].as_str())
-            .context("cargo does not know cudarc")?;
+            .context("cudarc is not in cargo's metadata")?;
         let folder = Path::new(manifest)
             .parent()
             .context("a manifest without a folder")?;
@@ -196,23 +198,23 @@ fn print(programs: &mut [Program]) -> Result<()> {
     if let Some(program) = programs.iter_mut().find(|its| its.name == "cuda-safe") {
         let (release, wrapped) = (median(&mut program.release), wrapped()?);
         let each = release * 100.0 / f64::from(wrapped);
-        println!("cuda-safe: {each:.1} s for each 100 of the {wrapped} functions that it wraps.");
+        println!("cuda-safe: {each:.1} s per 100 wrapped functions ({wrapped} in total).");
     }
-    println!("Medians of clean builds, in turns; what is built is in target/build-cost.");
+    println!("Medians of clean builds in alternation. The programs are in target/build-cost.");
     Ok(())
 }
 
-/// How many functions `cuda-safe` wraps, as COVERAGE.md says, which CI checks.
+/// Returns the number of functions that `cuda-safe` wraps, from COVERAGE.md, which CI keeps current.
 fn wrapped() -> Result<u32> {
     let text = fs::read_to_string(root().join("COVERAGE.md")).context("reading COVERAGE.md")?;
     let count = text.split_once(" are wrapped**").and_then(|(before, _)| {
         let (_, count) = before.rsplit_once("**")?;
         count.parse().ok()
     });
-    count.context("COVERAGE.md does not say how many functions are wrapped")
+    count.context("COVERAGE.md has no number of wrapped functions")
 }
 
-/// In seconds.
+/// Returns the median in seconds.
 fn median(times: &mut [Duration]) -> f64 {
     times.sort();
     times

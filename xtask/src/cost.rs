@@ -1,5 +1,5 @@
-//! `cargo xtask cost`: instructions for each operation, counted by callgrind with a driver that does
-//! nothing, and so the same on every run: bench/COST.md.
+//! `cargo xtask cost`: writes bench/COST.md, the number of instructions of each operation. callgrind
+//! counts them with a driver whose functions do nothing, so the numbers are the same in every run.
 
 mod calls;
 
@@ -14,24 +14,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What an operation may have more than in the file: another C compiler, and a C library for another
-/// processor, need a few instructions more or less. With another rustc it is more.
+/// The number of instructions that an operation may have more than in the file, because another C
+/// compiler or the C library for another processor needs a few more or fewer. With another rustc the
+/// tolerance is larger.
 const TOLERANCE: f64 = 4.0;
 const TOLERANCE_PART: f64 = 0.03;
 const TOLERANCE_OF_ANOTHER: f64 = 0.5;
 
-/// The layers that are checked, which are ours.
+/// The layers that are checked: those of this project.
 const CHECKED: [&str; 2] = ["cuda-sys", "cuda-safe"];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let check = match args {
         [] => false,
         [flag] if flag == "--check" => true,
-        _ => bail!("cost takes --check, or nothing"),
+        _ => bail!("cost takes no arguments except --check"),
     };
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "the file is of x86-64 Linux"
+        "bench/COST.md is for x86-64 Linux"
     );
     let compiler = compiler()?;
     let counted = count(&binary(false)?)?;
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let is_same = before.contains(&compiler);
         if !is_same {
             println!(
-                "bench/COST.md is of another compiler than {compiler}: half as much more is let pass"
+                "bench/COST.md was written with another compiler than {compiler}: the tolerance is 50 %"
             );
         }
         return compare(&parse(&before), &counted, is_same);
@@ -50,29 +51,29 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     settle(&[Generated { path, text }], false, "cost")
 }
 
-/// What rustc says of itself.
+/// Returns the version that rustc reports.
 fn compiler() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = debian::stdout(Command::new(rustc).arg("--version"))?;
     Ok(version.trim().to_owned())
 }
 
-/// The instructions of each layer for one operation.
+/// One operation: the instructions of each layer.
 struct Row {
     operation: String,
     calls: String,
     layers: BTreeMap<String, f64>,
-    /// Likewise, of the functions of the driver.
+    /// The driver calls of each layer.
     driver: BTreeMap<String, Calls>,
 }
 
-/// A line of cargo's JSON, as far as it matters here.
+/// A line of cargo's JSON output, with the fields that are used here.
 #[derive(Deserialize)]
 struct Message {
     executable: Option<PathBuf>,
 }
 
-/// Builds the benchmark; without its symbols, if it is to travel.
+/// Builds the benchmark. Strips its symbols if it will be copied to another machine.
 pub(crate) fn binary(stripped: bool) -> Result<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
     if stripped {
@@ -85,23 +86,23 @@ pub(crate) fn binary(stripped: bool) -> Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo build")?;
-    ensure!(output.status.success(), "the benchmark does not build");
+    ensure!(output.status.success(), "the benchmark failed to build");
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut messages = messages.lines().map(serde_json::from_str::<Message>);
     messages
         .find_map(|message| message.ok()?.executable)
-        .context("cargo names no executable")
+        .context("cargo reported no executable")
 }
 
 /// Runs the benchmark under callgrind, which writes a file each time the counted function returns.
 fn count(binary: &Path) -> Result<Vec<Row>> {
     let folder = root().join("target/cost");
     let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).context("making target/cost")?;
+    fs::create_dir_all(&folder).context("creating target/cost")?;
     let output = Command::new("valgrind")
         .current_dir(&folder)
         .args(["--quiet", "--tool=callgrind", "--callgrind-out-file=counts"])
-        // Names and addresses in full in each file.
+        // Complete names and addresses in each file.
         .args([
             "--compress-strings=no",
             "--compress-pos=no",
@@ -115,7 +116,7 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
         .arg("--count")
         .stderr(Stdio::inherit())
         .output()
-        .context("there is no valgrind here (Debian, Ubuntu: apt-get install valgrind)")?;
+        .context("running valgrind (on Debian and Ubuntu: apt-get install valgrind)")?;
     ensure!(
         output.status.success(),
         "the benchmark failed under callgrind"
@@ -126,14 +127,14 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
     for (number, line) in String::from_utf8_lossy(&output.stdout).lines().enumerate() {
         let fields: Vec<&str> = line.split('\t').collect();
         let [operation, calls, layer, n] = fields[..] else {
-            bail!("the benchmark says {line}");
+            bail!("unexpected output of the benchmark: {line}");
         };
         let path = folder.join(format!("counts.{}", number + 1));
         let text =
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let total = total(&text)?;
         let n: f64 = n.parse().with_context(|| format!("in {line}"))?;
-        // Each is done not at all first, which is what does not belong to it.
+        // Each operation is first measured with zero repetitions; this is the overhead.
         if n == 0.0 {
             empty = total;
             continue;
@@ -157,17 +158,18 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The instructions that a file of callgrind's has in all.
+/// Returns the total number of instructions in a callgrind file.
 fn total(text: &str) -> Result<f64> {
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
-    let total = total.context("no total in a file of callgrind's")?;
+    let total = total.context("a callgrind file has no total")?;
     total
         .trim()
         .parse()
         .with_context(|| format!("the total {total}"))
 }
 
-/// The columns, in order; how many instructions more than C stands behind ours.
+/// The columns, in order. For this project's layers, each cell also has the number of instructions more
+/// than C.
 const COLUMNS: [&str; 5] = [
     "C",
     "cuda-sys",
@@ -178,21 +180,23 @@ const COLUMNS: [&str; 5] = [
 
 const HEAD: &str = "\
 <!-- @generated by `cargo xtask cost`. Do not edit. -->
-# Instructions for one operation
+# Instructions per operation
 
-Counted by callgrind on x86-64, with a driver whose functions return at once, so these are the layers' own
-(with the three or so instructions of each function of that driver). In brackets: more than plain C through
-`dlsym` pointers. What an operation is, and what plain C calls for it: [README](README.md).
+callgrind counts the instructions on x86-64 with a driver whose functions return at once. The numbers are
+therefore those of the layers, plus about three instructions in each function of that driver. The number in
+brackets is the difference from plain C through `dlsym` pointers. The [README](README.md) describes the
+operations and the calls that plain C makes for them.
 
-`cargo xtask cost` writes this file. `cargo xtask cost --check` fails if `cuda-sys` or `cuda-safe` need more
-than that by 4 instructions or by 3 %, whichever is more, as another C compiler or C library may; under
-another rustc by half as much. This is of
+`cargo xtask cost` writes this file. `cargo xtask cost --check` fails if `cuda-sys` or `cuda-safe` needs more
+instructions than listed here, with a tolerance of 4 instructions or 3 %, whichever is more, for differences
+between C compilers and C libraries. With another rustc the tolerance is 4 instructions or 50 %. The file was
+written with
 ";
 
 const CALLS: &str = "
-# Calls of the driver for one operation
+# Driver calls per operation
 
-From the same count, without the `cu` of their names. `cuda-sys` calls what C calls.
+From the same measurement, without the prefix `cu`. `cuda-sys` makes the same calls as C.
 
 ";
 
@@ -219,7 +223,7 @@ fn render(rows: &[Row], compiler: &str) -> String {
     text + CALLS + &calls::table(&columns, driver)
 }
 
-/// What a file says: operation and layer → instructions.
+/// Parses a file into a map from operation and layer to instructions.
 fn parse(text: &str) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
     let instructions = text.split(CALLS).next().unwrap_or_default();
@@ -254,7 +258,7 @@ fn compare(
             .any(|row| row.operation == *operation && row.layers.contains_key(layer));
         if CHECKED.contains(&layer.as_str()) && !is_counted {
             dearer.push(format!(
-                "{operation}, {layer}: in the file, and not counted"
+                "{operation}, {layer}: in the file, but not measured"
             ));
         }
     }
@@ -266,7 +270,7 @@ fn compare(
             let operation = &row.operation;
             let Some(&then) = before.get(&(operation.clone(), layer.to_owned())) else {
                 dearer.push(format!(
-                    "{operation}, {layer}: {now}, and it is not in the file"
+                    "{operation}, {layer}: {now} instructions, but not in the file"
                 ));
                 continue;
             };
@@ -281,15 +285,15 @@ fn compare(
     }
     if cheaper != 0 {
         println!(
-            "{cheaper} operations need fewer instructions: `cargo xtask cost` writes them down"
+            "{cheaper} operations need fewer instructions: run `cargo xtask cost` to update the file"
         );
     }
     ensure!(
         dearer.is_empty(),
-        "dearer than bench/COST.md says (if that has to be: `cargo xtask cost` writes it anew):\n  {}",
+        "more instructions than in bench/COST.md (if this is intended, run `cargo xtask cost`):\n  {}",
         dearer.join("\n  ")
     );
-    println!("{} operations cost what bench/COST.md says", rows.len());
+    println!("{} operations match bench/COST.md", rows.len());
     Ok(())
 }
 

@@ -1,9 +1,9 @@
-//! `cargo xtask coverage`: COVERAGE.md, what of the driver's API has a safe form in `cuda-safe`.
+//! `cargo xtask coverage`: writes COVERAGE.md, the coverage of the driver API by `cuda-safe`.
 //!
-//! The functions come from the rows of cuda-sys, their safe items from the `doc(alias)`es of
-//! cuda-safe, and the reasons for what is missing from `xtask/coverage.toml`; so do the items of the
-//! fields and values of some types. An item with such an alias has to link to the raw function. The
-//! statements of the documents that this project began from are in `xtask/seeds/`.
+//! The functions are the rows of cuda-sys, and their safe items are the items of cuda-safe that have
+//! them as `doc(alias)`. The reasons why a function has no safe item are in `xtask/coverage.toml`, and
+//! so are the items for the fields and values of some types. An item with such an alias must link to the
+//! raw function. The statements of the project's source documents are in `xtask/seeds/`.
 
 mod seeds;
 mod sources;
@@ -21,18 +21,18 @@ use std::fs;
 
 const PAGES: &str = "https://docs.nvidia.com/cuda/cuda-driver-api";
 
-/// What `xtask/coverage.toml` says.
+/// The contents of `xtask/coverage.toml`.
 #[derive(Deserialize)]
 struct Notes {
-    /// NVIDIA's chapters in the order of the report: the name in links, the title.
+    /// NVIDIA's chapters in the order of the report: the name in links, and the title.
     groups: Vec<(String, String)>,
-    /// Base name, or pattern → why there is no safe item. The longest that fits counts.
+    /// For a base name or a pattern, the reason why there is no safe item. The longest match applies.
     reasons: BTreeMap<String, String>,
-    /// Chapter → its types, with the items of their parts.
+    /// For each chapter, its types with the items for their parts.
     types: BTreeMap<String, values::Notes>,
-    /// Parameters that options become.
+    /// Parameters that options set.
     parameters: values::Parameters,
-    /// What no argument has, with the reason.
+    /// Items that correspond to no parameter, with the reason.
     own: BTreeMap<String, String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let check = match args {
         [] => false,
         [flag] if flag == "--check" => true,
-        _ => bail!("coverage takes nothing but --check"),
+        _ => bail!("coverage takes no arguments except --check"),
     };
     let notes = fs::read_to_string(root().join("xtask/coverage.toml"))
         .context("reading xtask/coverage.toml")?;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     settle(&[Generated { path, text }], check, "coverage")
 }
 
-/// Chapter → the rows of its types' fields and values, and of parameters.
+/// Returns, for each chapter, the rows for the fields and values of its types and for parameters.
 fn parts(notes: &Notes, sources: &Sources) -> Result<BTreeMap<String, String>> {
     let mut parts = BTreeMap::new();
     for (group, types) in &notes.types {
@@ -74,13 +74,13 @@ fn parts(notes: &Notes, sources: &Sources) -> Result<BTreeMap<String, String>> {
     Ok(parts)
 }
 
-/// Each item that names a function of the driver links to the raw one, whose page has the link to
-/// NVIDIA's. (That the links lead somewhere, rustdoc checks.)
+/// Checks that each item with a driver function as alias links to the raw function, whose documentation
+/// links to NVIDIA's. rustdoc checks that the links are valid.
 fn check_links(sources: &Sources) -> Result<()> {
     for (function, item) in &sources.unlinked {
         let item = item.trim_start_matches(PRIVATE);
         eprintln!(
-            "{item} has the alias {function}, and no link like [`{function}`](fn@cuda_sys::{function})"
+            "{item} has the alias {function} but no link like [`{function}`](fn@cuda_sys::{function})"
         );
     }
     let count = sources.unlinked.len();
@@ -91,7 +91,7 @@ fn check_links(sources: &Sources) -> Result<()> {
     Ok(())
 }
 
-/// Where a function stands.
+/// The coverage of a function.
 enum State {
     Wrapped(Vec<String>),
     UsedInside,
@@ -104,7 +104,7 @@ struct Row {
     state: State,
 }
 
-/// The default API with what the safe layer has of it.
+/// Returns the functions of the default API with their coverage.
 fn rows(sources: &Sources, reasons: &BTreeMap<String, String>) -> Result<Vec<Row>> {
     let functions = default_api()?;
     let mut items: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -112,12 +112,15 @@ fn rows(sources: &Sources, reasons: &BTreeMap<String, String>) -> Result<Vec<Row
         let known = functions
             .iter()
             .any(|(function, ..)| function.base() == alias);
-        ensure!(known, "{item} has the alias {alias}, which is no base name");
+        ensure!(
+            known,
+            "{item} has the alias {alias}, which is not a base name"
+        );
         let (head, rest) = item.split_once("::").unwrap_or((item, ""));
         let Some(module) = sources.public.get(head) else {
-            // rustdoc shows nothing of it, so the function counts as used inside.
+            // rustdoc does not show the item, so the function counts as used inside.
             let item = item.trim_start_matches(PRIVATE);
-            eprintln!("{item} is not public: its alias {alias} tells nobody anything");
+            eprintln!("{item} is not public, so its alias {alias} has no effect");
             continue;
         };
         let separator = if rest.is_empty() { "" } else { "::" };
@@ -150,12 +153,12 @@ fn rows(sources: &Sources, reasons: &BTreeMap<String, String>) -> Result<Vec<Row
     }
     ensure!(
         unexplained.is_empty(),
-        "no safe item, and no reason in xtask/coverage.toml: {}",
+        "functions without a safe item and without a reason in xtask/coverage.toml: {}",
         unexplained.join(", ")
     );
     ensure!(
         idle.is_empty(),
-        "reasons in xtask/coverage.toml for nothing that lacks a safe item: {}",
+        "unused reasons in xtask/coverage.toml: {}",
         Vec::from_iter(idle).join(", ")
     );
     Ok(rows)
@@ -172,13 +175,13 @@ fn reason<'a>(reasons: &'a BTreeMap<String, String>, base: &str) -> Option<(&'a 
     reasons
         .iter()
         .filter(|(pattern, _)| fits(pattern))
-        // A whole name counts before any pattern.
+        // An exact name takes precedence over any pattern.
         .max_by_key(|(pattern, _)| (!pattern.contains('*'), pattern.len()))
         .map(|(pattern, reason)| (pattern.as_str(), reason.as_str()))
 }
 
-/// The functions at the root of cuda-sys, each with NVIDIA's chapter (empty where there is none) and its
-/// row, with the parameters.
+/// Returns the functions at the root of cuda-sys, each with NVIDIA's chapter (empty if there is none)
+/// and its row, which contains the parameters.
 fn default_api() -> Result<Vec<(Function, String, String)>> {
     let path = "cuda-sys/src/bindings/functions.rs";
     let text = fs::read_to_string(root().join(path)).with_context(|| format!("reading {path}"))?;
@@ -188,21 +191,21 @@ fn default_api() -> Result<Vec<(Function, String, String)>> {
         if let Some((_, link)) = line.split_once("/group__") {
             group = link.split(".html").next().unwrap_or_default().to_owned();
         }
-        // A row is its place in the table, the symbol and the parameters.
+        // A row consists of the index in the table, the symbol and the parameters.
         let symbol = match line.split_once(' ') {
             Some((place, row)) if place.parse::<usize>().is_ok() => row.split('(').next(),
             _ => continue,
         };
         let function = symbol
             .and_then(Function::find)
-            .with_context(|| format!("{path} has a row that cuda-sys does not know: {line}"))?;
+            .with_context(|| format!("{path} has a row for an unknown function: {line}"))?;
         functions.push((function, std::mem::take(&mut group), line.to_owned()));
     }
     ensure!(!functions.is_empty(), "{path} has no rows");
     Ok(functions)
 }
 
-/// A line of the totals: functions, wrapped, used inside, missing.
+/// Returns a line of the totals: functions, wrapped, used inside, not wrapped.
 fn totals<'a>(rows: impl IntoIterator<Item = &'a Row>) -> [usize; 4] {
     let mut totals = [0; 4];
     for row in rows {
@@ -226,7 +229,7 @@ fn render(
         let rows = Vec::from_iter(rows.iter().filter(|row| row.group == *group));
         ensure!(
             !rows.is_empty(),
-            "the group {group} of xtask/coverage.toml has no function"
+            "the group {group} in xtask/coverage.toml has no functions"
         );
         chapters.push((group, title, rows));
     }
@@ -237,13 +240,16 @@ fn render(
         let known = groups.iter().any(|(name, _)| name == group);
         ensure!(
             known,
-            "{function:?} is of the group {group:?}, not in xtask/coverage.toml"
+            "the group {group:?} of {function:?} is not in xtask/coverage.toml"
         );
     }
 
     for group in types.keys() {
         let known = groups.iter().any(|(name, _)| name == group);
-        ensure!(known, "xtask/coverage.toml has types of no group: {group}");
+        ensure!(
+            known,
+            "xtask/coverage.toml has types for an unknown group: {group}"
+        );
     }
 
     let [all, wrapped, inside, missing] = totals(rows);
@@ -252,26 +258,26 @@ fn render(
 
 # Coverage
 
-What of the CUDA driver API has a safe form in `cuda-safe`, and why the rest has none yet. Of the
-{all} functions **{wrapped} are wrapped**, {inside} more are used inside, {missing} are not wrapped.
-`cuda-sys` has them all.
+This file lists the functions of the CUDA driver API, each with its safe items in `cuda-safe` or the
+reason why there is none. Of the {all} functions **{wrapped} are wrapped**, {inside} more are used inside,
+{missing} are not wrapped. `cuda-sys` has all of them.
 
-These are the functions at the root of `cuda-sys`, the default API of its headers. Older ABIs
-(`cuda_sys::abi`) and the variants for the per-thread default stream (`cuda_sys::ptds`) are left
-out: they are other forms of the same functions.
+The functions are those at the root of `cuda-sys`, the default API of its headers. Older ABIs
+(`cuda_sys::abi`) and the variants for the per-thread default stream (`cuda_sys::ptds`) are omitted,
+because they are other forms of the same functions.
 
-- *Function* is the name in NVIDIA's documentation, *symbol* the one in the driver.
+- *Function* is the name in NVIDIA's documentation, *symbol* the name in the driver.
 - *Since* is the first CUDA version whose driver has the symbol.
-- An item of `cuda-safe` stands in `code`; it has the function as an alias in its documentation.
-  Of two symbols with one function name, both count as wrapped.
-- *used inside*: the safe layer calls it, and has no item for it.
-- Anything else is the reason why there is no safe item.
-- (answer): a value that the driver answers, and that nothing passes to it. `tests/sim/arguments` shows
-  every other field, value and parameter in the arguments of a call.
+- An item of `cuda-safe` is printed as `code`. Its documentation has the function as an alias. If two
+  symbols have the same function name, both count as wrapped.
+- *used inside*: `cuda-safe` calls the function but has no item for it.
+- Any other text is the reason why there is no safe item.
+- (answer): a value that the driver returns and that is never passed to it. For every other field, value
+  and parameter, `tests/sim/arguments` checks the arguments of a call.
 
-The reasons, the order of the groups and the items of fields, values and parameters are in
-`xtask/coverage.toml`, all else is read from the sources. The last section, [The seeds](#the-seeds), has
-the statements of the documents that this project began from, each with its tests.
+The reasons, the order of the groups, and the items for fields, values and parameters are in
+`xtask/coverage.toml`. Everything else is extracted from the sources. The last section,
+[The seeds](#the-seeds), lists the statements of the project's source documents, each with its tests.
 
 | Group | Functions | Wrapped | Used inside | Not wrapped |
 |---|--:|--:|--:|--:|
@@ -296,7 +302,7 @@ the statements of the documents that this project began from, each with its test
         }
         writeln!(
             out,
-            "| Function | Symbol | Since | Safe item, or why there is none |"
+            "| Function | Symbol | Since | Safe item, or the reason for its absence |"
         )?;
         writeln!(out, "|---|---|---|---|")?;
         for Row {
@@ -314,8 +320,8 @@ the statements of the documents that this project began from, each with its test
         if let Some(types) = types.get(group.as_str()) {
             write!(
                 out,
-                "\nThe fields, flags and values of its types, and parameters that options become:\n\n\
-                 | Type or function | Field, value or parameter | Safe item, or why there is none |\n\
+                "\nThe fields, flags and values of its types, and parameters that options set:\n\n\
+                 | Type or function | Field, value or parameter | Safe item, or the reason for its absence |\n\
                  |---|---|---|\n{types}"
             )?;
         }

@@ -1,7 +1,7 @@
-//! Packages from the Debian archive, without installing anything.
+//! Downloads and unpacks packages from the Debian archive without installing them.
 //!
-//! apt does the work, with lists, cache and sources of its own, so that the system's apt state
-//! stays as it is. The mirror and its keys are those that the machine's own sources name.
+//! The work is done by apt with separate lists, cache and sources, so the system's apt state does not
+//! change. The mirror and its keys are taken from the machine's apt sources.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,31 +10,31 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The suites under which a machine may have the archive itself (not its security updates).
+/// The names that the archive itself may have in apt sources, as opposed to its security updates.
 const SUITES: &str = "bullseye bookworm trixie forky sid oldstable stable testing unstable";
 
-/// apt with a private state below one directory.
+/// apt with a private state in one directory.
 pub(crate) struct Apt {
     dir: PathBuf,
 }
 
-/// One version of a package, and the suite that has it.
+/// A version of a package, and the suite that contains it.
 pub(crate) struct Offer {
     pub(crate) version: String,
     pub(crate) suite: String,
 }
 
-/// Where the archive is and which keys sign it, in the words of the machine's own sources.
+/// The location of the archive and the keys that sign it, as in the machine's apt sources.
 struct Mirror {
     uri: String,
-    /// The value of `Signed-By`; empty where apt takes any key that it trusts.
+    /// The value of `Signed-By`, or empty if apt accepts any trusted key.
     keys: String,
 }
 
 impl Apt {
     /// Fetches the package lists of `suites` into `dir`.
     ///
-    /// A suite that cannot be had is reported, and the others go on.
+    /// If a suite cannot be fetched, this is reported and the others are used.
     pub(crate) fn open(dir: PathBuf, suites: &[&str], component: &str) -> Result<Self> {
         let mirror = system_mirror()?;
         for folder in ["lists/partial", "cache/archives/partial"] {
@@ -51,13 +51,13 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The versions of `package` in the suites that are open, the newest first.
+    /// Returns the versions of `package` in the open suites, newest first.
     pub(crate) fn offers(&self, package: &str) -> Result<Vec<Offer>> {
         let table = stdout(self.command("apt-cache").args(["madison", package]))?;
         Ok(table.lines().filter_map(parse_offer).collect())
     }
 
-    /// The packages that this version of `package` depends on; the first of each alternative.
+    /// Returns the packages that this version of `package` depends on; of alternatives, the first.
     pub(crate) fn depends(&self, package: &str, version: &str) -> Result<Vec<String>> {
         let exact = format!("{package}={version}");
         let record = stdout(self.command("apt-cache").args(["show", &exact]))?;
@@ -70,7 +70,7 @@ impl Apt {
         Ok(names.collect())
     }
 
-    /// Downloads one package, lets apt check it, and unpacks it into `into`.
+    /// Downloads a package, lets apt verify it, and unpacks it into `into`.
     pub(crate) fn unpack(&self, package: &str, version: &str, into: &Path) -> Result<()> {
         let folder = self.dir.join("debs").join(package);
         replace_dir(&folder)?;
@@ -81,7 +81,7 @@ impl Apt {
         for deb in entries(&folder)? {
             stdout(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(into))?;
         }
-        // What it held is unpacked now; the archive itself would only take room.
+        // The archive is removed, because its contents are unpacked now.
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
     }
 
@@ -93,14 +93,14 @@ impl Apt {
     }
 }
 
-/// Whether the system has the package installed.
+/// Returns whether the package is installed on the system.
 pub(crate) fn is_installed(package: &str) -> bool {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f", "${db:Status-Status}\n", package]);
     stdout(&mut query).is_ok_and(|states| states.lines().any(|state| state == "installed"))
 }
 
-/// Makes `dir` an empty folder.
+/// Replaces `dir` with an empty folder.
 pub(crate) fn replace_dir(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -110,7 +110,7 @@ pub(crate) fn replace_dir(dir: &Path) -> Result<()> {
     }
 }
 
-/// The paths in a folder; none where there is no such folder.
+/// Returns the paths in a folder, or none if the folder does not exist.
 pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     if !dir.is_dir() {
         return Ok(Vec::new());
@@ -125,7 +125,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What a command prints, if it succeeds.
+/// Returns what a command writes to stdout, if it succeeds.
 pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     let program = command.get_program().to_string_lossy().into_owned();
@@ -135,7 +135,7 @@ pub(crate) fn stdout(command: &mut Command) -> Result<String> {
         complaints(&output).join("; ")
     );
     String::from_utf8(output.stdout)
-        .with_context(|| format!("{program} printed something that is not UTF-8"))
+        .with_context(|| format!("the output of {program} is not UTF-8"))
 }
 
 fn output(command: &mut Command) -> Result<Output> {
@@ -157,7 +157,7 @@ fn complaints(output: &Output) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// A line of `apt-cache madison`: `package | version | uri suite/component arch Packages`.
+/// Parses a line of `apt-cache madison`: `package | version | uri suite/component arch Packages`.
 fn parse_offer(line: &str) -> Option<Offer> {
     let mut columns = line.split('|').map(str::trim);
     let version = columns.nth(1)?.to_owned();
@@ -166,21 +166,21 @@ fn parse_offer(line: &str) -> Option<Offer> {
     Some(Offer { version, suite })
 }
 
-/// The private sources, in apt's deb822 form.
+/// Returns the private sources in apt's deb822 format.
 fn sources(mirror: &Mirror, suites: &[&str], component: &str) -> String {
     let keys = match mirror.keys.as_str() {
         "" => String::new(),
         keys => format!("Signed-By: {keys}\n"),
     };
     let suites = suites.join(" ");
-    // Only the package lists: a desktop's apt would also fetch icons and the like.
+    // Only the package lists. A desktop's apt would also fetch icons and similar data.
     format!(
         "Types: deb\nURIs: {}\nSuites: {suites}\nComponents: {component}\nTargets: Packages\n{keys}",
         mirror.uri
     )
 }
 
-/// What differs from the system's configuration, which apt reads first (it may name a proxy).
+/// Returns the differences from the system's configuration, which apt reads first (it may set a proxy).
 fn configuration(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -188,13 +188,13 @@ fn configuration(dir: &Path) -> String {
 Dir::Etc::SourceParts "/dev/null";
 Dir::State::Lists "{dir}/lists";
 Dir::Cache "{dir}/cache";
-// Old suites are no longer signed anew, so their Release files run out. The signature still
-// holds, and what it signs are versions that do not change any more.
+// Release files of old suites expire, because they are no longer renewed. Their signatures are still
+// valid, and the signed versions no longer change.
 Acquire::Check-Valid-Until "false";
-// A suite is still the one of its name when a release makes it oldstable.
+// A suite keeps its name when a release makes it oldstable.
 Acquire::AllowReleaseInfoChange "true";
 Acquire::Languages "none";
-// apt's own user may be unable to write here; without this apt warns at every file.
+// apt's sandbox user may not have write access here, and apt would then print a warning for every file.
 APT::Sandbox::User "root";
 // The system's hooks would clean or rebuild the system's caches.
 #clear APT::Update::Pre-Invoke;
@@ -204,15 +204,15 @@ APT::Sandbox::User "root";
     )
 }
 
-/// The archive among the machine's apt sources.
+/// Finds the archive in the machine's apt sources.
 fn system_mirror() -> Result<Mirror> {
     if let Err(error) = Command::new("apt-get").arg("--version").output() {
-        bail!("the packages come from Debian, and apt-get cannot be run here ({error})");
+        bail!("the packages are fetched from Debian, but apt-get cannot be run ({error})");
     }
     let mut files = entries(Path::new("/etc/apt/sources.list.d"))?;
     files.insert(0, PathBuf::from("/etc/apt/sources.list"));
     for file in files {
-        // A file that is not there or not readable names no mirror.
+        // A file that does not exist or is not readable names no mirror.
         let text = fs::read_to_string(&file).unwrap_or_default();
         let found = match file.extension().and_then(|extension| extension.to_str()) {
             Some("list") => text.lines().find_map(parse_one_line),
@@ -223,10 +223,10 @@ fn system_mirror() -> Result<Mirror> {
             return Ok(mirror);
         }
     }
-    bail!("no source in /etc/apt names Debian's archive (main of one of: {SUITES})")
+    bail!("no source in /etc/apt names the Debian archive (component main of one of: {SUITES})")
 }
 
-/// `deb [signed-by=KEYS] URI SUITE COMPONENT...`
+/// Parses `deb [signed-by=KEYS] URI SUITE COMPONENT...`.
 fn parse_one_line(line: &str) -> Option<Mirror> {
     let rest = line.trim().strip_prefix("deb ")?.trim_start();
     let (options, rest) = match rest.strip_prefix('[') {
@@ -247,7 +247,7 @@ fn is_archive_suite(name: &str) -> bool {
     SUITES.split(' ').any(|suite| suite == name)
 }
 
-/// A stanza of a deb822 file; the keys may be a block of several lines.
+/// Parses a stanza of a deb822 file. The keys may span several lines.
 fn parse_stanza(stanza: &str) -> Option<Mirror> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for line in stanza.lines().filter(|line| !line.starts_with('#')) {

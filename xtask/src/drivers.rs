@@ -1,7 +1,8 @@
-//! `cargo xtask drivers`: real `libcuda.so.1` files of many drivers, into `target/drivers`.
+//! `cargo xtask drivers`: downloads real `libcuda.so.1` files of many driver versions into
+//! `target/drivers`.
 //!
-//! They load and name their version without a GPU, which is enough to test how the crates meet
-//! an old driver. What there is to fetch is in `xtask/drivers.toml`.
+//! Without a GPU these libraries load and report their version, which is enough to test the behavior of
+//! the crates with old drivers. The list of drivers is in `xtask/drivers.toml`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,9 +14,10 @@ use serde::Deserialize;
 
 use crate::debian::{self, Apt, Offer};
 
-/// A program that prints what `cuDriverGetVersion` of the library in its argument answers.
+/// A program that prints the version that `cuDriverGetVersion` of the library in its argument returns.
 ///
-/// A driver runs in a process of its own: it keeps threads and state in the one that loads it.
+/// Each driver runs in a separate process, because it keeps threads and state in the process that loads
+/// it.
 const PROBE: &str = r#"
 void *dlopen(const char *path, int mode);
 void *dlsym(void *library, const char *name);
@@ -48,7 +50,7 @@ struct Driver {
     siblings: Vec<String>,
 }
 
-/// Where the drivers go, and where the work is done.
+/// The folder of the drivers, and the working folder.
 struct Places {
     drivers: PathBuf,
     work: PathBuf,
@@ -78,7 +80,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             Err(error) => eprintln!("{} drivers not fetched: {error:#}", missing.len()),
         }
     }
-    ensure!(count > 0, "no driver could be had");
+    ensure!(count > 0, "no driver could be fetched");
     Ok(())
 }
 
@@ -90,7 +92,7 @@ fn read_list() -> Result<Vec<Driver>> {
     Ok(list.driver)
 }
 
-/// Fetches each driver on its own, and says how many came.
+/// Fetches each driver and returns how many were fetched.
 fn fetch_all(missing: &[Driver], places: &Places) -> Result<usize> {
     let suites: BTreeSet<&String> = missing.iter().flat_map(|driver| &driver.suites).collect();
     let suites: Vec<&str> = suites.into_iter().map(String::as_str).collect();
@@ -113,12 +115,12 @@ fn fetch_all(missing: &[Driver], places: &Places) -> Result<usize> {
 }
 
 impl Driver {
-    /// How the name of its folder begins.
+    /// Returns the prefix of its folder's name.
     fn name_start(&self) -> String {
         format!("{}-{}.", self.cuda, self.branch)
     }
 
-    /// The folder of this driver, if an earlier run fetched it.
+    /// Returns the folder of this driver if an earlier run fetched it.
     fn find(&self, drivers: &Path) -> Result<Option<PathBuf>> {
         let start = self.name_start();
         let found = debian::entries(drivers)?
@@ -137,7 +139,7 @@ impl Driver {
         let hint = if self.siblings.is_empty() {
             ""
         } else {
-            "  (with its folder in LD_LIBRARY_PATH)"
+            "  (needs its folder in LD_LIBRARY_PATH)"
         };
         println!(
             "{}  driver {version}  CUDA {}{hint}",
@@ -146,7 +148,7 @@ impl Driver {
         );
     }
 
-    /// Fetches and checks this driver, and puts it in its place as the last step.
+    /// Fetches and checks this driver, and moves it to its final folder as the last step.
     fn fetch(&self, apt: &Apt, probe: &Path, places: &Places) -> Result<PathBuf> {
         let version = self.pick(apt)?;
         let unpacked = places.work.join("unpacked");
@@ -160,7 +162,7 @@ impl Driver {
         let cuda = ask_version(probe, &ready)?;
         let name = format!("{cuda}-{driver_version}");
         if !name.starts_with(&self.name_start()) {
-            bail!("{version} is the driver {driver_version}, of CUDA {cuda}");
+            bail!("{version} is driver {driver_version} of CUDA {cuda}");
         }
         let dir = places.drivers.join(name);
         debian::replace_dir(&dir)?;
@@ -170,7 +172,7 @@ impl Driver {
         Ok(dir)
     }
 
-    /// The newest package of this branch in the first suite that has one.
+    /// Returns the newest package of this branch in the first suite that has one.
     fn pick(&self, apt: &Apt) -> Result<String> {
         let offers = apt.offers(&self.package)?;
         let start = format!("{}.", self.branch);
@@ -186,13 +188,14 @@ impl Driver {
         ensure!(!offers.is_empty(), "no such package in {suites}");
         let found = |offer: &Offer| format!("{} in {}", offer.version, offer.suite);
         let found: Vec<String> = offers.iter().map(found).collect();
-        bail!("not in {suites}; there is {}", found.join(", "))
+        bail!("not in {suites}; available: {}", found.join(", "))
     }
 }
 
-/// Moves the driver's libraries to `into`, under the names that the loader looks for.
+/// Moves the driver's libraries to `into`, with the names that the dynamic linker looks for. Returns the
+/// version.
 ///
-/// `libcuda.so.1` is a link to `libcuda.so.VERSION`; the file's own name gives the version.
+/// `libcuda.so.1` is a link to `libcuda.so.VERSION`; the version is taken from that file's name.
 fn collect_libraries(unpacked: &Path, into: &Path) -> Result<String> {
     let mut version = None;
     let mut folders = vec![unpacked.to_path_buf()];
@@ -211,7 +214,7 @@ fn collect_libraries(unpacked: &Path, into: &Path) -> Result<String> {
                     version = Some(driver.to_owned());
                     "libcuda.so.1"
                 }
-                // The driver's libraries ask for each other by the full version.
+                // The driver's libraries load each other by their full version.
                 None if name.contains(".so.") => name.as_str(),
                 None => continue,
             };
@@ -229,14 +232,15 @@ fn name_of(path: &Path) -> String {
         .into_owned()
 }
 
-/// Compiles the probe with the C compiler, which Rust's linker is too.
+/// Compiles the probe with the C compiler, which is also Rust's linker.
 fn build_probe(work: &Path) -> Result<PathBuf> {
     let probe = work.join("probe");
     let source = work.join("probe.c");
     fs::write(&source, PROBE).with_context(|| format!("cannot write {}", source.display()))?;
     let mut compiler = Command::new("cc");
     compiler.arg(&source).arg("-o").arg(&probe).arg("-ldl");
-    debian::stdout(&mut compiler).context("the program that asks a driver for its version")?;
+    debian::stdout(&mut compiler)
+        .context("compiling the program that queries a driver's version")?;
     Ok(probe)
 }
 
@@ -245,6 +249,6 @@ fn ask_version(probe: &Path, dir: &Path) -> Result<String> {
     ask.arg(dir.join("libcuda.so.1"))
         .env("LD_LIBRARY_PATH", dir);
     let answer = debian::stdout(&mut ask)
-        .context("the driver does not load or does not name its version")?;
+        .context("the driver cannot be loaded or does not report its version")?;
     Ok(answer.trim().to_owned())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask explore`: schedules of the threads of `tests/explore`, on the software driver.
+//! `cargo xtask explore`: explores thread schedules of `tests/explore` on the software driver.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         .status()
         .with_context(|| format!("running {}", binary.display()))?;
     if !status.success() {
-        // It has printed the violations. Its counts stay the last line.
+        // The binary has printed the violations. Its counts must remain the last line of the output.
         std::process::exit(status.code().unwrap_or(1));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Generated files that are checked in: written, or compared with what would be.
+//! Generated files in the repository: writes them, or checks that they are current.
 
 use crate::root;
 use anyhow::{Context, Result, bail};
@@ -17,7 +17,7 @@ impl Generated {
     }
 }
 
-/// Writes the files that are not what they should be; with `check` it only says so and fails.
+/// Writes the files that are not current. With `check`, reports them and fails instead.
 pub(crate) fn settle(files: &[Generated], check: bool, command: &str) -> Result<()> {
     let stale: Vec<&Generated> = files.iter().filter(|file| !file.is_current()).collect();
     if stale.is_empty() {
@@ -37,7 +37,7 @@ pub(crate) fn settle(files: &[Generated], check: bool, command: &str) -> Result<
 
 fn differ(stale: &[&Generated], command: &str) -> Result<()> {
     let folder = root().join("target/fresh");
-    fs::create_dir_all(&folder).context("making target/fresh")?;
+    fs::create_dir_all(&folder).context("creating target/fresh")?;
     for file in stale {
         let name = file.path.file_name().context("a file without a name")?;
         let fresh = folder.join(name);
@@ -54,7 +54,7 @@ fn differ(stale: &[&Generated], command: &str) -> Result<()> {
         .map(|file| file.path.display().to_string())
         .collect();
     bail!(
-        "not what `cargo xtask {command}` writes: {}",
+        "not current (run `cargo xtask {command}`): {}",
         names.join(", ")
     )
 }

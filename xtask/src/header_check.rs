@@ -1,4 +1,4 @@
-//! `cargo xtask header-check`: `cuda-sys` against the headers that are pinned.
+//! `cargo xtask header-check`: compares `cuda-sys` with the pinned headers.
 
 use crate::{headers, root};
 use anyhow::{Context, Result, ensure};
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             .context("running cargo test")?;
         ensure!(
             status.success(),
-            "cuda-sys and the headers of {version} disagree"
+            "cuda-sys does not match the headers of CUDA {version}"
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! NVIDIA's headers and assembler, libclang, maturin and zig, from PyPI into `target/`.
+//! Installs NVIDIA's headers and assembler, libclang, maturin and zig from PyPI into `target/`.
 
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -35,12 +35,12 @@ fn pins() -> Result<Pins> {
     toml::from_str(&text).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The versions that are pinned; the bindings are generated from the first.
+/// Returns the pinned versions. The bindings are generated from the first.
 pub(crate) fn versions() -> Result<Vec<String>> {
     Ok(pins()?.headers.into_iter().map(|set| set.version).collect())
 }
 
-/// The folder with the pinned cuda.h of `version`, fetched if it is not here yet.
+/// Returns the folder with the pinned cuda.h of `version`, and fetches it if necessary.
 pub(crate) fn fetch(version: &str) -> Result<PathBuf> {
     let pins = pins()?;
     let Some(set) = pins.headers.iter().find(|set| set.version == version) else {
@@ -50,7 +50,7 @@ pub(crate) fn fetch(version: &str) -> Result<PathBuf> {
             .map(|set| set.version.as_str())
             .collect();
         bail!(
-            "no headers pinned for {version}; there are {}",
+            "no headers are pinned for {version}; the pinned versions are {}",
             known.join(", ")
         );
     };
@@ -59,8 +59,8 @@ pub(crate) fn fetch(version: &str) -> Result<PathBuf> {
     find(&folder, "cuda.h")?.with_context(|| format!("no cuda.h in {}", folder.display()))
 }
 
-/// Makes bindgen find a libclang: the one that `LIBCLANG_PATH` names, else PyPI's, else whatever
-/// this system has.
+/// Makes bindgen find libclang: the one that `LIBCLANG_PATH` names, otherwise the one from PyPI,
+/// otherwise the one of this system.
 pub(crate) fn provide_libclang() -> Result<()> {
     const VARIABLE: &str = "LIBCLANG_PATH";
     if std::env::var_os(VARIABLE).is_some() {
@@ -68,17 +68,17 @@ pub(crate) fn provide_libclang() -> Result<()> {
     }
     let folder = root().join("target/libclang");
     if let Err(error) = install(&[pins()?.libclang], &folder, None) {
-        eprintln!("xtask: libclang cannot be had from PyPI ({error:#}); trying the system's");
+        eprintln!("xtask: libclang cannot be fetched from PyPI ({error:#}); using the system's");
         return Ok(());
     }
     let native = folder.join("clang/native");
     ensure!(native.is_dir(), "no clang/native in {}", folder.display());
-    // SAFETY: xtask has one thread, so nothing reads the environment while it changes.
+    // SAFETY: xtask has only one thread, so nothing reads the environment while it changes.
     unsafe { std::env::set_var(VARIABLE, native) };
     Ok(())
 }
 
-/// The assembler of PTX, fetched if it is not here yet. It is a program of x86-64 Linux.
+/// Returns the path of the PTX assembler, and fetches it if necessary. It is a program for x86-64 Linux.
 pub(crate) fn provide_ptxas() -> Result<PathBuf> {
     let folder = root().join("target/ptxas");
     install(&[pins()?.ptxas], &folder, None)?;
@@ -87,21 +87,22 @@ pub(crate) fn provide_ptxas() -> Result<PathBuf> {
     Ok(found.join("ptxas"))
 }
 
-/// What builds wheels, fetched if it is not here yet.
+/// Returns the path of maturin, which builds wheels, and fetches it if necessary.
 pub(crate) fn provide_maturin() -> Result<PathBuf> {
     let folder = root().join("target/maturin");
     install(&[pins()?.maturin], &folder, None)?;
     Ok(folder.join("bin/maturin"))
 }
 
-/// A folder for `PYTHONPATH`, with the linker of wheels for older systems, fetched if it is not here yet.
+/// Returns a folder for `PYTHONPATH` with zig, which links wheels for older systems, and fetches it if
+/// necessary.
 pub(crate) fn provide_zig() -> Result<PathBuf> {
     let folder = root().join("target/zig");
     install(&[pins()?.zig], &folder, None)?;
     Ok(folder)
 }
 
-/// Installs packages into a folder of their own with pip, once: a marker says what is there.
+/// Installs packages with pip into a separate folder, once. A marker file records what is installed.
 fn install(packages: &[Package], folder: &Path, platform: Option<&str>) -> Result<()> {
     let mut requirements = String::new();
     for package in packages {
@@ -116,7 +117,7 @@ fn install(packages: &[Package], folder: &Path, platform: Option<&str>) -> Resul
         return Ok(());
     }
 
-    // A half-finished folder has no marker: start over.
+    // A folder without a marker is incomplete and is removed.
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
@@ -153,7 +154,7 @@ fn install(packages: &[Package], folder: &Path, platform: Option<&str>) -> Resul
     Ok(())
 }
 
-/// The folder below `folder` that holds a file of that name.
+/// Returns the folder below `folder` that contains a file of that name.
 fn find(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

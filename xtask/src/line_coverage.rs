@@ -1,14 +1,14 @@
-//! `cargo xtask line-coverage [--corpus] [--missing]`: how much of cuda-safe the tests reach without a
-//! GPU; with `--corpus`, how much of what reads others' descriptions of arrays the corpus of the fuzz
-//! targets reaches, and nothing else.
+//! `cargo xtask line-coverage [--corpus] [--missing]`: measures the lines of cuda-safe that the tests
+//! without a GPU run. With `--corpus`, it measures only the parsers of foreign array descriptions, and
+//! runs only the corpus of the fuzz targets.
 //!
-//! The work is cargo-tarpaulin's, with its `llvm` engine: the compiler counts, and tarpaulin reads
-//! the counts itself, so no LLVM tools are needed. Its other engine, `ptrace`, sets breakpoints; it
-//! crashes tests that start threads, which ours do all the time.
+//! The measurement uses cargo-tarpaulin with its `llvm` engine: the compiler inserts counters, and
+//! tarpaulin reads them itself, so no LLVM tools are needed. The other engine, `ptrace`, sets
+//! breakpoints and crashes tests that start threads, as most tests here do.
 //!
-//! What a process counts is written when it exits. Lines that run only in a forked child, which
-//! ends by `_exit`, are therefore missing though they are tested: `fork::forked`, and the early
-//! returns of a forked process.
+//! A process writes its counters when it exits. Lines that run only in a forked child, which ends with
+//! `_exit`, therefore count as missing although they are tested: `fork::forked`, and the early returns
+//! of a forked process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,29 +20,29 @@ use serde::Deserialize;
 
 use crate::{debian, root, tools};
 
-/// The release of cargo-tarpaulin. It builds with Rust 1.95 and reads the counts of its LLVM (22).
+/// The version of cargo-tarpaulin. It builds with Rust 1.95 and reads the counters of its LLVM (22).
 const TARPAULIN: &str = "0.37.5";
 
-/// The test binaries to run, and what the software driver plays for them: what it plays by itself,
-/// a driver so old that the older functions are called, and the newest.
+/// The test binaries to run, and the profiles of the software driver for them: the default, a driver so
+/// old that the older functions are called, and the newest.
 const RUNS: &[(&str, &[&str])] = &[
-    // `faults` brings profiles of its own.
+    // `faults` selects its own profiles.
     ("h200", &["host", "driver", "sim", "faults"]),
     ("p40@11.8", &["driver"]),
-    // The newest has what a recorded one has not yet.
+    // The newest driver has functions that the recorded one does not have.
     ("h100@13.5", &["driver"]),
 ];
 
 const SOURCES: &str = "cuda-safe/src";
 
-/// What is measured.
+/// What a run measures.
 struct Measure {
     runs: &'static [(&'static str, &'static [&'static str])],
-    /// Of the tests, those with this in their name.
+    /// Only tests with this in their names.
     tests: Option<&'static str>,
-    /// Of the sources, these.
+    /// Only these source files.
     files: Option<&'static [&'static str]>,
-    /// The least share of the lines, in percent.
+    /// The minimum share of the lines, in percent.
     least: usize,
 }
 
@@ -69,19 +69,19 @@ const CORPUS: Measure = Measure {
     least: 95,
 };
 
-/// Of each file below [`SOURCES`], its lines with code, and whether they ran.
+/// For each file below [`SOURCES`], its lines with code, and whether they ran.
 type Lines = BTreeMap<String, BTreeMap<usize, bool>>;
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let knows = |arg: &String| matches!(arg.as_str(), "--corpus" | "--missing");
     ensure!(
         args.iter().all(knows),
-        "line-coverage knows --corpus and --missing only"
+        "line-coverage takes no arguments except --corpus and --missing"
     );
     let has = |arg: &str| args.iter().any(|its| its == arg);
     let missing = has("--missing");
     let measured = if has("--corpus") { CORPUS } else { ALL };
-    // The default features send results to a service, which takes OpenSSL.
+    // The default features send results to a service and need OpenSSL.
     let tarpaulin = tools::provide("tarpaulin", TARPAULIN, &["--no-default-features"])?;
     let mut lines = Lines::new();
     for (profile, binaries) in measured.runs {
@@ -92,10 +92,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         lines.retain(|file, _| files.contains(&file.as_str()));
         ensure!(
             lines.len() == files.len(),
-            "a file of {files:?} is not there"
+            "one of {files:?} does not exist"
         );
     }
-    // Some files are all declarations.
+    // Some files contain only declarations.
     lines.retain(|_, lines| !lines.is_empty());
     for (file, lines) in &lines {
         println!("{SOURCES}/{file}: {}/{}", count(lines), lines.len());
@@ -111,12 +111,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let least = measured.least;
     ensure!(
         covered * 100 >= total * least,
-        "the tests reach less than {least} % of the lines"
+        "the tests run less than {least} % of the lines"
     );
     Ok(())
 }
 
-/// Runs the tests on that driver: the report. What they print goes into a file beside it.
+/// Runs the tests with a profile and returns the path of the report. The output of the tests is written
+/// to a file next to it.
 fn measure(
     tarpaulin: &Path,
     profile: &str,
@@ -143,7 +144,7 @@ fn measure(
         .context("running cargo-tarpaulin")?;
     if !status.success() {
         eprintln!("{}", fs::read_to_string(&log).unwrap_or_default());
-        bail!("a test failed, or tarpaulin did, see above");
+        bail!("a test or tarpaulin failed; see the output above");
     }
     Ok(folder.join("tarpaulin-report.json"))
 }
@@ -165,7 +166,7 @@ fn tests(tarpaulin: &Path, binaries: &[&str]) -> Command {
     command
 }
 
-/// Tarpaulin's report, as far as it matters here.
+/// Tarpaulin's report, with the fields that are used here.
 #[derive(Deserialize)]
 struct Report {
     files: Vec<Source>,
@@ -186,11 +187,11 @@ struct Trace {
 
 #[derive(Deserialize)]
 enum Stats {
-    /// How often the line ran.
+    /// The number of times that the line ran.
     Line(u64),
 }
 
-/// Adds a report: a line ran if it ran in any of them.
+/// Adds a report. A line counts as run if it ran in any of the reports.
 fn add(lines: &mut Lines, report: &Path) -> Result<()> {
     let context = || format!("reading {}", report.display());
     let text = fs::read_to_string(report).with_context(context)?;
@@ -199,7 +200,8 @@ fn add(lines: &mut Lines, report: &Path) -> Result<()> {
     for file in report.files {
         let path: PathBuf = file.path.iter().collect();
         let name = path.strip_prefix(&sources);
-        let name = name.with_context(|| format!("{} is not asked for", path.display()))?;
+        let name =
+            name.with_context(|| format!("unexpected file in the report: {}", path.display()))?;
         let lines = lines.entry(name.display().to_string()).or_default();
         for trace in file.traces {
             let Stats::Line(times) = trace.stats;
@@ -213,7 +215,7 @@ fn count(lines: &BTreeMap<usize, bool>) -> usize {
     lines.values().filter(|ran| **ran).count()
 }
 
-/// The lines that did not run, as in `3-5 8`. A range goes on over lines without code.
+/// Formats the lines that did not run, as `3-5 8`. A range includes lines without code.
 fn ranges(lines: &BTreeMap<usize, bool>) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     let mut ran_before = true;

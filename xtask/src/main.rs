@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask COMMAND`. One file a command.
+//! Developer commands of the project: `cargo xtask COMMAND`. Each command is in one file.
 
 mod asan;
 mod bind;
@@ -29,36 +29,37 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  regen-bindings [--check] [--header DIR]  write cuda-sys/src/bindings and the safe layer's attribute table
-                                           from the pinned headers (or those in DIR); --check: only compare
-  symbols                                  print symbol,base,since of every bound function as CSV
+  regen-bindings [--check] [--header DIR]  write cuda-sys/src/bindings and the device attributes of cuda-safe from
+                                           the pinned headers, or from those in DIR; --check: only compare
+  symbols                                  print every bound function as CSV: symbol,base,since
   coverage [--check]                       write COVERAGE.md; --check: only compare
-  header-check [VERSION ...]               hold cuda-sys against the pinned headers (default: all of them)
-  drivers                                  fetch real libcuda.so files from Debian into target/drivers
+  header-check [VERSION ...]               compare cuda-sys with the pinned headers (default: all versions)
+  drivers                                  download real libcuda.so files from Debian into target/drivers
   explore [SCENARIO] [--schedules N] [--seed S] [--trace] [--list]
                                            explore thread schedules of tests/explore on the software driver
   explore random [--seconds N] [--only TEXT]
-                                           the same of random programs; a violation is shrunk
-  profiles                                 run tests/driver on the software driver, as each device and version
+                                           explore random programs; a program with a violation is shrunk
+  profiles                                 run tests/driver on the software driver with each device and version
   asan                                     run the tests that need no GPU under AddressSanitizer
-  line-coverage [--corpus] [--missing]     line coverage of cuda-safe by the tests that need no GPU; --corpus: of
-                                           its parsers, by the corpus of the fuzz targets; --missing: also
-                                           which lines they do not reach
+  line-coverage [--corpus] [--missing]     measure the lines of cuda-safe that the tests without a GPU run;
+                                           --corpus: the lines of its parsers that the fuzz corpus runs;
+                                           --missing: also print the lines that do not run
   mutants [--all] [--names LIST] [--first TESTS] [--shard K/N] [--sample N [--seed S]] [--jobs J] [FILE ...]
-                                           mutation tests, on the software driver, of the files that it lists, of
-                                           FILEs, or of all of cuda-safe; --names: of the mutants that LIST names, as
-                                           the survivors in an earlier report; --first: run tests/sim with the
-                                           arguments TESTS before all else, such as a part of the tests' names;
-                                           --shard: every N-th mutant from the K-th (from 0); --sample: N mutants,
-                                           the same for the same seed
+                                           run mutation tests on the software driver, for a built-in list of files,
+                                           for the FILEs, or with --all for all of cuda-safe; --names: only the
+                                           mutants named in the file LIST, for example the survivors in an earlier
+                                           report; --first: first run tests/sim with the arguments TESTS, for
+                                           example a part of the test names; --shard: every N-th mutant from the
+                                           K-th on (K counts from 0); --sample: N mutants, chosen by the seed
   cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);
-                                           --check: fail if one has become dearer
-  build-cost [ROUNDS]                      build time and size of the crates beside cudarc's
-  msrv                                     check that the oldest supported compiler builds the crates
-  ptx                                      hold the kernels' PTX against NVIDIA's assembler, without a GPU
+                                           --check: fail if an operation needs more
+  build-cost [ROUNDS]                      measure build times and sizes of the crates and of cudarc
+  msrv [--if-available]                    check that the oldest supported compiler builds the crates;
+                                           --if-available: succeed if that compiler cannot be installed
+  ptx                                      check the kernels' PTX with NVIDIA's assembler, without a GPU
   wheel [DIR]                              build the wheel of python/ into DIR (default: target/wheels)
   python [ARGUMENT ...]                    run the tests of python/ with its wheel, on the software driver unless
-                                           CUDA_TESTS=require; ARGUMENTs go to pytest
+                                           CUDA_TESTS=require; the ARGUMENTs are passed to pytest
   pack DIR                                 build tests, examples and benchmark for a GPU machine without Rust
 ";
 
@@ -97,7 +98,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The root of the workspace.
+/// Returns the root folder of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

@@ -1,16 +1,16 @@
 //! `cargo xtask mutants [OPTION …] [FILE …]`: mutation tests of cuda-safe on the software driver.
 //!
 //! cargo-mutants changes one expression of the source at a time and runs the tests. A mutant that no
-//! test notices survives: it shows a line whose effect is not tested.
+//! test detects survives. It shows a line whose effect is not tested.
 //!
-//! Nearly all of the time goes to compiling and linking, so:
-//! - A mutant meets the tests in [`STAGES`]. A later stage sees only the survivors of the earlier ones,
-//!   and each stage builds only the test binaries that it runs.
-//! - Each job works in a copy of the sources with a target folder of its own, below
-//!   `target/mutants`. Both stay there, so every build is incremental, also the first one of a run.
+//! Nearly all of the time is spent on compiling and linking. Therefore:
+//! - The tests of a mutant run in [`STAGES`]. A later stage runs only for the survivors of the earlier
+//!   ones, and each stage builds only the test binaries that it runs.
+//! - Each job works in a copy of the sources with a separate target folder, below `target/mutants`. Both
+//!   are kept, so every build is incremental, including the first one of a run.
 //! - The profile has no debug information. The software driver is not mutated, so it is optimized.
-//! - The linker is rustc's own LLD, the default on x86-64 Linux since Rust 1.90; elsewhere the
-//!   system's.
+//! - The linker is rustc's LLD, the default on x86-64 Linux since Rust 1.90, and the system's linker
+//!   elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -27,8 +27,8 @@ const CARGO_MUTANTS: &str = "27.1.0";
 
 const SOURCES: &str = "cuda-safe/src";
 
-/// What is mutated unless the command line names files: captures, releases, guards, claims and the
-/// caching pool. Files and folders in [`SOURCES`].
+/// The files and folders in [`SOURCES`] that are mutated unless the command line names files: captures,
+/// releases, guards, split guards and the caching pool.
 const FILES: &[&str] = &[
     "capture",
     "context/guard.rs",
@@ -54,11 +54,11 @@ const FILES: &[&str] = &[
     "stream/wait.rs",
 ];
 
-/// Mutants that are left out, as regular expressions of their names. No program depends on the
-/// output of `Debug`.
+/// Mutants that are excluded, as regular expressions of their names. No program depends on the output of
+/// `Debug`.
 const EXCLUDED: &[&str] = &[r"<impl (\w+::)*Debug for "];
 
-/// Test binaries that run together, and what the software driver plays for them.
+/// Test binaries that run together, and the profile of the software driver for them.
 #[derive(Clone, Copy)]
 struct Stage<'a> {
     targets: &'static [&'static str],
@@ -71,7 +71,7 @@ struct Stage<'a> {
 const SLOW: &str = "manager_locks";
 const SLOW_TOO: &str = "10_seconds";
 
-/// The first stage catches most mutants. The last one runs the code for old drivers.
+/// The stages. The first one detects most mutants; the last one runs the code for old drivers.
 const STAGES: &[Stage<'static>] = &[
     Stage {
         targets: &["--test=driver", "--test=sim"],
@@ -83,7 +83,7 @@ const STAGES: &[Stage<'static>] = &[
         tests: &[],
         profile: "h200",
     },
-    // The order of operations of several threads.
+    // Interleavings of several threads.
     Stage {
         targets: &["--test=loom"],
         tests: &[],
@@ -106,8 +106,8 @@ const STAGES: &[Stage<'static>] = &[
     },
 ];
 
-/// Further arguments for Cargo: the package with the test binaries, beside the mutated one, and the
-/// build profile.
+/// Further arguments for Cargo: the package with the test binaries, in addition to the mutated one, and
+/// the build profile.
 const ARGUMENTS: &[&str] = &[
     "--package=cuda-workbench",
     "--config=profile.mutants.inherits='dev'",
@@ -116,27 +116,27 @@ const ARGUMENTS: &[&str] = &[
     "--config=profile.mutants.package.cuda-sys.opt-level=3",
 ];
 
-/// How a report begins the line of a survivor.
+/// The prefix of a survivor's line in a report.
 const SURVIVED: &str = "survived: ";
 
 /// The shortest time limit for the tests of a mutant, in seconds.
 const LEAST_TIMEOUT: f64 = 15.0;
 
 /// The time limit as a multiple of the time that the tests take without a mutation.
-const PATIENCE: f64 = 4.0;
+const TIMEOUT_FACTOR: f64 = 4.0;
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     files: Vec<String>,
     all: bool,
-    /// `K/N`, with K from zero: every N-th mutant, beginning with the K-th.
+    /// `K/N`, where K counts from zero: every N-th mutant, starting with the K-th.
     shard: (usize, usize),
     sample: Option<usize>,
     seed: u64,
     jobs: usize,
-    /// A file that names the mutants, one a line.
+    /// A file with one mutant name per line.
     names: Option<PathBuf>,
-    /// Arguments of the tests of tests/sim that run first, alone.
+    /// Arguments for the tests of tests/sim that run before everything else.
     first: Option<String>,
 }
 
@@ -228,20 +228,20 @@ fn parse(args: &[String]) -> Result<Options> {
             "--first" => options.first = Some(value()?.clone()),
             "--names" => options.names = Some(value()?.into()),
             "--jobs" => options.jobs = value()?.parse().context("--jobs")?,
-            _ if arg.starts_with('-') => bail!("mutants does not know {arg}"),
+            _ if arg.starts_with('-') => bail!("unknown option of mutants: {arg}"),
             file => options.files.push(file.to_owned()),
         }
     }
     ensure!(options.jobs > 0, "--jobs must be at least 1");
     ensure!(
         !options.all || options.files.is_empty(),
-        "--all already covers every file"
+        "--all cannot be combined with files"
     );
     Ok(options)
 }
 
-/// Makes `tree` a copy of the sources: tracked files and new ones. An unchanged file keeps its time,
-/// so that Cargo builds nothing again.
+/// Makes `tree` a copy of the sources: of tracked files and of new ones. An unchanged file keeps its
+/// modification time, so that Cargo does not rebuild it.
 fn copy_sources(tree: &Path) -> Result<()> {
     let files = debian::stdout(
         Command::new("git")
@@ -252,7 +252,7 @@ fn copy_sources(tree: &Path) -> Result<()> {
     let mut copied = BTreeSet::new();
     for file in files.split('\0').filter(|file| !file.is_empty()) {
         let from = root().join(file);
-        // A tracked file may be deleted.
+        // A tracked file may have been deleted.
         if !from.is_file() {
             continue;
         }
@@ -260,9 +260,9 @@ fn copy_sources(tree: &Path) -> Result<()> {
         let text = fs::read(&from).with_context(|| format!("reading {}", from.display()))?;
         if !fs::read(&to).is_ok_and(|there| there == text) {
             let parent = to.parent().context("a file without a folder")?;
-            fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
+            fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
             fs::copy(&from, &to).with_context(|| format!("writing {}", to.display()))?;
-            // The copy must be newer than what was built from its predecessor.
+            // The copy must be newer than the output built from the previous copy.
             let copy = File::options().append(true).open(&to)?;
             copy.set_modified(std::time::SystemTime::now())?;
         }
@@ -271,7 +271,7 @@ fn copy_sources(tree: &Path) -> Result<()> {
     remove_others(tree, &copied)
 }
 
-/// Removes what is not a copy, apart from the target folder.
+/// Removes files that are not copies, except for the target folder.
 fn remove_others(folder: &Path, copied: &BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
@@ -286,7 +286,7 @@ fn remove_others(folder: &Path, copied: &BTreeSet<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The globs of what is mutated.
+/// Returns the globs of the files to mutate.
 fn examined(options: &Options) -> Result<Vec<String>> {
     if options.all {
         return Ok(vec![format!("{SOURCES}/**/*.rs")]);
@@ -310,8 +310,8 @@ fn examined(options: &Options) -> Result<Vec<String>> {
         } else if path.is_file() {
             globs.push(file);
         } else {
-            ensure!(!named, "there is no {file}");
-            println!("note: {file} of the list in xtask/src/mutants.rs does not exist");
+            ensure!(!named, "{file} does not exist");
+            println!("note: {file}, listed in xtask/src/mutants.rs, does not exist");
         }
     }
     Ok(globs)
@@ -322,9 +322,9 @@ fn examined(options: &Options) -> Result<Vec<String>> {
 struct Config<'a> {
     examine_globs: &'a [String],
     exclude_re: &'static [&'static str],
-    /// Empty: all.
+    /// If empty, all mutants.
     examine_re: Vec<String>,
-    /// For the build, too: it would build every test binary and example otherwise.
+    /// For builds too, which would otherwise build every test binary and example.
     additional_cargo_args: Vec<&'static str>,
     additional_cargo_test_args: Vec<&'a str>,
     profile: &'static str,
@@ -346,17 +346,17 @@ impl<'a> Config<'a> {
             profile: "mutants",
             cap_lints: true,
             minimum_test_timeout: LEAST_TIMEOUT,
-            timeout_multiplier: PATIENCE,
+            timeout_multiplier: TIMEOUT_FACTOR,
         }
     }
 
     fn write(&self, path: &Path) -> Result<()> {
-        let text = toml::to_string(self).context("a configuration")?;
+        let text = toml::to_string(self).context("serializing the configuration")?;
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))
     }
 }
 
-/// A regular expression for that text alone.
+/// Returns a regular expression that matches exactly this text.
 fn exactly(text: &str) -> String {
     let mut expression = String::from("^");
     for character in text.chars() {
@@ -368,7 +368,7 @@ fn exactly(text: &str) -> String {
     expression + "$"
 }
 
-/// cargo-mutants for the copy of a job.
+/// Returns the cargo-mutants command for the copy of a job.
 fn command(program: &Path, job: &Path, config: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -378,7 +378,7 @@ fn command(program: &Path, job: &Path, config: &Path) -> Command {
         .arg(config)
         .env("CARGO_INCREMENTAL", "1")
         .env("CUDA_TESTS", "skip")
-        // Some tests panic on purpose, and a backtrace takes longer than the test.
+        // Some tests panic on purpose, and printing a backtrace takes longer than the test.
         .env("RUST_BACKTRACE", "0")
         .env_remove("CARGO_TARGET_DIR")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -386,24 +386,26 @@ fn command(program: &Path, job: &Path, config: &Path) -> Command {
     command
 }
 
-/// A mutant, as cargo-mutants describes it.
+/// A mutant in the output of cargo-mutants.
 #[derive(Deserialize)]
 struct Mutant {
     name: String,
 }
 
-/// The names of all mutants.
+/// Returns the names of all mutants.
 fn list(program: &Path, job: &Path, examined: &[String]) -> Result<Vec<String>> {
     let config = job.join("list.toml");
     Config::new(&STAGES[0], examined, &[]).write(&config)?;
     let mutants = debian::stdout(command(program, job, &config).args(["--list", "--json"]))?;
-    let mutants: Vec<Mutant> = serde_json::from_str(&mutants).context("the list of mutants")?;
+    let mutants: Vec<Mutant> =
+        serde_json::from_str(&mutants).context("parsing the list of mutants")?;
     let mut seen = BTreeSet::new();
     let names = mutants.into_iter().map(|mutant| mutant.name);
     Ok(names.filter(|name| seen.insert(name.clone())).collect())
 }
 
-/// The file and the change of a mutant, without line and column: these differ after an edit of the file.
+/// Returns the file and the change of a mutant, without line and column, which differ after an edit of
+/// the file.
 fn without_place(line: &str) -> (&str, &str) {
     let name = line.strip_prefix(SURVIVED).unwrap_or(line);
     let mut parts = name.splitn(4, ':');
@@ -413,7 +415,7 @@ fn without_place(line: &str) -> (&str, &str) {
     }
 }
 
-/// The sample and the shard of it that are asked for, in the order of the list.
+/// Selects the requested sample, and the requested shard of it, in the order of the list.
 fn choose(mut mutants: Vec<String>, options: &Options) -> Vec<String> {
     if let Some(sample) = options.sample.filter(|&sample| sample < mutants.len()) {
         let mut state = options.seed;
@@ -434,7 +436,7 @@ fn choose(mut mutants: Vec<String>, options: &Options) -> Vec<String> {
     mutants.into_iter().skip(k).step_by(n).collect()
 }
 
-/// `SplitMix64`: the same sample everywhere.
+/// `SplitMix64`, so that a seed selects the same sample on every machine.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -443,7 +445,7 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// cargo-mutants' report, as far as it matters here.
+/// The report of cargo-mutants, with the fields that are used here.
 #[derive(Deserialize)]
 struct Outcomes {
     outcomes: Vec<Tested>,
@@ -471,7 +473,7 @@ struct Phase {
 /// The result of a mutant, with the seconds of all stages so far.
 #[derive(Default)]
 struct Outcome {
-    /// In cargo-mutants' words.
+    /// The result as named by cargo-mutants.
     summary: String,
     build: f64,
     test: f64,
@@ -526,22 +528,22 @@ fn run_stage(
     let mut failure = None;
     for (mut child, output, share) in running {
         let status = child.wait().context("waiting for cargo-mutants")?;
-        // 2: mutants survived; 3: a mutant hung.
+        // 2: mutants survived; 3: a mutant timed out.
         if !matches!(status.code(), Some(0 | 2 | 3)) {
             let log = output.join("log");
             let text = fs::read_to_string(&log).unwrap_or_default();
             let log = log.display();
             failure = Some(anyhow!(
-                "{text}\ncargo-mutants failed ({status}), see {log}"
+                "{text}\ncargo-mutants failed ({status}); see {log}"
             ));
             continue;
         }
-        // cargo-mutants also tests some mutants that the expressions do not match.
+        // cargo-mutants also tests some mutants that do not match the expressions.
         let mut outcomes = read(&output.join("mutants.out/outcomes.json"))?;
         outcomes.retain(|(name, _)| share.contains(name));
         ensure!(
             outcomes.len() == share.len(),
-            "{} of {} mutants in {}",
+            "only {} of {} mutants are in {}",
             outcomes.len(),
             share.len(),
             output.display()
@@ -553,7 +555,8 @@ fn run_stage(
 
 fn read(path: &Path) -> Result<Vec<(String, Outcome)>> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let outcomes: Outcomes = serde_json::from_str(&text).context("cargo-mutants' report")?;
+    let outcomes: Outcomes =
+        serde_json::from_str(&text).context("parsing the report of cargo-mutants")?;
     let mut results = Vec::new();
     for tested in outcomes.outcomes {
         let Scenario::Mutant(mutant) = tested.scenario else {
@@ -575,7 +578,7 @@ fn read(path: &Path) -> Result<Vec<(String, Outcome)>> {
     Ok(results)
 }
 
-/// Lists the survivors and prints the counts, in the last line.
+/// Lists the survivors. The last line contains the counts.
 fn report(
     mutants: &[String],
     results: &BTreeMap<String, Outcome>,
@@ -594,7 +597,7 @@ fn report(
     let viable = all - unviable;
     ensure!(
         caught + survivors.len() == viable,
-        "{caught} caught and {} survivors are not {viable}",
+        "{caught} caught and {} surviving mutants do not add up to {viable}",
         survivors.len()
     );
     for name in survivors {
@@ -602,7 +605,7 @@ fn report(
     }
     let mean = |part: fn(&Outcome) -> f64| results.values().map(part).sum::<f64>() / all as f64;
     println!(
-        "{hung} of the caught mutants hung; {:.1} s a mutant ({:.1} s of building and {:.1} s of testing in a job)",
+        "{hung} of the caught mutants timed out; {:.1} s per mutant ({:.1} s of building and {:.1} s of testing in a job)",
         seconds / all as f64,
         mean(|its| its.build),
         mean(|its| its.test)

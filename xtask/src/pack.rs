@@ -1,6 +1,7 @@
-//! `cargo xtask pack`: a folder with the tests, the examples and the benchmark, for GPU machines without Rust.
+//! `cargo xtask pack`: creates a folder with the tests, the examples and the benchmark for GPU machines
+//! without Rust.
 //!
-//! The binaries need a C library at least as new as the one of the machine that builds them.
+//! The binaries need a C library at least as new as that of the build machine.
 
 use crate::{cost, python, root};
 use anyhow::{Context, Result, bail, ensure};
@@ -10,12 +11,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The most that a pack may have, in bytes, so that it can be copied to any machine.
+/// The maximum size of a pack in bytes, so that it can be copied to any machine.
 const LIMIT: u64 = 64 << 20;
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let [folder] = args else {
-        bail!("pack needs one folder");
+        bail!("pack takes one argument, the folder");
     };
     let folder = Path::new(folder);
     clear(folder)?;
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     for (place, binary) in &binaries {
         let to = folder.join(place);
         let parent = to.parent().context("a binary without a folder")?;
-        fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
+        fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
         size += fs::copy(binary, &to)
             .with_context(|| format!("copying {} to {}", binary.display(), to.display()))?;
         println!("{place}");
@@ -35,17 +36,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
     let megabytes = size as f64 / 1e6;
     println!(
-        "{} files, {megabytes:.1} MB: run run.sh there",
+        "{} files, {megabytes:.1} MB: run run.sh on the GPU machine",
         binaries.len() + 1
     );
     ensure!(
         size <= LIMIT,
-        "the pack has {size} bytes; at most {LIMIT} are allowed"
+        "the pack has {size} bytes, more than the limit of {LIMIT}"
     );
     Ok(())
 }
 
-/// Takes an earlier pack away; a folder with anything else in it is not touched.
+/// Removes an earlier pack. A folder with other contents is not changed.
 fn clear(folder: &Path) -> Result<()> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -58,7 +59,7 @@ fn clear(folder: &Path) -> Result<()> {
     let script = fs::read_to_string(folder.join("run.sh")).unwrap_or_default();
     ensure!(
         script.lines().nth(1) == RUN.lines().nth(1),
-        "{} is neither empty nor a pack",
+        "{} is neither empty nor an earlier pack",
         folder.display()
     );
     for part in ["tests", "examples", "bench", "python"] {
@@ -70,7 +71,7 @@ fn clear(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A line of cargo's JSON, as far as it matters here.
+/// A line of cargo's JSON output, with the fields that are used here.
 #[derive(Deserialize)]
 struct Message {
     target: Option<Target>,
@@ -92,10 +93,12 @@ struct Profile {
     test: bool,
 }
 
-/// Tests that are not packed: one has no driver, the other reads drivers that were fetched here.
+/// Tests that are not packed: one uses no driver, the other needs drivers that were fetched on this
+/// machine.
 const LEFT_OUT: &[&str] = &["loom", "drivers"];
 
-/// Builds everything: place in the pack → binary. `cargo test` builds the examples, too.
+/// Builds everything, and returns a map from the path in the pack to the binary. `cargo test` also
+/// builds the examples.
 fn build() -> Result<BTreeMap<String, PathBuf>> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
@@ -106,12 +109,12 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo test")?;
-    ensure!(output.status.success(), "the tests do not build");
+    ensure!(output.status.success(), "the tests failed to build");
 
     let mut binaries = BTreeMap::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let message: Message =
-            serde_json::from_str(line).with_context(|| format!("cargo says {line}"))?;
+        let message: Message = serde_json::from_str(line)
+            .with_context(|| format!("parsing cargo's output: {line}"))?;
         let (Some(target), Some(profile)) = (message.target, message.profile) else {
             continue;
         };
@@ -125,7 +128,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
             None if is_example && is_library => {
                 let library = message.filenames.into_iter().next();
                 let library = library.with_context(|| format!("{name} without a library"))?;
-                // With the script that uses it.
+                // The script that uses the library is packed too.
                 let script = format!("examples/{name}/share.py");
                 binaries.insert(script.clone(), root().join(script));
                 (format!("examples/{name}/lib{name}.so"), library)
@@ -133,13 +136,13 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
             _ => continue,
         };
         let other = binaries.insert(place.clone(), binary);
-        ensure!(other.is_none(), "two binaries would be {place}");
+        ensure!(other.is_none(), "two binaries have the path {place}");
     }
-    ensure!(!binaries.is_empty(), "cargo has built nothing");
+    ensure!(!binaries.is_empty(), "cargo reported no binaries");
     Ok(binaries)
 }
 
-/// The Python package: its wheel, and what lies beside it.
+/// Returns the files of the Python package: its wheel, tests, benchmarks and examples.
 fn python() -> Result<Vec<(String, PathBuf)>> {
     let wheel = python::build(&root().join("target/wheels"))?;
     let name = wheel.file_name().context("a wheel without a name")?;
@@ -174,22 +177,23 @@ fn write_script(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `run.sh`. Its second line tells a pack from other folders.
+/// `run.sh`. The second line distinguishes a pack from other folders.
 const RUN: &str = r#"#!/bin/sh
-# Made by `cargo xtask pack`: runs the tests and examples that lie beside it. Needs no Rust.
-# (By themselves: what calls cost is measured by bench/cuda-bench, and in Python by python/bench/exchange.py
-# and pools.py; python/tests/numba_suite.py runs Numba's own tests with the memory manager.)
+# Written by `cargo xtask pack`: runs the tests and examples in this folder. Needs no Rust.
+# It does not run the following: bench/cuda-bench measures the cost of calls, python/bench/exchange.py
+# and pools.py measure it in Python, and python/tests/numba_suite.py runs Numba's test suite with the
+# memory manager.
 #
 # usage: run.sh [--sanitize] [ARGUMENT ...]
 #
-#   --sanitize  run the tests under compute-sanitizer, but for those that provoke errors, and those
-#               that leak on purpose (by their names: provoked, forgotten)
-#   ARGUMENT    goes to the test binaries: part of a test's name, --nocapture, ...
+#   --sanitize  run the tests under compute-sanitizer, except for those that provoke errors or leak on
+#               purpose (tests with "provoked" or "forgotten" in their names)
+#   ARGUMENT    passed to the test binaries: a part of a test's name, --nocapture, ...
 #
-# CUDA_TESTS=require, the default here, makes a test fail that would be skipped otherwise. With
-# CUDA_TESTS=skip and CUDA_SIM=h200 the tests run on the software driver, without a GPU.
+# With CUDA_TESTS=require, the default here, a test fails instead of being skipped. With CUDA_TESTS=skip
+# and CUDA_SIM=h200 the tests run on the software driver, without a GPU.
 #
-# Skipped tests are counted by their reasons at the end.
+# The number of skipped tests is printed by reason at the end.
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd) || exit 2
 export CUDA_TESTS="${CUDA_TESTS:-require}"
@@ -199,7 +203,7 @@ if [ "${1-}" = --sanitize ]; then
     set -- "$@" --skip provoked --skip forgotten
     export CUDA_TESTS_SANITIZED=1
     if ! sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer); then
-        echo "run.sh: there is no compute-sanitizer" >&2
+        echo "run.sh: compute-sanitizer was not found" >&2
         exit 2
     fi
 fi
@@ -251,7 +255,7 @@ count() {
     ignored=$(echo "$result" | awk '{ print $8 + 0 }')
     i=0
     while [ "$i" -lt "$ignored" ]; do
-        echo "ignored unless asked for"
+        echo "ignored unless requested"
         i=$((i + 1))
     done >>"$logs/reasons"
     cat "$logs/reasons" >>"$logs/skips"
@@ -338,7 +342,7 @@ if [ -z "$sanitizer" ] && python3 -c 'import numpy, pytest' 2>/dev/null; then
         esac
     done
 else
-    echo "python: it needs Python 3.10, NumPy and pytest, and no memory checker" >>"$logs/skips"
+    echo "python: needs Python 3.10, NumPy and pytest, and cannot run under a memory checker" >>"$logs/skips"
     skipped=$((skipped + 1))
 fi
 

@@ -1,5 +1,5 @@
-//! `cargo xtask profiles`: the suite of behaviour (`tests/driver`) on the software driver, as other
-//! devices and driver versions than the recorded one, and with other orders of work.
+//! `cargo xtask profiles`: runs `tests/driver` on the software driver with other devices and driver
+//! versions than the recorded ones, and with other execution orders.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{root, test_binary};
 
-/// What `CUDA_SIM` names. `cargo test` plays h200@13.0 by itself, the recorded one.
+/// Values of `CUDA_SIM`. `cargo test` uses h200@13.0 by default, the recorded profile.
 const PROFILES: &[&str] = &[
     "h200@13.5",
     "h200@13.1",
@@ -24,7 +24,7 @@ const PROFILES: &[&str] = &[
     "p40@11.8",
     "v100@12.6",
     "b200@13.4",
-    // Seeds: other choices among the streams that have work ready.
+    // Seeds, which select other streams among those that have work ready.
     "h200@13.0#3",
     "h200@13.0#17",
 ];
@@ -39,14 +39,14 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
                 println!("{profile:<13} {passed} passed, {skipped} skipped");
             }
             None => {
-                println!("{profile:<13} failed, see above");
+                println!("{profile:<13} failed; see the output above");
                 failed.push(*profile);
             }
         }
     }
     ensure!(
         failed.is_empty(),
-        "the suite fails on {}: CUDA_SIM={} cargo test --test driver",
+        "the tests failed on {}; to reproduce: CUDA_SIM={} cargo test --test driver",
         failed.join(", "),
         failed[0]
     );
@@ -58,7 +58,7 @@ struct Counts {
     skipped: usize,
 }
 
-/// Runs the suite on a profile. None: it fails, and what it printed is shown.
+/// Runs the tests on a profile. Returns `None` after a failure, and prints the output.
 fn play(suite: &Path, profile: &str) -> Result<Option<Counts>> {
     let output = Command::new(suite)
         .current_dir(root())
@@ -72,20 +72,22 @@ fn play(suite: &Path, profile: &str) -> Result<Option<Counts>> {
         eprintln!("{stdout}{stderr}");
         return Ok(None);
     }
-    // The harness counts what is skipped as passed. "test result: ok. 12 passed; 0 failed; ..."
+    // The harness counts skipped tests as passed: "test result: ok. 12 passed; 0 failed; ..."
     let result = stdout
         .lines()
         .rfind(|line| line.starts_with("test result:"));
     let ran = result.and_then(|line| line.split(' ').nth(3)?.parse::<usize>().ok());
-    let ran = ran.with_context(|| format!("{} prints no result", suite.display()))?;
-    // "skipped TEST: REASON", perhaps twice: by the test and by its child process.
+    let ran = ran.with_context(|| format!("{} printed no test result", suite.display()))?;
+    // "skipped TEST: REASON", possibly twice: from the test and from its child process.
     let skips = stderr
         .lines()
         .filter_map(|line| line.strip_prefix("skipped "));
     let skipped: BTreeSet<&str> = skips.filter_map(|line| line.split(": ").next()).collect();
     let skipped = skipped.len();
     if skipped >= ran {
-        bail!("on {profile} every test is skipped: the software driver does not play it");
+        bail!(
+            "every test is skipped on {profile}: the software driver does not support this profile"
+        );
     }
     Ok(Some(Counts {
         passed: ran - skipped,

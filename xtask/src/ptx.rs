@@ -1,6 +1,7 @@
-//! `cargo xtask ptx`: whether NVIDIA's assembler takes every PTX text of the repository.
+//! `cargo xtask ptx`: checks that NVIDIA's assembler accepts every PTX text of the repository.
 //!
-//! The software driver reads names and parameters only, so without a GPU nobody else reads the code.
+//! The software driver parses only names and parameters, so without this check nothing would verify the
+//! code on machines without a GPU.
 
 use crate::{headers, root};
 use anyhow::{Context, Result, ensure};
@@ -8,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The devices to assemble for: the oldest that this assembler knows, and the one that the tests are
-/// seen on.
+/// The architectures to assemble for: the oldest that this assembler supports, and the one on which the
+/// tests run.
 const DEVICES: [u32; 2] = [75, 90];
 
-/// Folders without PTX of ours.
+/// Folders without PTX of this project.
 const ELSEWHERE: [&str; 3] = ["target", "fuzz", ".git"];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         }
     }
     ensure!(refused.is_empty(), "{}", refused.join("\n"));
-    println!("ptxas takes all of {} files", files.len());
+    println!("ptxas accepts all {} files", files.len());
     Ok(())
 }
 
@@ -51,7 +52,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The device that a text is for, and those after it: `.target sm_52`.
+/// Returns the architecture that a text requires at least: 52 for `.target sm_52`.
 fn target(text: &str) -> Option<u32> {
     let line = text
         .lines()
@@ -60,9 +61,9 @@ fn target(text: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// What the assembler has against a file, if anything; a warning is enough.
+/// Returns the assembler's error for a file, if any. Warnings count as errors.
 fn assemble(ptxas: &Path, file: &Path, device: u32) -> Result<Option<String>> {
-    // Not linked: some pieces are for the linker's tests. What comes of it nobody needs.
+    // Not linked, because some texts are inputs for the linker's tests. The output is not used.
     let output = Command::new(ptxas)
         .args(["--compile-only", "--warning-as-error"])
         .arg(format!("--gpu-name=sm_{device}"))

@@ -1,7 +1,6 @@
-//! `cargo xtask wheel`: the Python package as a wheel; `cargo xtask python`: its tests.
+//! `cargo xtask wheel` builds the Python package as a wheel; `cargo xtask python` runs its tests.
 //!
-//! Both need a Python with pip and nothing else: maturin, zig, NumPy and pytest come from PyPI into
-//! `target/`.
+//! Both need only Python with pip. maturin, zig, NumPy and pytest are fetched from PyPI into `target/`.
 
 use crate::{headers, root};
 use anyhow::{Context, Result, bail, ensure};
@@ -13,19 +12,20 @@ pub(crate) fn wheel(args: &[String]) -> Result<()> {
     let folder = match args {
         [] => root().join("target/wheels"),
         [folder] => std::path::absolute(folder)?,
-        _ => bail!("wheel takes one folder"),
+        _ => bail!("wheel takes at most one argument, the folder"),
     };
     println!("{}", build(&folder)?.display());
     Ok(())
 }
 
-/// What goes into the wheel, and has to be what lies at the root.
+/// License files in the wheel. They must be the same as those in the root folder.
 const LICENSES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
-/// Builds the wheel into a folder, in the place of older ones: the one that is tested, and handed out.
+/// Builds the wheel into a folder and removes older ones. The same wheel is tested and distributed.
 ///
-/// On x86-64 Linux zig links it, with the oldest C library that Rust's standard library runs on (glibc
-/// 2.17). Elsewhere the machine's linker does, and it is for its C library and later ones, as its tag says.
+/// On x86-64 Linux, zig links it against the oldest C library that Rust's standard library supports
+/// (glibc 2.17). Elsewhere the system's linker is used, and the wheel requires the C library of the
+/// build machine or a later one, as its tag states.
 pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
     let source = root().join("python");
     for name in LICENSES {
@@ -34,7 +34,10 @@ pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
             fs::read(&path).with_context(|| format!("reading {}", path.display()))
         };
         let is_same = read(&root())? == read(&source)?;
-        ensure!(is_same, "python/{name} is another than {name}: copy it");
+        ensure!(
+            is_same,
+            "python/{name} differs from {name}; copy the latter"
+        );
     }
     for wheel in wheels(folder)? {
         fs::remove_file(&wheel).with_context(|| format!("removing {}", wheel.display()))?;
@@ -52,18 +55,18 @@ pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
         maturin
             .args(["--zig", "--compatibility", "manylinux_2_17"])
             .env("PYTHONPATH", headers::provide_zig()?)
-            // For rustc, and for this crate alone: for all of them they would all be built again.
+            // Only for this crate: with flags for all crates, all of them would be rebuilt.
             .args(["--", &format!("-Clink-arg={}", systems_unwinder()?)]);
     }
     let status = maturin.status().context("running maturin")?;
     ensure!(status.success(), "maturin could not build the wheel");
     let wheel = wheels(folder)?.pop();
-    wheel.with_context(|| format!("maturin left no wheel in {}", folder.display()))
+    wheel.with_context(|| format!("maturin wrote no wheel to {}", folder.display()))
 }
 
-/// The system's unwinder, by its file: by its name zig takes one of its own. A thread that ends in C, as
-/// Python's do at the end of the interpreter, is unwound by the system's, and frames of Rust that are in its
-/// way have to be of the same.
+/// Returns the path of the system's unwinder. It is passed to the linker by path, because for its name
+/// zig would link its own. A thread that ends in C code, as Python's threads do when the interpreter
+/// exits, is unwound by the system's unwinder, and Rust frames on its stack must use the same one.
 fn systems_unwinder() -> Result<String> {
     const NAME: &str = "libgcc_s.so.1";
     let output = Command::new("cc")
@@ -72,14 +75,11 @@ fn systems_unwinder() -> Result<String> {
         .context("running cc")?;
     let path = String::from_utf8(output.stdout)?;
     let path = path.trim();
-    ensure!(
-        Path::new(path).is_absolute(),
-        "cc does not know where {NAME} is"
-    );
+    ensure!(Path::new(path).is_absolute(), "cc cannot find {NAME}");
     Ok(path.to_owned())
 }
 
-/// Our wheels in a folder, which need not be there.
+/// Returns the wheels of this package in a folder, which need not exist.
 fn wheels(folder: &Path) -> Result<Vec<PathBuf>> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Ok(Vec::new());
@@ -111,7 +111,7 @@ pub(crate) fn test(args: &[String]) -> Result<()> {
         .arg("--config-file")
         .arg(root().join("python/pyproject.toml"))
         .args(args)
-        // Not in a folder that Python would take for the package.
+        // A folder that Python does not mistake for the package.
         .current_dir(&folder)
         .env("PYTHONPATH", &packages)
         .env("PYTHONDONTWRITEBYTECODE", "1");
@@ -119,11 +119,11 @@ pub(crate) fn test(args: &[String]) -> Result<()> {
         pytest.env("CUDA_SYS_LIBRARY", software_driver(&folder)?);
     }
     let status = pytest.status().context("running python3")?;
-    ensure!(status.success(), "tests of python/ failed");
+    ensure!(status.success(), "the tests of python/ failed");
     Ok(())
 }
 
-/// What the tests need, unless it is there.
+/// Installs the requirements of the tests, unless they are installed.
 fn install_requirements(packages: &Path) -> Result<()> {
     let requirements = root().join("python/tests/requirements.txt");
     let wanted = fs::read_to_string(&requirements)
@@ -163,14 +163,14 @@ fn pip(
     Ok(())
 }
 
-/// The software driver as a file, which is loaded in the place of the machine's.
+/// Builds the software driver as a file that is loaded in place of the machine's driver.
 fn software_driver(folder: &Path) -> Result<PathBuf> {
     let status = Command::new(env!("CARGO"))
         .current_dir(root())
         .args(["build", "--quiet", "-p", "cuda-sim-cdylib"])
         .status()
         .context("running cargo build")?;
-    ensure!(status.success(), "the software driver does not build");
+    ensure!(status.success(), "the software driver failed to build");
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let built = target.join("debug/libcuda_sim_cdylib.so");

@@ -1,4 +1,4 @@
-//! `cargo xtask regen-bindings`: the generated files of the crates, from NVIDIA's headers.
+//! `cargo xtask regen-bindings`: generates files of the crates from NVIDIA's headers.
 
 mod attributes;
 mod functions;
@@ -10,17 +10,47 @@ use crate::bind::api::{Api, parse};
 use crate::bind::clang::{Reading, bind};
 use crate::generated::{Generated, settle};
 use crate::{headers, root};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What `xtask/overrides.toml` says; the value of every entry is its reason.
+/// The contents of `xtask/overrides.toml`.
 #[derive(Deserialize)]
 struct Overrides {
-    /// Enums that are sets of bits without being called so.
+    /// Enums that are sets of bits although their names do not end in `_flags`. The value of an entry is
+    /// its reason.
     flags: BTreeMap<String, String>,
+    /// Enums whose values must not be ignored. The value of an entry is the compiler's message.
+    must_use: BTreeMap<String, String>,
+    /// Documentation of enums, of macros, and of functions in addition to their line in `xtask/docs.toml`.
+    docs: BTreeMap<String, String>,
+}
+
+impl Overrides {
+    /// Checks that the headers have every name.
+    fn check(&self, api: &Api) -> Result<()> {
+        let enums = api.enums.iter().map(|item| item.name.as_str());
+        let enums: BTreeSet<&str> = enums.collect();
+        let macros = api.constants.iter().map(|item| item.name.as_str());
+        let functions = api.functions.iter().map(|item| item.name.as_str());
+        let all = enums.iter().copied().chain(macros).chain(functions);
+        let all: BTreeSet<&str> = all.collect();
+        for (section, names, known) in [
+            ("flags", &self.flags, &enums),
+            ("must_use", &self.must_use, &enums),
+            ("docs", &self.docs, &all),
+        ] {
+            for name in names.keys() {
+                ensure!(
+                    known.contains(name.as_str()),
+                    "xtask/overrides.toml names {name} under [{section}], but the headers do not"
+                );
+            }
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -31,7 +61,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         match arg.as_str() {
             "--check" => check = true,
             "--header" => header = Some(args.next().context("--header needs a folder")?),
-            other => bail!("regen-bindings does not know {other}"),
+            other => bail!("unknown argument of regen-bindings: {other}"),
         }
     }
     headers::provide_libclang()?;
@@ -53,7 +83,13 @@ fn generate(include: &Path) -> Result<Vec<Generated>> {
     let default: BTreeSet<String> = default.functions.into_iter().map(|f| f.name).collect();
     let since = since::read(include)?;
     let groups = groups::read(include)?;
-    let functions = functions::describe(&api.functions, &default, &since, &groups, &docs)?;
+    overrides.check(&api)?;
+    let texts = functions::Texts {
+        lines: &docs,
+        more: &overrides.docs,
+        groups: &groups,
+    };
+    let functions = functions::describe(&api.functions, &default, &since, &texts)?;
 
     let version = header_version(&api)?;
     let bindings = root.join("cuda-sys/src/bindings");
@@ -62,8 +98,8 @@ fn generate(include: &Path) -> Result<Vec<Generated>> {
         text: render::marked(&version, &text),
     };
     Ok(vec![
-        file("enums.rs", render::enums(&api, &overrides.flags)?),
-        file("macros.rs", render::macros(&api)),
+        file("enums.rs", render::enums(&api, &overrides)),
+        file("macros.rs", render::macros(&api, &overrides.docs)),
         file("types.rs", render::types(&api)),
         file("layouts.rs", render::layouts(&api)),
         file("table.rs", render::table(&functions)),
@@ -91,7 +127,7 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &str) -> Result<T> {
     toml::from_str(&text).with_context(|| format!("reading {path}"))
 }
 
-/// `CUDA_VERSION` as people write it: 13050 is 13.5.
+/// Returns `CUDA_VERSION` in the usual form: 13.5 for 13050.
 fn header_version(api: &Api) -> Result<String> {
     let number = api
         .constants

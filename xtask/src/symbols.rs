@@ -1,4 +1,4 @@
-//! `cargo xtask symbols`: what is bound, as CSV.
+//! `cargo xtask symbols`: prints the bound functions as CSV.
 
 use anyhow::{Result, ensure};
 use cuda_sys::Function;

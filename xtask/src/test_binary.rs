@@ -1,4 +1,4 @@
-//! A test binary of the workbench, to be run by itself.
+//! Builds a test binary that another command runs.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 use crate::root;
 
-/// A line of cargo's JSON, as far as it matters here.
+/// A line of cargo's JSON output, with the fields that are used here.
 #[derive(Deserialize)]
 struct Message {
     executable: Option<PathBuf>,
 }
 
-/// Builds `tests/NAME` as `cargo test` builds it, with the checks of arithmetic on, and returns its path.
-/// `arguments` go to cargo.
+/// Builds `tests/NAME` in the same way as `cargo test`, with overflow checks enabled, and returns its
+/// path. `arguments` are passed to cargo.
 pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
@@ -26,10 +26,10 @@ pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo test")?;
-    ensure!(output.status.success(), "tests/{name} does not build");
+    ensure!(output.status.success(), "tests/{name} failed to build");
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut messages = messages.lines().map(serde_json::from_str::<Message>);
     messages
         .find_map(|message| message.ok()?.executable)
-        .context("cargo names no executable")
+        .context("cargo reported no executable")
 }

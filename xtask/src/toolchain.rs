@@ -1,7 +1,6 @@
-//! `cargo xtask msrv`: the crates build with the oldest supported compiler.
+//! `cargo xtask msrv`: checks that the crates build with the oldest supported compiler.
 //!
-//! The compiler is rustup's, if rustup has it, or else Debian's, unpacked into
-//! `target/toolchain`.
+//! The compiler is rustup's if it is installed, otherwise Debian's, unpacked into `target/toolchain`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,26 +10,27 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::debian::{self, Apt, Offer};
 
-/// Where Debian has compilers: the suite, and what follows `rustc`, `cargo` in a package's name.
+/// The Debian packages of compilers: the suite, and the suffix after `rustc` and `cargo` in the package
+/// names.
 ///
-/// The `-web` ones are newer than their release; browsers are built with them.
+/// The `-web` packages are newer than their release; they exist to build browsers.
 const DEBIAN: &[(&str, &str)] = &[("bookworm", "-web"), ("trixie", ""), ("bullseye", "-web")];
 
 const WINDOWS: &str = "x86_64-pc-windows-gnu";
 
-/// A target that cuda-sys has to refuse.
+/// A target that cuda-sys must reject.
 const NARROW: &str = "i686-unknown-linux-gnu";
 
-/// The package with the tool that makes the import libraries of that target.
+/// The package with the tool that creates import libraries for the Windows target.
 const DLLTOOL: &str = "binutils-mingw-w64-x86-64";
 
 const CRATES: &[&str] = &["-p", "cuda-sys", "-p", "cuda-safe"];
 
-/// A compiler of the wanted version.
+/// A compiler of the requested version.
 enum Toolchain {
-    /// The name of rustup's toolchain.
+    /// The name of a rustup toolchain.
     Rustup(String),
-    /// The folder that Debian's packages are unpacked in.
+    /// The folder into which Debian's packages are unpacked.
     Debian(PathBuf),
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
     let if_available = args == ["--if-available"];
     ensure!(
         args.is_empty() || if_available,
-        "msrv knows --if-available only"
+        "msrv takes no arguments except --if-available"
     );
     let wanted = oldest_supported()?;
     let toolchain = match Toolchain::get(&wanted) {
@@ -52,17 +52,17 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
 
     let mut check = toolchain.cargo_check()?;
     succeed(check.arg("--all-features"))?;
-    println!("msrv: cuda-sys and cuda-safe check with all features");
+    println!("msrv: cuda-sys and cuda-safe pass `cargo check` with all features");
 
     let mut check = toolchain.cargo_check()?;
     toolchain.add_target(&mut check, WINDOWS)?;
     succeed(&mut check)?;
-    println!("msrv: cuda-sys and cuda-safe check for {WINDOWS}");
+    println!("msrv: cuda-sys and cuda-safe pass `cargo check` for {WINDOWS}");
 
     toolchain.refuses_32_bits()
 }
 
-/// `rust-version` of the workspace.
+/// Returns the `rust-version` of the workspace.
 fn oldest_supported() -> Result<String> {
     let path = crate::root().join("Cargo.toml");
     let manifest = fs::read_to_string(&path)
@@ -88,16 +88,16 @@ impl Toolchain {
             return Ok(Self::Debian(dir));
         }
         fetch(wanted, &dir).with_context(|| {
-            format!("rustup has no {wanted} toolchain, and Debian's could not be had")
+            format!("rustup has no {wanted} toolchain, and Debian's could not be fetched")
         })?;
         fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
         Ok(Self::Debian(dir))
     }
 
-    /// What the compiler says of itself; an error if it does not run here or is another one.
+    /// Describes the compiler. Fails if it does not run or is another version.
     fn describe(&self, wanted: &str) -> Result<String> {
         let version = debian::stdout(self.program("rustc")?.arg("--version"))
-            .context("the compiler does not run here")?;
+            .context("the compiler cannot be run")?;
         let release = version.split_whitespace().nth(1).unwrap_or_default();
         ensure!(
             is_release_of(release, wanted),
@@ -109,7 +109,8 @@ impl Toolchain {
         })
     }
 
-    /// A program of this toolchain, with nothing of the toolchain that runs this one.
+    /// Returns a program of this toolchain, with an environment that does not refer to the running
+    /// toolchain.
     fn program(&self, name: &str) -> Result<Command> {
         let mut command = match self {
             Self::Rustup(_) => Command::new("rustup"),
@@ -131,12 +132,12 @@ impl Toolchain {
     fn cargo_check(&self) -> Result<Command> {
         let mut command = self.program("cargo")?;
         command.current_dir(crate::root()).arg("check").args(CRATES);
-        // The versions of Cargo.lock are the ones to check; an old cargo must not change them.
+        // The versions in Cargo.lock are checked; an old cargo must not change them.
         command.args(["--locked", "--target-dir", "target/msrv"]);
         Ok(command)
     }
 
-    /// On a 32-bit target the build ends with the words that say why.
+    /// Checks that a build for a 32-bit target fails with the message that explains why.
     fn refuses_32_bits(&self) -> Result<()> {
         let mut check = self.cargo_check()?;
         self.add_target(&mut check, NARROW)?;
@@ -144,9 +145,9 @@ impl Toolchain {
         let words = String::from_utf8_lossy(&output.stderr);
         ensure!(
             !output.status.success() && words.contains("needs a 64-bit target"),
-            "cuda-sys does not refuse {NARROW}:\n{words}"
+            "cuda-sys does not reject {NARROW}:\n{words}"
         );
-        println!("msrv: cuda-sys refuses {NARROW}");
+        println!("msrv: cuda-sys rejects {NARROW}");
         Ok(())
     }
 
@@ -161,15 +162,15 @@ impl Toolchain {
                     .any(|installed| installed == target);
                 ensure!(
                     has,
-                    "to check for {target}, run: rustup target add --toolchain {name} {target}"
+                    "the target {target} is missing; run: rustup target add --toolchain {name} {target}"
                 );
             }
             Self::Debian(dir) => {
-                // Debian has no compiled std of this compiler for others, but has its source.
-                // Building it is for nightly compilers, hence the bootstrap; that the crates
-                // need no nightly feature is what the check before this one shows.
+                // Debian has no compiled std of this compiler for other targets, but it has the source.
+                // Building it requires a nightly compiler or `RUSTC_BOOTSTRAP`. The previous check shows
+                // that the crates do not need nightly features.
                 check.arg("-Zbuild-std=std").env("RUSTC_BOOTSTRAP", "1");
-                // std's import libraries are made by the dlltool that was unpacked with it.
+                // The dlltool that was unpacked with the compiler creates std's import libraries.
                 let system = std::env::var_os("PATH").unwrap_or_default();
                 let path = std::env::split_paths(&system).chain([dir.join("usr/bin")]);
                 check.env("PATH", std::env::join_paths(path)?);
@@ -179,7 +180,7 @@ impl Toolchain {
     }
 }
 
-/// Whether a version such as `1.85.0+dfsg3-1` is one of `1.85`.
+/// Returns whether a version such as `1.85.0+dfsg3-1` is a release of `1.85`.
 fn is_release_of(version: &str, wanted: &str) -> bool {
     version
         .strip_prefix(wanted)
@@ -187,13 +188,13 @@ fn is_release_of(version: &str, wanted: &str) -> bool {
 }
 
 fn find_in_rustup(wanted: &str) -> Option<String> {
-    // Without rustup there is nothing to find.
+    // Fails if rustup is not installed.
     let list = debian::stdout(Command::new("rustup").args(["toolchain", "list"])).ok()?;
     let line = list.lines().find(|line| is_release_of(line, wanted))?;
     line.split_whitespace().next().map(str::to_owned)
 }
 
-/// Unpacks Debian's compiler of the wanted version into `dir`.
+/// Unpacks Debian's compiler of the requested version into `dir`.
 fn fetch(wanted: &str, dir: &Path) -> Result<()> {
     for (suite, suffix) in DEBIAN {
         let apt = Apt::open(crate::root().join("target/apt/toolchain"), &[suite], "main")?;
@@ -215,7 +216,8 @@ fn fetch(wanted: &str, dir: &Path) -> Result<()> {
     bail!("no rustc {wanted} in {}", suites.join(", "))
 }
 
-/// Unpacks the toolchain's packages, and the libraries they need that the system does not have.
+/// Unpacks the packages of the toolchain, and the libraries that they need and that the system does not
+/// have.
 fn unpack(apt: &Apt, suffix: &str, version: &str, into: &Path) -> Result<()> {
     let mut wanted = vec![
         format!("rustc{suffix}"),
@@ -230,7 +232,7 @@ fn unpack(apt: &Apt, suffix: &str, version: &str, into: &Path) -> Result<()> {
         let offers = apt.offers(&package)?;
         let same = offers.iter().find(|offer| offer.version == version);
         let Some(offer) = same.or_else(|| offers.first()) else {
-            bail!("the suite of rustc{suffix} {version} has no {package}");
+            bail!("the suite with rustc{suffix} {version} has no package {package}");
         };
         apt.unpack(&package, &offer.version, into)?;
         for needed in apt.depends(&package, &offer.version)? {
@@ -242,17 +244,17 @@ fn unpack(apt: &Apt, suffix: &str, version: &str, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a dependency is a library to unpack.
+/// Returns whether a dependency is a library that must be unpacked.
 ///
-/// Programs (a linker, binutils) are the system's, and so are the libraries it has: mixing in
-/// others would disturb the programs that cargo starts. The compiler's own ones are never the
-/// system's, because the compiler looks for its standard library next to them.
+/// Programs (a linker, binutils) are taken from the system, and so are installed libraries, because
+/// other versions could break the programs that cargo starts. The compiler's own libraries are always
+/// unpacked, because the compiler looks for its standard library next to them.
 fn is_needed_library(package: &str) -> bool {
     let is_library = package.starts_with("lib") && !package.starts_with("libc-dev");
     is_library && (package.starts_with("libstd-rust") || !debian::is_installed(package))
 }
 
-/// Removes what is large and of no use here: of the sources, only the library's are built.
+/// Removes large files that are not needed. Only the library's sources are built.
 fn drop_compiler_source(dir: &Path) -> Result<()> {
     for source in debian::entries(&dir.join("usr/src"))? {
         for part in ["compiler", "src"] {
@@ -262,7 +264,7 @@ fn drop_compiler_source(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where the unpacked libraries are.
+/// Returns the folders with the unpacked libraries.
 fn library_folders(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut folders = debian::entries(&dir.join("usr/lib"))?;
     folders.extend(debian::entries(&dir.join("lib"))?);
@@ -270,12 +272,12 @@ fn library_folders(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Runs a check, whose output is the user's to read.
+/// Runs a check. Its output is shown to the user.
 fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().context("cannot run cargo")?;
     ensure!(
         status.success(),
-        "the crates do not check with the oldest supported compiler"
+        "`cargo check` failed with the oldest supported compiler"
     );
     Ok(())
 }

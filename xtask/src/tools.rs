@@ -1,4 +1,4 @@
-//! Programs that other commands run, installed by Cargo into `target/tools`.
+//! Installs programs that other commands run into `target/tools`, with Cargo.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{debian, root};
 
-/// Returns the path of a Cargo subcommand `cargo-NAME` of exactly that version. Installs it first
+/// Returns the path of the Cargo subcommand `cargo-NAME` in exactly this version. Installs it first
 /// unless an earlier run did. `options` are passed to `cargo install`.
 pub(crate) fn provide(name: &str, version: &str, options: &[&str]) -> Result<PathBuf> {
     let tools = root().join("target/tools");
@@ -24,10 +24,10 @@ pub(crate) fn provide(name: &str, version: &str, options: &[&str]) -> Result<Pat
         .args(options)
         .arg("--root")
         .arg(&tools)
-        // Its warnings must not be errors.
+        // Warnings of the tool must not be errors.
         .env_remove("RUSTFLAGS")
         .status()
         .context("running cargo install")?;
-    ensure!(status.success(), "{package} does not install");
+    ensure!(status.success(), "{package} could not be installed");
     Ok(program)
 }

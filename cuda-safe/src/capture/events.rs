@@ -11,23 +11,25 @@ use crate::fork;
 use std::sync::Arc;
 
 impl State {
-    /// Prepares an event for a record in a captured stream. The mark stays until the capture is closed.
+    /// Prepares an event for a record on a capturing stream. The mark stays until the capture is
+    /// closed.
     ///
     /// # Errors
-    /// A wait for the event is under way, or another open capture has marked it.
+    /// A wait for the event is in progress, or another open capture has marked it.
     pub(crate) fn prepare_record(self: &Arc<Self>, stream: &Entry<'_>) -> Result<()> {
         match &stream.captured_by {
-            CapturedBy::Nobody => Ok(()),
+            CapturedBy::None => Ok(()),
             CapturedBy::Crate(open) => {
                 let marked = self.mark(open);
                 marked.map_err(|seen| self.refused(RECORD, seen))?;
-                // Added later: a capture that is closed meanwhile records nothing more.
+                // The state is added after it was marked. A capture that was closed in between records
+                // nothing more.
                 if !open.add_state(self) {
                     self.clear(open.id());
                 }
                 Ok(())
             }
-            CapturedBy::OtherCode => {
+            CapturedBy::Foreign => {
                 let shared = self.share_if_idle();
                 shared.map_err(|seen| self.refused(RECORD, seen))?;
                 Ok(())
@@ -38,11 +40,11 @@ impl State {
 
 const RECORD: &str = "record the event in a capture";
 
-/// Makes the driver call of a wait for an event that is marked or shared, by which the stream may join a
-/// capture.
+/// Makes the driver call for a wait on a marked or shared event. The stream may join a capture by this
+/// wait.
 ///
 /// # Errors
-/// Calls on the stream are under way; those of `call`.
+/// Calls on the stream are in progress; errors of `call`.
 #[cold]
 #[inline(never)]
 pub(crate) fn wait_captured(
@@ -66,24 +68,25 @@ pub(crate) fn wait_captured(
     let guard = guard.map_err(|seen| state.refused("wait for an event of a capture", seen))?;
     let before = guard.seen().capture();
     let before = before.and_then(|capture| state.open(capture));
-    // Before the call: the capture may be ended by another thread right after it.
+    // This happens before the call, because another thread may end the capture right after it.
     match &marked {
         Some(open) => open.add(stream),
-        None => Open::retain_in_all(&stream.need),
+        None => Open::retain_in_all(&stream.retained),
     }
     let called = call();
-    // Without an answer the stream counts as captured.
+    // If the driver does not answer, the stream counts as captured.
     let status = ask().unwrap_or(DriverStatus::Invalidated);
     settle(stream, [before, marked], status);
     drop(guard);
     called
 }
 
-/// Enters what the driver says of a stream after a wait: one of the captures that are known, another one
-/// of this crate, or one of other code.
+/// Stores what the driver reports about a stream after a wait: one of the known captures, another
+/// capture of this crate, or one of foreign code.
 fn settle(stream: &Member<'_>, known: [Option<Arc<Open>>; 2], status: DriverStatus) {
     let state = stream.state;
-    // Its number is known when a capture has begun, so the one that was marked may have none yet.
+    // The driver ID of a capture is set after the capture has begun, so the capture of the mark may not
+    // have one yet.
     let listed = match status {
         DriverStatus::Active(id) => Open::with_driver_id(id),
         _ => None,

@@ -1,4 +1,4 @@
-//! A call under way.
+//! Guards of calls in progress.
 
 use super::state::{Operation, State};
 use super::word::{CaptureId, Seen};
@@ -9,7 +9,7 @@ use crate::invalid::Invalid;
 use cuda_sys::CUstreamCaptureStatus;
 use std::sync::Arc;
 
-/// A counted call: until this is dropped, no capture begins on the handle.
+/// A counted call. No capture begins on the handle until this guard is dropped.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct CallGuard<'a> {
@@ -17,7 +17,7 @@ pub(crate) struct CallGuard<'a> {
     seen: Seen,
 }
 
-/// A counted call, and what it found.
+/// A counted call, and the capture of its stream.
 #[derive(Debug)]
 pub(crate) struct Entry<'a> {
     #[allow(dead_code, reason = "held, not read")]
@@ -28,12 +28,12 @@ pub(crate) struct Entry<'a> {
 /// The capture that a stream belongs to.
 #[derive(Debug)]
 pub(crate) enum CapturedBy {
-    /// The stream is not captured, and no capture begins on it while the call is counted.
-    Nobody,
-    /// A capture that was begun by this crate.
+    /// The stream is not capturing, and no capture begins on it while the call is counted.
+    None,
+    /// A capture that this crate began.
     Crate(Arc<Open>),
-    /// A capture of other code.
-    OtherCode,
+    /// A capture of foreign code.
+    Foreign,
 }
 
 impl<'a> CallGuard<'a> {
@@ -42,16 +42,16 @@ impl<'a> CallGuard<'a> {
         Self { state, seen }
     }
 
-    /// Returns the word from before the call.
+    /// Returns the capture word from before the call.
     #[inline(always)]
     pub(crate) fn seen(&self) -> Seen {
         self.seen
     }
 
-    /// Finds out which capture the stream belongs to.
+    /// Determines which capture the stream belongs to.
     ///
     /// # Errors
-    /// Those of `ask`, and calls under way.
+    /// Errors of `ask`; calls in progress.
     #[cold]
     #[inline(never)]
     pub(crate) fn resolve(
@@ -62,7 +62,7 @@ impl<'a> CallGuard<'a> {
         if self.seen.is_plain() {
             return Ok(Entry {
                 call: self,
-                captured_by: CapturedBy::Nobody,
+                captured_by: CapturedBy::None,
             });
         }
         if fork::in_child() {
@@ -77,24 +77,24 @@ impl<'a> CallGuard<'a> {
             }
             _ => self,
         };
-        // Without an open capture it was closed meanwhile, and none begins while this call is counted.
+        // If no capture is open, it was closed in the meantime. None begins while this call is counted.
         let open = call.seen.capture();
         let open = open.and_then(|capture| call.state.open(capture));
         let captured_by = match open {
             Some(open) => CapturedBy::Crate(open),
-            None if !call.seen.is_shared() => CapturedBy::Nobody,
+            None if !call.seen.is_shared() => CapturedBy::None,
             None => match ask()? {
-                CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => CapturedBy::Nobody,
-                _ => CapturedBy::OtherCode,
+                CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => CapturedBy::None,
+                _ => CapturedBy::Foreign,
             },
         };
         Ok(Entry { call, captured_by })
     }
 
-    /// Keeps the guard of a stream that is not captured.
+    /// Keeps the guard if the stream is not capturing.
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`]; those of `ask`.
+    /// [`Invalid::StreamIsCaptured`]; errors of `ask`.
     #[inline(always)]
     pub(crate) fn uncaptured(
         self,
@@ -106,8 +106,8 @@ impl<'a> CallGuard<'a> {
         }
         let entry = self.resolve(operation, ask)?;
         match entry.captured_by {
-            CapturedBy::Nobody => Ok(entry.call),
-            CapturedBy::Crate(_) | CapturedBy::OtherCode => Err(captured()),
+            CapturedBy::None => Ok(entry.call),
+            CapturedBy::Crate(_) | CapturedBy::Foreign => Err(captured()),
         }
     }
 }
@@ -124,15 +124,15 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// Refuses a stream of other code that is captured.
+/// Returns an error if a stream of foreign code is capturing.
 ///
 /// # Errors
-/// [`Invalid::StreamIsCaptured`]; those of the driver.
+/// [`Invalid::StreamIsCaptured`]; errors of the driver.
 ///
 /// # Safety
-/// As for [`is_capturing`].
+/// See [`is_capturing`].
 pub(crate) unsafe fn refuse_captured(stream: cuda_sys::CUstream) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the conditions of `is_capturing`.
     match unsafe { is_capturing(stream) }? {
         CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
         _ => Err(captured()),

@@ -1,18 +1,18 @@
-//! Open captures: their streams, the events recorded in them, and what their graphs retain.
+//! Open captures: their streams, the events recorded in them, and the objects that their graphs retain.
 
 use super::DriverStatus;
 use super::state::State;
 use super::word::CaptureId;
-use crate::stream::{Need, Stream};
+use crate::stream::{Retained, Stream};
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
-/// A capture that was begun by this crate and has not been closed.
+/// A capture that this crate began and that has not been closed.
 #[derive(Debug)]
 pub(crate) struct Open {
     id: CaptureId,
-    /// The driver's number; 0 while it is not known.
+    /// The driver ID of the capture, or 0 until it is known.
     driver_id: AtomicU64,
     content: Mutex<Content>,
 }
@@ -20,21 +20,21 @@ pub(crate) struct Open {
 #[derive(Debug, Default)]
 struct Content {
     is_closed: bool,
-    /// Streams that belong to the capture, and events that it has marked.
+    /// The states of the streams that belong to the capture, and of the events that it has marked.
     states: Vec<Arc<State>>,
-    /// The streams themselves, which are not destroyed before the end.
+    /// The streams themselves, which are not destroyed before the capture ends.
     streams: Vec<Stream>,
-    retained: Vec<Need>,
+    retained: Vec<Retained>,
 }
 
-/// A stream that belongs to a capture, or may join one.
+/// A stream that belongs to a capture or may join one.
 #[derive(Debug)]
 pub(crate) struct Member<'a> {
     pub(crate) state: &'a Arc<State>,
-    /// The stream, if it can be destroyed.
+    /// The stream, unless it is a default stream, which cannot be destroyed.
     pub(crate) stream: Option<&'a Stream>,
-    /// Where its work runs.
-    pub(crate) need: Need,
+    /// The object that the graph must retain for work on the stream.
+    pub(crate) retained: Retained,
 }
 
 /// The number of open captures.
@@ -44,7 +44,7 @@ pub(super) fn any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// All open captures, for streams that join one by way of other code.
+/// All open captures, for streams that join one through foreign code.
 static ALL: Mutex<Vec<Arc<Open>>> = Mutex::new(Vec::new());
 
 fn all() -> MutexGuard<'static, Vec<Arc<Open>>> {
@@ -65,7 +65,7 @@ impl Open {
         self.id
     }
 
-    /// Enters the capture into the list of those that are open.
+    /// Adds the capture to the list of open captures.
     pub(crate) fn list(self: &Arc<Self>) {
         let mut all = all();
         all.push(Arc::clone(self));
@@ -76,7 +76,7 @@ impl Open {
         self.driver_id.store(id, Ordering::Release);
     }
 
-    /// Whether a stream with this driver status can be one of this capture.
+    /// Returns whether a stream with this driver status may belong to this capture.
     pub(crate) fn may_be(&self, status: DriverStatus) -> bool {
         match status {
             DriverStatus::None => false,
@@ -88,19 +88,20 @@ impl Open {
         }
     }
 
-    /// The open capture with the driver's number.
+    /// Returns the open capture with this driver ID.
     pub(crate) fn with_driver_id(id: u64) -> Option<Arc<Self>> {
         let its = |open: &&Arc<Self>| open.driver_id.load(Ordering::Acquire) == id;
         all().iter().find(its).cloned()
     }
 
-    /// Has the graphs of all open captures retain something.
-    pub(crate) fn retain_in_all(need: &Need) {
+    /// Makes the graphs of all open captures retain an object.
+    pub(crate) fn retain_in_all(retained: &Retained) {
         let open: Vec<_> = all().clone();
-        open.iter().for_each(|open| open.retain(need.clone()));
+        open.iter().for_each(|open| open.retain(retained.clone()));
     }
 
-    /// Has the end of the capture clear a state; whether the capture is still open.
+    /// Registers a state to be cleared when the capture ends. Returns whether the capture is still
+    /// open.
     pub(super) fn add_state(&self, state: &Arc<State>) -> bool {
         let mut content = self.content();
         if !content.is_closed && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
@@ -109,10 +110,10 @@ impl Open {
         !content.is_closed
     }
 
-    /// Adds a stream: its state is cleared at the end, the stream is not destroyed before, and the graph
-    /// retains where its work runs.
+    /// Adds a stream: its state is cleared when the capture ends, it is not destroyed before that, and
+    /// the graph retains the object that its work requires.
     pub(crate) fn add(&self, member: &Member<'_>) {
-        self.retain(member.need.clone());
+        self.retain(member.retained.clone());
         let is_open = self.add_state(member.state);
         let Some(stream) = member.stream.filter(|_| is_open) else {
             return;
@@ -123,24 +124,26 @@ impl Open {
         }
     }
 
-    /// Has the graph retain something, unless the capture was closed: then nothing is recorded.
-    pub(crate) fn retain(&self, need: Need) {
+    /// Makes the graph retain an object, unless the capture was closed. A closed capture records
+    /// nothing.
+    pub(crate) fn retain(&self, retained: Retained) {
         let mut content = self.content();
-        if content.is_closed || content.retained.iter().any(|its| need.is(its)) {
+        if content.is_closed || content.retained.iter().any(|its| retained.is(its)) {
             drop(content);
-            // Not under the lock: it may be the last of its kind.
-            drop(need);
+            // Dropped without the lock, because this may be the last clone.
+            drop(retained);
             return;
         }
-        content.retained.push(need);
+        content.retained.push(retained);
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.content().is_closed
     }
 
-    /// Clears all states, after the driver has ended the capture; returns what the graph retains.
-    pub(crate) fn close(&self) -> Vec<Need> {
+    /// Clears all states after the driver has ended the capture. Returns the objects that the graph
+    /// retains.
+    pub(crate) fn close(&self) -> Vec<Retained> {
         {
             let mut all = all();
             all.retain(|open| open.id != self.id);

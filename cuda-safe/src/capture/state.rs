@@ -10,14 +10,14 @@ use crate::sync::{Mutex, MutexGuard, yield_now};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
-/// How often a change is attempted that calls under way forbid. Most calls take less than a
-/// microsecond. (Each attempt is a scheduling point of an explored schedule.)
+/// The number of attempts to make a change that calls in progress prevent. Most calls take less than a
+/// microsecond. With the `explore` feature, each attempt is a scheduling point.
 const ATTEMPTS: u32 = match cfg!(feature = "explore") {
     true => 4,
     false => 256,
 };
 
-/// Calls that are counted, for error texts.
+/// The kinds of counted calls, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Operation {
@@ -55,7 +55,7 @@ impl Operation {
     }
 }
 
-/// Whether other code has ever known a handle.
+/// Whether foreign code has ever known a handle.
 static ANY_SHARED: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn set_any_shared() {
@@ -66,23 +66,23 @@ pub(super) fn any_shared() -> bool {
     ANY_SHARED.load(Ordering::Relaxed)
 }
 
-/// What a state belongs to.
+/// The kind of handle that a state belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Stream,
     Event,
 }
 
-/// The capture state of a stream or an event, for all objects of its handle.
+/// The capture state of a stream or an event, shared by all objects with the same handle.
 #[derive(Debug)]
 pub(crate) struct State {
     word: Word,
-    /// The [`Operation`] that was counted last.
+    /// The most recently counted [`Operation`].
     last: AtomicU8,
-    /// The open capture whose number the word has, or a closed one.
+    /// The open capture whose ID the word contains, or a closed one.
     open: Mutex<Option<Arc<Open>>>,
     pub(super) kind: Kind,
-    /// The handle, while it is in the table of shared handles; else 0.
+    /// The handle while it is in the table of shared handles, otherwise 0.
     pub(super) published: AtomicUsize,
 }
 
@@ -110,7 +110,8 @@ impl State {
         self.word.leave();
     }
 
-    /// Flags the handle as shared with other code, and lets other objects of it find this state.
+    /// Marks the handle as shared with foreign code, and lets other objects with the same handle find
+    /// this state.
     #[inline]
     pub(crate) fn publish(self: &Arc<Self>, handle: usize) {
         if !self.word.look().is_shared() {
@@ -125,7 +126,7 @@ impl State {
         self.share();
     }
 
-    /// Takes the handle, which ends here, out of the table of shared handles.
+    /// Removes the handle from the table of shared handles when it is destroyed.
     #[inline]
     pub(crate) fn unpublish(&self) {
         if self.published.load(Ordering::Acquire) != 0 {
@@ -133,14 +134,14 @@ impl State {
         }
     }
 
-    /// Makes the state of a default stream, whose handle other code knows.
+    /// Creates the state of a default stream, whose handle foreign code knows.
     pub(crate) fn of_default() -> Arc<Self> {
         let state = Self::new(Kind::Stream);
         state.word.share();
         state
     }
 
-    /// Finds or makes the state of a handle that came from other code.
+    /// Returns the state of a handle that came from foreign code, and creates it if necessary.
     pub(crate) fn of_shared(kind: Kind, handle: usize) -> Arc<Self> {
         table::find_or_insert(kind, handle)
     }
@@ -150,51 +151,53 @@ impl State {
         self.word.share();
     }
 
-    /// The open capture with this number; none if it was closed.
+    /// Returns the open capture with this ID, or `None` if it was closed.
     pub(crate) fn open(&self, capture: CaptureId) -> Option<Arc<Open>> {
         let open = self.slot();
         open.as_ref().filter(|its| its.id() == capture).cloned()
     }
 
-    /// Sets the capture if no call is under way and no capture is open. The beginning is counted as a call
-    /// until the guard is dropped: until then no wait asks the driver which capture the stream has joined.
+    /// Sets the capture if no call is in progress and no capture is open.
+    ///
+    /// The beginning of the capture counts as a call until the guard is dropped. Until then, no wait
+    /// asks the driver which capture the stream has joined.
     ///
     /// # Errors
-    /// The word that forbids it, after a bounded number of attempts.
+    /// The word that prevents the change, after a bounded number of attempts.
     pub(crate) fn begin(&self, open: &Arc<Open>) -> Result<CallGuard<'_>, Seen> {
         let seen = self.attempt(|| self.change(open, |word| word.begin(open.id())))?;
         self.last.store(Operation::Begin as u8, Ordering::Relaxed);
         Ok(CallGuard::new(self, seen))
     }
 
-    /// Counts a call that may make the stream join a capture: other calls see an unresolved one until
-    /// [`resolve`](Self::resolve) or [`clear`](Self::clear).
+    /// Counts a call that may make the stream join a capture. Other calls see an unresolved capture
+    /// until [`resolve`](Self::resolve) or [`clear`](Self::clear).
     ///
     /// # Errors
-    /// As for [`begin`](Self::begin).
+    /// See [`begin`](Self::begin).
     pub(super) fn enter_unresolved(&self) -> Result<CallGuard<'_>, Seen> {
         let before = self.attempt(|| self.word.enter_unresolved())?;
         self.last.store(Operation::Wait as u8, Ordering::Relaxed);
         Ok(CallGuard::new(self, before))
     }
 
-    /// Marks an event as recorded in a capture, if no wait for it is under way.
+    /// Marks an event as recorded in a capture if no wait for it is in progress.
     ///
     /// # Errors
-    /// As for [`begin`](Self::begin).
+    /// See [`begin`](Self::begin).
     pub(super) fn mark(&self, open: &Arc<Open>) -> Result<Seen, Seen> {
         self.attempt(|| self.change(open, |word| word.mark(open.id())))
     }
 
-    /// Flags an event as shared, if no wait for it is under way.
+    /// Marks an event as shared if no wait for it is in progress.
     ///
     /// # Errors
-    /// As for [`begin`](Self::begin).
+    /// See [`begin`](Self::begin).
     pub(super) fn share_if_idle(&self) -> Result<Seen, Seen> {
         self.attempt(|| self.word.share_if_idle())
     }
 
-    /// Clears a capture, if it is still set. Calls under way stay counted.
+    /// Clears a capture if it is still set. Calls in progress stay counted.
     pub(crate) fn clear(&self, capture: CaptureId) {
         let mut slot = self.slot();
         self.word.replace(capture, None);
@@ -203,7 +206,7 @@ impl State {
         drop(gone);
     }
 
-    /// Sets the capture that the driver named for an unresolved stream.
+    /// Sets the capture that the driver reported for an unresolved stream.
     pub(super) fn resolve(&self, open: &Arc<Open>) {
         let mut slot = self.slot();
         self.word.replace(CaptureId::UNRESOLVED, Some(open.id()));
@@ -212,7 +215,7 @@ impl State {
         drop(before);
     }
 
-    /// Changes the word, and with it the open capture that belongs to its number.
+    /// Changes the word together with the open capture that belongs to its ID.
     fn change(
         &self,
         open: &Arc<Open>,
@@ -226,7 +229,7 @@ impl State {
         Ok(seen)
     }
 
-    /// Repeats an attempt while only calls under way forbid it.
+    /// Repeats an attempt as long as only calls in progress prevent the change.
     fn attempt(&self, mut attempt: impl FnMut() -> Result<Seen, Seen>) -> Result<Seen, Seen> {
         for _ in 0..ATTEMPTS {
             match attempt() {
@@ -253,13 +256,13 @@ impl State {
         Err(self.word.look())
     }
 
-    /// The error of an operation that another capture, or calls under way, forbid.
+    /// Returns the error of an operation that another capture or calls in progress prevent.
     #[cold]
     pub(crate) fn refused(&self, what: &'static str, seen: Seen) -> Error {
         if !is_passing(seen) {
             return Invalid::OtherCapture { what }.into();
         }
-        Invalid::CallsUnderWay {
+        Invalid::CallsInProgress {
             what,
             calls: seen.calls().max(1),
             last: Operation::name(self.last.load(Ordering::Relaxed)),
@@ -267,13 +270,13 @@ impl State {
         .into()
     }
 
-    /// Held for a few instructions, never across a call.
+    /// Locks the open capture. The lock is held for a few instructions and never during a driver call.
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Open>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether calls under way forbid a change, and not an open capture alone.
+/// Returns whether calls in progress prevent a change, rather than only an open capture.
 fn is_passing(seen: Seen) -> bool {
     seen.calls() != 0
 }

@@ -1,4 +1,4 @@
-//! The states of handles that other code knows: objects that are made of the same handle share them.
+//! The states of handles that foreign code knows. Objects created from the same handle share one state.
 
 use super::state::{Kind, State};
 use crate::fork;
@@ -11,13 +11,13 @@ type Table = BTreeMap<(Kind, usize), Weak<State>>;
 
 static TABLE: Mutex<Table> = Mutex::new(BTreeMap::new());
 
-/// The table; none in a forked child, where the lock may be taken for ever.
+/// Locks the table. Returns `None` in a forked child, where the lock may be held forever.
 fn table() -> Option<MutexGuard<'static, Table>> {
     let lock = || TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     (!fork::in_child()).then(lock)
 }
 
-/// Enters the state of a handle, in the place of what may be left of an earlier object.
+/// Inserts the state of a handle, and replaces an entry that an earlier object may have left.
 pub(super) fn insert(state: &Arc<State>, handle: usize) {
     let Some(mut table) = table() else {
         return;
@@ -26,7 +26,7 @@ pub(super) fn insert(state: &Arc<State>, handle: usize) {
     table.insert((state.kind, handle), Arc::downgrade(state));
 }
 
-/// Takes a state out.
+/// Removes a state.
 pub(super) fn remove(state: &State) {
     let Some(mut table) = table() else {
         return;
@@ -39,7 +39,7 @@ pub(super) fn remove(state: &State) {
     }
 }
 
-/// The state of a handle that came from other code, made now if no object has one.
+/// Returns the state of a handle that came from foreign code, and creates it if no object has one.
 pub(super) fn find_or_insert(kind: Kind, handle: usize) -> Arc<State> {
     let new = State::new(kind);
     new.share();

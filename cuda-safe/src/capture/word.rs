@@ -1,25 +1,25 @@
-//! The atomic word of a capture state: calls under way, a flag, and the open capture.
+//! The atomic word of a capture state: the calls in progress, the shared flag, and the open capture.
 //!
-//! This module calls nothing and owns nothing; `tests/loom` runs it under every interleaving.
+//! This module calls nothing and owns nothing. `tests/loom` runs it under every interleaving.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits 0..20 count the calls under way.
+/// Bits 0..20: the number of calls in progress.
 const CALLS: u64 = (1 << 20) - 1;
-/// Bit 20: other code knows the handle.
+/// Bit 20: foreign code knows the handle.
 const SHARED: u64 = 1 << 20;
-/// Bits 21..64 are the number of the capture; 0 means none.
+/// Bits 21..64: the ID of the capture, or 0 for none.
 const CAPTURE_SHIFT: u32 = 21;
 
-/// The number of a capture in this process; it is never used again.
+/// The ID of a capture in this process. IDs are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CaptureId(u64);
 
 impl CaptureId {
-    /// A stream whose capture the driver is just being asked for.
+    /// The ID for a stream while the driver is asked for its capture.
     pub(crate) const UNRESOLVED: Self = Self((1 << (64 - CAPTURE_SHIFT)) - 1);
 
-    /// Makes a number from a counter that starts at 1.
+    /// Creates an ID from a counter that starts at 1.
     pub(crate) fn new(number: u64) -> Self {
         debug_assert!(number != 0 && number < Self::UNRESOLVED.0);
         Self(number)
@@ -45,12 +45,12 @@ impl Seen {
         self.0 & SHARED != 0
     }
 
-    /// Returns the number of calls under way.
+    /// Returns the number of calls in progress.
     pub(crate) fn calls(self) -> u32 {
         (self.0 & CALLS) as u32
     }
 
-    /// Returns the capture, if there is one.
+    /// Returns the capture, if any.
     pub(crate) fn capture(self) -> Option<CaptureId> {
         match self.0 >> CAPTURE_SHIFT {
             0 => None,
@@ -59,7 +59,7 @@ impl Seen {
     }
 }
 
-/// Calls under way and the open capture of one handle.
+/// The calls in progress and the open capture of one handle.
 #[derive(Debug)]
 pub(crate) struct Word(AtomicU64);
 
@@ -68,13 +68,13 @@ impl Word {
         Self(AtomicU64::new(0))
     }
 
-    /// Counts a call, and returns the word from before.
+    /// Counts a call. Returns the previous word.
     #[inline(always)]
     pub(crate) fn enter(&self) -> Seen {
         Seen(self.0.fetch_add(1, Ordering::Acquire))
     }
 
-    /// Discounts a call.
+    /// Ends a counted call.
     #[inline(always)]
     pub(crate) fn leave(&self) {
         self.0.fetch_sub(1, Ordering::Release);
@@ -85,16 +85,16 @@ impl Word {
         Seen(self.0.load(Ordering::Acquire))
     }
 
-    /// Flags the handle as shared with other code.
+    /// Marks the handle as shared with foreign code.
     pub(crate) fn share(&self) {
         self.0.fetch_or(SHARED, Ordering::AcqRel);
     }
 
-    /// Sets the capture and counts its beginning as a call, in one step, if no call is under way and no
-    /// other capture is open.
+    /// Sets the capture and counts its beginning as a call in one atomic step, if no call is in
+    /// progress and no other capture is open.
     ///
     /// # Errors
-    /// The word that forbids it.
+    /// The word that prevents the change.
     pub(crate) fn begin(&self, capture: CaptureId) -> Result<Seen, Seen> {
         self.update(|seen| {
             let is_free = seen.calls() == 0 && seen.capture().is_none();
@@ -102,11 +102,11 @@ impl Word {
         })
     }
 
-    /// Sets the capture to [`CaptureId::UNRESOLVED`] and counts a call, in one step, if no call is under
-    /// way; returns the word from before.
+    /// Sets the capture to [`CaptureId::UNRESOLVED`] and counts a call in one atomic step, if no call
+    /// is in progress. Returns the previous word.
     ///
     /// # Errors
-    /// The word that forbids it.
+    /// The word that prevents the change.
     pub(crate) fn enter_unresolved(&self) -> Result<Seen, Seen> {
         self.update(|seen| {
             let is_free = seen.calls() == 0 && seen.capture() != Some(CaptureId::UNRESOLVED);
@@ -114,11 +114,11 @@ impl Word {
         })
     }
 
-    /// Marks an event as recorded in a capture, if no wait for it is under way and no other capture has
-    /// marked it.
+    /// Marks an event as recorded in a capture, if no wait for it is in progress and no other capture
+    /// has marked it.
     ///
     /// # Errors
-    /// The word that forbids it.
+    /// The word that prevents the change.
     pub(crate) fn mark(&self, capture: CaptureId) -> Result<Seen, Seen> {
         self.update(|seen| {
             let is_free = seen.capture().is_none_or(|its| its == capture);
@@ -126,15 +126,16 @@ impl Word {
         })
     }
 
-    /// Flags the handle as shared if no call is under way.
+    /// Marks the handle as shared if no call is in progress.
     ///
     /// # Errors
-    /// The word that forbids it.
+    /// The word that prevents the change.
     pub(crate) fn share_if_idle(&self) -> Result<Seen, Seen> {
         self.update(|seen| (seen.calls() == 0).then_some(seen.0 | SHARED))
     }
 
-    /// Replaces a capture, or clears it; whether it was there. Calls under way stay counted.
+    /// Replaces or clears a capture. Returns whether that capture was set. Calls in progress stay
+    /// counted.
     pub(crate) fn replace(&self, capture: CaptureId, by: Option<CaptureId>) -> bool {
         let bits = by.map_or(0, CaptureId::bits);
         self.update(|seen| {
@@ -144,7 +145,8 @@ impl Word {
         .is_ok()
     }
 
-    /// Changes the word in one step; returns the one from before, or the one that forbids it.
+    /// Changes the word in one atomic step. Returns the previous word, or the word that prevents the
+    /// change.
     fn update(&self, change: impl Fn(Seen) -> Option<u64>) -> Result<Seen, Seen> {
         let change = |word| change(Seen(word));
         self.0

@@ -1,4 +1,4 @@
-//! Contexts of one's own.
+//! Creation of contexts other than the primary context.
 
 use super::end::Origin;
 use super::guard;
@@ -6,7 +6,7 @@ use super::{Context, ContextFlags};
 use crate::call::{call, newest_or};
 use crate::device::Device;
 use crate::error::Result;
-use crate::hold::Hold;
+use crate::ownership::Ownership;
 use crate::release;
 use core::ffi::c_void;
 use cuda_sys::{
@@ -14,37 +14,40 @@ use cuda_sys::{
     CUexecAffinityParam_st__bindgen_ty_1, CUexecAffinitySmCount, CUexecAffinityType,
 };
 
-/// What a graphics client shares with a context that works in it (CIG: CUDA in graphics).
+/// The graphics client of a context (CIG, CUDA in Graphics). See [`Context::create_for_graphics`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GraphicsClient {
     /// An `ID3D12CommandQueue*`.
     D3d12CommandQueue(*mut c_void),
-    /// Data that another of NVIDIA's interfaces gave.
+    /// Data from another NVIDIA interface.
     NvBlob(*mut c_void),
 }
 
 impl Context {
-    /// `cuCtxCreate(&context, flags, device)`: a context of one's own, apart from the primary one.
-    /// It floats: the driver pushes it on the thread's stack, and it is popped again.
+    /// Creates a context that is separate from the primary context. Calls `cuCtxCreate`.
     ///
-    /// Some 150 ms to make and to destroy; its memory, modules and streams are apart from those of
-    /// other contexts, so a library is better served by the primary context: see
-    /// [what drivers do wrong](crate#what-drivers-do-wrong), too.
+    /// The driver pushes the new context onto the context stack of the thread, and this function pops it
+    /// again, so that the context is floating.
+    ///
+    /// Creating and destroying a context takes about 150 ms. Its memory, modules and streams are
+    /// separate from those of other contexts, so a library should use the primary context. See also the
+    /// [known driver bugs](crate::reference::driver_bugs).
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.
     ///
     /// Since CUDA 3.2 (from 12.5 on through `cuCtxCreate_v4`). Raw:
-    /// [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4), [`cuCtxDestroy_v2`](fn@cuda_sys::cuCtxDestroy_v2).
+    /// [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4),
+    /// [`cuCtxDestroy_v2`](fn@cuda_sys::cuCtxDestroy_v2).
     #[doc(alias = "cuCtxCreate")]
     #[doc(alias = "cuCtxDestroy")]
     pub fn create(device: &Device, flags: ContextFlags) -> Result<Self> {
-        Self::create_by(device, Origin::Other(Hold::Owned), |raw| {
+        Self::create_by(device, Origin::Other(Ownership::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             let plain = std::ptr::null_mut();
             newest_or(
-                // SAFETY: no parameters is a plain context; the other pointer is to a local.
+                // SAFETY: null parameters are allowed, and the other pointer is to a local.
                 unsafe { call!(cuCtxCreate_v4(raw, plain, flags, number)) },
                 // SAFETY: the pointer is to a local.
                 || unsafe { call!(abi::cuCtxCreate_v2(raw, flags, number)) },
@@ -52,15 +55,16 @@ impl Context {
         })
     }
 
-    /// `cuCtxCreate(&context, {sm_count}, flags, device)`: as [`create`](Self::create), for a client
-    /// of NVIDIA's multi-process service (MPS): work of the context runs on about so many
-    /// multiprocessors. [`execution_affinity`](Self::execution_affinity) tells how many those are.
+    /// Creates a context whose work runs on about `sm_count` SMs. Calls `cuCtxCreate` with an execution
+    /// affinity.
     ///
-    /// Within one process, [green contexts](crate::green) do this and more.
+    /// This is for clients of the NVIDIA Multi-Process Service (MPS).
+    /// [`execution_affinity`](Self::execution_affinity) returns the actual number of SMs. Within one
+    /// process, [green contexts](crate::green) have the same effect and more features.
     ///
     /// # Errors
-    /// As for [`create`](Self::create); `CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY` where
-    /// [`Device::supports_execution_affinity`] says no; the driver is older.
+    /// The errors of [`create`](Self::create); `CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY` if
+    /// [`Device::supports_execution_affinity`] returns false; [`Error::Missing`](crate::Error::Missing).
     ///
     /// Since CUDA 11.4 (from 12.5 on through `cuCtxCreate_v4`). Raw:
     /// [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4).
@@ -83,7 +87,7 @@ impl Context {
             cigParams: std::ptr::null_mut(),
         };
         let params = &raw mut params;
-        Self::create_by(device, Origin::Other(Hold::Owned), |raw| {
+        Self::create_by(device, Origin::Other(Ownership::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             newest_or(
                 // SAFETY: the pointers are to locals; there is one parameter.
@@ -94,17 +98,17 @@ impl Context {
         })
     }
 
-    /// `cuCtxCreate(&context, {client}, flags, device)`: as [`create`](Self::create), for work that
-    /// runs among that of a graphics client.
+    /// Creates a context whose work runs in a graphics client. Calls `cuCtxCreate` with CIG parameters.
     ///
     /// # Errors
-    /// As for [`create`](Self::create); `CUDA_ERROR_NOT_SUPPORTED` where the driver or the system has
-    /// no such thing; the driver is older.
+    /// The errors of [`create`](Self::create); `CUDA_ERROR_NOT_SUPPORTED` if the driver or the system
+    /// does not support this; [`Error::Missing`](crate::Error::Missing).
     ///
     /// # Safety
-    /// The client is what its kind says, of this device, and stays alive until the last clone of
-    /// the context, and everything made in it, is gone. (What cannot be released in that moment is
-    /// leaked and reported, as for [`borrow_raw`](Self::borrow_raw).)
+    /// The client has the type that its variant names, and belongs to `device`. It stays alive until
+    /// the last clone of the context and every object in it is dropped. (Objects that cannot be
+    /// released at that moment are leaked and reported, as described for
+    /// [`borrow_raw`](Self::borrow_raw).)
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4).
     #[doc(alias = "cuCtxCreate")]
@@ -131,12 +135,12 @@ impl Context {
         let params = &raw mut params;
         Self::create_by(device, Origin::Client, |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
-            // SAFETY: the pointers are to locals; the client is the caller's promise.
+            // SAFETY: the pointers are to locals, and the caller guarantees that the client is valid.
             unsafe { call!(cuCtxCreate_v4(raw, params, flags, number)) }
         })
     }
 
-    /// Makes a context float that `create` makes, and pushes.
+    /// Calls `create`, which creates and pushes a context, and pops the context.
     fn create_by(
         device: &Device,
         origin: Origin,
@@ -146,7 +150,7 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         create(&raw mut raw)?;
         let context = Self::own(raw, *device, origin);
-        // Creating has pushed it.
+        // The driver has pushed the new context.
         if let Err(error) = guard::pop(raw) {
             guard::leak_on_stack(&context);
             return Err(error);
@@ -154,12 +158,13 @@ impl Context {
         Ok(context)
     }
 
-    /// `cuCtxGetExecAffinity(&affinity, SM_COUNT)`: on how many multiprocessors work of the context
-    /// runs at most: for one of [`create_with_affinity`](Self::create_with_affinity) as many as it was
-    /// made with, or more; else all.
+    /// Returns the maximum number of SMs that run work of the context. Calls `cuCtxGetExecAffinity`.
+    ///
+    /// For a context of [`create_with_affinity`](Self::create_with_affinity) this is at least the number
+    /// that was requested. For other contexts it is the number of all SMs.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// The errors of the driver call.
     ///
     /// Since CUDA 11.4. Raw: [`cuCtxGetExecAffinity`](fn@cuda_sys::cuCtxGetExecAffinity).
     #[doc(alias = "cuCtxGetExecAffinity")]
@@ -181,11 +186,11 @@ impl Context {
 }
 
 impl Device {
-    /// `cuDeviceGetExecAffinitySupport(&can, SM_COUNT, device)`: whether contexts can be
-    /// [created with an affinity](Context::create_with_affinity): for clients of MPS.
+    /// Returns whether contexts can be [created with an affinity](Context::create_with_affinity), which
+    /// only clients of MPS can do. Calls `cuDeviceGetExecAffinitySupport`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 11.4. Raw:
     /// [`cuDeviceGetExecAffinitySupport`](fn@cuda_sys::cuDeviceGetExecAffinitySupport).

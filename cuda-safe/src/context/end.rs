@@ -1,30 +1,31 @@
-//! What is due at a context's end.
+//! The release of a context.
 
 use crate::device::Device;
-use crate::hold::Hold;
+use crate::ownership::Ownership;
 use crate::release::{Resource, Root, release};
 use cuda_sys::CUcontext;
 
-/// Ends a context when it is dropped. It is shared by a context and the one that its manager has.
+/// Releases a context in `Drop`. A context and the context object of its memory manager share this
+/// value.
 pub(super) struct End {
     pub(super) raw: CUcontext,
     pub(super) device: Device,
     pub(super) origin: Origin,
 }
 
-// SAFETY: a context is released by whichever thread drops the last that holds it; nothing is read through
-// the handle.
+// SAFETY: any thread can release a context, and nothing is read through the handle.
 unsafe impl Send for End {}
-// SAFETY: as for Send.
+// SAFETY: see the argument for `Send`.
 unsafe impl Sync for End {}
 
-/// What is due.
+/// The origin of a context, which determines how it is released.
 pub(super) enum Origin {
-    /// Retained: one release.
+    /// A retained primary context. It is released once.
     Primary,
-    /// Destroyed if it is ours.
-    Other(#[allow(dead_code, reason = "a foreign owner is held, not read")] Hold),
-    /// Ours: destroyed. It works in a graphics client, which somebody promised to keep.
+    /// Any other context. It is destroyed if this crate owns it.
+    Other(#[allow(dead_code, reason = "a foreign owner is held, not read")] Ownership),
+    /// A context in a graphics client. It is destroyed. The caller has promised to keep the client
+    /// alive.
     Client,
 }
 
@@ -35,12 +36,12 @@ impl Drop for End {
                 let root = Root { is_borrowed: false };
                 release(Resource::Primary(self.device.as_raw()), &root);
             }
-            Origin::Other(Hold::Owned) => {
+            Origin::Other(Ownership::Owned) => {
                 let root = Root { is_borrowed: false };
                 release(Resource::Context(self.raw), &root);
             }
             Origin::Client => release(Resource::Context(self.raw), &Root { is_borrowed: true }),
-            Origin::Other(Hold::Foreign(_) | Hold::Borrowed) => {}
+            Origin::Other(Ownership::Foreign(_) | Ownership::Borrowed) => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Making a context current for a time, with a pop that looks first.
+//! Guards that make a context current, and check the current context before they pop it.
 
 use super::Context;
 use crate::call::call;
@@ -13,38 +13,40 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 thread_local! {
-    /// How many [`CurrentContext`]s that pushed this thread has open: they end in reverse order. (What
-    /// pushed nothing has nothing to pop, and may end, or be forgotten, as it likes.)
+    /// The number of open [`CurrentContext`] guards of this thread that pushed a context. They must end
+    /// in reverse order. (A guard that pushed nothing can end in any order, or be forgotten.)
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The guard of [`Context::make_current`]: while it lives, the context is current on this thread.
+/// The guard of [`Context::make_current`]. While it is alive, the context is current on this thread.
 ///
-/// It owns a clone of the context. Guards of one thread are to be ended in reverse order. One that
-/// cannot be ended rightly, or is forgotten, leaves what it pushed on the stack, so the guards around
-/// it cannot pop either: all of their contexts stay alive for ever, and nothing worse happens.
+/// The guard owns a clone of the context. Guards of one thread must end in reverse order of creation. A
+/// guard that ends in the wrong order, or that is forgotten, leaves its context on the context stack.
+/// The guards around it then cannot pop either. In this case all of these contexts are leaked; there is
+/// no other consequence.
 #[must_use = "the context is current only while this guard lives"]
 #[derive(Debug)]
 pub struct CurrentContext {
     context: Context,
-    /// Its place among this thread's guards that pushed, from 1; none if it pushed nothing.
+    /// The position among the guards of this thread that pushed a context, from 1. `None` if this guard
+    /// pushed nothing.
     pushed: Option<usize>,
-    /// What host functions of its default streams panic with.
+    /// Panics of host functions of the default streams.
     panicked: OnceCell<Arc<Panicked>>,
-    /// What is current is a matter of one thread.
+    /// The current context is a property of one thread.
     not_send: PhantomData<*mut ()>,
 }
 
 impl Context {
-    /// Makes the context current on this thread until the guard is dropped: looks with
-    /// `cuCtxGetCurrent`, and pushes with `cuCtxPushCurrent` only if another is current.
+    /// Makes the context current on this thread until the guard is dropped. Calls `cuCtxGetCurrent`,
+    /// and calls `cuCtxPushCurrent` only if another context is current.
     ///
-    /// The closure form, [`with_current`](Self::with_current), cannot be misnested. A guard of a context that
-    /// was current already relies on whoever made it so: only [`finish`](CurrentContext::finish) tells
-    /// whether it still was at the end.
+    /// Prefer the closure form [`with_current`](Self::with_current), which always nests correctly. If
+    /// the context is already current, the guard relies on the code that made it current: only
+    /// [`finish`](CurrentContext::finish) reports whether it was still current at the end.
     ///
     /// # Errors
-    /// The driver refuses, as it does on the threads of its callbacks.
+    /// An error of the driver call. It always fails on driver callback threads.
     ///
     /// Since CUDA 4.0. Raw: [`cuCtxPushCurrent_v2`](fn@cuda_sys::cuCtxPushCurrent_v2),
     /// [`cuCtxPopCurrent_v2`](fn@cuda_sys::cuCtxPopCurrent_v2),
@@ -58,11 +60,11 @@ impl Context {
         Ok(CurrentContext::new(self.clone(), pushed))
     }
 
-    /// `cuCtxPushCurrent` and `cuCtxPopCurrent`, if another is current: runs `f` with the context
-    /// current on this thread, and restores what was current before, a panic in `f` included.
+    /// Runs `f` with the context current on this thread, and then restores the previous current context,
+    /// also if `f` panics. Calls `cuCtxPushCurrent` and `cuCtxPopCurrent` if another context is current.
     ///
     /// # Errors
-    /// As for [`make_current`](Self::make_current); then `f` is not called.
+    /// See [`make_current`](Self::make_current). On an error, `f` is not called.
     ///
     /// Since CUDA 4.0. Raw: [`cuCtxPushCurrent_v2`](fn@cuda_sys::cuCtxPushCurrent_v2),
     /// [`cuCtxPopCurrent_v2`](fn@cuda_sys::cuCtxPopCurrent_v2).
@@ -71,7 +73,7 @@ impl Context {
     /// # use cuda_safe::{Context, Device};
     /// # let context = Context::primary(&Device::get(0)?)?;
     /// context.with_current(|_| {
-    ///     // A C library called here works in our context.
+    ///     // A C library that is called here works in this context.
     /// })?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
@@ -80,13 +82,14 @@ impl Context {
     #[inline]
     pub fn with_current<R>(&self, f: impl FnOnce(&CurrentContext) -> R) -> Result<R> {
         let pushed = enter_counted(self.as_raw())?;
-        // SAFETY: never dropped, so it is no share of its own, and gone before the one it is a copy of.
+        // SAFETY: the copy is never dropped, so it does not count as a reference of its own, and it ends
+        // before the original.
         let context = unsafe { std::ptr::read(self) };
-        let lent = Lent(ManuallyDrop::new(CurrentContext::new(context, pushed)));
-        Ok(f(&lent.0))
+        let guard = BorrowedGuard(ManuallyDrop::new(CurrentContext::new(context, pushed)));
+        Ok(f(&guard.0))
     }
 
-    /// For the length of one call of this crate.
+    /// Makes the context current for the duration of one call of this crate.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
         Ok(Entered {
@@ -108,7 +111,7 @@ impl CurrentContext {
         }
     }
 
-    /// The context that is current.
+    /// Returns the context of this guard.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -117,20 +120,24 @@ impl CurrentContext {
         self.panicked.get_or_init(Arc::default)
     }
 
-    /// Ends the guard and says whether the stack was as it should be. Dropping it tells
-    /// [`set_report_hook`](crate::set_report_hook)'s function instead; and looks only if there is
-    /// something to pop.
+    /// Ends the guard and returns an error if the context stack was not in the expected state.
+    ///
+    /// Dropping the guard reports the error to the function of
+    /// [`set_report_hook`](crate::set_report_hook) instead, and checks the stack only if the guard
+    /// pushed a context.
     ///
     /// # Errors
-    /// [`Invalid::ContextStack`]: another context is current than this guard's.
-    /// [`Invalid::GuardOrder`]: guards that were made after this one, and pushed, are still open or
-    /// could not pop. Nothing was popped, and the context, which is somewhere on the stack, is never
-    /// released.
+    /// - [`Invalid::ContextStack`]: the current context is not the context of this guard.
+    /// - [`Invalid::GuardOrder`]: guards that pushed a context after this one are still open or could
+    ///   not pop.
+    ///
+    /// On an error nothing is popped. If the guard pushed its context, which is still on the stack, the
+    /// context is never released.
     pub fn finish(mut self) -> Result<()> {
         self.end_now()
     }
 
-    /// [`finish`](Self::finish) by reference. The drop after it does nothing.
+    /// [`finish`](Self::finish) by reference. The later drop does nothing.
     pub(crate) fn end_now(&mut self) -> Result<()> {
         match self.pushed {
             Some(_) => self.leave(),
@@ -138,7 +145,7 @@ impl CurrentContext {
         }
     }
 
-    /// Pops what was pushed, if anything was.
+    /// Pops the context if this guard pushed it.
     #[inline(always)]
     fn leave(&mut self) -> Result<()> {
         let Some(place) = self.pushed.take() else {
@@ -146,20 +153,20 @@ impl CurrentContext {
         };
         match self.pop_push(place) {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.stays(error)),
+            Err(error) => Err(self.leak_with(error)),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn stays(&self, error: Error) -> Error {
+    fn leak_with(&self, error: Error) -> Error {
         leak_on_stack(&self.context);
         error
     }
 
     #[inline(always)]
     fn pop_push(&self, place: usize) -> Result<()> {
-        // At the end of a thread there may be no counter, and nothing left to check.
+        // While a thread exits, the counter may already be destroyed. Then there is nothing to check.
         let open = DEPTH.try_with(Cell::get).unwrap_or(place);
         if open != place {
             return Err(Invalid::GuardOrder {
@@ -167,7 +174,8 @@ impl CurrentContext {
             }
             .into());
         }
-        // Not if the pop fails: the guards around this one are not to pop what is left here.
+        // If the pop fails, the counter stays: the outer guards must not pop the context that is left
+        // here.
         pop(self.context.as_raw())?;
         let _ = DEPTH.try_with(|depth| depth.set(place - 1));
         Ok(())
@@ -188,10 +196,10 @@ impl Drop for CurrentContext {
     }
 }
 
-/// A guard with a copy of the caller's share of the context in place of one of its own.
-struct Lent(ManuallyDrop<CurrentContext>);
+/// A guard that holds a bitwise copy of the caller's [`Context`] instead of a clone.
+struct BorrowedGuard(ManuallyDrop<CurrentContext>);
 
-impl Drop for Lent {
+impl Drop for BorrowedGuard {
     #[inline(always)]
     fn drop(&mut self) {
         if self.0.pushed.is_some() || self.0.panicked.get().is_some() {
@@ -200,7 +208,7 @@ impl Drop for Lent {
     }
 }
 
-impl Lent {
+impl BorrowedGuard {
     #[inline(never)]
     fn end(&mut self) {
         self.0.end();
@@ -208,8 +216,8 @@ impl Lent {
     }
 }
 
-/// [`CurrentContext`] without a clone: it does not leave this crate, so nobody forgets it, and
-/// nothing but one call of the driver happens while it lives.
+/// A [`CurrentContext`] without a clone of the context. It never leaves this crate, so it cannot be
+/// forgotten, and only one driver call happens while it is alive.
 pub(crate) struct Entered<'context> {
     context: &'context Context,
     pushed: bool,
@@ -225,30 +233,30 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// By itself, so that the end of what pushed nothing is one look.
+/// A separate function, so that the drop of a guard that pushed nothing is a single check.
 #[inline(never)]
 fn leave(context: &Context) {
     if let Err(error) = pop(context.as_raw()) {
-        stays_on_stack(context, error);
+        leak_and_report(context, error);
     }
 }
 
-/// The rare half of the end of a guard.
+/// The rare path at the end of a guard.
 #[cold]
 #[inline(never)]
-fn stays_on_stack(context: &Context, error: Error) {
+fn leak_and_report(context: &Context, error: Error) {
     leak_on_stack(context);
     report(&Report::ContextStack { error });
 }
 
-/// A context that stays on a stack of contexts must not be released: its handle would be dead
-/// there, and the driver crashes on some uses of a dead current context.
+/// Leaks a context that stays on a context stack. It must not be released, because the driver crashes on
+/// some uses of a destroyed current context.
 pub(super) fn leak_on_stack(context: &Context) {
-    context.stay();
+    context.never_destroy();
     count_leak();
 }
 
-/// The current context of this thread; null if there is none.
+/// Returns the current context of this thread, or null.
 #[inline]
 fn current() -> Result<CUcontext> {
     let mut current = std::ptr::null_mut();
@@ -257,7 +265,7 @@ fn current() -> Result<CUcontext> {
     Ok(current)
 }
 
-/// Makes a context current for a guard; its place among those of this thread, if that took a push.
+/// Makes a context current for a guard. Returns the position of the guard on this thread if it pushed.
 #[inline(always)]
 fn enter_counted(raw: CUcontext) -> Result<Option<usize>> {
     if current()? == raw {
@@ -273,7 +281,7 @@ fn push_counted(raw: CUcontext) -> Result<Option<usize>> {
     Ok(Some(place))
 }
 
-/// Makes a context current; whether that took a push.
+/// Makes a context current. Returns whether it pushed the context.
 #[inline]
 fn enter(raw: CUcontext) -> Result<bool> {
     if current()? == raw {
@@ -285,11 +293,11 @@ fn enter(raw: CUcontext) -> Result<bool> {
 
 #[inline]
 fn push(raw: CUcontext) -> Result<()> {
-    // SAFETY: the context is alive: its owner is borrowed or cloned by the guard.
+    // SAFETY: the context is alive, because the guard borrows or clones its owner.
     unsafe { call!(cuCtxPushCurrent_v2(raw)) }
 }
 
-/// Runs `f` with a context current that has no [`Context`] yet.
+/// Runs `f` with a raw context current, for which there is no [`Context`] yet.
 pub(super) fn with_raw_current<T>(raw: CUcontext, f: impl FnOnce() -> Result<T>) -> Result<T> {
     let pushed = enter(raw)?;
     let done = f();
@@ -299,7 +307,8 @@ pub(super) fn with_raw_current<T>(raw: CUcontext, f: impl FnOnce() -> Result<T>)
     done
 }
 
-/// Pops `raw` off this thread's stack if it is on top; else pops nothing and says so.
+/// Pops `raw` if it is on top of the context stack of this thread. Otherwise returns an error and pops
+/// nothing.
 #[inline(always)]
 pub(super) fn pop(raw: CUcontext) -> Result<()> {
     expect_current(raw)?;

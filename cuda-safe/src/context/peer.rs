@@ -1,14 +1,15 @@
-//! Access of one context's kernels to the memory of another.
+//! Peer access: kernels of one context use memory of another context.
 
 use super::Context;
 use crate::call::call;
 use crate::error::Result;
 
 impl Context {
-    /// `cuCtxEnablePeerAccess(peer, 0)`: from now on kernels of this context may use plain memory of
-    /// `peer`, which is of another device. The other way is to be allowed for itself.
+    /// Allows kernels of this context to access synchronous allocations of `peer`, a context of another
+    /// device. Calls `cuCtxEnablePeerAccess`.
     ///
-    /// Stream-ordered memory is the business of its pool. Copies need no access.
+    /// Access is one-way: enable it separately for the opposite direction. It does not apply to
+    /// stream-ordered memory, whose pool controls the access. Copies do not need peer access.
     ///
     /// # Errors
     /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED` (see
@@ -23,20 +24,21 @@ impl Context {
         unsafe { call!(cuCtxEnablePeerAccess(peer.as_raw(), 0)) }
     }
 
-    /// `cuCtxDisablePeerAccess(peer)`: ends what
-    /// [`enable_peer_access`](Self::enable_peer_access) allowed.
+    /// Revokes the access that [`enable_peer_access`](Self::enable_peer_access) allowed. Calls
+    /// `cuCtxDisablePeerAccess`.
     ///
     /// # Errors
     /// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
     ///
     /// # Safety
-    /// No work that uses memory of `peer` is under way in this context, or is given to it later.
+    /// No work that uses memory of `peer` is in progress in this context or is enqueued in it later.
     ///
     /// Since CUDA 4.0. Raw: [`cuCtxDisablePeerAccess`](fn@cuda_sys::cuCtxDisablePeerAccess).
     #[doc(alias = "cuCtxDisablePeerAccess")]
     pub unsafe fn disable_peer_access(&self, peer: &Self) -> Result<()> {
         let _current = self.enter()?;
-        // SAFETY: both contexts are alive, and this one is current; the rest is the caller's promise.
+        // SAFETY: both contexts are alive, and this one is current. The caller guarantees that no work
+        // uses the memory.
         unsafe { call!(cuCtxDisablePeerAccess(peer.as_raw())) }
     }
 }

@@ -1,4 +1,4 @@
-//! A device's primary context, before anybody retains it.
+//! State, flags and reset of the primary context of a device.
 
 use super::ContextFlags;
 use crate::call::call;
@@ -7,21 +7,20 @@ use crate::error::Result;
 use crate::manager::reset_primary_manager;
 use crate::release;
 
-/// What a device's primary context is like.
+/// The state of the primary context of a device, returned by [`Device::primary_state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrimaryState {
-    /// Whether somebody in this process retains it.
+    /// Whether any code in this process retains the context.
     pub active: bool,
-    /// The flags that it has, or will have.
+    /// The current flags, or the flags for the next initialization.
     pub flags: ContextFlags,
 }
 
 impl Device {
-    /// `cuDevicePrimaryCtxGetState(device, &flags, &active)`: whether the primary context is in
-    /// use, and its flags.
+    /// Returns whether the primary context is active, and its flags. Calls `cuDevicePrimaryCtxGetState`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxGetState`](fn@cuda_sys::cuDevicePrimaryCtxGetState).
     #[doc(alias = "cuDevicePrimaryCtxGetState")]
@@ -36,42 +35,45 @@ impl Device {
         })
     }
 
-    /// `cuDevicePrimaryCtxSetFlags(device, flags)`: the flags of the primary context, for all who
-    /// use it.
+    /// Sets the flags of the primary context for all code that uses it. Calls
+    /// `cuDevicePrimaryCtxSetFlags`.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other.
     ///
-    /// Since CUDA 7.0; before 11.0 only while nobody retains it. Raw:
+    /// Since CUDA 7.0; before 11.0 only while no code retains the context. Raw:
     /// [`cuDevicePrimaryCtxSetFlags_v2`](fn@cuda_sys::cuDevicePrimaryCtxSetFlags_v2).
     #[doc(alias = "cuDevicePrimaryCtxSetFlags")]
     pub fn set_primary_flags(&self, flags: ContextFlags) -> Result<()> {
-        // SAFETY: two numbers.
+        // SAFETY: both arguments are integers.
         unsafe { call!(cuDevicePrimaryCtxSetFlags_v2(self.as_raw(), flags.bits())) }
     }
 
-    /// `cuDevicePrimaryCtxReset(device)`: destroys what everybody in this process made in the
-    /// primary context. It cannot mend a fatal error.
+    /// Destroys all objects that any code in this process created in the primary context. Calls
+    /// `cuDevicePrimaryCtxReset`.
     ///
-    /// The context's [memory manager](crate::manager) is [reset](crate::manager::MemoryManager::reset) before.
-    /// Releases that are [deferred](crate::deferred_releases) are attempted before as well.
+    /// A reset does not clear a fatal error: the call succeeds (driver 580), but later calls still fail.
+    ///
+    /// Before the reset, this function attempts the [deferred releases](crate::deferred_releases) and
+    /// [resets](crate::manager::MemoryManager::reset) the [memory manager](crate::manager) of the
+    /// context.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error). After a fatal error it succeeds
-    /// (driver 580), and the calls after it still fail.
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// # Safety
-    /// Nothing that was made in the device's primary context, by this crate or any other code of
-    /// the process, is used afterwards, not even dropped: the driver crashes on some uses of dead
-    /// handles. No thread has it on its stack.
+    /// - No object that was created in the primary context of the device, by this crate or any other
+    ///   code in the process, is used afterwards. It must not even be dropped: the driver crashes on
+    ///   some uses of destroyed handles.
+    /// - The context is not on the context stack of any thread.
     ///
     /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxReset_v2`](fn@cuda_sys::cuDevicePrimaryCtxReset_v2).
     #[doc(alias = "cuDevicePrimaryCtxReset")]
     pub unsafe fn reset_primary(&self) -> Result<()> {
-        // Before the handles are dead.
+        // Releases must run before the reset destroys the handles.
         release::drain();
         reset_primary_manager(*self);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that no object of the context is used afterwards.
         unsafe { call!(cuDevicePrimaryCtxReset_v2(self.as_raw())) }
     }
 }

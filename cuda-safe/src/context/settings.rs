@@ -1,4 +1,4 @@
-//! What a context is set to: limits, cache preference, flags; and its events.
+//! Limits, cache preference and flags of a context, and events of a whole context.
 
 use super::{Context, ContextFlags};
 use crate::call::{answer, call, without_current};
@@ -8,33 +8,33 @@ use crate::stream::same_context;
 use cuda_sys::{CUfunc_cache, CUlimit};
 use std::ops::RangeInclusive;
 
-/// `CUlimit`: something that a context has so much of.
+/// A resource limit of a context (`CUlimit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
-    /// Stack of a thread, in bytes.
+    /// Stack size of a GPU thread, in bytes.
     StackSize,
-    /// The buffer of the device's `printf`, in bytes. Set before the first launch that prints.
+    /// Buffer size of the device `printf`, in bytes. Set it before the first launch that prints.
     PrintfFifoSize,
-    /// The heap of the device's `malloc`, in bytes. Set before the first launch that allocates.
+    /// Heap size of the device `malloc`, in bytes. Set it before the first launch that allocates.
     MallocHeapSize,
-    /// How deep launches by kernels may wait for each other (compute capability below 9.0).
+    /// Maximum nesting depth at which a kernel can wait for its own launches (compute capability below
+    /// 9.0).
     DeviceRuntimeSyncDepth,
-    /// Launches by kernels that may be pending.
+    /// Maximum number of pending launches by kernels.
     DeviceRuntimePendingLaunches,
-    /// The unit in which the L2 cache fetches, in bytes: a hint.
+    /// Fetch granularity of the L2 cache, in bytes. This is a hint.
     MaxL2FetchGranularity,
-    /// L2 cache set aside for data that persists, in bytes.
+    /// L2 cache that is set aside for persisting data, in bytes.
     PersistingL2CacheSize,
-    /// Shared memory of a block, in bytes; asked for only. Since CUDA 12.5.
+    /// Shared memory of a block, in bytes. Read-only. Since CUDA 12.5.
     SharedMemorySize,
-    /// Whether the context works with a graphics client (CIG): 0 or 1; asked for only. Since
-    /// CUDA 12.5.
+    /// Whether the context has a graphics client (CIG): 0 or 1. Read-only. Since CUDA 12.5.
     CigEnabled,
-    /// Whether launches that the graphics client has no shared memory for fall back: 0 or 1. Since
-    /// CUDA 12.5.
+    /// Whether a launch falls back if the graphics client does not have enough shared memory: 0 or 1.
+    /// Since CUDA 12.5.
     CigSharedMemoryFallback,
-    /// Memory of a block that launches may take, in bytes. Since CUDA 13.4.
+    /// Maximum memory of a block in a launch, in bytes. Since CUDA 13.4.
     PerBlockMemorySize,
 }
 
@@ -58,20 +58,20 @@ impl Limit {
     }
 }
 
-/// `CUfunc_cache`: how on-chip memory is divided between L1 cache and shared memory: a preference.
+/// The preferred division of on-chip memory between L1 cache and shared memory (`CUfunc_cache`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CachePreference {
-    /// None.
+    /// No preference.
     #[default]
     None,
-    /// More shared memory.
+    /// Prefer more shared memory.
     Shared,
-    /// More L1 cache.
+    /// Prefer more L1 cache.
     L1,
-    /// As much of both.
+    /// Prefer equal sizes.
     Equal,
-    /// What a newer driver answered, by its number.
+    /// An unknown value of a newer driver.
     Other(u32),
 }
 
@@ -98,10 +98,10 @@ impl CachePreference {
 }
 
 impl Context {
-    /// `cuCtxGetLimit(&value, limit)`: how much there is of something.
+    /// Returns the value of a limit. Calls `cuCtxGetLimit`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_UNSUPPORTED_LIMIT`, `CUDA_ERROR_INVALID_VALUE` for one that the driver does not
+    /// `CUDA_ERROR_UNSUPPORTED_LIMIT`; `CUDA_ERROR_INVALID_VALUE` for a limit that the driver does not
     /// know.
     ///
     /// Since CUDA 3.1. Raw: [`cuCtxGetLimit`](fn@cuda_sys::cuCtxGetLimit).
@@ -114,13 +114,14 @@ impl Context {
         Ok(value)
     }
 
-    /// `cuCtxSetLimit(limit, value)`: asks for so much of something; the driver may round it, which
-    /// [`limit`](Self::limit) then tells. For a green context's partition it is the primary
-    /// context's.
+    /// Requests a value for a limit. Calls `cuCtxSetLimit`.
+    ///
+    /// The driver may round the value; [`limit`](Self::limit) returns the actual value. A green context
+    /// has the limits of the primary context.
     ///
     /// # Errors
-    /// As for [`limit`](Self::limit); `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` where
-    /// it is too late, or too much.
+    /// `CUDA_ERROR_UNSUPPORTED_LIMIT`; `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if the
+    /// limit is unknown to the driver, the value is too large, or the limit can no longer be changed.
     ///
     /// Since CUDA 3.1. Raw: [`cuCtxSetLimit`](fn@cuda_sys::cuCtxSetLimit).
     ///
@@ -128,7 +129,7 @@ impl Context {
     /// use cuda_safe::{Context, Device, Limit};
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
-    /// // Kernels print more than usual.
+    /// // The kernels of this program print a lot.
     /// context.set_limit(Limit::PrintfFifoSize, 16 << 20)?;
     /// assert!(context.limit(Limit::PrintfFifoSize)? >= 16 << 20);
     /// # Ok::<_, cuda_safe::Error>(())
@@ -136,14 +137,15 @@ impl Context {
     #[doc(alias = "cuCtxSetLimit")]
     pub fn set_limit(&self, limit: Limit, value: usize) -> Result<()> {
         let _current = self.enter()?;
-        // SAFETY: two numbers; the current context is this one.
+        // SAFETY: both arguments are integers, and the current context is this one.
         unsafe { call!(cuCtxSetLimit(limit.raw(), value)) }
     }
 
-    /// `cuCtxGetCacheConfig(&config)`: the context's preference, which a kernel's own overrides.
+    /// Returns the cache preference of the context. The preference of a kernel overrides it. Calls
+    /// `cuCtxGetCacheConfig`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 3.2. Raw: [`cuCtxGetCacheConfig`](fn@cuda_sys::cuCtxGetCacheConfig).
     #[doc(alias = "cuCtxGetCacheConfig")]
@@ -155,24 +157,27 @@ impl Context {
         Ok(CachePreference::from_raw(raw))
     }
 
-    /// `cuCtxSetCacheConfig(config)`: changes the preference. A launch after it may have to wait
-    /// for those before, so this is not for every launch.
+    /// Sets the cache preference. Calls `cuCtxSetCacheConfig`.
+    ///
+    /// The next launch may have to wait for earlier launches, so do not change the preference for every
+    /// launch.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for an [other](CachePreference::Other) one that the driver does not know.
+    /// `CUDA_ERROR_INVALID_VALUE` for a value of [`CachePreference::Other`] that the driver does not
+    /// know.
     ///
     /// Since CUDA 3.2. Raw: [`cuCtxSetCacheConfig`](fn@cuda_sys::cuCtxSetCacheConfig).
     #[doc(alias = "cuCtxSetCacheConfig")]
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {
         let _current = self.enter()?;
-        // SAFETY: a number; the current context is this one.
+        // SAFETY: the argument is an integer, and the current context is this one.
         unsafe { call!(cuCtxSetCacheConfig(preference.raw())) }
     }
 
-    /// `cuCtxGetFlags(&flags)`: the flags that the context has.
+    /// Returns the flags of the context. Calls `cuCtxGetFlags`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 7.0. Raw: [`cuCtxGetFlags`](fn@cuda_sys::cuCtxGetFlags).
     #[doc(alias = "cuCtxGetFlags")]
@@ -184,25 +189,27 @@ impl Context {
         Ok(ContextFlags::from_bits_retain(flags))
     }
 
-    /// `cuCtxSetFlags(flags)`: changes the flags of a context that is there already, a primary one
-    /// among them, for all who use it.
+    /// Sets the flags of an existing context for all code that uses it. Calls `cuCtxSetFlags`.
+    ///
+    /// This also works for a primary context.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other; the driver is older.
+    /// `CUDA_ERROR_INVALID_VALUE` for flags that exclude each other;
+    /// [`Error::Missing`](crate::Error::Missing).
     ///
     /// Since CUDA 12.1. Raw: [`cuCtxSetFlags`](fn@cuda_sys::cuCtxSetFlags).
     #[doc(alias = "cuCtxSetFlags")]
     pub fn set_flags(&self, flags: ContextFlags) -> Result<()> {
         let _current = self.enter()?;
-        // SAFETY: a number; the current context is this one.
+        // SAFETY: the argument is an integer, and the current context is this one.
         unsafe { call!(cuCtxSetFlags(flags.bits())) }
     }
 
-    /// `cuCtxGetApiVersion(context, &version)`: the version of the context API that it was made
-    /// by, as the driver counts (3020 for those of today).
+    /// Returns the version of the context API that created the context, for example 3020 for current
+    /// drivers. Calls `cuCtxGetApiVersion`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 3.2. Raw: [`cuCtxGetApiVersion`](fn@cuda_sys::cuCtxGetApiVersion).
     #[doc(alias = "cuCtxGetApiVersion")]
@@ -213,11 +220,11 @@ impl Context {
         Ok(version)
     }
 
-    /// `cuCtxGetStreamPriorityRange(&least, &greatest)`: the priorities that streams have, from the
-    /// one that goes first (the lowest number) to the one that goes last.
+    /// Returns the range of stream priorities, from the highest priority (the lowest number) to the
+    /// lowest. Calls `cuCtxGetStreamPriorityRange`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 5.5. Raw: [`cuCtxGetStreamPriorityRange`](fn@cuda_sys::cuCtxGetStreamPriorityRange).
     #[doc(alias = "cuCtxGetStreamPriorityRange")]
@@ -234,10 +241,11 @@ impl Context {
         Ok(greatest..=least)
     }
 
-    /// `cuCtxResetPersistingL2Cache()`: what persists in the L2 cache is ordinary again, at once.
+    /// Resets all persisting lines of the L2 cache to normal immediately. Calls
+    /// `cuCtxResetPersistingL2Cache`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 11.0. Raw: [`cuCtxResetPersistingL2Cache`](fn@cuda_sys::cuCtxResetPersistingL2Cache).
     #[doc(alias = "cuCtxResetPersistingL2Cache")]
@@ -247,12 +255,13 @@ impl Context {
         unsafe { call!(cuCtxResetPersistingL2Cache()) }
     }
 
-    /// `cuCtxRecordEvent(context, event)`: marks what all streams of the context, and of its green
-    /// contexts, have been given up to now.
+    /// Records an event after all work that has been enqueued in the streams of the context and of its
+    /// green contexts. Calls `cuCtxRecordEvent`.
     ///
     /// # Errors
-    /// The event is of another context; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the
-    /// streams is captured, which breaks that capture; the driver is older.
+    /// The event belongs to another context; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the
+    /// streams is being captured, which invalidates that capture;
+    /// [`Error::Missing`](crate::Error::Missing).
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxRecordEvent`](fn@cuda_sys::cuCtxRecordEvent).
     #[doc(alias = "cuCtxRecordEvent")]
@@ -264,15 +273,16 @@ impl Context {
         })
     }
 
-    /// `cuCtxWaitEvent(context, event)`: all work given to the context, and its green contexts,
-    /// from now on starts after the work that the event recorded. The thread does not wait.
+    /// Makes all later work of the context and of its green contexts wait for the event. The thread
+    /// does not wait. Calls `cuCtxWaitEvent`.
     ///
-    /// The event may be of another context or device.
+    /// The event may belong to another context or device.
     ///
     /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the streams is captured, and
-    /// `CUDA_ERROR_CAPTURED_EVENT` if the event is, which breaks that capture; the driver is older. No
-    /// stream joins a capture by this.
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of the streams is being captured, and
+    /// `CUDA_ERROR_CAPTURED_EVENT` if the event was recorded in a capture: both invalidate that
+    /// capture, and no stream joins a capture through this call.
+    /// [`Error::Missing`](crate::Error::Missing).
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxWaitEvent`](fn@cuda_sys::cuCtxWaitEvent).
     #[doc(alias = "cuCtxWaitEvent")]

@@ -1,11 +1,11 @@
-//! What a device can be asked, each with its type.
+//! Device attributes, each with the type of its value.
 //!
 //! ```no_run
 //! use cuda_safe::{Device, attribute};
 //!
 //! let device = Device::get(0)?;
 //! if device.attribute(attribute::COOPERATIVE_LAUNCH)? {
-//!     println!("kernels can wait for all of their blocks");
+//!     println!("kernels can synchronize across all of their blocks");
 //! }
 //! for (name, value) in attribute::all(&device)? {
 //!     println!("{name}: {value}");
@@ -13,7 +13,8 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 //!
-//! `cargo xtask regen-bindings` writes the rows from the headers' `CUdevice_attribute`.
+//! `cargo xtask regen-bindings` generates the table of attributes from `CUdevice_attribute` of the
+//! headers.
 
 use crate::driver;
 use crate::error::Error;
@@ -22,11 +23,12 @@ use cuda_sys::{CUdevice_attribute, CUresult, CudaVersion};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A device attribute whose value is a `T`. The constants of [this module](self) are all there are.
+/// A device attribute with a value of type `T`. The constants of [this module](self) are its only
+/// values.
 pub struct Attribute<T> {
     raw: CUdevice_attribute,
     name: &'static str,
-    /// 0 where every driver that these bindings know has it.
+    /// The first CUDA version of the attribute, or 0 if every supported driver has it.
     since: i32,
     value: PhantomData<fn() -> T>,
 }
@@ -41,17 +43,17 @@ impl<T> Attribute<T> {
         }
     }
 
-    /// The driver's number for it.
+    /// Returns the C constant of the attribute.
     pub fn raw(&self) -> CUdevice_attribute {
         self.raw
     }
 
-    /// Its C name without the prefix: `MAX_THREADS_PER_BLOCK`.
+    /// Returns the C name without the prefix, for example `MAX_THREADS_PER_BLOCK`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The first CUDA version that knows it; none for those of 11.7 and before.
+    /// Returns the CUDA version that introduced the attribute, or `None` if that is 11.7 or earlier.
     pub fn since(&self) -> Option<CudaVersion> {
         (self.since != 0).then_some(CudaVersion::from_number(self.since))
     }
@@ -61,7 +63,8 @@ impl<T> Attribute<T> {
     }
 }
 
-/// An attribute that is newer than the driver is an invalid value to it.
+/// Replaces `CUDA_ERROR_INVALID_VALUE` by [`Invalid::UnknownAttribute`] if the attribute is newer than
+/// the driver, because drivers return that code for unknown attributes.
 pub(crate) fn explain_newer(
     error: Error,
     attribute: &'static str,
@@ -94,7 +97,7 @@ impl<T> fmt::Debug for Attribute<T> {
     }
 }
 
-/// A type that attributes have. Sealed: the driver gives all of them as an `int`.
+/// A type of attribute values. This trait is sealed, because the driver returns every value as an `int`.
 pub trait AttributeValue: sealed::Sealed + fmt::Debug {
     #[doc(hidden)]
     fn from_raw(value: i32) -> Self;
@@ -104,7 +107,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The types of attributes, and how each is read.
+/// Implements [`AttributeValue`] for each type, with the conversion from `int`.
 macro_rules! values {
     ($($ty:ty: |$value:ident| $read:expr;)*) => {$(
         impl sealed::Sealed for $ty {}
@@ -130,7 +133,7 @@ values! {
     cuda_sys::CUmemDecompressAlgorithm: |value| Self(value as u32);
 }
 
-/// The rows become constants, and the list that reads them all.
+/// Defines a constant for each row, and the function that reads all attributes.
 macro_rules! attributes {
     ($($(#[$meta:meta])* $name:ident: $ty:ident = $c:ident, $since:literal;)*) => {
         $(
@@ -141,10 +144,11 @@ macro_rules! attributes {
                 Attribute::new(CUdevice_attribute::$c, stringify!($name), $since);
         )*
 
-        /// Reads all attributes that the driver knows: the name, and the value as text.
+        /// Returns the name and the value, as text, of every attribute that the driver knows.
         ///
         /// # Errors
-        /// Those of the driver, but for attributes that it does not know: they are left out.
+        /// The errors of the driver calls. Attributes that the driver does not know are not an error;
+        /// they are omitted.
         pub fn all(device: &super::Device) -> crate::Result<Vec<(&'static str, String)>> {
             let mut all = Vec::new();
             $(match device.attribute($name) {
@@ -162,7 +166,7 @@ fn is_unknown(error: &Error) -> bool {
         || error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// A primitive type as it is, an enum of the driver's from `cuda_sys`.
+/// The type of a row: a primitive type, or an enum of the driver from `cuda_sys`.
 macro_rules! attribute_type {
     (bool) => {
         bool

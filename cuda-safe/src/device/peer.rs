@@ -1,4 +1,4 @@
-//! What devices can do with each other's memory, and with the host's.
+//! Peer-to-peer capabilities of devices, and atomic operations on the memory of peers and of the host.
 
 use super::Device;
 use crate::call::call;
@@ -6,19 +6,19 @@ use crate::error::Result;
 use bitflags::bitflags;
 use cuda_sys::{CUatomicOperation, CUatomicOperationCapability, CUdevice_P2PAttribute};
 
-/// `CUdevice_P2PAttribute`: something that two devices can do with each other, or how well.
+/// A capability or property of the link between two devices (`CUdevice_P2PAttribute`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerAttribute {
-    /// How good the link is, from 0 for the best.
+    /// The relative performance of the link. 0 is the best.
     PerformanceRank,
-    /// Whether kernels of one reach the memory of the other: 0 or 1.
+    /// Whether kernels of one device can access the memory of the other: 0 or 1.
     AccessSupported,
-    /// Whether atomics over the link are the device's own: 0 or 1.
+    /// Whether the link supports all native atomic operations: 0 or 1.
     NativeAtomicSupported,
-    /// Whether arrays are reached over the link: 0 or 1.
+    /// Whether CUDA arrays can be accessed over the link: 0 or 1.
     ArrayAccessSupported,
-    /// Whether only some atomics over the link are the device's own: 0 or 1. Since CUDA 13.0.
+    /// Whether the link supports only some native atomic operations: 0 or 1. Since CUDA 13.0.
     OnlyPartialNativeAtomicSupported,
 }
 
@@ -44,68 +44,71 @@ impl PeerAttribute {
     }
 }
 
-/// `CUatomicOperation`: a kind of atomic operation.
+/// An atomic operation (`CUatomicOperation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AtomicOperation {
-    /// Of integers: adds.
+    /// Integer addition.
     IntegerAdd = 0,
-    /// Of integers: the smaller one.
+    /// Integer minimum.
     IntegerMin = 1,
-    /// Of integers: the larger one.
+    /// Integer maximum.
     IntegerMax = 2,
-    /// Of integers: adds 1, and wraps at a limit.
+    /// Integer increment by 1, which wraps at a limit.
     IntegerIncrement = 3,
-    /// Of integers: takes 1 away, and wraps at a limit.
+    /// Integer decrement by 1, which wraps at a limit.
     IntegerDecrement = 4,
-    /// Of bits: both.
+    /// Bitwise AND.
     And = 5,
-    /// Of bits: any.
+    /// Bitwise OR.
     Or = 6,
-    /// Of bits: one of the two.
+    /// Bitwise XOR.
     Xor = 7,
-    /// Puts a new value in the place of the old one.
+    /// Exchange of the value.
     Exchange = 8,
-    /// As the exchange, if the old value is as expected.
+    /// Exchange of the value if it equals an expected value.
     CompareAndSwap = 9,
-    /// Of floating-point numbers: adds.
+    /// Floating-point addition.
     FloatAdd = 10,
-    /// Of floating-point numbers: the smaller one.
+    /// Floating-point minimum.
     FloatMin = 11,
-    /// Of floating-point numbers: the larger one.
+    /// Floating-point maximum.
     FloatMax = 12,
 }
 
 bitflags! {
-    /// `CUatomicOperationCapability`: in which forms an atomic operation is done; none if it is not.
+    /// The supported forms of an atomic operation (`CUatomicOperationCapability`). Empty if the
+    /// operation is not supported.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AtomicCapabilities: u32 {
-        /// Of signed numbers.
+        /// Signed numbers.
         const SIGNED = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SIGNED.0;
-        /// Of unsigned numbers.
+        /// Unsigned numbers.
         const UNSIGNED = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_UNSIGNED.0;
-        /// As a reduction, without the value before.
+        /// Reduction: the operation does not return the old value.
         const REDUCTION = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_REDUCTION.0;
-        /// Of 32 bits.
+        /// 32 bits.
         const SCALAR_32 = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_32.0;
-        /// Of 64 bits.
+        /// 64 bits.
         const SCALAR_64 = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_64.0;
-        /// Of 128 bits.
+        /// 128 bits.
         const SCALAR_128 = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_128.0;
-        /// Of four times 32 bits.
+        /// Vectors of four 32-bit elements.
         const VECTOR_32X4 = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_VECTOR_32x4.0;
-        // Flags that newer drivers know are kept.
+        // Unknown flags of newer drivers are preserved.
         const _ = !0;
     }
 }
 
 impl Device {
-    /// `cuDeviceCanAccessPeer(&can, device, peer)`: whether kernels of this device can reach memory
-    /// of `peer`, once [`Context::enable_peer_access`](crate::Context::enable_peer_access) allows it.
-    /// Of a device and itself the driver says no.
+    /// Returns whether kernels of this device can access memory of `peer`. Calls
+    /// `cuDeviceCanAccessPeer`.
+    ///
+    /// [`Context::enable_peer_access`](crate::Context::enable_peer_access) enables the access. For a
+    /// device and itself the driver returns false.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 4.0. Raw: [`cuDeviceCanAccessPeer`](fn@cuda_sys::cuDeviceCanAccessPeer).
     #[doc(alias = "cuDeviceCanAccessPeer")]
@@ -116,12 +119,11 @@ impl Device {
         Ok(can != 0)
     }
 
-    /// `cuDeviceGetP2PAttribute(&value, attribute, device, peer)`: an attribute of the link from
-    /// this device to `peer`.
+    /// Returns an attribute of the link from this device to `peer`. Calls `cuDeviceGetP2PAttribute`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_DEVICE` for a device and itself; `CUDA_ERROR_INVALID_VALUE` if the driver
-    /// does not know the attribute.
+    /// `CUDA_ERROR_INVALID_DEVICE` if both devices are the same; `CUDA_ERROR_INVALID_VALUE` if the
+    /// driver does not know the attribute.
     ///
     /// Since CUDA 8.0. Raw: [`cuDeviceGetP2PAttribute`](fn@cuda_sys::cuDeviceGetP2PAttribute).
     #[doc(alias = "cuDeviceGetP2PAttribute")]
@@ -137,11 +139,12 @@ impl Device {
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    /// `cuDeviceGetP2PAtomicCapabilities(&capabilities, &operation, 1, device, peer)`: in which forms
-    /// this device does an atomic operation in the memory of `peer` by itself.
+    /// Returns the forms of an atomic operation that this device supports natively on memory of `peer`.
+    /// Calls `cuDeviceGetP2PAtomicCapabilities`.
     ///
     /// # Errors
-    /// The driver is older; `CUDA_ERROR_INVALID_DEVICE` for a device and itself.
+    /// [`Error::Missing`](crate::Error::Missing); `CUDA_ERROR_INVALID_DEVICE` if both devices are the
+    /// same.
     ///
     /// Since CUDA 13.0. Raw:
     /// [`cuDeviceGetP2PAtomicCapabilities`](fn@cuda_sys::cuDeviceGetP2PAtomicCapabilities).
@@ -162,11 +165,11 @@ impl Device {
         Ok(AtomicCapabilities::from_bits_retain(capabilities))
     }
 
-    /// `cuDeviceGetHostAtomicCapabilities(&capabilities, &operation, 1, device)`: in which forms this
-    /// device does an atomic operation in the memory of the host by itself.
+    /// Returns the forms of an atomic operation that this device supports natively on host memory. Calls
+    /// `cuDeviceGetHostAtomicCapabilities`.
     ///
     /// # Errors
-    /// The driver is older.
+    /// [`Error::Missing`](crate::Error::Missing).
     ///
     /// Since CUDA 13.0. Raw:
     /// [`cuDeviceGetHostAtomicCapabilities`](fn@cuda_sys::cuDeviceGetHostAtomicCapabilities).

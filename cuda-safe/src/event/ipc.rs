@@ -9,8 +9,10 @@ use core::ffi::c_char;
 use cuda_sys::CUipcEventHandle;
 use std::fmt;
 
-/// `CUipcEventHandle`: what another process of the machine needs to use an event. 64 bytes, which go
-/// there by whatever way the processes have.
+/// A handle with which another process on the same machine opens an event (`CUipcEventHandle`).
+/// Returned by [`Event::ipc_handle`].
+///
+/// It consists of 64 bytes, which the processes may transfer in any way.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, EventIpcHandle, EventOptions};
@@ -26,7 +28,7 @@ use std::fmt;
 ///
 /// // In another one:
 /// let handle = EventIpcHandle::from_bytes(receive());
-/// // SAFETY: the bytes are of a handle, and the first process keeps the event until this one is done.
+/// // SAFETY: the bytes are a handle, and the first process keeps its event until this one is dropped.
 /// let event = unsafe { context.open_event(&handle) }?;
 /// event.synchronize()?;
 /// # Ok::<_, cuda_safe::Error>(())
@@ -35,12 +37,12 @@ use std::fmt;
 pub struct EventIpcHandle([u8; 64]);
 
 impl EventIpcHandle {
-    /// A handle that came as bytes; whether it is one shows when it is opened.
+    /// Creates a handle from received bytes. An invalid handle is detected when it is opened.
     pub fn from_bytes(bytes: [u8; 64]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes to send.
+    /// Returns the bytes to send.
     pub fn as_bytes(&self) -> &[u8; 64] {
         &self.0
     }
@@ -53,13 +55,12 @@ impl fmt::Debug for EventIpcHandle {
 }
 
 impl Event {
-    /// `cuIpcGetEventHandle(&handle, event)`: for other processes of the machine.
+    /// Returns a handle for other processes on the same machine. Calls `cuIpcGetEventHandle`.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_HANDLE` for an event without
     /// [`interprocess`](crate::EventOptions::interprocess); `CUDA_ERROR_NOT_SUPPORTED` on devices
-    /// without [`IPC_EVENT_SUPPORTED`](crate::attribute::IPC_EVENT_SUPPORTED), and on the software
-    /// driver.
+    /// without [`IPC_EVENT_SUPPORTED`](crate::attribute::IPC_EVENT_SUPPORTED) and in the simulator.
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcGetEventHandle`](fn@cuda_sys::cuIpcGetEventHandle).
     #[doc(alias = "cuIpcGetEventHandle")]
@@ -67,10 +68,10 @@ impl Event {
         let mut handle = CUipcEventHandle::default();
         let place = &raw mut handle;
         without_current(self.context(), || {
-            // SAFETY: the event is alive, and the pointer is to a local.
+            // SAFETY: the event is alive, and the pointer refers to a local variable.
             unsafe { answer!(cuIpcGetEventHandle(place, self.raw())) }
         })?;
-        // C's char is signed on some targets.
+        // C's `char` is signed on some targets.
         Ok(EventIpcHandle(handle.reserved.map(|byte| {
             let [byte] = byte.to_ne_bytes();
             byte
@@ -79,16 +80,17 @@ impl Event {
 }
 
 impl Context {
-    /// `cuIpcOpenEventHandle(&event, handle)`: another process's event, to be recorded on streams of
-    /// this context, waited for and asked about.
+    /// Opens an event of another process, to record it on streams of this context, wait for it and
+    /// query it. Calls `cuIpcOpenEventHandle`.
     ///
     /// # Errors
-    /// What the driver has against the handle; `CUDA_ERROR_NOT_SUPPORTED`, as for
+    /// Errors of the driver about the handle; `CUDA_ERROR_NOT_SUPPORTED`, see
     /// [`ipc_handle`](Event::ipc_handle).
     ///
     /// # Safety
-    /// The bytes are those of a handle that another process of this machine got from its driver, for
-    /// an event of the same device; that process keeps the event until the one opened here is gone.
+    /// The bytes must be a handle that another process on this machine got from its driver for an event
+    /// of the same device. That process must keep its event alive until the event opened here is
+    /// destroyed.
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcOpenEventHandle`](fn@cuda_sys::cuIpcOpenEventHandle).
     #[doc(alias = "cuIpcOpenEventHandle")]
@@ -99,8 +101,8 @@ impl Context {
             reserved: handle.0.map(|byte| c_char::from_ne_bytes([byte])),
         };
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local, and the current context is this one; for the handle
-        // the caller's promise.
+        // SAFETY: the pointer refers to a local variable, and this context is current. The caller
+        // guarantees that the handle is valid.
         unsafe { call!(cuIpcOpenEventHandle(&raw mut raw, handle)) }?;
         Ok(Event::own(raw, self))
     }

@@ -10,10 +10,10 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
 use crate::fork;
-use crate::hold::Hold;
 use crate::invalid::Invalid;
 use crate::launch::{LaunchAttributes, LaunchConfig};
 use crate::module::Kernel;
+use crate::ownership::Ownership;
 use crate::release::{self, Parent, Resource, release};
 use crate::stream::{Stream, StreamOptions, has_green_context};
 use crate::sync::MutexGuard;
@@ -22,10 +22,13 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// `CUgreenCtx`: a partition of a device's SMs. Work on its [streams](Self::stream) runs there.
+/// A green context (`CUgreenCtx`): a partition of a device's SMs.
 ///
-/// Clones share it; its streams hold it, and it holds its groups and the device's primary context.
-/// Destroying it waits for *all* running work.
+/// Create one with [`GreenContext::new`]. Work on its [streams](Self::stream) runs on the partition's
+/// SMs.
+///
+/// Clones share the green context. Its streams keep it alive, and it keeps its groups and the device's
+/// primary context alive. Destroying it waits for *all* running work.
 ///
 /// ```no_run
 /// use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
@@ -51,33 +54,36 @@ pub struct GreenContext {
 
 struct Inner {
     raw: CUgreenCtx,
-    hold: Hold,
-    /// Whether it hangs on something that somebody promised to keep.
+    ownership: Ownership,
+    /// Whether the green context, or an object that it depends on, is borrowed: the caller only
+    /// promised to keep it alive.
     is_borrowed: bool,
     sm_count: u32,
     calls: Lock,
-    needs: Arc<Needs>,
+    retained: Arc<Retained>,
 }
 
-/// What a green context needs for as long as it is not destroyed.
-struct Needs {
+/// The objects that a green context keeps alive until it is destroyed.
+struct Retained {
     #[allow(dead_code, reason = "held, not read: the SMs are in use")]
     descriptor: Descriptor,
     primary: Context,
 }
 
-// SAFETY: the handle may be used by any thread; calls on it take the lock, and its view is current on
-// one thread at a time, which is noted under the lock.
+// SAFETY: the handle may be used on any thread. Calls that take it hold the lock, and its view is
+// current on one thread at a time, which is recorded under the lock.
 unsafe impl Send for Inner {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for Inner {}
 
 impl GreenContext {
-    /// A partition of all SMs of one or several groups of one split; its remainder counts as a group.
-    /// [`Descriptor`] takes more than groups.
+    /// Creates a partition of all SMs of one or more groups of one split. The remainder of the split
+    /// counts as a group.
+    ///
+    /// A [`Descriptor`] accepts workqueues and flags too.
     ///
     /// # Errors
-    /// With the groups given back: as for [`Descriptor::create`].
+    /// Returns the groups with the error. See [`Descriptor::create`].
     ///
     /// Since CUDA 12.4; several groups since 12.5.
     pub fn new(groups: impl IntoIterator<Item = SmGroup>) -> Result<Self, Rejected<Vec<SmGroup>>> {
@@ -85,41 +91,51 @@ impl GreenContext {
         created.map_err(|rejected| Rejected::new(rejected.error, rejected.value.into_groups()))
     }
 
-    /// One that was just made, of what `descriptor` describes.
+    /// Takes ownership of a handle that was just created from `descriptor`.
     pub(super) fn own(raw: CUgreenCtx, primary: Context, descriptor: Descriptor) -> Self {
-        Self::wrap(raw, Hold::Owned, primary, descriptor)
+        Self::wrap(raw, Ownership::Owned, primary, descriptor)
     }
 
-    /// A green context that somebody else owns (PyTorch, a C library): never destroyed here.
+    /// Wraps a green context that foreign code owns, such as PyTorch or a C library. It is never
+    /// destroyed here.
     ///
     /// # Safety
-    /// `raw` is a green context on the device of `primary`, which is that device's primary context,
-    /// and stays alive until the last clone of this, and every stream made of it, is gone. It is on
-    /// no thread's stack by then.
+    /// `raw` must be a green context on the device of `primary`, and `primary` must be that device's
+    /// primary context. `raw` must stay alive until the last clone of the returned object and every
+    /// stream created from it are dropped. It must not be on any thread's context stack by then.
     pub unsafe fn borrow_raw(raw: CUgreenCtx, primary: &Context) -> Self {
-        Self::wrap(raw, Hold::Borrowed, primary.clone(), Descriptor::default())
+        Self::wrap(
+            raw,
+            Ownership::Borrowed,
+            primary.clone(),
+            Descriptor::default(),
+        )
     }
 
-    /// A green context that `owner` keeps alive: never destroyed here, and `owner` is dropped after
-    /// the last clone of this and every stream made of it.
+    /// Wraps a green context that `owner` keeps alive. It is never destroyed here.
+    ///
+    /// `owner` is dropped after the last clone of the returned object and every stream created from it.
     ///
     /// # Safety
-    /// `raw` is a green context on the device of `primary`, which is that device's primary context,
-    /// and stays alive as long as `owner` is.
+    /// `raw` must be a green context on the device of `primary`, and `primary` must be that device's
+    /// primary context. `raw` must stay alive as long as `owner` does.
     pub unsafe fn from_foreign(
         raw: CUgreenCtx,
         primary: &Context,
         owner: impl Any + Send + Sync,
     ) -> Self {
-        let hold = Hold::Foreign(Box::new(owner));
-        Self::wrap(raw, hold, primary.clone(), Descriptor::default())
+        let ownership = Ownership::Foreign(Box::new(owner));
+        Self::wrap(raw, ownership, primary.clone(), Descriptor::default())
     }
 
-    /// `cuStreamGetGreenCtx(stream, &green)`: the green context that a stream is of; none if it is of
-    /// none. One that was not made here is never destroyed here, and holds the stream.
+    /// Returns the green context of a stream, or `None` if the stream belongs to no green context.
+    /// Calls `cuStreamGetGreenCtx`.
+    ///
+    /// A green context that was not created here is never destroyed here; the returned object keeps the
+    /// stream alive.
     ///
     /// # Errors
-    /// The driver is older; [`Invalid::StreamOfPool`].
+    /// The driver is too old; [`Invalid::StreamOfPool`].
     ///
     /// Since CUDA 12.4. Raw: [`cuStreamGetGreenCtx`](fn@cuda_sys::cuStreamGetGreenCtx).
     #[doc(alias = "cuStreamGetGreenCtx")]
@@ -130,36 +146,38 @@ impl GreenContext {
         Self::of_any_stream(stream)
     }
 
-    /// That of a stream of a pool as well, where no stream is made of it: the pool would not know of that.
+    /// Returns the green context of any stream, including a stream of a pool. The caller must not
+    /// create streams from it, because the pool would not know about them.
     pub(super) fn of_any_stream(stream: &Stream) -> Result<Option<Self>> {
         if let Some(green) = stream.green_context() {
             return Ok(Some(green.clone()));
         }
         let mut raw = std::ptr::null_mut();
         without_current(stream.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
+            // SAFETY: the stream is alive, and the pointer refers to a local variable.
             unsafe { answer!(cuStreamGetGreenCtx(stream.raw(), &raw mut raw)) }
         })?;
         if raw.is_null() {
             return Ok(None);
         }
-        // A stream is of no use without its green context, so whoever keeps the one keeps the other.
-        let hold = Hold::Foreign(Box::new(stream.clone()));
+        // A stream is unusable without its green context, so the owner of the stream also keeps the
+        // green context alive.
+        let ownership = Ownership::Foreign(Box::new(stream.clone()));
         let primary = stream.context().clone();
-        let mut green = Self::wrap(raw, hold, primary, Descriptor::default());
+        let mut green = Self::wrap(raw, ownership, primary, Descriptor::default());
         if let Some(inner) = Arc::get_mut(&mut green.inner) {
             inner.is_borrowed = stream.is_borrowed();
         }
         Ok(Some(green))
     }
 
-    /// Whether a stream may be of a green context: asked of the driver (`cuStreamGetGreenCtx`) only where
-    /// it was not made here.
+    /// Returns whether a stream may belong to a green context. Calls `cuStreamGetGreenCtx` only for a
+    /// stream that was not created here.
     pub(crate) fn may_have(stream: &Stream) -> bool {
         if stream.is_own() {
             return stream.green_context().is_some();
         }
-        // Without an answer it may.
+        // If the driver does not answer, the stream may belong to one.
         let mut has = true;
         let _ = without_current(stream.context(), || {
             // SAFETY: the stream is alive.
@@ -168,19 +186,24 @@ impl GreenContext {
         has
     }
 
-    fn wrap(raw: CUgreenCtx, hold: Hold, primary: Context, descriptor: Descriptor) -> Self {
+    fn wrap(
+        raw: CUgreenCtx,
+        ownership: Ownership,
+        primary: Context,
+        descriptor: Descriptor,
+    ) -> Self {
         let mut inner = Inner {
             raw,
-            is_borrowed: matches!(hold, Hold::Borrowed) || primary.is_borrowed(),
-            hold,
+            is_borrowed: matches!(ownership, Ownership::Borrowed) || primary.is_borrowed(),
+            ownership,
             sm_count: descriptor.sm_count(),
             calls: lock_of(raw),
-            needs: Arc::new(Needs {
+            retained: Arc::new(Retained {
                 descriptor,
                 primary,
             }),
         };
-        // The driver's own count, which a caller is to see if it should differ.
+        // The driver's count takes precedence, so that a caller sees a difference.
         if let Some(count) = inner.query_sm_count() {
             inner.sm_count = count;
         }
@@ -189,23 +212,24 @@ impl GreenContext {
         }
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
     pub fn as_raw(&self) -> CUgreenCtx {
         self.inner.raw
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.context().device()
     }
 
-    /// The device's primary context, which the memory and the kernels of this partition belong to.
+    /// Returns the device's primary context. Memory and kernels used on this partition belong to it.
     #[inline]
     pub fn context(&self) -> &Context {
-        &self.inner.needs.primary
+        &self.inner.retained.primary
     }
 
-    /// How many SMs the partition has, as the driver counts (`cuGreenCtxGetDevResource`).
+    /// Returns the number of SMs of the partition, as reported by the driver
+    /// (`cuGreenCtxGetDevResource`).
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
@@ -213,7 +237,7 @@ impl GreenContext {
         self.inner.sm_count
     }
 
-    /// `cuGreenCtxGetDevResource(context, &resource, kind)`: a resource of the partition.
+    /// Queries a resource of the partition. Calls `cuGreenCtxGetDevResource`.
     pub(super) fn get_resource(
         &self,
         place: &mut CUdevResource,
@@ -222,39 +246,38 @@ impl GreenContext {
         self.inner.get_resource(place, kind)
     }
 
-    /// `cuGreenCtxGetId(context, &id)`: a number that no other green context of this process has
-    /// or will have.
+    /// Returns an identifier that is unique among all green contexts of the process, past and future.
+    /// Calls `cuGreenCtxGetId`.
     ///
     /// # Errors
-    /// The driver is older; [`Invalid::GreenContextInUse`].
+    /// The driver is too old; [`Invalid::GreenContextInUse`].
     ///
     /// Since CUDA 12.9. Raw: [`cuGreenCtxGetId`](fn@cuda_sys::cuGreenCtxGetId).
     #[doc(alias = "cuGreenCtxGetId")]
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
         let _lock = self.inner.lock()?;
-        // SAFETY: the green context is alive, and the pointer is to a local.
+        // SAFETY: the green context is alive, and the pointer refers to a local variable.
         unsafe { call!(cuGreenCtxGetId(self.as_raw(), &raw mut id)) }?;
         Ok(id)
     }
 
-    /// A stream of this partition, of priority 0.
+    /// Creates a stream of this partition with priority 0.
     ///
     /// # Errors
-    /// As for [`stream_with`](Self::stream_with).
+    /// See [`stream_with`](Self::stream_with).
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
 
-    /// `cuGreenCtxStreamCreate(&stream, context, NON_BLOCKING, priority)`: a stream whose work runs
-    /// on the SMs of this partition.
+    /// Creates a stream whose work runs on the SMs of this partition. Calls `cuGreenCtxStreamCreate`.
     ///
     /// # Errors
-    /// [`Invalid::BlockingGreenStream`] if the options ask for a blocking one;
+    /// [`Invalid::BlockingGreenStream`] if the options request a blocking stream;
     /// [`Invalid::GreenContextInUse`]; `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
-    /// Since CUDA 12.5 (on 12.4 through the context's view, made current for the call). Raw:
-    /// [`cuGreenCtxStreamCreate`](fn@cuda_sys::cuGreenCtxStreamCreate).
+    /// Since CUDA 12.5. On 12.4 the stream is created through the context's view, which is current
+    /// during the call. Raw: [`cuGreenCtxStreamCreate`](fn@cuda_sys::cuGreenCtxStreamCreate).
     #[doc(alias = "cuGreenCtxStreamCreate")]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         if options.blocking {
@@ -267,30 +290,32 @@ impl GreenContext {
         let made = {
             let _lock = self.inner.lock()?;
             let green = self.as_raw();
-            // SAFETY: the green context is alive, and the pointer is to a local.
+            // SAFETY: the green context is alive, and the pointer refers to a local variable.
             unsafe { call!(cuGreenCtxStreamCreate(stream, green, flags, priority)) }
         };
         newest_or(made, || {
             self.under_view(|| {
-                // SAFETY: the pointer is to a local, and the current context is this partition's.
+                // SAFETY: the pointer refers to a local variable, and the view of this partition is the
+                // current context.
                 unsafe { call!(cuStreamCreateWithPriority(stream, flags, priority)) }
             })
         })?;
         Ok(Stream::own_green(raw, self.clone()))
     }
 
-    /// `cuOccupancyMaxPotentialClusterSize(&blocks, kernel, &config)` for a stream of this partition:
-    /// the most blocks that a cluster of such a launch may have here. ([`SplitFlags`] decide it: groups
-    /// that ignore co-scheduling have no large clusters.)
+    /// Returns the largest cluster size, in blocks, for a launch on a stream of this partition. Calls
+    /// `cuOccupancyMaxPotentialClusterSize`.
     ///
-    /// Makes a [`stream`](Self::stream) for the question and destroys it;
-    /// [`Kernel::max_cluster_size_on`] asks for a stream that there is already, with attributes. More
-    /// than every device allows only if the kernel is
-    /// [set to it](crate::kernel_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED).
+    /// The result depends on the [`SplitFlags`]: groups that ignore co-scheduling support no large
+    /// clusters. Sizes above the portable maximum require the kernel attribute
+    /// [`NON_PORTABLE_CLUSTER_SIZE_ALLOWED`](crate::kernel_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED).
+    ///
+    /// This creates a temporary [`stream`](Self::stream) and destroys it.
+    /// [`Kernel::max_cluster_size_on`] uses an existing stream and accepts attributes.
     ///
     /// # Errors
-    /// As for [`Kernel::max_cluster_size`] and [`stream_with`](Self::stream_with); a kernel of another
-    /// context than [`context`](Self::context).
+    /// See [`Kernel::max_cluster_size`] and [`stream_with`](Self::stream_with). It is also an error if
+    /// the kernel does not belong to [`context`](Self::context).
     ///
     /// Since CUDA 12.4.
     ///
@@ -311,12 +336,13 @@ impl GreenContext {
         kernel.max_cluster_size_on(&self.stream()?, config, &LaunchAttributes::default())
     }
 
-    /// Whether it, or what it hangs on, is only promised to stay.
+    /// Returns whether the green context, or an object that it depends on, is borrowed.
     pub(crate) fn is_borrowed(&self) -> bool {
         self.inner.is_borrowed
     }
 
-    /// For calls that take the handle, and for what is current.
+    /// Locks the green context, for calls that take the handle and for the record of the current
+    /// thread.
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, Calls>> {
         self.inner.lock()
     }
@@ -324,7 +350,7 @@ impl GreenContext {
 
 impl Inner {
     fn lock(&self) -> Result<MutexGuard<'_, Calls>> {
-        // There a thread that is no more may have the lock.
+        // In a forked child, a thread that no longer exists may hold the lock.
         if fork::in_child() {
             return Err(Error::Forked);
         }
@@ -333,7 +359,7 @@ impl Inner {
 
     fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
         let _lock = self.lock()?;
-        // SAFETY: the green context is alive, and the pointer is to a borrowed resource.
+        // SAFETY: the green context is alive, and the pointer refers to a borrowed resource.
         unsafe { call!(cuGreenCtxGetDevResource(self.raw, &raw mut *place, kind)) }
     }
 
@@ -347,13 +373,13 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.hold.is_owned() {
-            release(Resource::GreenContext(self.raw), &self.needs);
+        if self.ownership.is_owned() {
+            release(Resource::GreenContext(self.raw), &self.retained);
         }
     }
 }
 
-impl Parent for Arc<Needs> {
+impl Parent for Arc<Retained> {
     fn context(&self) -> Option<&Context> {
         Some(&self.primary)
     }
@@ -367,10 +393,10 @@ impl Parent for Arc<Needs> {
     }
 }
 
-/// Green contexts are equal if they are the same one.
+/// Two green contexts are equal if they have the same handle.
 impl PartialEq for GreenContext {
     fn eq(&self, other: &Self) -> bool {
-        // Both are alive, so one handle is one green context.
+        // Both are alive, so equal handles mean the same green context.
         self.inner.raw == other.inner.raw && self.context() == other.context()
     }
 }

@@ -1,4 +1,4 @@
-//! A green context as the current context, on one thread at a time; and its events.
+//! Green contexts as the current context on one thread at a time, and their events.
 
 use super::GreenContext;
 use crate::call::{answer, call, without_current};
@@ -11,10 +11,10 @@ use crate::stream::{DefaultStream, same_context};
 use cuda_sys::{CUcontext, CUresult};
 use std::thread::ThreadId;
 
-/// The guard of [`GreenContext::make_current`]: while it lives, the green context is current on this
-/// thread, and on no other.
+/// A guard that keeps a green context current on this thread, and on no other thread. Returned by
+/// [`GreenContext::make_current`].
 ///
-/// Forgotten, or not to be ended, it keeps other threads from making the green context current.
+/// If the guard is forgotten or cannot be ended, other threads cannot make the green context current.
 #[must_use = "the green context is current only while this guard lives"]
 #[derive(Debug)]
 pub struct CurrentGreenContext {
@@ -24,11 +24,13 @@ pub struct CurrentGreenContext {
 }
 
 impl GreenContext {
-    /// `cuCtxFromGreenCtx(&context, green)`: the green context as a `CUcontext`: a view, the same each
-    /// time, alive as long as this is; not to be destroyed. It may be current on one thread at a time.
+    /// Returns the green context as a `CUcontext`, called its view. Calls `cuCtxFromGreenCtx`.
+    ///
+    /// The view is the same on every call and lives as long as the green context. Do not destroy it. It
+    /// may be current on one thread at a time.
     ///
     /// # Errors
-    /// [`Invalid::GreenContextInUse`]; those of the driver.
+    /// [`Invalid::GreenContextInUse`]; errors of the driver.
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
@@ -37,21 +39,23 @@ impl GreenContext {
         self.view()
     }
 
-    /// Under the lock.
+    /// The caller holds the lock.
     fn view(&self) -> Result<CUcontext> {
         let mut view = std::ptr::null_mut();
-        // SAFETY: the green context is alive, and the pointer is to a local.
+        // SAFETY: the green context is alive, and the pointer refers to a local variable.
         unsafe { call!(cuCtxFromGreenCtx(&raw mut view, self.as_raw())) }?;
         Ok(view)
     }
 
-    /// `cuCtxFromGreenCtx`, and [`Context::make_current`] of that: makes the green context current on
-    /// this thread until the guard is dropped: foreign code that works in the current context then
-    /// works on its SMs. Streams need none of this.
+    /// Makes the green context current on this thread until the guard is dropped. Calls
+    /// `cuCtxFromGreenCtx` and then [`Context::make_current`].
+    ///
+    /// Meanwhile, foreign code that works in the current context runs on the SMs of the partition.
+    /// Streams of this crate do not need this.
     ///
     /// # Errors
-    /// [`Invalid::CurrentElsewhere`]: it is current on another thread;
-    /// [`Invalid::GreenContextInUse`]; as for [`Context::make_current`].
+    /// [`Invalid::CurrentElsewhere`] if it is current on another thread;
+    /// [`Invalid::GreenContextInUse`]. See also [`Context::make_current`].
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
@@ -63,7 +67,7 @@ impl GreenContext {
             Some((_, open)) => open,
             None => 0,
         };
-        // It holds this green context: should the view stay on the stack, so does that.
+        // The view holds this green context, which therefore stays alive if the view cannot be popped.
         let view = Context::view(self.view()?, self.device(), self.clone());
         let guard = view.make_current()?;
         lock.current = Some((here, open + 1));
@@ -74,19 +78,19 @@ impl GreenContext {
         })
     }
 
-    /// Makes one call with the green context current; other threads wait for their turn.
+    /// Makes one call with the green context current. Other threads wait for the lock.
     pub(super) fn under_view(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let lock = self.lock()?;
         let elsewhere = |(thread, _): (ThreadId, usize)| thread != std::thread::current().id();
         if lock.current.is_some_and(elsewhere) {
             return Err(Invalid::CurrentElsewhere.into());
         }
-        // It holds this green context: should the view stay on the stack, so does that.
+        // The view holds this green context, which therefore stays alive if the view cannot be popped.
         let view = Context::view(self.view()?, self.device(), self.clone());
         let current = view.make_current()?;
         let done = call();
         let left = current.finish();
-        // The hook may want it.
+        // The report hook may need the lock.
         drop(lock);
         if let Err(error) = left {
             report(&Report::ContextStack { error });
@@ -94,11 +98,11 @@ impl GreenContext {
         done
     }
 
-    /// `cuCtxFromGreenCtx`, and [`Context::with_current`] of that: runs `f` with the green context
-    /// current on this thread, and restores what was current before, a panic in `f` included.
+    /// Runs `f` with the green context current on this thread, and then restores the previous context,
+    /// even if `f` panics. Calls `cuCtxFromGreenCtx` and then [`Context::with_current`].
     ///
     /// # Errors
-    /// As for [`make_current`](Self::make_current); then `f` is not called.
+    /// See [`make_current`](Self::make_current). `f` is not called then.
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
@@ -107,12 +111,12 @@ impl GreenContext {
         Ok(f(&current))
     }
 
-    /// `cuGreenCtxRecordEvent(green, event)`: marks what all streams of the partition have been given
-    /// up to now.
+    /// Records an event for the work enqueued so far on all streams of the partition. Calls
+    /// `cuGreenCtxRecordEvent`.
     ///
     /// # Errors
-    /// The event is of another context than the device's primary one;
-    /// [`Invalid::GreenContextInUse`]; [`Invalid::GreenContextIsCaptured`], which breaks the capture.
+    /// The event does not belong to the device's primary context; [`Invalid::GreenContextInUse`];
+    /// [`Invalid::GreenContextIsCaptured`], which invalidates the capture.
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxRecordEvent`](fn@cuda_sys::cuGreenCtxRecordEvent).
     #[doc(alias = "cuGreenCtxRecordEvent")]
@@ -125,14 +129,14 @@ impl GreenContext {
         }))
     }
 
-    /// `cuGreenCtxWaitEvent(green, event)`: all work given to the partition from now on starts after
-    /// the work that the event recorded. The thread does not wait.
+    /// Makes all work enqueued on the partition from now on wait for an event. Calls
+    /// `cuGreenCtxWaitEvent`, which does not block the thread.
     ///
-    /// The event may be of another context or device.
+    /// The event may belong to another context or device.
     ///
     /// # Errors
-    /// [`Invalid::GreenContextInUse`]; [`Invalid::GreenContextIsCaptured`], which breaks the capture,
-    /// also for an event of a capture.
+    /// [`Invalid::GreenContextInUse`]; [`Invalid::GreenContextIsCaptured`], which invalidates the
+    /// capture and is also returned for an event of a capture.
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxWaitEvent`](fn@cuda_sys::cuGreenCtxWaitEvent).
     #[doc(alias = "cuGreenCtxWaitEvent")]
@@ -145,7 +149,7 @@ impl GreenContext {
     }
 }
 
-/// What the driver says of a capture, in words.
+/// Translates the driver's errors about captures.
 fn captured(done: Result<()>) -> Result<()> {
     match done {
         Err(error)
@@ -164,13 +168,15 @@ fn captured(done: Result<()>) -> Result<()> {
 }
 
 impl CurrentGreenContext {
-    /// The green context that is current.
+    /// Returns the green context that is current.
     pub fn green_context(&self) -> &GreenContext {
         &self.green
     }
 
-    /// Returns the legacy default stream of the green context (`CU_STREAM_LEGACY`), which the driver also
-    /// takes for stream 0 while the green context is current. Its work runs on the green context's SMs.
+    /// Returns the legacy default stream of the green context (`CU_STREAM_LEGACY`).
+    ///
+    /// The driver also uses it for stream 0 while the green context is current. Its work runs on the
+    /// SMs of the green context.
     ///
     /// Since CUDA 12.4.
     #[doc(alias = "CU_STREAM_LEGACY")]
@@ -178,7 +184,7 @@ impl CurrentGreenContext {
         self.guard.legacy_stream().of_green(&self.green)
     }
 
-    /// Returns this thread's own default stream of the green context (`CU_STREAM_PER_THREAD`).
+    /// Returns the per-thread default stream of the green context (`CU_STREAM_PER_THREAD`).
     ///
     /// Since CUDA 12.4.
     #[doc(alias = "CU_STREAM_PER_THREAD")]
@@ -186,10 +192,11 @@ impl CurrentGreenContext {
         self.guard.per_thread_stream().of_green(&self.green)
     }
 
-    /// Ends the guard and says whether the stack was as it should be: [`CurrentContext::finish`].
+    /// Ends the guard and reports whether the context stack was as expected. See
+    /// [`CurrentContext::finish`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`CurrentContext::finish`].
     pub fn finish(mut self) -> Result<()> {
         self.leave()
     }
@@ -198,7 +205,7 @@ impl CurrentGreenContext {
         if std::mem::replace(&mut self.has_ended, true) {
             return Ok(());
         }
-        // What could not be popped is on this thread's stack for good, and stays noted.
+        // A view that cannot be popped stays on this thread's stack and stays recorded.
         self.guard.end_now()?;
         let mut lock = self.green.lock()?;
         lock.current = match lock.current {
@@ -212,7 +219,7 @@ impl CurrentGreenContext {
 impl Drop for CurrentGreenContext {
     fn drop(&mut self) {
         match self.leave() {
-            // There is nothing to be told in a forked child.
+            // A forked child has nothing to report.
             Ok(()) | Err(Error::Forked) => {}
             Err(error) => report(&Report::ContextStack { error }),
         }

@@ -1,4 +1,4 @@
-//! What a green context is made of.
+//! The resources that a green context is created from.
 
 use super::GreenContext;
 use super::resource::{SmGroup, together};
@@ -10,8 +10,10 @@ use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
 use cuda_sys::{CUgreenCtxCreate_flags, CudaVersion};
 
-/// `CUdevResourceDesc`: the resources of a green context: groups of SMs, and at most one of work
-/// queues. It makes one green context, which holds it.
+/// The resources of a green context (`CUdevResourceDesc`): groups of SMs and at most one workqueue
+/// resource.
+///
+/// A descriptor creates one green context, which then owns the groups.
 ///
 /// ```no_run
 /// use cuda_safe::Device;
@@ -33,7 +35,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Of groups of SMs.
+    /// Creates a descriptor of groups of SMs.
     pub fn new(groups: impl IntoIterator<Item = SmGroup>) -> Self {
         Self {
             groups: groups.into_iter().collect(),
@@ -41,11 +43,11 @@ impl Descriptor {
         }
     }
 
-    /// Adds work queues. Since CUDA 13.1.
+    /// Adds a workqueue resource. Since CUDA 13.1.
     ///
     /// # Errors
-    /// With what was given given back: [`Invalid::SecondWorkqueues`] if it has some;
-    /// [`Invalid::WorkqueueSetting`].
+    /// Returns both values with the error: [`Invalid::SecondWorkqueues`] if the descriptor already has
+    /// a workqueue resource; [`Invalid::WorkqueueSetting`].
     pub fn workqueues(self, queues: Workqueues) -> Result<Self, Rejected<(Self, Workqueues)>> {
         if self.workqueues.is_some() {
             return Err(Rejected::new(Invalid::SecondWorkqueues, (self, queues)));
@@ -59,8 +61,10 @@ impl Descriptor {
         })
     }
 
-    /// `CU_GREEN_CTX_NONE`: the green context's view has no default stream, so that code which works in
-    /// the current context on that cannot be used with it. Since CUDA 13.3.
+    /// Creates the green context without default streams (`CU_GREEN_CTX_NONE`).
+    ///
+    /// Code that uses the default stream of the current context cannot be used with such a green
+    /// context. Since CUDA 13.3.
     #[must_use]
     pub fn without_default_stream(self) -> Self {
         Self {
@@ -69,27 +73,28 @@ impl Descriptor {
         }
     }
 
-    /// SMs of all groups.
+    /// Returns the number of SMs in all groups.
     pub fn sm_count(&self) -> u32 {
         self.groups.iter().map(SmGroup::sm_count).sum()
     }
 
-    /// The groups alone.
+    /// Returns the groups without the workqueue resource.
     pub fn into_groups(self) -> Vec<SmGroup> {
         self.groups
     }
 
-    /// `cuDevResourceGenerateDesc(&descriptor, resources, count)` and
-    /// `cuGreenCtxCreate(&context, descriptor, device, flags)`: a partition of what this describes.
+    /// Creates the green context.
     ///
-    /// The device's primary context is retained first. The driver's descriptor (half a KiB) stays
-    /// until the process ends: there is no call to give it back.
+    /// Calls `cuDevResourceGenerateDesc` and `cuGreenCtxCreate`, after retaining the device's primary
+    /// context. The driver's descriptor (half a KiB) stays allocated until the process exits, because
+    /// the driver has no call that frees it.
     ///
     /// # Errors
-    /// With this given back: [`Invalid::NoGroups`], [`Invalid::GroupsOfDifferentSplits`],
-    /// [`Invalid::SeveralGroupsNeedNewerDriver`], [`Invalid::GroupsThatDiffer`] (from CUDA 13.1 on, a
-    /// group and a remainder, say), [`Invalid::WorkqueuesOfOtherDevice`], [`Invalid::NeedsNewerDriver`];
-    /// `CUDA_ERROR_NOT_SUPPORTED`, `CUDA_ERROR_OUT_OF_MEMORY`; the driver is older.
+    /// Returns the descriptor with the error: [`Invalid::NoGroups`],
+    /// [`Invalid::GroupsOfDifferentSplits`], [`Invalid::SeveralGroupsNeedNewerDriver`],
+    /// [`Invalid::GroupsThatDiffer`] (since CUDA 13.1; for example a group and a remainder),
+    /// [`Invalid::WorkqueuesOfOtherDevice`], [`Invalid::NeedsNewerDriver`]; `CUDA_ERROR_NOT_SUPPORTED`,
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver is too old.
     ///
     /// Since CUDA 12.4; several resources since 12.5. Raw:
     /// [`cuDevResourceGenerateDesc`](fn@cuda_sys::cuDevResourceGenerateDesc),
@@ -123,14 +128,14 @@ impl Descriptor {
         let mut descriptor = std::ptr::null_mut();
         let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
         let first = resources.as_mut_ptr();
-        // SAFETY: the array holds `count` descriptions of the driver's, at least one (the driver
-        // crashes on none), of one device: groups of one split, each once, and at most one of work
-        // queues; the other pointer is to a local.
+        // SAFETY: the array holds `count` descriptions that the driver wrote, at least one (the driver
+        // crashes on zero), all of one device: groups of one split, each once, and at most one
+        // workqueue resource. The other pointer refers to a local variable.
         unsafe { call!(cuDevResourceGenerateDesc(&raw mut descriptor, first, count)) }?;
         let mut raw = std::ptr::null_mut();
         let number = device.as_raw();
-        // SAFETY: the descriptor was just made, of resources of this device; the pointer is to a
-        // local.
+        // SAFETY: the descriptor was just created from resources of this device, and the pointer refers
+        // to a local variable.
         unsafe { call!(cuGreenCtxCreate(&raw mut raw, descriptor, number, flags)) }?;
         Ok((raw, primary))
     }

@@ -1,9 +1,9 @@
 //! Splits into groups of given sizes.
 
 use super::GreenContext;
-use super::claim::{Claim, Overlap, Whole};
 use super::resource::{Origin, Part, SmGroup, SmResource};
 use super::split::Split;
+use super::split_guard::{KeepAlive, Overlap, SplitGuard};
 use crate::call::call;
 use crate::device::Device;
 use crate::driver;
@@ -16,45 +16,46 @@ use cuda_sys::{
 use std::sync::Arc;
 
 bitflags! {
-    /// `CUdevSmResourceGroup_flags`: how a group of an exact split is chosen. Since CUDA 13.1.
+    /// How a group of an exact split is chosen (`CUdevSmResourceGroup_flags`). Since CUDA 13.1.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct GroupFlags: u32 {
-        /// What cannot be had as it was asked for is filled up: the co-scheduling is a hint, and the
-        /// size need be no multiple of it.
+        /// Fills the group with other SMs if the request cannot be met exactly. Co-scheduling is then a
+        /// hint, and the size need not be a multiple of it.
         const BACKFILL = CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0;
-        /// The group is of one locality domain. Since CUDA 13.4.
+        /// Takes all SMs of the group from one locality domain. Since CUDA 13.4.
         const LOCALITY_DOMAIN_ID =
             CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
-        /// SMs of other locality domains may be added. Since CUDA 13.5.
+        /// Allows adding SMs of other locality domains. Since CUDA 13.5.
         const LOCALITY_DOMAIN_SUPPLEMENTAL_SMS =
             CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0;
-        // What newer drivers tell of a group is kept; it is not passed on to a driver.
+        // Flags that a newer driver reports for a group are kept, but are not passed to a driver.
         const _ = !0;
     }
 }
 
 impl GroupFlags {
-    /// All that have a name here.
+    /// All flags that have a name here.
     const KNOWN: Self = Self::BACKFILL
         .union(Self::LOCALITY_DOMAIN_ID)
         .union(Self::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS);
 }
 
-/// A group that [`SmResource::split`] is asked for. The default: as many SMs as there can be.
+/// A group requested from [`SmResource::split`]. The default requests as many SMs as possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GroupRequest {
-    /// SMs, an even number; the driver does not round. 0: as many as there can be.
+    /// The number of SMs. It must be even, and the driver does not round it. Zero requests as many SMs
+    /// as possible.
     pub sm_count: u32,
-    /// SMs that can run a cluster together, an even number, of which `sm_count` is a multiple (unless
-    /// with [`GroupFlags::BACKFILL`]). 0: the device's usual number (8 on compute capability 9.0 and
-    /// later, else 2); at most 32 on 9.0 and later, else 2.
+    /// The number of SMs that can run a cluster together. It must be even, and `sm_count` must be a
+    /// multiple of it unless [`GroupFlags::BACKFILL`] is set. Zero requests the device's default (8 on
+    /// compute capability 9.0 and later, otherwise 2). The maximum is 32 on 9.0 and later, otherwise 2.
     pub coscheduled: u32,
-    /// SMs that should be able to run a cluster together, if possible: a hint, on compute capability
-    /// 10.0 and later. 0: none.
+    /// The preferred number of SMs that can run a cluster together, or zero for no preference. This is
+    /// a hint for compute capability 10.0 and later.
     pub preferred_coscheduled: u32,
-    /// How to choose.
+    /// How the group is chosen.
     pub flags: GroupFlags,
-    /// With [`GroupFlags::LOCALITY_DOMAIN_ID`], which: a number, or
+    /// The locality domain of the group if [`GroupFlags::LOCALITY_DOMAIN_ID`] is set: a number or
     /// [`ANY_LOCALITY_DOMAIN`](Self::ANY_LOCALITY_DOMAIN). Since CUDA 13.4.
     pub locality_domain: u32,
     #[doc(hidden)]
@@ -62,10 +63,10 @@ pub struct GroupRequest {
 }
 
 impl GroupRequest {
-    /// Any one locality domain. Since CUDA 13.5.
+    /// Any single locality domain. Since CUDA 13.5.
     pub const ANY_LOCALITY_DOMAIN: u32 = !0;
 
-    /// A group of so many SMs.
+    /// Creates a request for a group of `sm_count` SMs.
     pub fn of(sm_count: u32) -> Self {
         Self {
             sm_count,
@@ -104,26 +105,28 @@ impl GroupRequest {
     }
 }
 
-/// What [`SmResource::split`] is asked for.
+/// Options for [`SmResource::split`].
 #[derive(Clone, Debug, Default)]
 pub struct ExactSplit {
-    /// The groups, in the order in which they are chosen.
+    /// The groups, in the order in which the driver chooses them.
     pub groups: Vec<GroupRequest>,
-    /// Whether SMs that are in use under another split may be handed out again.
+    /// Whether the split may include SMs that are in use by another split.
     pub overlap: Overlap,
-    /// What the split is for: what a second one is told that is refused.
+    /// A label for the split. It appears in the error of a second split that is refused.
     pub label: String,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
 impl SmResource {
-    /// `cuDevSmResourceSplit(NULL, count, resource, …, 0, params)`: what groups there can be: the
-    /// requests, with the numbers that the driver puts in place of zeros. Nothing is split. A group
-    /// that there is nothing left for has no SMs.
+    /// Returns the groups that a split would create, without splitting. Calls `cuDevSmResourceSplit`
+    /// without a result array.
+    ///
+    /// The returned requests contain the driver's values in place of zeros. A group for which no SMs
+    /// are left has zero SMs.
     ///
     /// # Errors
-    /// As for [`split`](Self::split).
+    /// See [`split`](Self::split).
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
@@ -131,16 +134,15 @@ impl SmResource {
         discover(&self.part, check(self.device, &self.part, groups)?)
     }
 
-    /// `cuDevSmResourceSplit(groups, count, resource, &remainder, 0, params)`: splits into disjoint
-    /// groups of the sizes that are asked for. The driver does not round: what cannot be had is an
-    /// error.
+    /// Splits into disjoint groups of exactly the requested sizes. Calls `cuDevSmResourceSplit`.
     ///
-    /// [`partition`](Self::partition) does the same, as well as it can, on older drivers.
+    /// The driver does not round, so a request that it cannot meet exactly is an error.
+    /// [`partition`](Self::partition) accepts sizes that it may round, and also works on older drivers.
     ///
     /// # Errors
-    /// With the resource given back: [`Invalid::NoGroups`], [`Invalid::GroupRequest`],
+    /// Returns the resource with the error: [`Invalid::NoGroups`], [`Invalid::GroupRequest`],
     /// [`Invalid::GroupFlags`], [`Invalid::GroupFlagsNeedNewerDriver`], [`Invalid::SplitInUse`];
-    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; the driver is older.
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; the driver is too old.
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
@@ -151,7 +153,7 @@ impl SmResource {
 
     pub(super) fn try_split(&self, split: &ExactSplit) -> Result<Split> {
         let params = check(self.device, &self.part, &split.groups)?;
-        // What cannot be had is found before anything is claimed.
+        // An impossible request is found before the device is registered as split.
         discover(&self.part, params.clone())?;
         let claim = self.claim(&split.label, split.overlap)?;
         take(self.device, &self.part, params, claim)
@@ -159,36 +161,41 @@ impl SmResource {
 }
 
 impl SmGroup {
-    /// [`SmResource::discover`] of a group or a remainder, whose own description the driver is asked
-    /// about. One that refuses that (NVIDIA's text allows it for remainders) is asked about a green
-    /// context of the group, which is made for the question and destroyed: that waits for *all*
-    /// running work, and costs the memory that [green contexts](super) cost.
+    /// Returns the groups that a split of this group or remainder would create. See
+    /// [`SmResource::discover`].
+    ///
+    /// The driver is first asked about the group's own description. A driver may refuse that (NVIDIA's
+    /// documentation allows the split for remainders). The query then creates a temporary green context
+    /// of the group and destroys it, which waits for *all* running work and costs the memory that
+    /// [green contexts](super) cost.
     ///
     /// # Errors
-    /// As for [`split`](Self::split).
+    /// See [`split`](Self::split).
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
     pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
         let params = check(self.device(), self.part(), groups)?;
         match discover(self.part(), params.clone()) {
-            Err(error) if is_no_input(&error) => {}
+            Err(error) if cannot_be_split(&error) => {}
             found => return found,
         }
-        let whole = GreenContext::new([self.again()])?;
-        discover(&SmResource::of_green_context(&whole)?.part, params)
+        let keep_alive = GreenContext::new([self.again()])?;
+        discover(&SmResource::of_green_context(&keep_alive)?.part, params)
     }
 
-    /// [`SmResource::split`] of a group or a remainder, into smaller groups of given sizes: from its
-    /// own description, which NVIDIA's text allows for remainders; where the driver refuses that,
-    /// through a green context of it (`cuGreenCtxCreate`), which stays for as long as the smaller
-    /// groups do. [`overlap`](ExactSplit::overlap) makes no difference.
+    /// Splits a group or a remainder into smaller groups of given sizes. See [`SmResource::split`].
     ///
-    /// Made again and again this loses memory, as green contexts do:
-    /// [`PooledPartition::split`](super::PooledPartition::split) keeps them.
+    /// The driver first splits the group's own description, which NVIDIA's documentation allows for
+    /// remainders. If the driver refuses that, the split uses a green context of the group
+    /// (`cuGreenCtxCreate`), which stays alive as long as the smaller groups do.
+    /// [`overlap`](ExactSplit::overlap) has no effect.
+    ///
+    /// Repeated splits leak memory, as green contexts do. Use
+    /// [`PooledPartition::split`](super::PooledPartition::split) to reuse them.
     ///
     /// # Errors
-    /// With the group given back: as for [`SmResource::split`] and [`GreenContext::new`].
+    /// Returns the group with the error. See [`SmResource::split`] and [`GreenContext::new`].
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
@@ -199,25 +206,25 @@ impl SmGroup {
 
     fn try_split(&self, groups: &[GroupRequest]) -> Result<Split> {
         let params = check(self.device(), self.part(), groups)?;
-        let origin: Whole = Arc::<Origin>::clone(&self.origin);
+        let origin: KeepAlive = Arc::<Origin>::clone(&self.origin);
         match take(
             self.device(),
             self.part(),
             params.clone(),
-            Claim::within(origin),
+            SplitGuard::within(origin),
         ) {
-            Err(error) if is_no_input(&error) => {}
+            Err(error) if cannot_be_split(&error) => {}
             split => return split,
         }
-        let whole = GreenContext::new([self.again()])?;
-        let resource = SmResource::of_green_context(&whole)?;
-        let claim = Claim::within(Arc::new(whole));
+        let keep_alive = GreenContext::new([self.again()])?;
+        let resource = SmResource::of_green_context(&keep_alive)?;
+        let claim = SplitGuard::within(Arc::new(keep_alive));
         take(self.device(), &resource.part, params, claim)
     }
 }
 
-/// Whether the driver may not split such a thing, rather than not so.
-fn is_no_input(error: &Error) -> bool {
+/// Returns whether the driver refuses to split this kind of resource at all, rather than this request.
+fn cannot_be_split(error: &Error) -> bool {
     let refused = [
         CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
         CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
@@ -225,38 +232,42 @@ fn is_no_input(error: &Error) -> bool {
     error.code().is_some_and(|code| refused.contains(&code))
 }
 
-type Wishes = Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS>;
+type GroupParams = Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS>;
 
-/// What the driver makes of the wishes, for the split of `part`.
-fn discover(part: &Part, mut params: Wishes) -> Result<Vec<GroupRequest>> {
+/// Returns the groups that the driver would choose for these requests in a split of `part`.
+fn discover(part: &Part, mut params: GroupParams) -> Result<Vec<GroupRequest>> {
     let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
-    let (whole, wishes) = (&raw const *part.raw(), params.as_mut_ptr());
+    let (keep_alive, sizes) = (&raw const *part.raw(), params.as_mut_ptr());
     let nothing = std::ptr::null_mut();
-    // SAFETY: without a place for groups and remainder the driver only fills in the `count`
-    // requests; the other pointer is to a live description.
+    // SAFETY: without result pointers for groups and remainder, the driver only fills in the `count`
+    // requests. The other pointer refers to a live description.
     unsafe {
         call!(cuDevSmResourceSplit(
-            nothing, count, whole, nothing, 0, wishes
+            nothing, count, keep_alive, nothing, 0, sizes
         ))
     }?;
     Ok(params.iter().map(GroupRequest::from_params).collect())
 }
 
-/// Splits `part`, for a claim.
-fn take(device: Device, part: &Part, mut params: Wishes, claim: Claim) -> Result<Split> {
+/// Splits `part` and stores the guard in the result.
+fn take(device: Device, part: &Part, mut params: GroupParams, claim: SplitGuard) -> Result<Split> {
     let mut parts = Part::places(params.len());
     let (groups, remainder) = parts.split_at_mut(params.len());
     let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
-    let (first, wishes) = (Part::first(groups), params.as_mut_ptr());
-    let (whole, rest) = (&raw const *part.raw(), Part::first(remainder));
-    // SAFETY: there are `count` groups, as many requests, and a place for the remainder; the other
-    // pointer is to a live description.
-    unsafe { call!(cuDevSmResourceSplit(first, count, whole, rest, 0, wishes)) }?;
+    let (first, sizes) = (Part::first(groups), params.as_mut_ptr());
+    let (keep_alive, rest) = (&raw const *part.raw(), Part::first(remainder));
+    // SAFETY: the arrays have `count` groups and `count` requests, and there is a place for the
+    // remainder. The other pointer refers to a live description.
+    unsafe {
+        call!(cuDevSmResourceSplit(
+            first, count, keep_alive, rest, 0, sizes
+        ))
+    }?;
     Ok(Split::new(device, claim, parts, params.len()))
 }
 
-/// The rules that can be checked before the driver is asked.
-fn check(device: Device, part: &Part, groups: &[GroupRequest]) -> Result<Wishes> {
+/// Checks the rules that can be checked before the driver is called.
+fn check(device: Device, part: &Part, groups: &[GroupRequest]) -> Result<GroupParams> {
     if groups.is_empty() {
         return Err(Invalid::NoGroups.into());
     }
@@ -275,30 +286,32 @@ fn check(device: Device, part: &Part, groups: &[GroupRequest]) -> Result<Wishes>
             .into())
         };
         if size % 2 != 0 {
-            return refuse("the number of SMs is even");
+            return refuse("the number of SMs must be even");
         }
         if together % 2 != 0 {
-            return refuse("the number of SMs that run clusters together is even");
+            return refuse("the number of co-scheduled SMs must be even");
         }
         if together > 32 {
-            return refuse("at most 32 SMs run clusters together");
+            return refuse("at most 32 SMs can be co-scheduled");
         }
         if together > 2 && device.compute_capability()?.0 < 9 {
-            return refuse("at most 2 SMs run clusters together, before compute capability 9.0");
+            return refuse("at most 2 SMs can be co-scheduled before compute capability 9.0");
         }
         let fills_up = group.flags.contains(GroupFlags::BACKFILL);
         if together != 0 && size % together != 0 && !fills_up {
-            return refuse("the number of SMs is a multiple of those that run clusters together");
+            return refuse(
+                "the number of SMs must be a multiple of the number of co-scheduled SMs",
+            );
         }
         match left.checked_sub(size) {
             Some(rest) => left = rest,
-            None => return refuse("there are not so many SMs left"),
+            None => return refuse("not enough SMs are left"),
         }
     }
     Ok(groups.iter().map(|group| group.params()).collect())
 }
 
-/// Drivers are known to ignore flags that they do not know.
+/// Checks the flags, because drivers are known to ignore flags that they do not know.
 fn check_flags(index: usize, group: &GroupRequest, driver: CudaVersion) -> Result<()> {
     let flags = group.flags;
     let one = GroupFlags::LOCALITY_DOMAIN_ID;

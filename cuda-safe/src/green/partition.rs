@@ -1,89 +1,91 @@
-//! Partitions of sizes that one asks for, on any driver, as they were planned.
+//! Partitions of requested sizes, on any driver, as planned.
 
 use super::GreenContext;
-use super::claim::Overlap;
 use super::exact::ExactSplit;
 use super::plan::{Method, Plan, PlannedPart};
 use super::resource::{SmGroup, SmResource};
 use super::split::{SplitByCount, SplitFlags};
+use super::split_guard::Overlap;
 use crate::error::{Rejected, Result};
 
-/// How large a partition is wished.
+/// The requested size of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Wish {
-    /// At least so many SMs.
+pub enum PartitionSize {
+    /// At least this many SMs.
     Sms(u32),
-    /// So many of a hundred: at least; or, where only the sizes that there are leave too few SMs for that, as
-    /// many as are not more.
+    /// At least this percentage of the SMs, rounded up. If the requested sizes do not fit only because
+    /// of the sizes that the driver supports, percentages are rounded down instead.
     Percent(u32),
-    /// As many as each other of these, and as many as there can be: `n` of them are `n` equal parts.
+    /// An equal part: all `Equal` partitions get the same number of SMs, as many as possible.
     Equal,
-    /// All that the others leave; once.
+    /// All SMs that the other partitions leave. Allowed once.
     Rest,
 }
 
-/// What [`SmResource::partition`] and [`SmResource::plan`] are asked for.
+/// Options for [`SmResource::partition`] and [`SmResource::plan`].
 #[derive(Clone, Debug, Default)]
-pub struct Partitioning {
-    /// The partitions.
-    pub wishes: Vec<Wish>,
-    /// How groups are chosen where the driver splits by count.
+pub struct PartitionRequest {
+    /// The requested size of each partition.
+    pub sizes: Vec<PartitionSize>,
+    /// How groups are chosen if the driver splits by count.
     pub flags: SplitFlags,
-    /// Whether SMs that are in use under another split may be handed out again.
+    /// Whether the partitions may include SMs that are in use by another split.
     pub overlap: Overlap,
-    /// What the partitions are for: what a second split is told that is refused.
+    /// A label for the partitions. It appears in the error of a second split that is refused.
     pub label: String,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
-/// The outcome of [`SmResource::partition`].
+/// The result of [`SmResource::partition`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Partitions {
-    /// For each wish.
+    /// The partitions, one per requested size.
     pub parts: Vec<Part>,
-    /// What is in no partition.
+    /// The groups that belong to no partition.
     pub remaining: Vec<SmGroup>,
-    /// How it was done.
+    /// How the SMs were split.
     pub method: Method,
 }
 
-/// The SMs for one partition.
+/// The SMs of one partition.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Part {
-    /// SMs that were asked for; none for [`Wish::Rest`].
+    /// The number of SMs requested, or `None` for [`PartitionSize::Rest`].
     pub asked: Option<u32>,
-    /// The groups that are the partition together.
+    /// The groups that form the partition.
     pub groups: Vec<SmGroup>,
 }
 
 impl Part {
-    /// SMs given.
+    /// Returns the number of SMs in the partition.
     pub fn sm_count(&self) -> u32 {
         self.groups.iter().map(SmGroup::sm_count).sum()
     }
 
-    /// The partition: [`GreenContext::new`].
+    /// Creates the green context. See [`GreenContext::new`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`GreenContext::new`].
     pub fn create(self) -> Result<GreenContext, Rejected<Vec<SmGroup>>> {
         GreenContext::new(self.groups)
     }
 }
 
 impl SmResource {
-    /// Splits into partitions of the sizes that are wished, as well as the driver can, and says how:
-    /// exactly from CUDA 13.1 on; before that composed of groups of one split by count, of the size
-    /// that gives the least too much. (On CUDA 12.4 a partition is one group.)
+    /// Splits into partitions of the requested sizes, as closely as the driver can.
+    ///
+    /// Since CUDA 13.1 the split is exact. On older drivers, partitions are composed of groups of one
+    /// split by count, with the group size that exceeds the requested sizes the least. On CUDA 12.4 a
+    /// partition is one group. [`Partitions::method`] tells which method was used.
     ///
     /// # Errors
-    /// With the resource given back: [`Invalid::NoGroups`] without a wish or for one of no SMs;
-    /// [`Invalid::SeveralRests`]; [`Invalid::NoSuchPartitions`] if there are not so many SMs;
-    /// [`Invalid::SplitInUse`]; the driver is older.
+    /// Returns the resource with the error: [`Invalid::NoGroups`] if no sizes are requested or a size
+    /// is zero; [`Invalid::SeveralRests`]; [`Invalid::NoSuchPartitions`] if there are too few SMs;
+    /// [`Invalid::SplitInUse`]; the driver is too old.
     ///
     /// Since CUDA 12.4.
     ///
@@ -94,11 +96,11 @@ impl SmResource {
     ///
     /// ```no_run
     /// use cuda_safe::Device;
-    /// use cuda_safe::green::{Partitioning, SmResource, Wish};
+    /// use cuda_safe::green::{PartitionRequest, SmResource, PartitionSize};
     ///
     /// let resource = SmResource::of_device(&Device::get(0)?)?;
-    /// let partitions = resource.partition(&Partitioning {
-    ///     wishes: vec![Wish::Sms(64), Wish::Sms(32), Wish::Sms(16)],
+    /// let partitions = resource.partition(&PartitionRequest {
+    ///     sizes: vec![PartitionSize::Sms(64), PartitionSize::Sms(32), PartitionSize::Sms(16)],
     ///     ..Default::default()
     /// })?;
     /// for part in partitions.parts {
@@ -106,7 +108,7 @@ impl SmResource {
     /// }
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
-    pub fn partition(self, partitioning: &Partitioning) -> Result<Partitions, Rejected<Self>> {
+    pub fn partition(self, partitioning: &PartitionRequest) -> Result<Partitions, Rejected<Self>> {
         let plan = match self.plan(partitioning) {
             Ok(plan) => plan,
             Err(error) => return Err(Rejected::new(error, self)),
@@ -120,7 +122,7 @@ impl SmResource {
     fn carry_out_exact(
         self,
         plan: &Plan,
-        partitioning: &Partitioning,
+        partitioning: &PartitionRequest,
     ) -> Result<Partitions, Rejected<Self>> {
         let sizes: Vec<Option<u32>> = plan.parts.iter().map(|part| part.size).collect();
         let split = self.requests(&sizes).and_then(|groups| {
@@ -157,7 +159,7 @@ impl SmResource {
         plan: &Plan,
         unit: u32,
         units: u32,
-        partitioning: &Partitioning,
+        partitioning: &PartitionRequest,
     ) -> Result<Partitions, Rejected<Self>> {
         let split = self.split_by_count(SplitByCount {
             min: unit,

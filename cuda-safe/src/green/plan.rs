@@ -1,7 +1,7 @@
-//! What partitions there would be: nothing is made.
+//! Plans of partitions, made without creating anything.
 
 use super::exact::GroupRequest;
-use super::partition::{Partitioning, Wish};
+use super::partition::{PartitionRequest, PartitionSize};
 use super::resource::{ALIKE_SINCE, SmResource};
 use super::split::SplitFlags;
 use crate::driver;
@@ -15,24 +15,24 @@ use cuda_sys::{CUresult, CudaVersion};
 pub enum Method {
     /// By [`SmResource::split`].
     Exact,
-    /// By groups of one [`SmResource::split_by_count`], one or several to a partition.
+    /// By one [`SmResource::split_by_count`], with one or more groups per partition.
     Composed {
-        /// SMs of a group.
+        /// The number of SMs in a group.
         unit: u32,
-        /// How many groups are made.
+        /// The number of groups to create.
         units: u32,
     },
 }
 
-/// What partitions there would be.
+/// The partitions that [`SmResource::partition`] would create. Returned by [`SmResource::plan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// How.
+    /// How the SMs would be split.
     pub method: Method,
-    /// For each wish: the SMs that were asked for (none for [`Wish::Rest`]), and those given.
+    /// The planned partitions, one per requested size.
     pub parts: Vec<PlannedPart>,
-    /// SMs in no partition.
+    /// The number of SMs in no partition.
     pub remaining: u32,
 }
 
@@ -47,17 +47,17 @@ impl PlannedPart {
 }
 
 impl Plan {
-    /// With what was asked for: shares may have been rounded down.
-    fn asked_for(mut self, wishes: &[Wish], asked: &[Option<u32>]) -> Self {
-        for (part, (wish, asked)) in self.parts.iter_mut().zip(wishes.iter().zip(asked)) {
-            if matches!(wish, Wish::Percent(_)) {
+    /// Stores the requested numbers of SMs, because percentages may have been rounded down.
+    fn asked_for(mut self, sizes: &[PartitionSize], asked: &[Option<u32>]) -> Self {
+        for (part, (size, asked)) in self.parts.iter_mut().zip(sizes.iter().zip(asked)) {
+            if matches!(size, PartitionSize::Percent(_)) {
                 part.asked = *asked;
             }
         }
         self
     }
 
-    /// Whether both are the same partitions, whatever was asked for.
+    /// Returns whether both plans create the same partitions. The requested sizes may differ.
     pub(super) fn gives_the_same(&self, other: &Self) -> bool {
         let sizes = |plan: &Self| {
             plan.parts
@@ -73,27 +73,27 @@ impl Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedPart {
-    /// SMs that were asked for; none for [`Wish::Rest`].
+    /// The number of SMs requested, or `None` for [`PartitionSize::Rest`].
     pub asked: Option<u32>,
-    /// SMs given.
+    /// The number of SMs that the partition gets.
     pub sm_count: u32,
-    /// What it is made for, at least, of what was asked for; none for [`Wish::Rest`].
+    /// The minimum number of SMs for which the plan was made, or `None` for [`PartitionSize::Rest`].
     pub(super) size: Option<u32>,
 }
 
-/// A split of a device into equal groups, of [`SmResource::equal_splits`].
+/// A split of a device into equal groups. Returned by [`SmResource::equal_splits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct EqualSplit {
-    /// SMs of a group.
+    /// The number of SMs in a group.
     pub sm_count: u32,
-    /// How many groups there are.
+    /// The number of groups.
     pub groups: u32,
-    /// SMs that are left over.
+    /// The number of SMs left over.
     pub remaining: u32,
 }
 
-/// The splits into equal groups, asked for when they are needed.
+/// The splits into equal groups, queried on first use.
 struct Splits<'a> {
     resource: &'a SmResource,
     flags: SplitFlags,
@@ -118,32 +118,38 @@ impl<'a> Splits<'a> {
     }
 }
 
-/// How shares become SMs.
+/// How percentages are rounded to SMs.
 #[derive(Clone, Copy)]
 enum Rounding {
     Up,
-    /// To a multiple.
+    /// Down to a multiple of this number.
     Down(u32),
 }
 
-/// What no device has.
-fn check(wishes: &[Wish]) -> Result<()> {
-    let is_nothing = |wish: &Wish| matches!(wish, Wish::Sms(0) | Wish::Percent(0));
-    if wishes.is_empty() || wishes.iter().any(is_nothing) {
+/// Checks the rules that hold on every device.
+fn check(sizes: &[PartitionSize]) -> Result<()> {
+    let is_nothing =
+        |size: &PartitionSize| matches!(size, PartitionSize::Sms(0) | PartitionSize::Percent(0));
+    if sizes.is_empty() || sizes.iter().any(is_nothing) {
         return Err(Invalid::NoGroups.into());
     }
-    if wishes.iter().filter(|wish| **wish == Wish::Rest).count() > 1 {
+    if sizes
+        .iter()
+        .filter(|size| **size == PartitionSize::Rest)
+        .count()
+        > 1
+    {
         return Err(Invalid::SeveralRests.into());
     }
     Ok(())
 }
 
 impl SmResource {
-    /// All splits into equal groups that there are, from the smallest groups on. Nothing is split:
-    /// the driver is asked for counts alone.
+    /// Returns all possible splits into equal groups, smallest groups first. Nothing is split; the
+    /// driver only returns counts.
     ///
     /// # Errors
-    /// As for [`count_groups`](Self::count_groups).
+    /// See [`count_groups`](Self::count_groups).
     pub fn equal_splits(&self, flags: SplitFlags) -> Result<Vec<EqualSplit>> {
         let step = self.step(flags)?;
         let mut splits = Vec::new();
@@ -170,32 +176,33 @@ impl SmResource {
         Ok(splits)
     }
 
-    /// What [`partition`](Self::partition) would give; nothing is made.
+    /// Returns the partitions that [`partition`](Self::partition) would create, without creating them.
     ///
     /// # Errors
-    /// As for [`partition`](Self::partition).
+    /// See [`partition`](Self::partition).
     ///
     /// ```no_run
     /// use cuda_safe::Device;
-    /// use cuda_safe::green::{Partitioning, SmResource, Wish};
+    /// use cuda_safe::green::{PartitionRequest, SmResource, PartitionSize};
     ///
     /// let resource = SmResource::of_device(&Device::get(0)?)?;
-    /// let plan = resource.plan(&Partitioning {
-    ///     wishes: vec![Wish::Sms(16), Wish::Rest],
+    /// let plan = resource.plan(&PartitionRequest {
+    ///     sizes: vec![PartitionSize::Sms(16), PartitionSize::Rest],
     ///     ..Default::default()
     /// })?;
-    /// println!("{} SMs for what is urgent, {} for the rest", plan.parts[0].sm_count, plan.parts[1].sm_count);
+    /// let [urgent, rest] = [plan.parts[0].sm_count, plan.parts[1].sm_count];
+    /// println!("{urgent} SMs for urgent work, {rest} for the rest");
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
-    pub fn plan(&self, partitioning: &Partitioning) -> Result<Plan> {
-        let Partitioning { wishes, flags, .. } = partitioning;
-        check(wishes)?;
-        let asked = self.sizes(wishes, Rounding::Up, 0);
+    pub fn plan(&self, partitioning: &PartitionRequest) -> Result<Plan> {
+        let PartitionRequest { sizes, flags, .. } = partitioning;
+        check(sizes)?;
+        let asked = self.counts(sizes, Rounding::Up, 0);
         let mut splits = Splits::new(self, *flags);
         let mut why = None;
-        for sizes in self.attempts(wishes, *flags)? {
-            match self.plan_sizes(&sizes, &mut splits) {
-                Ok(plan) => return Ok(plan.asked_for(wishes, &asked)),
+        for counts in self.attempts(sizes, *flags)? {
+            match self.plan_sizes(&counts, &mut splits) {
+                Ok(plan) => return Ok(plan.asked_for(sizes, &asked)),
                 Err(Error::Invalid(invalid))
                     if matches!(*invalid, Invalid::NoSuchPartitions { .. }) =>
                 {
@@ -207,52 +214,57 @@ impl SmResource {
         Err(why.unwrap_or_else(|| Invalid::NoGroups.into()))
     }
 
-    /// What each partition has at least, the best first; none for the rest.
+    /// Returns the sizes to try, best first: the minimum number of SMs of each partition, or `None` for
+    /// the rest.
     fn attempts<'a>(
         &'a self,
-        wishes: &'a [Wish],
+        sizes: &'a [PartitionSize],
         flags: SplitFlags,
     ) -> Result<impl Iterator<Item = Vec<Option<u32>>> + 'a> {
         let (step, smallest) = (self.step(flags)?, self.smallest(flags)?);
-        // Groups of that size may be what they are composed of.
-        let most = if self.may_be_rounded_down(wishes) {
+        // Any of these multiples may be the size of the groups that form the partitions.
+        let most = if self.may_be_rounded_down(sizes) {
             self.sm_count()
         } else {
             0
         };
         let down = (step..=most).step_by(step as usize).map(Rounding::Down);
         let roundings = std::iter::once(Rounding::Up).chain(down);
-        let equal = wishes.iter().filter(|wish| **wish == Wish::Equal).count();
+        let equal = sizes
+            .iter()
+            .filter(|size| **size == PartitionSize::Equal)
+            .count();
         let equal = u32::try_from(equal).unwrap_or(u32::MAX);
         Ok(roundings.flat_map(move |rounding| {
-            let others = self.sizes(wishes, rounding, 0).into_iter().flatten();
+            let others = self.counts(sizes, rounding, 0).into_iter().flatten();
             let left = self
                 .sm_count()
                 .saturating_sub(others.fold(0, u32::saturating_add));
-            // Without such a wish this is one attempt.
+            // Without an `Equal` size, this is a single attempt.
             let most = left.checked_div(equal);
             let steps = (smallest..=most.unwrap_or(0)).rev();
             let steps = steps.filter(move |size| size % step == 0);
-            let sizes = std::iter::once(most.unwrap_or(0)).chain(steps);
-            sizes.map(move |size| self.sizes(wishes, rounding, size))
+            let equals = std::iter::once(most.unwrap_or(0)).chain(steps);
+            equals.map(move |equal| self.counts(sizes, rounding, equal))
         }))
     }
 
-    /// Whether there are shares, and SMs enough for all wishes but for the sizes that there are.
-    fn may_be_rounded_down(&self, wishes: &[Wish]) -> bool {
+    /// Returns whether a size is a percentage and all sizes would fit if every number of SMs were
+    /// possible.
+    fn may_be_rounded_down(&self, sizes: &[PartitionSize]) -> bool {
         let all = u64::from(self.sm_count());
-        let hundredths = |wish: &Wish| match wish {
-            Wish::Sms(sms) => u64::from(*sms) * 100,
-            Wish::Percent(share) => all * u64::from(*share),
-            Wish::Equal | Wish::Rest => 0,
+        let hundredths = |size: &PartitionSize| match size {
+            PartitionSize::Sms(sms) => u64::from(*sms) * 100,
+            PartitionSize::Percent(share) => all * u64::from(*share),
+            PartitionSize::Equal | PartitionSize::Rest => 0,
         };
-        let asked: u64 = wishes.iter().map(hundredths).sum();
-        let is_share = |wish: &Wish| matches!(wish, Wish::Percent(_));
-        wishes.iter().any(is_share) && asked <= all * 100
+        let asked: u64 = sizes.iter().map(hundredths).sum();
+        let is_share = |size: &PartitionSize| matches!(size, PartitionSize::Percent(_));
+        sizes.iter().any(is_share) && asked <= all * 100
     }
 
-    /// The SMs that each wish comes to; none for the rest.
-    fn sizes(&self, wishes: &[Wish], rounding: Rounding, equal: u32) -> Vec<Option<u32>> {
+    /// Returns the number of SMs for each requested size, or `None` for the rest.
+    fn counts(&self, sizes: &[PartitionSize], rounding: Rounding, equal: u32) -> Vec<Option<u32>> {
         let share = |share: u32| {
             let of_hundred = u64::from(self.sm_count()) * u64::from(share);
             match rounding {
@@ -263,15 +275,15 @@ impl SmResource {
                 }
             }
         };
-        let size = |wish: &Wish| match wish {
-            Wish::Sms(sms) => Some(*sms),
-            Wish::Percent(of_hundred) => {
+        let size = |size: &PartitionSize| match size {
+            PartitionSize::Sms(sms) => Some(*sms),
+            PartitionSize::Percent(of_hundred) => {
                 Some(u32::try_from(share(*of_hundred)).unwrap_or(u32::MAX))
             }
-            Wish::Equal => Some(equal),
-            Wish::Rest => None,
+            PartitionSize::Equal => Some(equal),
+            PartitionSize::Rest => None,
         };
-        wishes.iter().map(size).collect()
+        sizes.iter().map(size).collect()
     }
 
     fn plan_sizes(&self, sizes: &[Option<u32>], splits: &mut Splits<'_>) -> Result<Plan> {
@@ -281,9 +293,9 @@ impl SmResource {
         self.plan_composed(sizes, splits.all()?)
     }
 
-    /// The sizes that there are go up by this.
+    /// Returns the difference between consecutive partition sizes.
     fn step(&self, flags: SplitFlags) -> Result<u32> {
-        // Without co-scheduling pairs of SMs are the units (measured).
+        // Measured: without co-scheduling, sizes are multiples of two SMs.
         let ignoring = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
         Ok(if ignoring {
             2
@@ -298,12 +310,14 @@ impl SmResource {
         Ok(min.max(1))
     }
 
-    /// A plan for an exact split; none if the driver has no such thing, or cannot do it.
+    /// Returns a plan for an exact split, or `None` if the driver does not support exact splits or
+    /// cannot create this one.
     fn plan_exact(&self, sizes: &[Option<u32>]) -> Result<Option<Plan>> {
         let requests = self.requests(sizes)?;
         let given = match self.discover(&requests) {
             Ok(given) => given,
-            // The driver is older; or the sizes are not to be had so, but perhaps by count.
+            // Either the driver is too old, or it cannot create these sizes exactly, but perhaps by
+            // count.
             Err(Error::Missing(_) | Error::Invalid(_)) => return Ok(None),
             Err(error)
                 if error.code() == Some(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION) =>
@@ -313,7 +327,7 @@ impl SmResource {
             Err(error) => return Err(error),
         };
         let mut counts = given.iter().map(|group| group.sm_count);
-        // The rest is asked for last.
+        // The request for the rest is the last one.
         let mut parts = Vec::new();
         for size in sizes {
             let count = size.map_or(Some(0), |_| counts.next());
@@ -333,7 +347,7 @@ impl SmResource {
         }))
     }
 
-    /// The groups of an exact split: sizes rounded up, and the rest at the end.
+    /// Returns the requests for an exact split: the sizes rounded up, and the rest at the end.
     pub(super) fn requests(&self, sizes: &[Option<u32>]) -> Result<Vec<GroupRequest>> {
         let multiple = self.granularity()?.multiple.max(2);
         let rounded = |size: u32| {
@@ -345,8 +359,8 @@ impl SmResource {
         Ok(sized.chain(rest).collect())
     }
 
-    /// A plan of groups of one size: of that which gives the least too much, and of these the
-    /// largest.
+    /// Returns a plan of groups of one size: the size that exceeds the requested SMs the least, and the
+    /// largest of these.
     fn plan_composed(&self, sizes: &[Option<u32>], splits: &[EqualSplit]) -> Result<Plan> {
         let driver = driver::version()?;
         let several = driver >= CudaVersion::new(12, 5);
@@ -367,7 +381,7 @@ impl SmResource {
         }
         best.map(|(_, plan)| plan).ok_or_else(|| {
             Invalid::NoSuchPartitions {
-                wishes: sizes.to_vec(),
+                sizes: sizes.to_vec(),
                 sm_count: self.sm_count(),
                 single: (!several).then_some(driver),
             }
@@ -375,9 +389,9 @@ impl SmResource {
         })
     }
 
-    /// The partitions that groups of one size give; none if there are not enough of them. A partition
-    /// has `several` groups if it needs them; where these have to be `all_alike`, the remainder is not
-    /// among them.
+    /// Returns the partitions that can be composed of groups of one size, or `None` if there are too
+    /// few groups. A partition may have more than one group only if `several` is set. If all groups
+    /// must be `all_alike`, the remainder of the split is not used.
     fn compose_of(
         &self,
         split: &EqualSplit,
@@ -397,12 +411,13 @@ impl SmResource {
             parts.push(PlannedPart::new(*size, needed * unit));
         }
         if !several && sizes.contains(&None) && left != units {
-            // What is not made a group is all in the remainder, which is one.
+            // SMs that do not become groups all stay in the remainder, which counts as one group.
             (units, left) = (units - left, 0);
         }
         let mut remaining = self.sm_count() - (units - left) * unit;
         if let Some(rest) = parts.iter_mut().find(|part| part.size.is_none()) {
-            // All that is left over, the remainder of the split too; or the groups; or one of them.
+            // The rest is all groups left over including the remainder of the split, only the groups,
+            // or one group.
             let taken = match (several, left) {
                 (false, 1..) => unit,
                 (true, 1..) if all_alike => left * unit,

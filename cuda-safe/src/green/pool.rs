@@ -1,10 +1,10 @@
-//! Partitionings of a device that are kept and handed out again.
+//! A pool that caches partitionings of a device for reuse.
 
 mod parked;
 
-use super::claim::{Claim, Overlap, claim};
-use super::partition::Partitioning;
+use super::partition::PartitionRequest;
 use super::plan::Plan;
+use super::split_guard::{Overlap, SplitGuard, claim};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
@@ -13,34 +13,35 @@ use crate::invalid::Invalid;
 use crate::release;
 use crate::stream::{Stream, StreamOptions, refuse_inside};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use parked::{Did, Parked, PartSet};
+use parked::{Changes, PartSet, PartitionCache};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// Partitionings of a device, made once each and handed out again and again, one at a time.
+/// A pool of partitionings of a device. Each is created once and then reused, one at a time.
 ///
-/// Making and destroying green contexts costs milliseconds, and the driver does not give all of
-/// their memory back; a pool keeps them with their streams. Switching from one partitioning to
-/// another that was used before creates nothing and waits for nothing on the host: streams of the
-/// new one wait on the device for the work that was given to the old one.
+/// Creating and destroying green contexts takes milliseconds, and the driver does not free all of their
+/// memory. A pool caches them together with their streams. Switching to a partitioning that was used
+/// before creates nothing and does not block the host: the streams of the new partitioning wait on the
+/// device for the work enqueued on the old one.
 ///
-/// The device is the pool's: other splits of it are refused, with the pool's label, while it lives.
+/// The pool owns the split of the device: while the pool is alive, other splits of the device fail with
+/// an error that contains the pool's label.
 ///
 /// ```no_run
 /// use cuda_safe::Device;
-/// use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, Wish};
+/// use cuda_safe::green::{GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize};
 ///
 /// let pool = GreenPool::new(&Device::get(0)?, GreenPoolOptions::default())?;
 /// for urgent in [16, 64, 16] {
-///     let lease = pool.lease(&Partitioning {
-///         wishes: vec![Wish::Sms(urgent), Wish::Rest],
+///     let lease = pool.lease(&PartitionRequest {
+///         sizes: vec![PartitionSize::Sms(urgent), PartitionSize::Rest],
 ///         ..Default::default()
 ///     })?;
 ///     let stream = lease[0].stream()?;
-///     // The partitioning is back when the lease, its streams and their buffers are dropped.
+///     // Dropping the lease, its streams and their buffers returns the partitioning.
 /// }
-/// println!("{:?}", pool.figures());
+/// println!("{:?}", pool.stats());
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct GreenPool {
@@ -50,70 +51,69 @@ pub struct GreenPool {
 struct Inner {
     device: Device,
     label: String,
-    gate: Mutex<Gate>,
+    state: Mutex<PoolState>,
     changed: Condvar,
-    /// Of whoever is [switching](Gate::switching), who may call the driver meanwhile: the drop of a
-    /// lease, perhaps in a host function, never waits for this.
-    parked: Mutex<Parked>,
+    /// Locked only by the thread that is [switching](PoolState::switching), which may call the driver
+    /// meanwhile. Dropping a lease, perhaps in a host function, never waits for this lock.
+    parked: Mutex<PartitionCache>,
     #[allow(dead_code, reason = "held, not read")]
-    claim: Claim,
+    claim: SplitGuard,
 }
 
-/// Releases that wait tell nobody when they become possible.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How often to check again, because a deferred release does not signal when it becomes possible.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Who has the device.
+/// The state that decides who may use the device.
 #[derive(Default)]
-struct Gate {
-    /// Parts that are handed out.
+struct PoolState {
+    /// The number of parts that are leased.
     out: usize,
-    /// Somebody is changing what is handed out.
+    /// Whether a thread is changing which partitioning is leased.
     switching: bool,
-    figures: GreenPoolFigures,
+    stats: GreenPoolStats,
 }
 
-/// How a pool is made.
+/// Options for [`GreenPool::new`].
 #[derive(Clone, Debug, Default)]
 pub struct GreenPoolOptions {
-    /// Partitionings that are kept at most, and splits of each of their parts; of more, the one that
-    /// was not used for longest is destroyed, without a wait. None: as many as
-    /// there are.
+    /// The maximum number of cached partitionings, and of cached splits of each of their parts. Above
+    /// it, the least recently used one is destroyed without waiting. `None` sets no limit.
     pub max_partitionings: Option<usize>,
-    /// What the device is used for: what a split is told that is refused.
+    /// A label for the use of the device. It appears in the error of a split that is refused.
     pub label: String,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
-/// What a pool did.
+/// Counters of a pool. Returned by [`GreenPool::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct GreenPoolFigures {
-    /// Leases.
+pub struct GreenPoolStats {
+    /// The number of leases.
     pub leases: u64,
-    /// Leases of another partitioning than the one before.
+    /// The number of leases of a partitioning other than the previous one.
     pub switches: u64,
-    /// Parts that were [split](PooledPartition::split) again.
+    /// The number of parts that were [split](PooledPartition::split) again.
     pub splits: u64,
-    /// Partitionings that were made, splits of parts among them, as below.
+    /// The number of partitionings created, including splits of parts.
     pub made: u64,
-    /// Partitionings that were destroyed.
+    /// The number of partitionings destroyed, including splits of parts.
     pub destroyed: u64,
-    /// Partitionings that are kept now.
+    /// The number of partitionings cached now, including splits of parts.
     pub kept: usize,
-    /// Parts that are handed out now.
+    /// The number of parts leased now.
     pub out: usize,
 }
 
-impl GreenPoolFigures {
-    /// What there is more and less, whatever came of the request.
-    fn count(&mut self, did: Did) {
-        self.made += u64::from(did.made);
-        self.destroyed += did.destroyed;
+impl GreenPoolStats {
+    /// Counts the created and destroyed partitionings, whether or not the request succeeded.
+    fn count(&mut self, changes: Changes) {
+        self.made += u64::from(changes.made);
+        self.destroyed += changes.destroyed;
     }
 }
 
-/// A partitioning that is handed out: its partitions in the order of the wishes; of
+/// A leased partitioning: its partitions in the order of the requested sizes. Returned by
 /// [`GreenPool::lease`].
 #[derive(Debug)]
 pub struct Lease {
@@ -121,23 +121,23 @@ pub struct Lease {
     plan: Plan,
 }
 
-/// A partition of a [`Lease`]. It is back in the pool when this, its streams and what is bound to
+/// A partition of a [`Lease`]. It returns to the pool when it, its streams and the objects bound to
 /// them are dropped.
 pub struct PooledPartition {
     lease: Arc<PartLease>,
 }
 
-/// One part that is out: held by the partition and by its streams.
+/// A leased part, owned by the partition and its streams.
 struct PartLease {
     pool: Arc<Inner>,
     set: Arc<PartSet>,
-    /// Which of the set's streams are taken.
+    /// Whether each stream of the set is taken.
     taken: Mutex<Vec<bool>>,
-    /// What it is a part of, if not the device.
-    whole: Option<Arc<Self>>,
+    /// The part that was split, if this is not a part of the device.
+    keep_alive: Option<Arc<Self>>,
 }
 
-/// Whether a stream is a pool's, which counts on knowing all work of its partitions.
+/// Returns whether a stream belongs to a pool. A pool relies on knowing all work of its partitions.
 pub(super) fn is_leased(stream: &Stream) -> bool {
     let owner = stream.owner();
     owner.is_some_and(|owner| owner.is::<Arc<PartLease>>())
@@ -147,24 +147,24 @@ impl PartLease {
     fn hand_out(
         pool: &Arc<Inner>,
         set: Arc<PartSet>,
-        whole: Option<&Arc<Self>>,
+        keep_alive: Option<&Arc<Self>>,
     ) -> PooledPartition {
         PooledPartition {
             lease: Arc::new(Self {
                 pool: Arc::clone(pool),
                 set,
                 taken: Mutex::default(),
-                whole: whole.cloned(),
+                keep_alive: keep_alive.cloned(),
             }),
         }
     }
 }
 
 impl GreenPool {
-    /// A pool without partitionings.
+    /// Creates an empty pool.
     ///
     /// # Errors
-    /// [`Invalid::SplitInUse`]: the device is split already.
+    /// [`Invalid::SplitInUse`] if the device is already split.
     pub fn new(device: &Device, options: GreenPoolOptions) -> Result<Self> {
         let GreenPoolOptions {
             max_partitionings,
@@ -177,161 +177,169 @@ impl GreenPool {
             inner: Arc::new(Inner {
                 device: *device,
                 label,
-                gate: Mutex::default(),
+                state: Mutex::default(),
                 changed: Condvar::new(),
-                parked: Mutex::new(Parked::new(max_partitionings)),
+                parked: Mutex::new(PartitionCache::new(max_partitionings)),
                 claim,
             }),
         })
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.inner.device
     }
 
-    /// Hands out a partitioning, when all parts of the last one are back: waits for that. (A thread
-    /// that has a part itself, or has forgotten one, waits for ever.) Its label and overlap are the
-    /// pool's.
+    /// Leases a partitioning. Blocks until all parts of the previous lease are returned.
+    ///
+    /// A thread that holds a part itself, or has forgotten one, blocks indefinitely. The pool's label
+    /// and overlap setting replace those of the request.
     ///
     /// # Errors
-    /// As for [`SmResource::partition`](super::SmResource::partition) and
-    /// [`GreenContext::new`](super::GreenContext::new), for one that was not used before;
+    /// See [`SmResource::partition`](super::SmResource::partition) and
+    /// [`GreenContext::new`](super::GreenContext::new) for a partitioning that was not used before;
     /// [`Error::InHostFunction`].
-    pub fn lease(&self, partitioning: &Partitioning) -> Result<Lease> {
+    pub fn lease(&self, partitioning: &PartitionRequest) -> Result<Lease> {
         refuse_inside()?;
         loop {
-            // What waits for its release may be the last to hold a part.
+            // An object whose release is deferred may be the last one to hold a part.
             release::drain();
-            let gate = self.inner.gate()?;
-            let is_free = gate.out == 0 && !gate.switching;
+            let state = self.inner.state()?;
+            let is_free = state.out == 0 && !state.switching;
             if is_free {
-                return self.switch(gate, partitioning);
+                return self.switch(state, partitioning);
             }
-            let changed = self.inner.changed.wait_timeout(gate, LOOK_AGAIN);
+            let changed = self.inner.changed.wait_timeout(state, POLL_INTERVAL);
             drop(changed.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// As [`lease`](Self::lease), without a wait.
+    /// Leases a partitioning without blocking. See [`lease`](Self::lease).
     ///
     /// # Errors
-    /// [`Invalid::PoolInUse`] if parts of the last partitioning are out.
-    pub fn try_lease(&self, partitioning: &Partitioning) -> Result<Lease> {
+    /// [`Invalid::PoolInUse`] if parts of the previous lease are still in use, or another thread is
+    /// switching. See also [`lease`](Self::lease).
+    pub fn try_lease(&self, partitioning: &PartitionRequest) -> Result<Lease> {
         refuse_inside()?;
         release::drain();
-        let gate = self.inner.gate()?;
-        if gate.out != 0 || gate.switching {
+        let state = self.inner.state()?;
+        if state.out != 0 || state.switching {
             return Err(Invalid::PoolInUse {
                 holder: self.inner.label.clone(),
-                parts: gate.out,
+                parts: state.out,
             }
             .into());
         }
-        self.switch(gate, partitioning)
+        self.switch(state, partitioning)
     }
 
-    fn switch(&self, mut gate: MutexGuard<'_, Gate>, partitioning: &Partitioning) -> Result<Lease> {
-        gate.switching = true;
-        drop(gate);
-        // Whatever happens, others get their turn.
+    fn switch(
+        &self,
+        mut state: MutexGuard<'_, PoolState>,
+        partitioning: &PartitionRequest,
+    ) -> Result<Lease> {
+        state.switching = true;
+        drop(state);
+        // The drop of this guard ends the switch on every path, so that other threads can proceed.
         let switching = Switching(&self.inner);
-        let mut did = Did::default();
+        let mut changes = Changes::default();
         let handed = {
             let mut parked = self.inner.parked();
             let label = &self.inner.label;
-            parked.hand_out(self.inner.device, label, partitioning, &mut did)
+            parked.hand_out(self.inner.device, label, partitioning, &mut changes)
         };
-        self.inner.gate()?.figures.count(did);
+        self.inner.state()?.stats.count(changes);
         let (plan, sets) = handed?;
         let lease = |set| PartLease::hand_out(&self.inner, set, None);
         let partitions: Vec<PooledPartition> = sets.into_iter().map(lease).collect();
         {
-            let mut gate = self.inner.gate()?;
-            gate.out = partitions.len();
-            gate.figures.leases += 1;
-            gate.figures.switches += u64::from(did.switched);
+            let mut state = self.inner.state()?;
+            state.out = partitions.len();
+            state.stats.leases += 1;
+            state.stats.switches += u64::from(changes.switched);
         }
         drop(switching);
         Ok(Lease { partitions, plan })
     }
 
-    /// Destroys partitionings until `keep` are left: those that were not used for longest, and not
-    /// the one that is out. The splits of their parts are destroyed with them.
+    /// Destroys cached partitionings until at most `keep` are left, least recently used first. The most
+    /// recently used one is always kept, because it may be leased.
+    ///
+    /// The splits of their parts are destroyed with them.
     ///
     /// # Errors
-    /// [`Invalid::PoolInUse`] while somebody is switching; [`Error::InHostFunction`].
+    /// [`Invalid::PoolInUse`] while another thread is switching; [`Error::InHostFunction`].
     pub fn trim(&self, keep: usize) -> Result<()> {
         refuse_inside()?;
-        let mut gate = self.inner.gate()?;
-        if gate.switching {
+        let mut state = self.inner.state()?;
+        if state.switching {
             return Err(Invalid::PoolInUse {
                 holder: self.inner.label.clone(),
-                parts: gate.out,
+                parts: state.out,
             }
             .into());
         }
-        gate.switching = true;
-        drop(gate);
+        state.switching = true;
+        drop(state);
         let switching = Switching(&self.inner);
         let destroyed = self.inner.parked().trim(keep);
-        self.inner.gate()?.figures.destroyed += destroyed;
+        self.inner.state()?.stats.destroyed += destroyed;
         drop(switching);
         Ok(())
     }
 
-    /// What the pool did up to now.
+    /// Returns the counters of the pool.
     ///
     /// # Errors
     /// [`Error::Forked`].
-    pub fn figures(&self) -> Result<GreenPoolFigures> {
-        let gate = self.inner.gate()?;
-        let GreenPoolFigures {
+    pub fn stats(&self) -> Result<GreenPoolStats> {
+        let state = self.inner.state()?;
+        let GreenPoolStats {
             made, destroyed, ..
-        } = gate.figures;
-        Ok(GreenPoolFigures {
+        } = state.stats;
+        Ok(GreenPoolStats {
             kept: usize::try_from(made.saturating_sub(destroyed)).unwrap_or(usize::MAX),
-            out: gate.out,
-            ..gate.figures
+            out: state.out,
+            ..state.stats
         })
     }
 }
 
-/// The right to call the driver for a pool.
+/// The exclusive right to call the driver for a pool.
 struct Switching<'a>(&'a Inner);
 
 impl Drop for Switching<'_> {
     fn drop(&mut self) {
-        if let Ok(mut gate) = self.0.gate() {
-            gate.switching = false;
+        if let Ok(mut state) = self.0.state() {
+            state.switching = false;
             self.0.changed.notify_all();
         }
     }
 }
 
 impl Inner {
-    fn gate(&self) -> Result<MutexGuard<'_, Gate>> {
-        // There a thread that is no more may have the lock.
+    fn state(&self) -> Result<MutexGuard<'_, PoolState>> {
+        // In a forked child, a thread that no longer exists may hold the lock.
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        Ok(self.gate.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn parked(&self) -> MutexGuard<'_, Parked> {
+    fn parked(&self) -> MutexGuard<'_, PartitionCache> {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for PartLease {
     fn drop(&mut self) {
-        if self.whole.is_some() {
-            // It is the whole that is out.
+        if self.keep_alive.is_some() {
+            // The whole part is counted as leased, not its splits.
             return;
         }
-        if let Ok(mut gate) = self.pool.gate() {
-            gate.out = gate.out.saturating_sub(1);
-            if gate.out == 0 {
+        if let Ok(mut state) = self.pool.state() {
+            state.out = state.out.saturating_sub(1);
+            if state.out == 0 {
                 self.pool.changed.notify_all();
             }
         }
@@ -339,12 +347,12 @@ impl Drop for PartLease {
 }
 
 impl Lease {
-    /// What the partitions have.
+    /// Returns the plan of the partitions.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The partitions, each for itself.
+    /// Returns the partitions as separate objects.
     pub fn into_partitions(self) -> Vec<PooledPartition> {
         self.partitions
     }
@@ -359,33 +367,34 @@ impl std::ops::Deref for Lease {
 }
 
 impl PooledPartition {
-    /// How many SMs the partition has, as the driver counts.
+    /// Returns the number of SMs of the partition, as reported by the driver.
     pub fn sm_count(&self) -> u32 {
         self.lease.set.green.sm_count()
     }
 
-    /// The device's primary context, which memory and kernels belong to.
+    /// Returns the device's primary context. Memory and kernels used on this partition belong to it.
     pub fn context(&self) -> &Context {
         self.lease.set.green.context()
     }
 
-    /// A stream of this partition, of priority 0: one that is kept, or a new one.
+    /// Returns a stream of this partition with priority 0, cached or new.
     ///
     /// # Errors
-    /// As for [`GreenContext::stream_with`](super::GreenContext::stream_with).
+    /// See [`GreenContext::stream_with`](super::GreenContext::stream_with).
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
 
-    /// A stream of this partition: one that is kept and not taken in this lease, or a new one. It is
-    /// the pool's, and goes back to it with the lease, with what it was set to
-    /// ([`Stream::set_priority`] and its kin); it does not tell its green context, and
+    /// Returns a stream of this partition: a cached one that this lease does not use yet, or a new one.
+    ///
+    /// The stream belongs to the pool and returns to it with the lease, including settings such as
+    /// [`Stream::set_priority`]. It does not expose its green context, and
     /// [`GreenContext::of_stream`](super::GreenContext::of_stream) refuses it.
     ///
     /// # Errors
-    /// As for [`GreenContext::stream_with`](super::GreenContext::stream_with).
+    /// See [`GreenContext::stream_with`](super::GreenContext::stream_with).
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
-        // There a thread that is no more may have a lock.
+        // In a forked child, a thread that no longer exists may hold a lock.
         if fork::in_child() {
             return Err(Error::Forked);
         }
@@ -393,39 +402,40 @@ impl PooledPartition {
         Ok(Stream::leased(&stream, Arc::clone(&self.lease)))
     }
 
-    /// Splits the partition again, as the device is split by [`GreenPool::lease`], and keeps what that
-    /// makes: the second time nothing is created. The streams of the smaller partitions come behind the
-    /// work of the whole, and the other way round when the whole is handed out the next time. It is out
-    /// for as long as one of the smaller ones is.
+    /// Splits the partition again and caches the split.
+    ///
+    /// This works as [`GreenPool::lease`] does for the device: the second time, nothing is created. The
+    /// streams of the smaller partitions wait for the work of the whole partition. When the whole
+    /// partition is leased next time, its streams wait for the work of the smaller ones. The whole
+    /// partition counts as leased while one of the smaller ones is.
     ///
     /// # Errors
-    /// With the partition given back: [`Invalid::PartitionInUse`] if it has streams; as for
-    /// [`SmResource::partition`](super::SmResource::partition) and
-    /// [`GreenContext::new`](super::GreenContext::new), for a split that was not used before;
-    /// [`Error::InHostFunction`].
+    /// Returns the partition with the error: [`Invalid::PartitionInUse`] if it has streams;
+    /// [`Error::InHostFunction`]. See also [`SmResource::partition`](super::SmResource::partition) and
+    /// [`GreenContext::new`](super::GreenContext::new) for a split that was not used before.
     ///
     /// ```no_run
     /// use cuda_safe::Device;
-    /// use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, Wish};
+    /// use cuda_safe::green::{GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize};
     ///
     /// let pool = GreenPool::new(&Device::get(0)?, GreenPoolOptions::default())?;
-    /// let lease = pool.lease(&Partitioning {
-    ///     wishes: vec![Wish::Sms(64), Wish::Rest],
+    /// let lease = pool.lease(&PartitionRequest {
+    ///     sizes: vec![PartitionSize::Sms(64), PartitionSize::Rest],
     ///     ..Default::default()
     /// })?;
     /// let mut partitions = lease.into_partitions();
-    /// let quarters = partitions.remove(0).split(&Partitioning {
-    ///     wishes: vec![Wish::Percent(25); 4],
+    /// let quarters = partitions.remove(0).split(&PartitionRequest {
+    ///     sizes: vec![PartitionSize::Percent(25); 4],
     ///     ..Default::default()
     /// })?;
     /// let stream = quarters[3].stream()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
-    pub fn split(self, partitioning: &Partitioning) -> Result<Lease, Rejected<Self>> {
+    pub fn split(self, partitioning: &PartitionRequest) -> Result<Lease, Rejected<Self>> {
         match self.try_split(partitioning) {
             Ok((plan, sets)) => {
-                let whole = &self.lease;
-                let part = |set| PartLease::hand_out(&whole.pool, set, Some(whole));
+                let keep_alive = &self.lease;
+                let part = |set| PartLease::hand_out(&keep_alive.pool, set, Some(keep_alive));
                 let partitions = sets.into_iter().map(part).collect();
                 Ok(Lease { partitions, plan })
             }
@@ -433,26 +443,26 @@ impl PooledPartition {
         }
     }
 
-    fn try_split(&self, partitioning: &Partitioning) -> Result<(Plan, Vec<Arc<PartSet>>)> {
+    fn try_split(&self, partitioning: &PartitionRequest) -> Result<(Plan, Vec<Arc<PartSet>>)> {
         refuse_inside()?;
-        // There a thread that is no more may have a lock.
+        // In a forked child, a thread that no longer exists may hold a lock.
         if fork::in_child() {
             return Err(Error::Forked);
         }
         let pool = &self.lease.pool;
-        // What waits for its release may be the last to hold a stream.
+        // An object whose release is deferred may be the last one to hold a stream.
         release::drain();
-        // Its streams hold it; nobody else can ask for one.
+        // The streams of the partition hold the lease, and no other thread can request a stream.
         if Arc::strong_count(&self.lease) != 1 {
             let holder = pool.label.clone();
             return Err(Invalid::PartitionInUse { holder }.into());
         }
-        let mut did = Did::default();
+        let mut changes = Changes::default();
         let set = &self.lease.set;
-        let handed = set.split(&pool.label, partitioning, &mut did);
-        let mut gate = pool.gate()?;
-        gate.figures.count(did);
-        gate.figures.splits += u64::from(handed.is_ok());
+        let handed = set.split(&pool.label, partitioning, &mut changes);
+        let mut state = pool.state()?;
+        state.stats.count(changes);
+        state.stats.splits += u64::from(handed.is_ok());
         handed
     }
 }

@@ -1,4 +1,4 @@
-//! Proof: on which SMs the work of a stream really runs.
+//! A probe that shows on which SMs the work of a stream runs.
 
 use super::GreenContext;
 use crate::capture::Operation;
@@ -16,14 +16,15 @@ use std::fmt;
 const PTX: &str = include_str!("probe/record.ptx");
 const KERNEL: &str = "cuda_safe_record_sm";
 
-/// Twice as many blocks as an SM holds at once, for each SM of the device, so that even all of it is
-/// full; and each stays long enough for the others to be given to other SMs.
+/// Twice as many blocks per SM as an SM holds at once, so that even the whole device is filled. Each
+/// block runs long enough for the other blocks to be scheduled on other SMs.
 const BLOCKS_PER_SM: u32 = 64;
 const THREADS: u32 = 32;
 const CYCLES: u32 = 50_000;
 
-/// Shows on which SMs the work of a stream runs: a diagnostic, by a small kernel that records
-/// `%smid`.
+/// A diagnostic that shows on which SMs the work of a stream runs. Create one with [`SmProbe::new`].
+///
+/// It runs a small kernel that records `%smid`.
 ///
 /// ```no_run
 /// use cuda_safe::Device;
@@ -48,19 +49,20 @@ const CYCLES: u32 = 50_000;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 ///
-/// # What it costs
-/// Making one compiles and loads a module, which waits for all running work of the context, and asks
-/// for four attributes of the device. (Unloading it, with the last clone, waits as well.) Each
-/// [`start`](Self::start) allocates and sets 4 bytes for each of the kernel's 64 blocks per SM of the
-/// device on the stream, launches, and does not wait; for a stream that was not made of a
-/// [`GreenContext`] here it asks the driver for that. [`SmProbing::finish`] waits for the stream and
-/// copies. On a whole device that takes some 100 µs, on an eighth of it a millisecond.
+/// # Cost
+/// Creating a probe compiles and loads a module, which waits for all running work of the context, and
+/// queries four attributes of the device. Dropping the last clone unloads the module, which waits too.
+/// Each [`start`](Self::start) allocates and zeroes 4 bytes on the stream for each block of the kernel
+/// (64 per SM of the device), launches the kernel, and does not wait. For a stream that was not created
+/// from a [`GreenContext`] here, it also asks the driver for the green context. [`SmProbing::finish`]
+/// waits for the stream and copies the result. A probe takes about 100 µs on a whole device, and a
+/// millisecond on an eighth of it.
 ///
-/// # What it can miss
-/// An SM that other work keeps full for all of that time. So it is for an idle partition; what it
-/// finds is true in any case.
+/// # Limitations
+/// The probe misses an SM that other work keeps full for the whole time, so run it on an idle
+/// partition. The SMs that it reports are correct in any case.
 ///
-/// The software driver, `cuda-sim`, has the kernel without its being registered.
+/// The simulator `cuda-sim` has the kernel built in.
 #[derive(Clone)]
 pub struct SmProbe {
     kernel: TypedKernel<(&'static mut [u32], u32)>,
@@ -68,17 +70,17 @@ pub struct SmProbe {
     reasons: Reasons,
 }
 
-/// What gives partitions more SMs than they were given, on this device.
+/// The reasons for which partitions may get more SMs than they were given on this device.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reasons {
-    /// This process is a client of MPS, or may be.
+    /// Whether this process is, or may be, an MPS client.
     mps: bool,
-    /// Modules that launch kernels from kernels add SMs.
+    /// Whether modules that launch kernels from kernels add SMs.
     dynamic_parallelism: bool,
 }
 
-/// A probe that is under way; of [`SmProbe::start`]. Dropped, it still runs to its end.
-#[must_use = "what it finds is told by `finish`"]
+/// A running probe, returned by [`SmProbe::start`]. If it is dropped, the kernel still runs.
+#[must_use = "call `finish` to get the result"]
 #[derive(Debug)]
 pub struct SmProbing {
     found: DeviceBuffer<u32>,
@@ -86,48 +88,52 @@ pub struct SmProbing {
     reasons: Reasons,
 }
 
-/// On which SMs a stream ran, and how many it has by rights.
+/// The SMs on which a stream ran, and the number of SMs that it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SmTrace {
-    /// The SMs, by their numbers: not all are below the device's count of SMs.
+    /// The SM IDs. They are not all below the device's number of SMs.
     pub sms: BTreeSet<u32>,
-    /// SMs of the green context that the stream is of, as the driver counts; none where it is of
-    /// none, and has all.
+    /// The number of SMs of the stream's green context, as reported by the driver. `None` if the stream
+    /// belongs to no green context and may use all SMs.
     pub given: Option<u32>,
-    /// More SMs than were given, and what may be the reason; none if there are not.
+    /// The SMs beyond those given, with the possible reasons. `None` if there are none.
     pub added: Option<AddedSms>,
 }
 
-/// More SMs than a partition was given: how many, and what is known to add some. That is how the
-/// hardware is; no promise is broken by it.
+/// SMs beyond those that a partition was given, with the known reasons that may explain them. This is
+/// how the hardware works and breaks no guarantee of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AddedSms {
-    /// How many.
+    /// The number of added SMs.
     pub count: u32,
-    /// MPS may have: this process is a client of it, and with an active-thread percentage
+    /// Whether MPS may have added them.
+    ///
+    /// This process is an MPS client, and with an active-thread percentage
     /// (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`) partitions may run on all SMs of the client. Before CUDA
-    /// 12.3 the driver does not tell of MPS, and the variable is looked at.
+    /// 12.3 the driver does not report MPS, so only the environment variable is checked.
     pub by_mps: bool,
-    /// Dynamic parallelism may have: the device has compute capability 9.x, and these are not more
-    /// than the two SMs that all partitions share once a module that launches kernels from kernels
-    /// is loaded. Kernels that a kernel launches are not confined to the partition at all: on an H200
-    /// with driver 580 they run on every SM of the device.
+    /// Whether dynamic parallelism may have added them.
+    ///
+    /// The device has compute capability 9.x, and the count is at most the two SMs that all partitions
+    /// share once a module that launches kernels from kernels is loaded. Kernels launched by a kernel
+    /// are not confined to the partition at all: on an H200 with driver 580 they run on every SM of the
+    /// device.
     pub by_dynamic_parallelism: bool,
 }
 
-/// What two streams have in common; of [`SmProbe::compare`] and [`SmTrace::compare`].
+/// The SMs that two streams share. Returned by [`SmProbe::compare`] and [`SmTrace::compare`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SmOverlap {
-    /// The first stream.
+    /// The trace of the first stream.
     pub first: SmTrace,
-    /// The second.
+    /// The trace of the second stream.
     pub second: SmTrace,
-    /// The SMs that both ran on.
+    /// The SMs on which both streams ran.
     pub shared: BTreeSet<u32>,
-    /// How that comes; none if they share none.
+    /// Why they share SMs, or `None` if they share none.
     pub cause: Option<SmOverlapCause>,
 }
 
@@ -135,17 +141,17 @@ pub struct SmOverlap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SmOverlapCause {
-    /// One of them, or both, are of no green context, and have all SMs.
+    /// At least one of the streams belongs to no green context and may use all SMs.
     NotPartitioned,
-    /// The streams are of one green context.
+    /// Both streams belong to the same green context.
     OnePartition,
-    /// The hardware has added SMs, under MPS with an active-thread percentage: not an error.
+    /// The hardware added SMs under MPS with an active-thread percentage. This is not an error.
     Mps,
-    /// The hardware has added two SMs for dynamic parallelism, on compute capability 9.x: not an
+    /// The hardware added two SMs for dynamic parallelism, on compute capability 9.x. This is not an
     /// error.
     DynamicParallelism,
-    /// They were given the same SMs: by two splits of the device ([`Overlap::Allow`], or made
-    /// elsewhere), or one is a part of the other.
+    /// The partitions were given the same SMs: by two splits of the device (with [`Overlap::Allow`], or
+    /// made elsewhere), or because one partition is a part of the other.
     ///
     /// [`Overlap::Allow`]: super::Overlap::Allow
     Given,
@@ -155,7 +161,7 @@ impl SmProbe {
     /// Compiles and loads the kernel.
     ///
     /// # Errors
-    /// As for [`Module::from_ptx`].
+    /// See [`Module::from_ptx`].
     pub fn new(context: &Context) -> Result<Self> {
         let device = context.device();
         let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)?;
@@ -171,28 +177,29 @@ impl SmProbe {
         })
     }
 
-    /// The context whose streams it is for, those of its green contexts too.
+    /// Returns the context whose streams can be probed, including streams of its green contexts.
     pub fn context(&self) -> &Context {
         self.kernel.kernel().context()
     }
 
-    /// Gives the kernel to the stream, and does not wait: so that several streams are probed at once.
+    /// Launches the kernel on the stream without waiting, so that several streams can be probed at
+    /// once.
     ///
     /// # Errors
-    /// A stream of another context; one that is being captured; those of
-    /// [`DeviceBuffer::zeroed`] and of a launch.
+    /// The stream belongs to another context or is being captured. See also [`DeviceBuffer::zeroed`].
+    /// Errors of a kernel launch.
     pub fn start(&self, stream: &Stream) -> Result<SmProbing> {
         let given = match GreenContext::of_any_stream(stream) {
             Ok(green) => green.map(|green| green.sm_count()),
-            // Where there are no green contexts it is of none.
+            // If the driver has no green contexts, the stream belongs to none.
             Err(Error::Missing(_)) => None,
             Err(error) => return Err(error),
         };
         let mut found = DeviceBuffer::zeroed(stream, self.blocks as usize)?;
-        // No graph has the launch, and the kernel of this crate with it.
+        // No graph may contain the launch, because it would retain this crate's kernel.
         let _call = stream.uncaptured(Operation::Launch)?;
         let config = LaunchConfig::linear(self.blocks, THREADS);
-        // SAFETY: the kernel writes one element for each of its blocks, and there are as many.
+        // SAFETY: the kernel writes one element per block, and the buffer has one element per block.
         unsafe { self.kernel.launch(stream, config, (&mut found, CYCLES)) }?;
         Ok(SmProbing {
             found,
@@ -201,26 +208,29 @@ impl SmProbe {
         })
     }
 
-    /// [`start`](Self::start) and [`finish`](SmProbing::finish): waits for the stream.
+    /// Calls [`start`](Self::start) and [`finish`](SmProbing::finish). Blocks until the stream has run
+    /// the kernel.
     ///
     /// # Errors
-    /// As for these.
+    /// See [`start`](Self::start) and [`finish`](SmProbing::finish).
     pub fn trace(&self, stream: &Stream) -> Result<SmTrace> {
         self.start(stream)?.finish()
     }
 
-    /// The SMs that work of the stream runs on, by their numbers: waits for the stream.
+    /// Returns the IDs of the SMs on which work of the stream runs. Blocks until the stream has run the
+    /// kernel.
     ///
     /// # Errors
-    /// As for [`trace`](Self::trace).
+    /// See [`trace`](Self::trace).
     pub fn sms(&self, stream: &Stream) -> Result<BTreeSet<u32>> {
         Ok(self.trace(stream)?.sms)
     }
 
-    /// Where two streams run, at once, and what they have in common: waits for both.
+    /// Probes two streams at the same time and compares their SMs. Blocks until both have run the
+    /// kernel.
     ///
     /// # Errors
-    /// As for [`trace`](Self::trace).
+    /// See [`trace`](Self::trace).
     pub fn compare(&self, first: &Stream, second: &Stream) -> Result<SmOverlap> {
         let probing = [self.start(first)?, self.start(second)?];
         let [first_trace, second_trace] = probing.map(SmProbing::finish);
@@ -234,7 +244,7 @@ impl SmProbe {
     }
 }
 
-/// Whether this process is a client of MPS, as well as can be said.
+/// Returns whether this process is an MPS client, as far as the driver reports it.
 fn may_be_mps(device: &Device) -> Result<bool> {
     match device.attribute(attribute::MPS_ENABLED) {
         Ok(enabled) => Ok(enabled),
@@ -246,10 +256,10 @@ fn may_be_mps(device: &Device) -> Result<bool> {
 }
 
 impl SmProbing {
-    /// Waits for the stream, and says where it ran.
+    /// Waits for the stream and returns the SMs on which it ran.
     ///
     /// # Errors
-    /// As for [`DeviceBuffer::to_vec`].
+    /// See [`DeviceBuffer::to_vec`].
     pub fn finish(self) -> Result<SmTrace> {
         let sms = self.found.to_vec()?.into_iter().collect();
         Ok(SmTrace::new(sms, self.given, self.reasons))
@@ -268,8 +278,10 @@ impl SmTrace {
         Self { sms, given, added }
     }
 
-    /// What two streams have in common. (That they are of one green context is not known here: that is
-    /// [`Given`](SmOverlapCause::Given), too.)
+    /// Compares the SMs of two streams.
+    ///
+    /// Traces do not contain the green context, so two streams of one green context are reported as
+    /// [`Given`](SmOverlapCause::Given).
     pub fn compare(&self, second: &Self) -> SmOverlap {
         let (first, second) = (self.clone(), second.clone());
         let shared: BTreeSet<u32> = first.sms.intersection(&second.sms).copied().collect();
@@ -283,14 +295,15 @@ impl SmTrace {
     }
 }
 
-/// Of two streams that share some SMs.
+/// Returns why two streams share SMs.
 fn cause(first: &SmTrace, second: &SmTrace, shared: usize) -> SmOverlapCause {
     if first.given.is_none() || second.given.is_none() {
         return SmOverlapCause::NotPartitioned;
     }
     let added = [first.added, second.added].into_iter().flatten();
     let count: u32 = added.clone().map(|added| added.count).sum();
-    // What was added to one may be the other's: so many can be shared by it, and no more.
+    // An SM added to one stream may belong to the other, so the number of added SMs limits how many
+    // shared ones they explain.
     let explains = shared <= count as usize;
     if explains && added.clone().all(|added| added.by_dynamic_parallelism) {
         SmOverlapCause::DynamicParallelism
@@ -302,8 +315,7 @@ fn cause(first: &SmTrace, second: &SmTrace, shared: usize) -> SmOverlapCause {
 }
 
 impl SmOverlap {
-    /// Whether what is shared is what the hardware adds, and not what was given twice: there is no
-    /// mistake in how the device was split.
+    /// Returns whether the hardware added the shared SMs. The device was then split correctly.
     pub fn is_by_hardware(&self) -> bool {
         matches!(
             self.cause,
@@ -315,43 +327,40 @@ impl SmOverlap {
 impl fmt::Display for SmOverlap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(cause) = self.cause else {
-            return f.write_str("they share no SM");
+            return f.write_str("the streams share no SMs");
         };
-        write!(f, "they share the SMs {:?}: {cause}", self.shared)
+        write!(f, "the streams share SMs {:?}: {cause}", self.shared)
     }
 }
 
 impl fmt::Display for SmOverlapCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotPartitioned => "not both are of a green context",
-            Self::OnePartition => "they are of one green context",
+            Self::NotPartitioned => "at least one stream belongs to no green context",
+            Self::OnePartition => "both streams belong to the same green context",
             Self::Mps => {
-                "added by the hardware, as it may under MPS with an active-thread percentage"
+                "the hardware may add SMs under MPS with an active-thread percentage"
             }
             Self::DynamicParallelism => {
-                "added by the hardware, as it does on compute capability 9.x beside modules that \
-                 launch kernels from kernels"
+                "on compute capability 9.x the hardware adds SMs once a module that launches kernels \
+                 from kernels is loaded"
             }
-            Self::Given => "the partitions were given the same ones",
+            Self::Given => "the partitions were given the same SMs",
         })
     }
 }
 
 impl fmt::Display for AddedSms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} more than given, ", self.count)?;
+        write!(f, "{} more SMs than given; possible reason: ", self.count)?;
         f.write_str(match (self.by_dynamic_parallelism, self.by_mps) {
-            (true, false) => {
-                "as it may be beside modules that launch kernels from kernels (compute capability \
-                 9.x)"
-            }
-            (false, true) => "as it may be under MPS with an active-thread percentage",
+            (true, false) => "modules that launch kernels from kernels (compute capability 9.x)",
+            (false, true) => "MPS with an active-thread percentage",
             (true, true) => {
-                "as it may be beside modules that launch kernels from kernels (compute capability \
-                 9.x), and under MPS with an active-thread percentage"
+                "modules that launch kernels from kernels (compute capability 9.x), or MPS with an \
+                 active-thread percentage"
             }
-            (false, false) => "for which there is no known reason",
+            (false, false) => "none known",
         })
     }
 }
@@ -419,7 +428,7 @@ mod tests {
                 ..HOPPER
             },
         );
-        let added = three.added.expect("three more");
+        let added = three.added.expect("three added SMs");
         assert!(added.by_mps && !added.by_dynamic_parallelism);
     }
 
@@ -427,10 +436,10 @@ mod tests {
     fn what_nothing_added_was_given_twice() {
         let twice = Some(SmOverlapCause::Given);
         assert_eq!(cause(trace(0..8, 8, HOPPER), trace(0..8, 8, HOPPER)), twice);
-        // More is shared than was added.
+        // More SMs are shared than were added.
         let (first, second) = (trace(0..9, 8, HOPPER), trace(0..9, 8, HOPPER));
         assert_eq!(cause(first, second), twice);
-        // More, for no reason that is known.
+        // SMs were added for no known reason.
         let (first, second) = (trace(0..10, 8, NONE), trace(8..18, 8, NONE));
         assert_eq!(cause(first, second), twice);
     }

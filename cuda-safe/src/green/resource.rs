@@ -1,8 +1,8 @@
-//! Multiprocessors as a resource: what there is, and what is known of it.
+//! SMs as a resource: their number and properties.
 
 use super::GreenContext;
-use super::claim::{Claim, Whole};
 use super::exact::GroupFlags;
+use super::split_guard::{KeepAlive, SplitGuard};
 use crate::call::{answer, call, without_current};
 use crate::context::Context;
 use crate::device::Device;
@@ -14,58 +14,58 @@ use cuda_sys::{CUdevResource, CUdevResourceType, CUdevSmResource, CudaVersion};
 use std::fmt;
 use std::sync::Arc;
 
-/// Multiprocessors (SMs) that can be split.
+/// Streaming multiprocessors (SMs) that can be split. Returned by [`of_device`](Self::of_device).
 pub struct SmResource {
     pub(super) device: Device,
-    /// On the heap, as what refuses this gives it back with an error.
+    /// Boxed, because errors return the resource.
     pub(super) part: Box<Part>,
-    /// What these are the SMs of, if not the device.
-    pub(super) whole: Option<Whole>,
+    /// Keeps alive the object that the SMs belong to, if that is not the device.
+    pub(super) keep_alive: Option<KeepAlive>,
 }
 
-/// Some of a device's SMs, out of a [split](SmResource::split_by_count); for one
-/// [`GreenContext`](super::GreenContext).
+/// A group of SMs from a [split](SmResource::split_by_count), from which a
+/// [`GreenContext`](super::GreenContext) is created.
 pub struct SmGroup {
     pub(super) origin: Arc<Origin>,
-    /// Which of its parts this is.
+    /// The index of this group in the parts of its split.
     pub(super) index: usize,
 }
 
-/// The split that groups are of. They hold it, and so do green contexts of them.
+/// The split that groups belong to. The groups and the green contexts created from them keep it alive.
 pub(super) struct Origin {
     pub(super) device: Device,
-    /// The groups, then the remainder.
+    /// The groups, followed by the remainder.
     pub(super) parts: Vec<Part>,
     #[allow(dead_code, reason = "held, not read")]
-    pub(super) claim: Claim,
+    pub(super) claim: SplitGuard,
 }
 
-/// The driver's description, or a place for one. Opaque but for the SM fields: copied whole, never
-/// made up.
+/// A resource description written by the driver, or a place for one. It is opaque except for the SM
+/// fields: it is copied as a whole and never constructed here.
 #[derive(Clone, Default)]
 #[repr(transparent)]
 pub(super) struct Part {
     raw: CUdevResource,
 }
 
-// SAFETY: the description is plain data; its pointer, to a further resource, is the driver's and is
-// never followed here.
+// SAFETY: the description is data without owned resources. Its pointer to a further resource belongs to
+// the driver and is never dereferenced here.
 unsafe impl Send for Part {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for Part {}
 
 impl Part {
-    /// Whether the driver has described SMs here: an empty remainder has no type.
+    /// Returns whether the driver has described SMs here. An empty remainder has no type.
     pub(super) fn is_of_sms(&self) -> bool {
         self.raw.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM
     }
 
-    /// For the driver to fill in.
+    /// Returns the place for the driver to fill in.
     pub(super) fn place(&mut self) -> &mut CUdevResource {
         &mut self.raw
     }
 
-    /// Places for groups and, behind them, for the remainder.
+    /// Returns places for the groups, followed by one for the remainder.
     pub(super) fn places(groups: usize) -> Vec<Self> {
         let mut places = Vec::with_capacity(groups + 1);
         places.resize_with(groups, Self::default);
@@ -73,7 +73,7 @@ impl Part {
         places
     }
 
-    /// The first of some places.
+    /// Returns a pointer to the first of several places.
     pub(super) fn first(places: &mut [Self]) -> *mut CUdevResource {
         places.as_mut_ptr().cast()
     }
@@ -83,7 +83,7 @@ impl Part {
     }
 
     fn sm(&self) -> CUdevSmResource {
-        // SAFETY: the record is of integers, and all bytes of the union have been written, by the
+        // SAFETY: the field is a struct of integers, and all bytes of the union are initialized, by the
         // driver or as zeros.
         unsafe { self.raw.__bindgen_anon_1.sm }
     }
@@ -105,41 +105,42 @@ impl Part {
     }
 }
 
-/// What the driver tells of SMs beside their number; none for what it is too old to tell.
+/// Properties of SMs other than their number. A property that the driver is too old to report is
+/// `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SmProperties {
-    /// SMs that a partition has at least. Since CUDA 13.0.
+    /// The minimum number of SMs in a partition. Since CUDA 13.0.
     pub min_partition_size: Option<u32>,
-    /// The number whose multiples give groups that run clusters together. Since CUDA 13.0.
+    /// The alignment of group sizes that can run clusters together, in SMs. Since CUDA 13.0.
     pub coscheduled_alignment: Option<u32>,
-    /// How the group was made. Since CUDA 13.1.
+    /// The flags with which the group was created. Since CUDA 13.1.
     pub flags: Option<GroupFlags>,
-    /// The part of the device whose memory is near. Since CUDA 13.4.
+    /// The locality domain: the part of the device whose memory is near the SMs. Since CUDA 13.4.
     pub locality_domain: Option<u32>,
 }
 
-/// The smallest partition, and what the sizes of partitions are multiples of.
+/// The smallest partition, and the step between partition sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granularity {
-    /// SMs of the smallest partition.
+    /// The number of SMs in the smallest partition.
     pub min: u32,
-    /// What sizes are multiples of.
+    /// The number of SMs that partition sizes are multiples of.
     pub multiple: u32,
 }
 
 impl SmResource {
-    /// `cuDeviceGetDevResource(device, &resource, SM)`: the SMs of a device.
+    /// Returns the SMs of a device. Calls `cuDeviceGetDevResource`.
     ///
     /// # Errors
-    /// The driver is older ([`Error::Missing`]); there is no driver or no GPU.
+    /// The driver is too old ([`Error::Missing`]); there is no driver or no GPU.
     ///
     /// Since CUDA 12.4. Raw: [`cuDeviceGetDevResource`](fn@cuda_sys::cuDeviceGetDevResource).
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
         driver::init()?;
         Self::ask(*device, None, "cuDeviceGetDevResource", |place, kind| {
-            // SAFETY: the pointer is to a borrowed resource.
+            // SAFETY: the pointer refers to a borrowed resource.
             unsafe {
                 call!(cuDeviceGetDevResource(
                     device.as_raw(),
@@ -150,63 +151,68 @@ impl SmResource {
         })
     }
 
-    /// `cuCtxGetDevResource(context, &resource, SM)`: the SMs that work of a context may use: those
-    /// of the device, or fewer under MPS.
+    /// Returns the SMs that work of a context may use: all SMs of the device, or fewer under MPS. Calls
+    /// `cuCtxGetDevResource`.
+    ///
+    /// The returned resource, and everything split from it, keeps the context alive.
     ///
     /// # Errors
-    /// The driver is older.
+    /// The driver is too old.
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn of_context(context: &Context) -> Result<Self> {
-        let whole: Whole = Arc::new(context.clone());
+        let keep_alive: KeepAlive = Arc::new(context.clone());
         Self::ask(
             context.device(),
-            Some(whole),
+            Some(keep_alive),
             "cuCtxGetDevResource",
             |place, kind| {
-                // SAFETY: the context is alive, and the pointer is to a borrowed resource.
+                // SAFETY: the context is alive, and the pointer refers to a borrowed resource.
                 unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *place, kind)) }
             },
         )
     }
 
-    /// `cuGreenCtxGetDevResource(green, &resource, SM)`: the SMs of a partition. (To split them,
-    /// [`SmGroup::split_by_count`] takes the group before it becomes a partition.) It, and what it is
-    /// split into, holds the green context; so it is for contexts and streams.
+    /// Returns the SMs of a partition. Calls `cuGreenCtxGetDevResource`.
+    ///
+    /// The returned resource, and everything split from it, keeps the green context alive. To split a
+    /// group before it becomes a partition, use [`SmGroup::split_by_count`].
     ///
     /// # Errors
-    /// The driver is older.
+    /// The driver is too old.
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
-        let whole: Whole = Arc::new(green.clone());
+        let keep_alive: KeepAlive = Arc::new(green.clone());
         Self::ask(
             green.device(),
-            Some(whole),
+            Some(keep_alive),
             "cuGreenCtxGetDevResource",
             |place, kind| green.get_resource(place, kind),
         )
     }
 
-    /// `cuStreamGetDevResource(stream, &resource, SM)`: the SMs that work of a stream may use.
+    /// Returns the SMs that work of a stream may use. Calls `cuStreamGetDevResource`.
+    ///
+    /// The returned resource, and everything split from it, keeps the stream alive.
     ///
     /// # Errors
-    /// The driver is older.
+    /// The driver is too old.
     ///
     /// Since CUDA 13.1. Raw: [`cuStreamGetDevResource`](fn@cuda_sys::cuStreamGetDevResource).
     #[doc(alias = "cuStreamGetDevResource")]
     pub fn of_stream(stream: &Stream) -> Result<Self> {
         let device = stream.context().device();
-        let whole: Whole = Arc::new(stream.clone());
+        let keep_alive: KeepAlive = Arc::new(stream.clone());
         Self::ask(
             device,
-            Some(whole),
+            Some(keep_alive),
             "cuStreamGetDevResource",
             |place, kind| {
                 without_current(stream.context(), || {
-                    // SAFETY: the stream is alive, and the pointer is to a borrowed resource.
+                    // SAFETY: the stream is alive, and the pointer refers to a borrowed resource.
                     unsafe { answer!(cuStreamGetDevResource(stream.raw(), &raw mut *place, kind)) }
                 })
             },
@@ -215,7 +221,7 @@ impl SmResource {
 
     fn ask(
         device: Device,
-        whole: Option<Whole>,
+        keep_alive: Option<KeepAlive>,
         function: &'static str,
         get: impl FnOnce(&mut CUdevResource, CUdevResourceType) -> Result<()>,
     ) -> Result<Self> {
@@ -227,30 +233,30 @@ impl SmResource {
         Ok(Self {
             device,
             part: Box::new(part),
-            whole,
+            keep_alive,
         })
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// How many SMs there are.
+    /// Returns the number of SMs.
     pub fn sm_count(&self) -> u32 {
         self.part.sm_count()
     }
 
-    /// What else the driver tells.
+    /// Returns the other properties that the driver reports.
     pub fn properties(&self) -> SmProperties {
         self.part.properties()
     }
 
-    /// The smallest partition and the sizes that there are: as the driver tells them from CUDA 13.0
-    /// on, before that by the compute capability.
+    /// Returns the smallest partition and the step between partition sizes: as reported by the driver
+    /// since CUDA 13.0, and before that according to the compute capability.
     ///
     /// # Errors
-    /// The compute capability cannot be asked for.
+    /// The query of the compute capability failed.
     pub fn granularity(&self) -> Result<Granularity> {
         let told = self.properties();
         let known = told.min_partition_size.zip(told.coscheduled_alignment);
@@ -267,7 +273,7 @@ impl SmResource {
     }
 }
 
-/// The driver said success, and gave something else than was asked for.
+/// The error for a call that succeeded but did not return the requested resource.
 #[cold]
 pub(super) fn unexpected(call: &'static str) -> Error {
     let code = cuda_sys::CUresult::CUDA_ERROR_UNKNOWN;
@@ -275,7 +281,7 @@ pub(super) fn unexpected(call: &'static str) -> Error {
 }
 
 impl SmGroup {
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.origin.device
     }
@@ -284,17 +290,17 @@ impl SmGroup {
         &self.origin.parts[self.index]
     }
 
-    /// How many SMs the group has.
+    /// Returns the number of SMs in the group.
     pub fn sm_count(&self) -> u32 {
         self.part().sm_count()
     }
 
-    /// What else the driver tells.
+    /// Returns the other properties that the driver reports.
     pub fn properties(&self) -> SmProperties {
         self.part().properties()
     }
 
-    /// The same group once more: for a green context that is split in its place.
+    /// Returns the same group again, for a green context that is split in its place.
     pub(super) fn again(&self) -> Self {
         Self {
             origin: Arc::clone(&self.origin),
@@ -302,17 +308,18 @@ impl SmGroup {
         }
     }
 
-    /// Whether both are of one split: what one green context can be made of.
+    /// Returns whether both groups belong to one split, which a green context requires.
     fn is_of_same_split(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.origin, &other.origin)
     }
 }
 
-/// The first driver whose green contexts are of groups that are scheduled alike: a remainder is not
-/// scheduled as groups are.
+/// The first driver that requires the groups of a green context to be scheduled alike. A remainder is
+/// not scheduled as groups are.
 pub(super) const ALIKE_SINCE: CudaVersion = CudaVersion::new(13, 1);
 
-/// The descriptions of a green context's groups, checked for what the driver does not check.
+/// Returns the resource descriptions of a green context's groups, after the checks that the driver
+/// omits.
 pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
     const SEVERAL_SINCE: CudaVersion = CudaVersion::new(12, 5);
     let first = groups.first().ok_or(Invalid::NoGroups)?;
@@ -333,7 +340,7 @@ pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
     Ok(groups.iter().map(|group| *group.part().raw()).collect())
 }
 
-/// What newer drivers refuse without a word.
+/// Checks rules that newer drivers enforce without an explanation.
 fn check_alike(first: &SmGroup, groups: &[SmGroup], driver: CudaVersion) -> Result<()> {
     type Field = fn(&SmProperties) -> Option<u32>;
     let rules: [(&str, CudaVersion, Field); 2] = [

@@ -1,8 +1,8 @@
 //! Splits by count: groups of equal size.
 
 use super::GreenContext;
-use super::claim::{Claim, Overlap};
 use super::resource::{Origin, Part, SmGroup, SmResource};
+use super::split_guard::{Overlap, SplitGuard};
 use crate::call::call;
 use crate::device::Device;
 use crate::driver;
@@ -13,67 +13,67 @@ use cuda_sys::{CUdevSmResourceSplitByCount_flags, CudaVersion};
 use std::sync::Arc;
 
 bitflags! {
-    /// How [`SmResource::split_by_count`] chooses. Since CUDA 12.5; one of them at a time.
+    /// How [`SmResource::split_by_count`] chooses groups. At most one flag may be set. Since CUDA 12.5.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct SplitFlags: u32 {
-        /// Finer groups, of SMs that need not be able to run a cluster together.
+        /// Allows smaller groups whose SMs need not be able to run a cluster together.
         const IGNORE_SM_COSCHEDULING =
             CUdevSmResourceSplitByCount_flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0;
-        /// Groups for the largest clusters, on compute capability 9.0 and later.
+        /// Chooses groups for the largest possible clusters, on compute capability 9.0 and later.
         const MAX_POTENTIAL_CLUSTER_SIZE =
             CUdevSmResourceSplitByCount_flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
     }
 }
 
-/// What [`SmResource::split_by_count`] is asked for. The default: as many groups as there can be,
-/// of the smallest size.
+/// Options for [`SmResource::split_by_count`]. The default requests as many groups as possible of the
+/// smallest size.
 #[derive(Clone, Debug, Default)]
 pub struct SplitByCount {
-    /// SMs that a group has at least; the driver rounds up to its granularity. 0: the smallest
-    /// group.
+    /// The minimum number of SMs in a group, which the driver rounds up to its granularity. Zero
+    /// requests the smallest group.
     pub min: u32,
-    /// Groups, at most; none: as many as there can be.
+    /// The maximum number of groups, or `None` for as many as possible.
     pub max_groups: Option<u32>,
-    /// How to choose.
+    /// How groups are chosen.
     pub flags: SplitFlags,
-    /// Whether SMs that are in use under another split may be handed out again.
+    /// Whether the split may include SMs that are in use by another split.
     pub overlap: Overlap,
-    /// What the split is for: what a second one is told that is refused.
+    /// A label for the split. It appears in the error of a second split that is refused.
     pub label: String,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
-/// The outcome of a split.
+/// The result of a split.
 #[derive(Debug)]
 pub struct Split {
-    /// Of equal size if split by count, of those that were asked for if split exactly.
+    /// The groups: of equal size after a split by count, of the requested sizes after an exact split.
     pub groups: Vec<SmGroup>,
-    /// What was left over, without guarantees on clusters.
+    /// The SMs left over, without guarantees about clusters.
     pub remainder: Option<SmGroup>,
 }
 
 impl SmResource {
-    /// `cuDevSmResourceSplitByCount(NULL, &count, …)`: how many groups a split would give,
-    /// without splitting.
+    /// Returns the number of groups that a split would create, without splitting. Calls
+    /// `cuDevSmResourceSplitByCount` without a result array.
     ///
     /// # Errors
-    /// As for [`split_by_count`](Self::split_by_count).
+    /// See [`split_by_count`](Self::split_by_count).
     ///
     /// Since CUDA 12.4.
     pub fn count_groups(&self, min: u32, flags: SplitFlags) -> Result<u32> {
         count_groups(&self.part, min, flags)
     }
 
-    /// `cuDevSmResourceSplitByCount(groups, &count, resource, &remainder, flags, min)`: splits
-    /// into disjoint groups of equal size.
+    /// Splits into disjoint groups of equal size. Calls `cuDevSmResourceSplitByCount`.
     ///
-    /// The driver rounds `min` up to its granularity, at most to all SMs, and may give fewer
-    /// groups than SMs / `min` (an H200 with 132 SMs: 15 groups of 8 and 12 left over).
+    /// The driver rounds `min` up to its granularity, at most to all SMs. It may create fewer groups
+    /// than the number of SMs divided by `min` (an H200 with 132 SMs: 15 groups of 8, and 12 SMs left
+    /// over).
     ///
     /// # Errors
-    /// With the resource given back: [`Invalid::SplitAboveResource`], [`Invalid::NoGroups`],
-    /// [`Invalid::SplitFlags`], [`Invalid::SplitInUse`]; the driver is older.
+    /// Returns the resource with the error: [`Invalid::SplitAboveResource`], [`Invalid::NoGroups`],
+    /// [`Invalid::SplitFlags`], [`Invalid::SplitInUse`]; the driver is too old.
     ///
     /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
@@ -87,16 +87,18 @@ impl SmResource {
 }
 
 impl SmGroup {
-    /// Splits a group again, into smaller groups of equal size: through a green context of the group
-    /// (`cuGreenCtxCreate`), as the driver splits nothing else; it stays for as long as the smaller
-    /// groups do. [`overlap`](SplitByCount::overlap) makes no difference.
+    /// Splits a group into smaller groups of equal size.
     ///
-    /// Each time this makes a green context, whose memory [does not come back](super) as a whole when
-    /// it is destroyed: split again and again through a pool, by
+    /// The driver cannot split a group directly, so this creates a green context of the group
+    /// (`cuGreenCtxCreate`), which stays alive as long as the smaller groups do.
+    /// [`overlap`](SplitByCount::overlap) has no effect.
+    ///
+    /// Every call creates a green context, and destroying that [does not free all of its
+    /// memory](super). For repeated splits, use a pool with
     /// [`PooledPartition::split`](super::PooledPartition::split).
     ///
     /// # Errors
-    /// With the group given back: as for [`SmResource::split_by_count`] and [`GreenContext::new`].
+    /// Returns the group with the error. See [`SmResource::split_by_count`] and [`GreenContext::new`].
     ///
     /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
@@ -106,16 +108,16 @@ impl SmGroup {
     }
 
     fn try_split_by_count(&self, split: &SplitByCount) -> Result<Split> {
-        // What there cannot be is found before anything is made.
+        // An impossible split is found before a green context is created.
         Pieces::by_count(self.part(), split)?;
-        let whole = GreenContext::new([self.again()])?;
-        let resource = SmResource::of_green_context(&whole)?;
+        let keep_alive = GreenContext::new([self.again()])?;
+        let resource = SmResource::of_green_context(&keep_alive)?;
         let pieces = Pieces::by_count(&resource.part, split)?;
-        pieces.take(&resource, Claim::within(Arc::new(whole)))
+        pieces.take(&resource, SplitGuard::within(Arc::new(keep_alive)))
     }
 }
 
-/// A split that may be possible.
+/// A checked request for a split.
 struct Pieces<'a> {
     count: u32,
     split: &'a SplitByCount,
@@ -127,25 +129,25 @@ impl<'a> Pieces<'a> {
             return Err(Invalid::NoGroups.into());
         }
         check(input, split.min, split.flags)?;
-        // Not more than there can be; the driver tells how many there are.
+        // An upper bound on the number of groups. The driver returns the actual number.
         let most = input.sm_count() / split.min.max(1);
         let count = split.max_groups.map_or(most, |max| max.min(most));
         Ok(Self { count, split })
     }
 
-    fn take(self, input: &SmResource, claim: Claim) -> Result<Split> {
+    fn take(self, input: &SmResource, claim: SplitGuard) -> Result<Split> {
         let Self { mut count, split } = self;
         let mut parts = Part::places(count as usize);
         let (groups, remainder) = parts.split_at_mut(count as usize);
         let (first, rest) = (Part::first(groups), Part::first(remainder));
-        let whole = &raw const *input.part.raw();
-        // SAFETY: there are places for `count` groups and for the remainder; the other pointers are
-        // to a live description and to a local.
+        let keep_alive = &raw const *input.part.raw();
+        // SAFETY: there are places for `count` groups and for the remainder. The other pointers refer
+        // to a live description and to a local variable.
         unsafe {
             call!(cuDevSmResourceSplitByCount(
                 first,
                 &raw mut count,
-                whole,
+                keep_alive,
                 rest,
                 split.flags.bits(),
                 split.min
@@ -159,14 +161,20 @@ impl<'a> Pieces<'a> {
 }
 
 impl Split {
-    /// What the driver gave: `given` groups in the first places, and the remainder in the last.
-    pub(super) fn new(device: Device, claim: Claim, mut parts: Vec<Part>, given: usize) -> Self {
+    /// Creates a split from the driver's results: `given` groups in the first places, and the remainder
+    /// in the last.
+    pub(super) fn new(
+        device: Device,
+        claim: SplitGuard,
+        mut parts: Vec<Part>,
+        given: usize,
+    ) -> Self {
         if given + 1 < parts.len() {
             parts.swap_remove(given);
             parts.truncate(given + 1);
         }
         let has_remainder = parts.last().is_some_and(Part::is_of_sms);
-        // A group that there was nothing left for has no type either.
+        // A group for which no SMs were left has no type either.
         parts.retain(Part::is_of_sms);
         let all = parts.len();
         let origin = Arc::new(Origin {
@@ -186,15 +194,15 @@ impl Split {
 fn count_groups(input: &Part, min: u32, flags: SplitFlags) -> Result<u32> {
     check(input, min, flags)?;
     let mut count = 0;
-    let whole = &raw const *input.raw();
+    let keep_alive = &raw const *input.raw();
     let nothing = std::ptr::null_mut();
-    // SAFETY: without a place for groups and remainder the driver only counts; the other
-    // pointers are to a live description and a local.
+    // SAFETY: without result pointers for groups and remainder, the driver only counts. The other
+    // pointers refer to a live description and to a local variable.
     unsafe {
         call!(cuDevSmResourceSplitByCount(
             nothing,
             &raw mut count,
-            whole,
+            keep_alive,
             nothing,
             flags.bits(),
             min
@@ -203,7 +211,7 @@ fn count_groups(input: &Part, min: u32, flags: SplitFlags) -> Result<u32> {
     Ok(count)
 }
 
-/// The rules that real drivers do not check, or answer with a bare code.
+/// Checks the rules that real drivers do not check, or for which they return only an error code.
 fn check(input: &Part, min: u32, flags: SplitFlags) -> Result<()> {
     const FLAGS_SINCE: CudaVersion = CudaVersion::new(12, 5);
     let sm_count = input.sm_count();

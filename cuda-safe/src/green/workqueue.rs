@@ -1,7 +1,7 @@
-//! Work queues: on how many of the hardware's queues a partition's streams lie.
+//! Workqueues: the hardware queues that the streams of a partition use.
 
 use super::GreenContext;
-use super::claim::Whole;
+use super::split_guard::KeepAlive;
 use crate::call::call;
 use crate::context::Context;
 use crate::device::Device;
@@ -15,11 +15,12 @@ use cuda_sys::{
 use std::fmt;
 use std::sync::Arc;
 
-/// Work queues for a [`Descriptor`](super::Descriptor): how many streams of the green context are
-/// expected to have work at a time, and with whom the hardware's queues are shared; or the queues of
-/// another context. Since CUDA 13.1.
+/// A workqueue resource for a [`Descriptor`](super::Descriptor). Since CUDA 13.1.
 ///
-/// More work than the limit is allowed, and may then wait for other work.
+/// It is either a configuration (how many streams of the green context are expected to have work at the
+/// same time, and with which contexts the hardware queues are shared) or the queues of another context.
+///
+/// More concurrent work than the limit is allowed, but may then wait for other work.
 #[derive(Clone)]
 pub struct Workqueues {
     device: Device,
@@ -29,28 +30,29 @@ pub struct Workqueues {
 #[derive(Clone)]
 struct Inner {
     raw: CUdevResource,
-    /// Whose queues they are.
+    /// Keeps alive the context that the queues belong to.
     #[allow(dead_code, reason = "held, not read")]
-    shared_with: Option<Whole>,
-    /// The driver may have answered one that is not known here; nobody else names such a one.
+    shared_with: Option<KeepAlive>,
+    /// Whether the scope is the one that the driver reported, which may be unknown here. A caller must
+    /// not set an unknown scope.
     has_own_scope: bool,
 }
 
-// SAFETY: the description is plain data; its pointer, to a further resource, is the driver's and is
-// never followed here.
+// SAFETY: the description is data without owned resources. Its pointer to a further resource belongs to
+// the driver and is never dereferenced here.
 unsafe impl Send for Workqueues {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for Workqueues {}
 
-/// `CUdevWorkqueueConfigScope`: with whom the hardware's queues are shared.
+/// The contexts with which hardware queues are shared (`CUdevWorkqueueConfigScope`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WorkqueueScope {
-    /// All contexts of the device.
+    /// The queues are shared with all contexts of the device.
     DeviceContexts,
-    /// As few other green contexts of this scope as possible.
+    /// The queues are shared with as few other green contexts of this scope as possible.
     GreenContextBalanced,
-    /// What a newer driver answered, by its number.
+    /// A scope that only a newer driver knows, by its number.
     Other(u32),
 }
 
@@ -80,7 +82,7 @@ const CONFIG: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQU
 const QUEUES: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE;
 
 impl Workqueues {
-    /// `cuDeviceGetDevResource(device, &resource, WORKQUEUE_CONFIG)`: how a device's queues are set.
+    /// Returns the workqueue configuration of a device. Calls `cuDeviceGetDevResource`.
     ///
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
@@ -90,7 +92,7 @@ impl Workqueues {
     pub fn of_device(device: &Device) -> Result<Self> {
         driver::init()?;
         Self::ask(*device, CONFIG, |place| {
-            // SAFETY: the pointer is to a borrowed resource.
+            // SAFETY: the pointer refers to a borrowed resource.
             unsafe {
                 call!(cuDeviceGetDevResource(
                     device.as_raw(),
@@ -101,8 +103,9 @@ impl Workqueues {
         })
     }
 
-    /// `cuCtxGetDevResource(context, &resource, WORKQUEUE_CONFIG)`: how a context's queues are set.
-    /// Of a primary context the limit is the most that there can be, which the environment variable
+    /// Returns the workqueue configuration of a context. Calls `cuCtxGetDevResource`.
+    ///
+    /// For a primary context, the limit is the maximum possible, which the environment variable
     /// `CUDA_DEVICE_MAX_CONNECTIONS` sets.
     ///
     /// # Errors
@@ -114,8 +117,7 @@ impl Workqueues {
         Self::ask_context(context, CONFIG)
     }
 
-    /// `cuGreenCtxGetDevResource(green, &resource, WORKQUEUE_CONFIG)`: how a green context's queues
-    /// are set.
+    /// Returns the workqueue configuration of a green context. Calls `cuGreenCtxGetDevResource`.
     ///
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
@@ -128,8 +130,10 @@ impl Workqueues {
         })
     }
 
-    /// `cuGreenCtxGetDevResource(green, &resource, WORKQUEUE)`: the queues themselves, to be shared
-    /// with another green context, which then keeps this one alive.
+    /// Returns the queues of a green context, to be shared with another green context. Calls
+    /// `cuGreenCtxGetDevResource`.
+    ///
+    /// The other green context then keeps this one alive.
     ///
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
@@ -143,8 +147,10 @@ impl Workqueues {
         Ok(queues.kept_by(Arc::new(green.clone())))
     }
 
-    /// `cuCtxGetDevResource(context, &resource, WORKQUEUE)`: the queues of a context that is no green one,
-    /// to be shared with a green context, which then keeps this one alive.
+    /// Returns the queues of a context that is not a green context, to be shared with a green context.
+    /// Calls `cuCtxGetDevResource`.
+    ///
+    /// The green context then keeps this context alive.
     ///
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
@@ -159,7 +165,7 @@ impl Workqueues {
     fn ask_context(context: &Context, kind: CUdevResourceType) -> Result<Self> {
         let raw = context.as_raw();
         Self::ask(context.device(), kind, |place| {
-            // SAFETY: the context is alive, and the pointer is to a borrowed resource.
+            // SAFETY: the context is alive, and the pointer refers to a borrowed resource.
             unsafe { call!(cuCtxGetDevResource(raw, &raw mut *place, kind)) }
         })
     }
@@ -169,8 +175,8 @@ impl Workqueues {
         kind: CUdevResourceType,
         get: impl FnOnce(&mut CUdevResource) -> Result<()>,
     ) -> Result<Self> {
-        // An older driver would say that there is no such type.
-        driver::needs("a resource of work queues", CudaVersion::new(13, 1))?;
+        // An older driver would report an unknown resource type.
+        driver::needs("a workqueue resource", CudaVersion::new(13, 1))?;
         let mut raw = CUdevResource::default();
         get(&mut raw)?;
         if raw.type_ != kind {
@@ -186,12 +192,12 @@ impl Workqueues {
         })
     }
 
-    fn kept_by(mut self, whose: Whole) -> Self {
+    fn kept_by(mut self, whose: KeepAlive) -> Self {
         self.inner.shared_with = Some(whose);
         self
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.device
     }
@@ -204,29 +210,30 @@ impl Workqueues {
         if self.inner.raw.type_ != CONFIG {
             return None;
         }
-        // SAFETY: the driver has filled it in as a resource of this type; the record is of integers.
+        // SAFETY: the driver wrote this field, because the resource has its type. The field is a struct
+        // of integers.
         Some(unsafe { self.inner.raw.__bindgen_anon_1.wqConfig })
     }
 
-    /// How many streams are expected to have work at a time; none for queues that are
-    /// [shared](Self::shared_with).
+    /// Returns how many streams are expected to have work at the same time, or `None` for queues that
+    /// are [shared](Self::shared_with).
     pub fn concurrency_limit(&self) -> Option<u32> {
         Some(self.config()?.wqConcurrencyLimit)
     }
 
-    /// With whom the queues are shared; none for queues that are [shared](Self::shared_with).
+    /// Returns the sharing scope, or `None` for queues that are [shared](Self::shared_with).
     pub fn scope(&self) -> Option<WorkqueueScope> {
         Some(WorkqueueScope::from_raw(self.config()?.sharingScope))
     }
 
-    /// The same for another number of streams; no change for queues that are
-    /// [shared](Self::shared_with).
+    /// Sets how many streams are expected to have work at the same time. This has no effect on queues
+    /// that are [shared](Self::shared_with).
     #[must_use]
     pub fn with_concurrency_limit(self, limit: u32) -> Self {
         self.with_config(|config| config.wqConcurrencyLimit = limit)
     }
 
-    /// The same, shared with others; no change for queues that are [shared](Self::shared_with).
+    /// Sets the sharing scope. This has no effect on queues that are [shared](Self::shared_with).
     #[must_use]
     pub fn with_scope(self, scope: WorkqueueScope) -> Self {
         let mut set = self.with_config(|config| config.sharingScope = scope.raw());
@@ -234,7 +241,7 @@ impl Workqueues {
         set
     }
 
-    /// What a driver would refuse with a bare code, or ignore.
+    /// Checks for settings that a driver would refuse with only an error code, or ignore.
     pub(super) fn check(&self) -> Result<()> {
         let refused = |setting, given, possible| {
             let refused = Invalid::WorkqueueSetting {
@@ -247,7 +254,7 @@ impl Workqueues {
         match (self.concurrency_limit(), self.scope()) {
             (Some(0), _) => refused("concurrency limit", 0, "at least 1"),
             (_, Some(WorkqueueScope::Other(scope))) if !self.inner.has_own_scope => {
-                refused("scope", scope, "one that has a name")
+                refused("scope", scope, "a named scope")
             }
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! What an object with `__cuda_array_interface__` says of its array.
+//! The contents of `__cuda_array_interface__`.
 
 use super::dtype::{DescrEntry, Dtype};
 use super::layout::Layout;
@@ -6,8 +6,8 @@ use super::refused;
 use super::stream::ExportedStream;
 use crate::invalid::Invalid;
 
-/// `__cuda_array_interface__` as it came, or as it is given out: a field for each key, `None` for one
-/// that is absent or `None`.
+/// The keys of a `__cuda_array_interface__` without any checks. A field is `None` if the key is
+/// missing or `None`.
 ///
 /// ```
 /// use cuda_safe::interop::{RawInterface, ReadOptions};
@@ -34,30 +34,30 @@ pub struct RawInterface {
     pub shape: Option<Vec<i128>>,
     pub typestr: Option<String>,
     pub descr: Option<Vec<DescrEntry>>,
-    /// The address, and whether it may only be read.
+    /// The address, and whether the memory is read-only.
     pub data: Option<(i128, bool)>,
     pub strides: Option<Vec<i128>>,
     pub mask: Option<Box<Self>>,
     pub stream: Option<i128>,
 }
 
-/// How an array interface is read.
+/// Options for [`RawInterface::check`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReadOptions {
-    /// Whether the reader honours masks ([`ArrayInterface::import_masked`]): otherwise an array with one is
-    /// refused.
+    /// Whether the reader supports masks ([`ArrayInterface::import_masked`]). Otherwise an array
+    /// with a mask is refused.
     pub masks: bool,
-    /// Whether to ignore the stream. The caller then orders the work by other means. The value 0, which is
-    /// an error otherwise, is accepted.
+    /// Whether to ignore the stream. The caller must then order the work by other means. The value
+    /// 0, which is otherwise an error, is accepted.
     pub ignore_stream: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
-/// An array in memory that a device reaches, as the CUDA Array Interface describes it, checked for what
-/// cannot be.
+/// A checked description of an array in memory that a device can access, as in the CUDA Array
+/// Interface.
 ///
-/// It owns nothing: who has the memory, and for how long, the interface does not say.
+/// It does not own the memory. The interface does not tell who owns it, or how long it stays valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
@@ -74,16 +74,17 @@ pub struct ArrayInterface {
     stream: Option<ExportedStream>,
 }
 
-/// The newest version, which is written.
+/// The newest version, which is used for writing.
 const VERSION: u32 = 3;
 
 impl RawInterface {
-    /// Checks the interface by the rules of its version: `mask` has a meaning since version 1, `stream` since
-    /// version 3. A version above 3 is read as version 3, as other consumers do.
+    /// Checks the interface according to the rules of its version: `mask` has a meaning since
+    /// version 1, `stream` since version 3. A version above 3 is read as version 3, as other
+    /// consumers do.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`], with the key that is missing or wrong; a mask, unless the options say that
-    /// it is honoured; the stream 0, unless the options say that the stream is ignored.
+    /// [`Invalid::ArrayInterface`] with the key that is missing or invalid. This includes a mask
+    /// unless `options.masks` is set, and the stream 0 unless `options.ignore_stream` is set.
     pub fn check(&self, options: ReadOptions) -> Result<ArrayInterface, Invalid> {
         let version = self.version.ok_or_else(|| missing("version"))?;
         let version = u32::try_from(version)
@@ -95,10 +96,10 @@ impl RawInterface {
         let layout = self.layout(dtype.item_size())?;
         let (address, read_only) = self.data.ok_or_else(|| missing("data"))?;
         let address = u64::try_from(address)
-            .map_err(|_| refused("data", format!("{address} is no address")))?;
+            .map_err(|_| refused("data", format!("{address} is not an address")))?;
         if address == 0 && !layout.is_empty() {
             let problem = format!(
-                "the address is 0, and the shape {:?} not empty",
+                "the address is 0, but the shape {:?} is not empty",
                 layout.shape()
             );
             return Err(refused("data", problem));
@@ -107,7 +108,7 @@ impl RawInterface {
         let fits = address.checked_add_signed(range.start as i64).is_some()
             && address.checked_add_signed(range.end as i64).is_some();
         if !fits {
-            let problem = format!("from {address:#x} on the array goes beyond all addresses");
+            let problem = format!("the array at {address:#x} exceeds the address space");
             return Err(refused("data", problem));
         }
         let stream = match self.stream {
@@ -133,7 +134,7 @@ impl RawInterface {
             .map(|extent| usize::try_from(*extent).ok())
             .collect();
         let extents = extents
-            .ok_or_else(|| refused("shape", format!("{shape:?} is no shape of an array")))?;
+            .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
         let Some(strides) = &self.strides else {
             return Layout::c_contiguous(&extents, item_size);
         };
@@ -144,7 +145,7 @@ impl RawInterface {
         let steps = steps.ok_or_else(|| {
             refused(
                 "strides",
-                format!("{strides:?} go further than can be addressed"),
+                format!("the strides {strides:?} exceed the address space"),
             )
         })?;
         Layout::strided(&extents, &steps, item_size)
@@ -161,10 +162,13 @@ impl RawInterface {
             _ => return Ok(None),
         };
         if !options.masks {
-            return Err(refused("mask", "masked arrays are not honoured here"));
+            return Err(refused(
+                "mask",
+                "masked arrays are not supported by this reader",
+            ));
         }
         if mask.mask.is_some() {
-            return Err(refused("mask", "it has a mask itself"));
+            return Err(refused("mask", "the mask has a mask"));
         }
         let mask = mask.check(options)?;
         let (its, whole) = (mask.layout.shape(), layout.shape());
@@ -174,7 +178,7 @@ impl RawInterface {
         if !broadcasts {
             return Err(refused(
                 "mask",
-                format!("its shape {its:?} cannot be broadcast to {whole:?}"),
+                format!("the shape {its:?} of the mask cannot be broadcast to {whole:?}"),
             ));
         }
         Ok(Some(Box::new(mask)))
@@ -182,29 +186,32 @@ impl RawInterface {
 }
 
 fn missing(key: &'static str) -> Invalid {
-    refused(key, "it is missing")
+    refused(key, "the key is missing")
 }
 
 impl ArrayInterface {
-    /// An array to be given out, which may be written.
+    /// Creates a writable array for export.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`]: the sizes of the elements differ; no address for an array that has
-    /// elements.
+    /// [`Invalid::ArrayInterface`] if the element sizes of `dtype` and `layout` differ, or if the
+    /// address is 0 and the array is not empty.
     pub fn new(dtype: impl Into<Dtype>, layout: Layout, address: u64) -> Result<Self, Invalid> {
         let dtype = dtype.into();
         if dtype.item_size() != layout.item_size() {
             return Err(refused(
                 "typestr",
                 format!(
-                    "elements of {} bytes in a layout for {}",
+                    "the elements have {} bytes, but those of the layout {}",
                     dtype.item_size(),
                     layout.item_size()
                 ),
             ));
         }
         if address == 0 && !layout.is_empty() {
-            return Err(refused("data", "the address is 0, and the shape not empty"));
+            return Err(refused(
+                "data",
+                "the address is 0, but the shape is not empty",
+            ));
         }
         Ok(Self {
             version: VERSION,
@@ -217,7 +224,7 @@ impl ArrayInterface {
         })
     }
 
-    /// The same, to be read only.
+    /// Marks the array as read-only.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self {
@@ -226,14 +233,14 @@ impl ArrayInterface {
         }
     }
 
-    /// The same with a stream, with which consumers have to get in order; none: there is no work to
-    /// wait for.
+    /// Sets the stream with which consumers must order their work. `None` means that there is no
+    /// work to wait for.
     #[must_use]
     pub fn with_stream(self, stream: Option<ExportedStream>) -> Self {
         Self { stream, ..self }
     }
 
-    /// The same with a mask, of this shape or one that is broadcast to it.
+    /// Sets a mask. Its shape must be that of the array, or be broadcastable to it.
     #[must_use]
     pub fn with_mask(self, mask: Option<Self>) -> Self {
         Self {
@@ -242,45 +249,45 @@ impl ArrayInterface {
         }
     }
 
-    /// Returns the version of the interface that it was read from. It may be newer than version 3, the
-    /// newest one that this crate knows.
+    /// Returns the version of the interface from which it was read. It may be newer than version 3,
+    /// the newest one that this crate knows.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// What the elements are.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> &Dtype {
         &self.dtype
     }
 
-    /// Where they lie, from the address on.
+    /// Returns the arrangement of the elements, relative to the address.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Of the first element; anything for an array without one.
+    /// Returns the address of the first element. The value has no meaning for an empty array.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Whether it must not be written.
+    /// Returns whether the array must not be written.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Which elements are valid.
+    /// Returns the mask, which marks the valid elements.
     pub fn mask(&self) -> Option<&Self> {
         self.mask.as_deref()
     }
 
-    /// With what a consumer has to get in order; none: there is nothing to wait for, or it was to be
-    /// ignored.
+    /// Returns the stream with which a consumer must order its work. `None` means that there is no
+    /// work to wait for, or that the stream was ignored when reading.
     pub fn stream(&self) -> Option<ExportedStream> {
         self.stream
     }
 
-    /// The interface, in version 3, for others: without strides where the array is C-contiguous, and
-    /// with address 0 where it has no element.
+    /// Returns the interface in version 3 for export. C-contiguous arrays have no strides, and
+    /// empty arrays have the address 0.
     pub fn to_raw(&self) -> RawInterface {
         let is_plain = self.layout.is_c_contiguous();
         let wide = |stride: &isize| *stride as i128;

@@ -1,17 +1,17 @@
-//! DLPack: tensors of others and for others, as before version 1 and of version 1.
+//! DLPack tensors: import and export, in the format before version 1 and of version 1.
 //!
-//! [`ManagedTensor`] is a tensor that came, of which [`ManagedTensor::import`] makes memory for work
-//! here; [`Export`] is one that goes. Both are about the pointers that capsules of Python hold
-//! ([`raw`]): there is no Python here. [`ConsumerStream`] is the argument with which a consumer asks,
-//! and by which a producer puts things in order.
+//! [`ManagedTensor`] is an imported tensor, whose memory [`ManagedTensor::import`] makes usable for
+//! work on a stream. [`Export`] is a tensor for other libraries. Both work with the pointers that
+//! Python capsules contain ([`raw`]); this module does not use Python. [`ConsumerStream`] is the
+//! argument with which a consumer requests a tensor, and with which the producer orders its work.
 //!
 //! | | consumer | producer |
 //! |---|---|---|
-//! | begin | asks with [`ConsumerStream::of`] its stream | [`ConsumerStream::wait_for`] its own stream, then [`Export`] |
-//! | end | its work is over, or in order ([`Handover`](super::Handover)), and the deleter is called | what keeps the memory is dropped; [`Export::behind`] where the consumer does not wait |
+//! | begin | requests the tensor with [`ConsumerStream::of`] its stream | calls [`ConsumerStream::wait_for`] with its own stream, then creates an [`Export`] |
+//! | end | calls the deleter when its work is complete or ordered ([`StreamSync`](super::StreamSync)) | drops the owner of the memory; [`Export::behind`] is for consumers that do not wait |
 //!
-//! The structures are this crate's own, a few lines that do not change ([`raw`]): of the crates that
-//! have them those that are kept up need a newer compiler than this one, and have Python in them.
+//! The structures in [`raw`] are defined by this crate. They are short and stable. The maintained
+//! crates that define them require a newer compiler than this crate, and depend on Python.
 
 mod dtype;
 mod export;
@@ -29,7 +29,7 @@ use super::Layout;
 use crate::invalid::Invalid;
 use std::fmt;
 
-/// What a tensor says of itself. (Boxed, so that what has it is small enough for the side of errors.)
+/// Description of a tensor. (It is boxed to keep error types that contain it small.)
 struct Described {
     dtype: DataType,
     layout: Layout,
@@ -51,11 +51,12 @@ impl Described {
     }
 }
 
-/// The version that is written. Minor ones add names for numbers, and with 1.2 strides are always there.
+/// The version for writing. Minor versions add names for codes; since 1.2 the strides are
+/// always present.
 const MAJOR: u32 = 1;
 const MINOR: u32 = 2;
 
-/// What a field says that cannot be.
+/// Returns the error for an invalid value of a field.
 fn refused(field: &'static str, problem: impl Into<String>) -> Invalid {
     Invalid::Dlpack {
         field,
@@ -63,7 +64,8 @@ fn refused(field: &'static str, problem: impl Into<String>) -> Invalid {
     }
 }
 
-/// A layout's refusal, which speaks of the keys of array interfaces: they are the same names here.
+/// Converts an error of a layout, which names the keys of array interfaces. DLPack uses the same
+/// names.
 fn of_layout(invalid: Invalid) -> Invalid {
     match invalid {
         Invalid::ArrayInterface { key, problem } => refused(key, problem),

@@ -1,22 +1,22 @@
-//! Structured elements: NumPy's records, as `descr` describes them.
+//! Structured elements: NumPy's records, as described by `descr`.
 
 use super::typestr::{Kind, TypeString};
 use crate::invalid::Invalid;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What the elements of an array are.
+/// The type of the elements of an array.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "DescrType", into = "DescrType"))]
 pub enum Dtype {
-    /// Of one type.
+    /// Elements of a plain type.
     Plain(TypeString),
-    /// With fields.
+    /// Elements with fields.
     Record(Record),
 }
 
-/// An element with fields, which do not overlap.
+/// An element type with fields that do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(
@@ -31,15 +31,15 @@ pub struct Record {
 /// A field of a [`Record`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Another name, which NumPy has for people.
+    /// NumPy's title, an alternative name.
     pub title: Option<String>,
-    /// Where it begins, in bytes.
+    /// The offset in bytes.
     pub offset: usize,
-    /// What it is.
+    /// The type.
     pub dtype: Dtype,
-    /// How many of it, if it is an array itself; empty if it is not.
+    /// The shape, if the field is an array; otherwise empty.
     pub shape: Vec<usize>,
 }
 
@@ -47,7 +47,7 @@ pub struct Field {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DescrEntry {
-    /// Empty for padding, which is of kind `V`.
+    /// The name. It is empty for padding, which has the kind `V`.
     pub name: String,
     /// The title, if the name is a pair.
     #[cfg_attr(
@@ -57,7 +57,7 @@ pub struct DescrEntry {
     pub title: Option<String>,
     /// The type.
     pub ty: DescrType,
-    /// The shape; empty if there is none.
+    /// The shape; empty for a scalar.
     #[cfg_attr(
         feature = "serde",
         serde(default, skip_serializing_if = "Vec::is_empty")
@@ -72,11 +72,11 @@ pub struct DescrEntry {
 pub enum DescrType {
     /// A type string.
     Text(String),
-    /// Entries of its own.
+    /// The entries of a nested record.
     Nested(Vec<DescrEntry>),
 }
 
-/// Records within records, at most.
+/// The maximum depth of nested records.
 const DEPTH: usize = 32;
 
 fn refused(problem: impl Into<String>) -> Invalid {
@@ -84,7 +84,7 @@ fn refused(problem: impl Into<String>) -> Invalid {
 }
 
 impl Dtype {
-    /// The bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn item_size(&self) -> usize {
         match self {
             Self::Plain(ty) => ty.item_size(),
@@ -92,7 +92,7 @@ impl Dtype {
         }
     }
 
-    /// The `typestr`: of a record, bytes of its size.
+    /// Returns the `typestr`. For a record this is a `V` type of its size.
     pub fn typestr(&self) -> String {
         match self {
             Self::Plain(ty) => ty.to_string(),
@@ -100,7 +100,7 @@ impl Dtype {
         }
     }
 
-    /// The `descr`, for a record.
+    /// Returns the `descr` of a record.
     pub fn descr(&self) -> Option<Vec<DescrEntry>> {
         match self {
             Self::Plain(_) => None,
@@ -108,10 +108,11 @@ impl Dtype {
         }
     }
 
-    /// Of what an array interface says: `descr` counts where `typestr` is of kind `V`.
+    /// Reads the type from the keys of an array interface. `descr` is used only if `typestr` has
+    /// the kind `V`.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`], with the key that is wrong.
+    /// [`Invalid::ArrayInterface`] with the invalid key.
     pub fn read(typestr: &str, descr: Option<&[DescrEntry]>) -> Result<Self, Invalid> {
         let plain: TypeString = typestr.parse()?;
         let entries = match descr {
@@ -121,12 +122,12 @@ impl Dtype {
         let record = Record::from_descr(entries)?;
         if record.size != plain.item_size() {
             return Err(refused(format!(
-                "its fields have {} bytes, and typestr says {}",
+                "the fields have {} bytes, but typestr has {}",
                 record.size,
                 plain.item_size()
             )));
         }
-        // Nothing but padding: of plain bytes NumPy says once more that they are.
+        // For plain bytes, NumPy also writes a `descr`, which consists only of padding.
         if record.fields.is_empty() {
             return Ok(Self::Plain(plain));
         }
@@ -135,7 +136,7 @@ impl Dtype {
 }
 
 impl Field {
-    /// The bytes of all of it.
+    /// Returns the size of the whole field in bytes.
     fn size(&self) -> Option<usize> {
         self.shape
             .iter()
@@ -146,11 +147,11 @@ impl Field {
 }
 
 impl Record {
-    /// Of fields in the order in which they lie, in elements of `size` bytes.
+    /// Creates a record from fields in the order of their offsets, for elements of `size` bytes.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`]: fields that overlap, are out of order or behind the end; a name
-    /// that is empty or there twice.
+    /// [`Invalid::ArrayInterface`] if fields overlap, are out of order or exceed the element, or if
+    /// a name is empty or occurs twice.
     pub fn new(fields: Vec<Field>, size: usize) -> Result<Self, Invalid> {
         let mut names = BTreeSet::new();
         let mut end = 0;
@@ -160,11 +161,11 @@ impl Record {
             }
             for name in std::iter::once(&field.name).chain(&field.title) {
                 if !names.insert(name) {
-                    return Err(refused(format!("two fields are called \"{name}\"")));
+                    return Err(refused(format!("two fields have the name \"{name}\"")));
                 }
             }
             if field.offset < end {
-                let problem = format!("field \"{}\" begins in the one before", field.name);
+                let problem = format!("field \"{}\" overlaps the previous field", field.name);
                 return Err(refused(problem));
             }
             end = field
@@ -173,27 +174,27 @@ impl Record {
                 .ok_or_else(|| refused(format!("field \"{}\" is too large", field.name)))?;
         }
         if end > size || isize::try_from(size).is_err() {
-            let problem = format!("the fields have {end} bytes, and elements {size}");
+            let problem = format!("the fields have {end} bytes, but the elements {size}");
             return Err(refused(problem));
         }
         Ok(Self { fields, size })
     }
 
-    /// The fields.
+    /// Returns the fields.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// The bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Of the entries of `descr`, one behind the other.
+    /// Creates a record from the entries of `descr`, which follow each other without gaps.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`]: as for [`new`](Self::new); a type string that is none; records
-    /// within records without end.
+    /// [`Invalid::ArrayInterface`] if a name occurs twice, a type string is invalid, a field or the
+    /// record is too large, or records are nested too deeply.
     pub fn from_descr(entries: &[DescrEntry]) -> Result<Self, Invalid> {
         Self::of_entries(entries, DEPTH)
     }
@@ -201,7 +202,7 @@ impl Record {
     fn of_entries(entries: &[DescrEntry], depth: usize) -> Result<Self, Invalid> {
         let depth = depth
             .checked_sub(1)
-            .ok_or_else(|| refused(format!("more than {DEPTH} records within each other")))?;
+            .ok_or_else(|| refused(format!("more than {DEPTH} nested records")))?;
         let mut fields = Vec::new();
         let mut offset = 0usize;
         for (index, entry) in entries.iter().enumerate() {
@@ -220,7 +221,7 @@ impl Record {
             let is_void = matches!(&dtype, Dtype::Plain(ty) if ty.kind() == Kind::Void);
             let field = Field {
                 name: match entry.name.as_str() {
-                    // As NumPy calls it.
+                    // NumPy generates this name.
                     "" => format!("f{index}"),
                     name => name.to_owned(),
                 },
@@ -241,7 +242,7 @@ impl Record {
         Self::new(fields, offset)
     }
 
-    /// The entries of `descr`, with padding where there are gaps.
+    /// Returns the entries of `descr`, with padding for gaps.
     pub fn to_descr(&self) -> Vec<DescrEntry> {
         let padding = |bytes: usize| DescrEntry {
             name: String::new(),
@@ -264,7 +265,7 @@ impl Record {
                 },
                 shape: field.shape.clone(),
             });
-            // In range, as the record was checked.
+            // This cannot overflow, because the record was checked.
             end = field.offset.saturating_add(field.size().unwrap_or(0));
         }
         if self.size > end {
@@ -286,7 +287,7 @@ impl From<Record> for Dtype {
     }
 }
 
-/// The type string; of a record its fields.
+/// Writes the type string, or the fields of a record.
 impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

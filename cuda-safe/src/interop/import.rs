@@ -1,4 +1,4 @@
-//! Arrays of others as memory here, in order with their producer; and buffers for others.
+//! Import of foreign arrays, ordered with their producer, and export of buffers.
 
 use super::array::ArrayInterface;
 use super::dtype::Dtype;
@@ -24,7 +24,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A type of elements that NumPy has as well. Sealed.
+/// A type of elements that NumPy has too. This trait is sealed.
 ///
 /// | here | NumPy |
 /// |---|---|
@@ -60,107 +60,118 @@ pub(super) fn type_of<T: Element>() -> Result<TypeString, Invalid> {
     TypeString::native(T::KIND, size_of::<T>())
 }
 
-/// How work on an imported array is put in order with that of its producer.
+/// How work on an imported array is ordered with the work of its producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Handover {
-    /// The host waits for the producer's stream at the import, and for one's own at the end.
+pub enum StreamSync {
+    /// The host waits for the producer's stream at the import, and for the importing stream when
+    /// the import is dropped.
     Synchronize,
-    /// One's own stream waits for the producer's at the import, and that for one's own at the end, by
-    /// events. (At the end the host waits where the producer names no stream, or that of a thread.)
-    WaitByEvent,
-    /// All work is given to the producer's stream itself, which is the import's
-    /// ([`Imported::stream`]): nobody waits, at either end. Where the producer names no stream, or a
-    /// default one, which is no [`Stream`], it is one's own, as for [`WaitByEvent`](Self::WaitByEvent).
-    OnProducersStream,
-    /// Nothing is put in order: whoever says so does it by other means.
+    /// The importing stream waits for the producer's stream at the import, and the producer's
+    /// stream waits for the importing stream when the import is dropped, with events. (When the
+    /// import is dropped, the host waits instead if the producer names no stream or the per-thread
+    /// default stream.)
+    WaitEvent,
+    /// All work runs on the producer's stream itself, which becomes the stream of the import
+    /// ([`Imported::stream`]), so no waits are necessary. If the producer names no stream or a
+    /// default stream, which is not a [`Stream`], the importing stream is used as with
+    /// [`WaitEvent`](Self::WaitEvent).
+    ProducerStream,
+    /// Nothing is ordered; the caller must order the work by other means.
     Ignore,
 }
 
-/// An array of somebody else's, of any type and layout, in order on a stream of one's own; of
+/// A foreign array of any type and layout, ordered on a stream of this crate. Created by
 /// [`ArrayInterface::import_untyped`].
 ///
-/// At its end the producer may go on: see [`Handover`]. Whether it goes beyond its allocation was
-/// looked at, where the driver knows that.
-#[must_use = "the producer goes on when this is dropped"]
+/// When it is dropped, the producer may continue with the memory as described in [`StreamSync`]. If
+/// the driver knows the allocation, the import has checked that the array is within it.
+#[must_use = "dropping this lets the producer continue with the memory"]
 pub struct Imported {
-    /// By which the stream's context reaches the first element.
+    /// The address of the first element for the stream's context.
     address: u64,
     dtype: Dtype,
     layout: Layout,
     read_only: bool,
-    lent: Lent,
+    access: Access,
     mask: Option<Box<Self>>,
 }
 
-/// A C-contiguous array of somebody else's, in order on a stream of one's own; of
+/// A foreign C-contiguous array, ordered on a stream of this crate. Created by
 /// [`ArrayInterface::import`].
 ///
-/// At its end the producer may go on: see [`Handover`].
-#[must_use = "the producer goes on when this is dropped"]
+/// When it is dropped, the producer may continue with the memory as described in [`StreamSync`].
+#[must_use = "dropping this lets the producer continue with the memory"]
 pub struct ImportedArray<T> {
     whole: Imported,
     len: usize,
     elements: PhantomData<T>,
 }
 
-/// What is used, and until when.
+/// The stream of an import, the ordering when it is dropped, and the owner of the memory.
 #[derive(Clone)]
-struct Lent {
+struct Access {
     stream: Stream,
     end: End,
     #[allow(dead_code, reason = "held, not read")]
     owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// What the producer has to come behind.
+/// How the producer's later work is ordered after the import.
 #[derive(Clone)]
 enum End {
     Nothing,
-    /// The host waits.
+    /// The host waits for the stream of the import.
     Wait,
     /// The producer's stream waits for an event.
     Event(Event, ForeignStream),
 }
 
-/// What was found out of an array, before its owner is taken.
+/// The results of the checks, before the owner is taken.
 struct Found {
     address: u64,
     end: End,
 }
 
 impl ArrayInterface {
-    /// The array as memory for work on `stream`, which `handover` puts in order with the producer's.
+    /// Imports the array for work on `stream`, ordered with the producer's stream according to
+    /// `sync`.
     ///
-    /// The address is that by which the stream's context reaches the memory
-    /// (`CU_POINTER_ATTRIBUTE_DEVICE_POINTER`), and the end of the allocation is looked at, where the
-    /// driver knows them.
+    /// The address is the one that the stream's context uses
+    /// (`CU_POINTER_ATTRIBUTE_DEVICE_POINTER`). If the driver knows the allocation, the array must
+    /// be within it.
     ///
     /// # Errors
-    /// With the owner given back: elements of another type than `T`, an array that is not
-    /// C-contiguous, has a mask or goes beyond its allocation; [`Invalid::StreamIsCaptured`]; with
-    /// [`Handover::OnProducersStream`] [`Invalid::OtherContext`], if that is a stream of another context;
-    /// those of the driver.
+    /// The error returns the owner.
+    ///
+    /// - [`Invalid::ArrayInterface`] if the elements have another type than `T`, or if the array is
+    ///   not C-contiguous, has a mask, or exceeds its allocation.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - With [`StreamSync::ProducerStream`], [`Invalid::OtherContext`] if the producer's stream
+    ///   belongs to another context.
+    /// - An error of the driver.
     ///
     /// # Safety
-    /// `owner` keeps alive what the interface says: the memory, readable and, unless it is said to be
-    /// read-only, writable by the stream's device, with bits allowed for `T`; and the stream that it
-    /// names, which is of the same context. All work on the memory up to now is in that stream (or done,
-    /// if none is named), and nobody else works on it until this is dropped, but in that stream's
-    /// order afterwards. With [`Handover::Ignore`] the caller sees to all of the order. (With
-    /// [`Handover::OnProducersStream`] the owner is dropped after the last clone of the import's stream.)
+    /// `owner` must keep alive the memory and the stream that the interface names. The memory must
+    /// be readable and, unless it is marked as read-only, writable by the stream's device, with
+    /// valid bits for `T`. The named stream must belong to the same context. All work on the memory
+    /// so far must be in that stream, or complete if none is named. Until the import is dropped, no
+    /// other code may work on the memory; afterwards, other work must be ordered in that stream.
+    /// With [`StreamSync::Ignore`], the caller must order all of this. (With
+    /// [`StreamSync::ProducerStream`], the owner is dropped after the last clone of the import's
+    /// stream.)
     #[doc(alias = "__cuda_array_interface__")]
     pub unsafe fn import<T: Element, O: Any + Send + Sync>(
         &self,
         stream: &Stream,
-        handover: Handover,
+        sync: StreamSync,
         owner: O,
     ) -> Result<ImportedArray<T>, Rejected<O>> {
         let len = match self.check_for::<T>() {
             Ok(len) => len,
             Err(invalid) => return Err(Rejected::new(invalid, owner)),
         };
-        let whole = self.lend(stream, handover, align_of::<T>(), false, owner)?;
+        let whole = self.import_checked(stream, sync, align_of::<T>(), false, owner)?;
         Ok(ImportedArray {
             whole,
             len,
@@ -168,77 +179,83 @@ impl ArrayInterface {
         })
     }
 
-    /// The array, of whatever type and layout, as memory for work on `stream`: as
-    /// [`import`](Self::import), for those who look at the type themselves.
+    /// Imports the array, of any type and layout, for work on `stream`. This is like
+    /// [`import`](Self::import), but the caller must check the type.
     ///
     /// # Errors
-    /// With the owner given back: an array that has a mask or goes beyond its allocation;
-    /// [`Invalid::StreamIsCaptured`]; those of the driver.
+    /// The error returns the owner.
+    ///
+    /// - [`Invalid::ArrayInterface`] if the array has a mask or exceeds its allocation.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - With [`StreamSync::ProducerStream`], [`Invalid::OtherContext`] if the producer's stream
+    ///   belongs to another context.
+    /// - An error of the driver.
     ///
     /// # Safety
-    /// As for [`import`](Self::import), with bits allowed for whatever it is used as.
+    /// See [`import`](Self::import). The bits must be valid for every type that the memory is used
+    /// as.
     #[doc(alias = "__cuda_array_interface__")]
     pub unsafe fn import_untyped<O: Any + Send + Sync>(
         &self,
         stream: &Stream,
-        handover: Handover,
+        sync: StreamSync,
         owner: O,
     ) -> Result<Imported, Rejected<O>> {
-        self.lend(stream, handover, 1, false, owner)
+        self.import_checked(stream, sync, 1, false, owner)
     }
 
-    /// The array and its mask, if it has one, as memory for work on `stream`: as
-    /// [`import_untyped`](Self::import_untyped), for those who honour masks. [`Imported::mask`] is
-    /// that.
+    /// Imports the array and its mask, if it has one, for work on `stream`. This is like
+    /// [`import_untyped`](Self::import_untyped), for callers that support masks. [`Imported::mask`]
+    /// returns the mask.
     ///
-    /// A mask that names another stream than the array does is put in order with that one too: by
-    /// events, where the array is worked on in its producer's.
+    /// If the mask names another stream than the array, it is ordered with that stream too. With
+    /// [`StreamSync::ProducerStream`] this uses events.
     ///
     /// # Errors
-    /// As for `import_untyped`; and those of the mask, which is looked at as the array is.
+    /// See [`import_untyped`](Self::import_untyped). The mask is checked like the array.
     ///
     /// # Safety
-    /// As for `import_untyped`, of the mask as well.
+    /// See [`import_untyped`](Self::import_untyped). The conditions apply to the mask too.
     #[doc(alias = "__cuda_array_interface__")]
     pub unsafe fn import_masked<O: Any + Send + Sync>(
         &self,
         stream: &Stream,
-        handover: Handover,
+        sync: StreamSync,
         owner: O,
     ) -> Result<Imported, Rejected<O>> {
-        self.lend(stream, handover, 1, true, owner)
+        self.import_checked(stream, sync, 1, true, owner)
     }
 
-    /// What the promises of `import` are about; elements are to begin at multiples of `align`.
-    fn lend<O: Any + Send + Sync>(
+    /// Imports the array under the conditions of `import`. Elements must be aligned to `align`.
+    fn import_checked<O: Any + Send + Sync>(
         &self,
         stream: &Stream,
-        handover: Handover,
+        sync: StreamSync,
         align: usize,
         masks: bool,
         owner: O,
     ) -> Result<Imported, Rejected<O>> {
         let found = || -> Result<_> {
             if self.mask().is_some() && !masks {
-                return Err(refused("mask", "masked arrays are taken by import_masked").into());
+                return Err(refused("mask", "use import_masked for arrays with a mask").into());
             }
-            if handover == Handover::Synchronize {
-                // The stream may have to wait for this host function.
+            if sync == StreamSync::Synchronize {
+                // The stream may have to wait for the host function that runs this code.
                 refuse_inside()?;
             }
-            let theirs = match handover {
-                Handover::OnProducersStream => self.producers_stream(stream)?,
+            let theirs = match sync {
+                StreamSync::ProducerStream => self.producers_stream(stream)?,
                 _ => None,
             };
             let address = self.place(stream.context(), align)?;
             let (home, end) = match &theirs {
                 Some(theirs) => (theirs, End::Nothing),
-                None => (stream, self.take_over(stream, handover)?),
+                None => (stream, self.order_after_producer(stream, sync)?),
             };
             let mask = self.mask().map(|mask| {
                 let address = mask.place(home.context(), 1)?;
-                // As by events, if it is of another stream than the array is worked on in.
-                let end = mask.take_over(home, handover)?;
+                // If the mask is of another stream than the import's, this orders it with events.
+                let end = mask.order_after_producer(home, sync)?;
                 Ok::<_, Error>((mask, Found { address, end }))
             });
             let mask = mask.transpose()?;
@@ -250,27 +267,27 @@ impl ArrayInterface {
         };
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(owner);
         let stream = match theirs {
-            // Alive for as long as the owner is.
+            // The stream is alive as long as the owner.
             Some(theirs) => Stream::leased(&theirs, Arc::clone(&owner)),
             None => stream.clone(),
         };
-        let lent = |of: &Self, found: Found, mask| Imported {
+        let imported = |of: &Self, found: Found, mask| Imported {
             address: found.address,
             dtype: of.dtype().clone(),
             layout: of.layout().clone(),
             read_only: of.is_read_only(),
-            lent: Lent {
+            access: Access {
                 stream: stream.clone(),
                 end: found.end,
                 owner: Arc::clone(&owner),
             },
             mask,
         };
-        let mask = mask.map(|(mask, found)| Box::new(lent(mask, found, None)));
-        Ok(lent(self, array, mask))
+        let mask = mask.map(|(mask, found)| Box::new(imported(mask, found, None)));
+        Ok(imported(self, array, mask))
     }
 
-    /// How many elements of that type there are, one behind the other.
+    /// Returns the number of contiguous elements after checking their type.
     fn check_for<T: Element>(&self) -> Result<usize, Invalid> {
         let expected = type_of::<T>()?;
         if *self.dtype() != Dtype::Plain(expected) {
@@ -281,14 +298,14 @@ impl ArrayInterface {
         match layout.len() {
             Some(len) if layout.is_c_contiguous() => Ok(len),
             _ => {
-                let problem = format!("{:?} are not C-contiguous", layout.strides());
+                let problem = format!("the strides {:?} are not C-contiguous", layout.strides());
                 Err(refused("strides", problem))
             }
         }
     }
 
-    /// The producer's stream, if it names one that is no default stream and another than one's own. It is
-    /// not kept alive here.
+    /// Returns the producer's stream, if it names one that is neither a default stream nor
+    /// `stream`. It is not kept alive.
     fn producers_stream(&self, stream: &Stream) -> Result<Option<Stream>> {
         let Some(exported @ ExportedStream::Handle(_)) = self.stream() else {
             return Ok(None);
@@ -297,21 +314,22 @@ impl ArrayInterface {
         if raw == stream.raw() {
             return Ok(None);
         }
-        // SAFETY: it is alive for as long as the owner is, as the caller of `import` promised, and
-        // whoever gets this keeps that.
+        // SAFETY: the stream is alive as long as the owner, as the caller of `import` promised, and
+        // the caller of this function keeps the owner alive.
         let theirs = unsafe { Stream::borrow_checked(raw, stream.context()) }?;
         drop(theirs.uncaptured(Operation::Wait)?);
         Ok(Some(theirs))
     }
 
-    /// Puts what `stream` is given from now on behind the producer's work.
-    fn take_over(&self, stream: &Stream, handover: Handover) -> Result<End> {
+    /// Makes later work in `stream` wait for the producer's work.
+    fn order_after_producer(&self, stream: &Stream, sync: StreamSync) -> Result<End> {
         drop(stream.uncaptured(Operation::Wait)?);
-        if handover == Handover::Ignore {
+        if sync == StreamSync::Ignore {
             return Ok(End::Nothing);
         }
         let Some(exported) = self.stream() else {
-            // The producer is done; but there is no stream of its to come behind at the end.
+            // The producer's work is complete, but it names no stream that could wait when the
+            // import is dropped.
             return Ok(End::Wait);
         };
         let context = stream.context();
@@ -319,10 +337,10 @@ impl ArrayInterface {
         if raw == stream.raw() {
             return Ok(End::Nothing);
         }
-        if handover == Handover::Synchronize {
+        if sync == StreamSync::Synchronize {
             let wait = || {
-                // SAFETY: the stream is alive, as the caller of `import` promised, or a default one
-                // of the current context.
+                // SAFETY: the stream is alive, as the caller of `import` promised, or is a default
+                // stream of the current context.
                 unsafe { call!(cuStreamSynchronize(raw)) }
             };
             in_context(context, is_default, wait)?;
@@ -331,23 +349,24 @@ impl ArrayInterface {
         let (begin, end) = (context.event()?, context.event()?);
         let theirs = ForeignStream::new(raw);
         {
-            // SAFETY: as above.
+            // SAFETY: see above.
             let _call = unsafe { theirs.uncaptured(Operation::Record, context) }?;
             in_context(context, is_default, || {
-                // SAFETY: as above; the event is alive.
+                // SAFETY: see above; the event is alive.
                 unsafe { call!(cuEventRecord(begin.raw(), raw)) }
             })?;
         }
         stream.wait_private(&begin)?;
         Ok(match exported {
-            // At the end it may be another thread's.
+            // The import may be dropped on another thread, where this is another stream.
             ExportedStream::PerThread => End::Wait,
             _ => End::Event(end, theirs),
         })
     }
 }
 
-/// Makes a call with the context current, if it is of a default stream, which is another one in each.
+/// Makes a call with the context current if it uses a default stream, which differs between
+/// contexts.
 fn in_context(
     context: &Context,
     is_default: bool,
@@ -361,29 +380,30 @@ fn in_context(
 }
 
 impl Imported {
-    /// The address of the first element on the device; 0 if there is none.
+    /// Returns the address of the first element on the device, or 0 if the array is empty.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// What the elements are said to be.
+    /// Returns the type of the elements according to the interface.
     pub fn dtype(&self) -> &Dtype {
         &self.dtype
     }
 
-    /// Where they lie, from the first on.
+    /// Returns the arrangement of the elements, relative to the first one.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Whether it must not be written.
+    /// Returns whether the array must not be written.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Which elements are valid: an array of its own, in the order of the same stream, whose shape can
-    /// be broadcast to this one's, and whose elements are read as true or not. Of
-    /// [`ArrayInterface::import_masked`]; [`mask_view`](Self::mask_view) is the usual way to read it.
+    /// Returns the mask if the array was imported with [`ArrayInterface::import_masked`]: an array
+    /// whose nonzero elements mark the valid elements. It is ordered on the same stream, and its
+    /// shape can be broadcast to the shape of this array. [`mask_view`](Self::mask_view) is the
+    /// usual way to read it.
     pub fn mask(&self) -> Option<&Self> {
         self.mask.as_deref()
     }
@@ -395,22 +415,22 @@ impl Imported {
         }
     }
 
-    /// The stream that work on it runs on.
+    /// Returns the stream on which work on the array must run.
     pub fn stream(&self) -> &Stream {
-        &self.lent.stream
+        &self.access.stream
     }
 }
 
 impl<T> ImportedArray<T> {
-    /// The memory, to read.
+    /// Returns the memory for reading.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice::new(self.whole.address, self.len, self.stream())
     }
 
-    /// The memory, to read and write.
+    /// Returns the memory for reading and writing.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`] if the producer says that it is read-only.
+    /// [`Invalid::ArrayInterface`] if the producer marked the array as read-only.
     pub fn as_mut_slice(&mut self) -> Result<DeviceSliceMut<'_, T>> {
         self.whole.check_writable()?;
         Ok(DeviceSliceMut::new(
@@ -420,47 +440,50 @@ impl<T> ImportedArray<T> {
         ))
     }
 
-    /// The same without a type.
+    /// Returns the array without its type.
     pub fn as_untyped(&self) -> &Imported {
         &self.whole
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Returns whether the array is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether it must not be written.
+    /// Returns whether the array must not be written.
     pub fn is_read_only(&self) -> bool {
         self.whole.read_only
     }
 
-    /// The stream that work on it runs on.
+    /// Returns the stream on which work on the array must run.
     pub fn stream(&self) -> &Stream {
         self.whole.stream()
     }
 }
 
 impl<T: Element> DeviceBuffer<T> {
-    /// The buffer for others, as an array of one dimension: with its stream, which all work on it is in.
+    /// Exports the buffer as a one-dimensional array, with the stream on which all work on it runs.
     ///
-    /// Whoever takes it has to be done, or in order behind that stream, before the buffer is used
-    /// again or dropped here; the interface keeps neither alive.
+    /// Before the buffer is used again or dropped here, the consumer's work must be complete or
+    /// ordered before that use on this stream. The interface keeps neither the buffer nor the
+    /// stream alive.
     ///
-    /// Memory of a pool becomes accessible to the other devices: [`grant_peer_access`](super::grant_peer_access).
+    /// Other devices get access to memory of a pool: see
+    /// [`grant_peer_access`](super::grant_peer_access).
     ///
     /// # Errors
-    /// The length is more than can be addressed; those of the driver, on a machine with several devices.
+    /// [`Invalid::ArrayInterface`] if the length exceeds the address space; on a machine with
+    /// several devices, an error of the driver.
     #[doc(alias = "__cuda_array_interface__")]
     pub fn array_interface(&self) -> Result<ArrayInterface> {
         let layout = Layout::c_contiguous(&[self.len()], size_of::<T>())?;
         let array = ArrayInterface::new(type_of::<T>()?, layout, self.as_raw())?;
-        // SAFETY: the buffer is borrowed.
+        // SAFETY: the buffer is borrowed during the call.
         unsafe { grant_for_export(self.stream().context(), self.as_raw()) }?;
         Ok(array.with_stream(Some(ExportedStream::of(self.stream()))))
     }
@@ -474,8 +497,8 @@ impl<'a, T> From<&'a ImportedArray<T>> for DeviceSlice<'a, T> {
 
 impl Drop for Imported {
     fn drop(&mut self) {
-        let stream = &self.lent.stream;
-        match &self.lent.end {
+        let stream = &self.access.stream;
+        match &self.access.end {
             End::Nothing => {}
             End::Event(end, home) => {
                 let reads = Resource::Reads {
@@ -483,12 +506,12 @@ impl Drop for Imported {
                     stream: stream.raw(),
                     home: home.raw(),
                 };
-                release(reads, &self.lent);
+                release(reads, &self.access);
             }
             End::Wait => {
                 if let Err(error) = stream.wait_for_work() {
-                    // Nobody knows when the producer may go on: it keeps what it lent for ever.
-                    std::mem::forget(self.lent.clone());
+                    // It is unknown when the producer may continue, so the owner is leaked.
+                    std::mem::forget(self.access.clone());
                     report(&Report::Leaked {
                         what: "an imported array that work may still use",
                         error,
@@ -499,7 +522,7 @@ impl Drop for Imported {
     }
 }
 
-impl Parent for Lent {
+impl Parent for Access {
     fn context(&self) -> Option<&Context> {
         Some(self.stream.context())
     }

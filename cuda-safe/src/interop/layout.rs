@@ -1,19 +1,19 @@
-//! Where the elements of an array lie.
+//! The arrangement of an array's elements in memory.
 
-mod boxes;
 mod index;
+mod regions;
 
-pub(super) use boxes::boxes;
 pub use index::Index;
 pub(super) use index::refused as no_view;
+pub(super) use regions::regions;
 
 use super::refused;
 use crate::invalid::Invalid;
 
-/// The shape of an array and its strides: how many bytes it is from an element to the next along each
-/// dimension, which may be negative, or 0.
+/// The shape and strides of an array. A stride is the distance in bytes to the next element along a
+/// dimension; it may be negative or 0.
 ///
-/// Every element is within 2^63 bytes of the first.
+/// Every element is within 2^63 bytes of the first one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "super::serial::LayoutFields"))]
@@ -23,28 +23,28 @@ pub struct Layout {
     item_size: usize,
 }
 
-/// The bytes that an array lies in, relative to its first element: from `start` to before `end`.
+/// The range of bytes of an array, relative to its first element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ByteRange {
-    /// 0, or negative.
+    /// The start of the range, 0 or negative.
     pub start: isize,
-    /// Behind the last byte.
+    /// The end of the range, after the last byte.
     pub end: isize,
 }
 
 impl Layout {
-    /// A C-contiguous array: the last dimension varies fastest.
+    /// Creates the layout of a C-contiguous array, in which the last dimension varies fastest.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`]: more bytes than can be addressed.
+    /// [`Invalid::ArrayInterface`] if the array exceeds the address space.
     pub fn c_contiguous(shape: &[usize], item_size: usize) -> Result<Self, Invalid> {
         let too_large = || refused("shape", format!("{shape:?} is more than can be addressed"));
         let mut strides = vec![0; shape.len()];
         let mut next = isize::try_from(item_size).map_err(|_| too_large())?;
         for (stride, extent) in strides.iter_mut().zip(shape).rev() {
             *stride = next;
-            // An array without an element has the strides that it would have with one.
+            // The strides of an empty array are those for extents of 1 instead of 0.
             let extent = isize::try_from((*extent).max(1)).map_err(|_| too_large())?;
             next = next.checked_mul(extent).ok_or_else(too_large)?;
         }
@@ -55,17 +55,17 @@ impl Layout {
         })
     }
 
-    /// An array with strides.
+    /// Creates the layout of an array with strides.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`]: another number of strides than dimensions; elements too far
-    /// away; none, but other extents that could not be addressed.
+    /// [`Invalid::ArrayInterface`] if the numbers of strides and dimensions differ, or if the array
+    /// exceeds the address space. The latter also applies to the other extents of an empty array.
     pub fn strided(shape: &[usize], strides: &[isize], item_size: usize) -> Result<Self, Invalid> {
         if shape.len() != strides.len() {
             return Err(refused(
                 "strides",
                 format!(
-                    "{strides:?}: {} for {} dimensions",
+                    "{strides:?}: {} strides for {} dimensions",
                     strides.len(),
                     shape.len()
                 ),
@@ -77,39 +77,40 @@ impl Layout {
             item_size,
         };
         if layout.checked_range().is_none() {
-            let far =
-                format!("{strides:?} of the shape {shape:?} go further than can be addressed");
+            let far = format!(
+                "the strides {strides:?} with the shape {shape:?} exceed the address space"
+            );
             return Err(refused("strides", far));
         }
         if layout.is_empty() {
-            // It is written without strides, so it has to be one that is read without them.
+            // An empty array is written without strides, so it must be valid without them.
             Self::c_contiguous(shape, item_size)?;
         }
         Ok(layout)
     }
 
-    /// The extents.
+    /// Returns the extents of the dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// In bytes.
+    /// Returns the strides in bytes.
     pub fn strides(&self) -> &[isize] {
         &self.strides
     }
 
-    /// The bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn item_size(&self) -> usize {
         self.item_size
     }
 
-    /// Whether there is no element.
+    /// Returns whether the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
 
-    /// How many elements there are; 1 of an array without dimensions. None if that is more than a
-    /// number holds, as broadcasting allows.
+    /// Returns the number of elements, which is 1 for an array without dimensions. Returns `None`
+    /// if the number exceeds `usize`, which is possible with broadcasting.
     pub fn len(&self) -> Option<usize> {
         if self.is_empty() {
             return Some(0);
@@ -119,14 +120,15 @@ impl Layout {
             .try_fold(1usize, |all, extent| all.checked_mul(*extent))
     }
 
-    /// Whether it lies without gaps, the last dimension varying fastest. As NumPy says it: dimensions
-    /// of one element have any stride, and an array without an element is.
+    /// Returns whether the elements are contiguous with the last dimension varying fastest. As in
+    /// NumPy, the strides of dimensions with one element do not matter, and empty arrays are
+    /// contiguous.
     pub fn is_c_contiguous(&self) -> bool {
         self.is_contiguous(self.shape.iter().zip(&self.strides).rev())
     }
 
-    /// Whether it lies without gaps, the first dimension varying fastest; as
-    /// [`is_c_contiguous`](Self::is_c_contiguous).
+    /// Returns whether the elements are contiguous with the first dimension varying fastest. See
+    /// [`is_c_contiguous`](Self::is_c_contiguous) for special cases.
     pub fn is_f_contiguous(&self) -> bool {
         self.is_contiguous(self.shape.iter().zip(&self.strides))
     }
@@ -148,13 +150,13 @@ impl Layout {
         true
     }
 
-    /// Whether one element stands for several: a stride of 0.
+    /// Returns whether elements are repeated by a stride of 0.
     pub fn is_broadcast(&self) -> bool {
         let repeats = |(extent, stride): (&usize, &isize)| *extent > 1 && *stride == 0;
         !self.is_empty() && self.item_size != 0 && self.dimensions().any(repeats)
     }
 
-    /// Whether a stride is negative.
+    /// Returns whether a stride is negative.
     pub fn is_reversed(&self) -> bool {
         self.dimensions()
             .any(|(extent, stride)| *extent > 1 && *stride < 0)
@@ -164,9 +166,9 @@ impl Layout {
         self.shape.iter().zip(&self.strides)
     }
 
-    /// The bytes that its elements lie in; without an element, none.
+    /// Returns the range of bytes of the elements, which is empty for an empty array.
     pub fn byte_range(&self) -> ByteRange {
-        // It was computed when this was made.
+        // The constructors have checked the range.
         self.checked_range()
             .unwrap_or(ByteRange { start: 0, end: 0 })
     }
@@ -185,13 +187,13 @@ impl Layout {
                 range.end = range.end.checked_add(last)?;
             }
         }
-        // So that the whole of it can be counted.
+        // The size of the range must fit too.
         range.end.checked_sub(range.start)?;
         Some(range)
     }
 
-    /// Whether two elements may have a byte in common. "No" is sure; "yes" may be said of strides that
-    /// interleave without touching.
+    /// Returns whether two elements may overlap. `false` is exact; `true` may also be returned for
+    /// strides that interleave without an overlap.
     pub fn may_overlap_itself(&self) -> bool {
         if self.is_empty() || self.item_size == 0 {
             return false;
@@ -202,19 +204,20 @@ impl Layout {
             .map(|(extent, stride)| (stride.unsigned_abs(), *extent))
             .collect();
         dimensions.sort_unstable();
-        // What lies within one step has to be over before the next.
+        // The elements within one step must end before the next step.
         let mut within = self.item_size;
         for (stride, extent) in dimensions {
             if stride < within {
                 return true;
             }
-            // In range, as the byte range is.
+            // This cannot overflow, because the byte range was checked.
             within = within.saturating_add(stride.saturating_mul(extent - 1));
         }
         false
     }
 
-    /// Whether the bytes that this lies in at one address, and another at its, have one in common.
+    /// Returns whether the byte ranges of this layout at `address` and of `other` at `others`
+    /// overlap.
     pub fn ranges_overlap(&self, address: u64, other: &Self, others: u64) -> bool {
         let of = |layout: &Self, address: u64| {
             let ByteRange { start, end } = layout.byte_range();

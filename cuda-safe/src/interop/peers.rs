@@ -9,26 +9,29 @@ use cuda_sys::{CUdeviceptr, CUmemoryPool};
 
 const GRANT: &str = "cuMemPoolSetAccess";
 
-/// Lets every device that can reach the memory at `address` read and write it: calls
-/// `cuMemPoolSetAccess` for the pool that the memory was allocated from.
+/// Gives every device that can reach the memory at `address` read and write access to it. Calls
+/// `cuMemPoolSetAccess` for the pool from which the memory was allocated.
 ///
-/// A device has no access to stream-ordered memory of another device until the pool grants it. The
-/// consumer of an exported array expects to have it, and cannot grant it itself, since neither the CUDA
-/// Array Interface nor DLPack names the pool: its first use of the array on another device fails.
+/// A device cannot access stream-ordered memory of another device until the pool grants it. The
+/// consumer of an exported array expects this access and cannot grant it itself, because neither
+/// the CUDA Array Interface nor DLPack names the pool. Without the access, the consumer's first use
+/// of the array on another device fails.
 ///
-/// The access is granted to the whole pool, and to each device once. Nothing changes on a machine with
-/// one device, for memory of no pool, and for devices without peer access to the device of `context`.
+/// The access is granted to the whole pool, and to each device once. Nothing changes on a machine
+/// with one device, for memory without a pool, and for devices without peer access to the device of
+/// `context`.
 ///
-/// Every export of this crate does this, and ignores it if the driver refuses the access, since the array
-/// remains usable on its own device: [`DeviceBuffer::array_interface`], [`DeviceBuffer::into_dlpack`] and
-/// [`ArrayView::array_interface`]. Code that describes memory by its address, for
-/// [`ArrayInterface::new`] or [`Export::new`], calls it itself.
+/// The export functions of this crate do this: [`DeviceBuffer::array_interface`],
+/// [`DeviceBuffer::into_dlpack`] and [`ArrayView::array_interface`]. They ignore it if the driver
+/// refuses the access, because the array remains usable on its own device. Code that describes
+/// memory by its address, for [`ArrayInterface::new`] or [`Export::new`], must call this function
+/// itself.
 ///
 /// # Errors
-/// Those of the driver.
+/// An error of the driver.
 ///
 /// # Safety
-/// The memory at `address` is not freed during the call.
+/// The memory at `address` must not be freed during the call.
 ///
 /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
 ///
@@ -50,15 +53,16 @@ pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Resu
     if info.pool.is_null() || info.memory_type != MemoryType::Device {
         return Ok(());
     }
-    // A change of the access invalidates captures of other threads in the global mode (measured with
-    // driver 580), unless this thread is in the relaxed mode.
+    // A change of the access invalidates captures of other threads in the global mode (measured
+    // with driver 580), unless this thread is in the relaxed mode.
     relaxed(|| grant(context, count, info.pool))
 }
 
-/// Grants the access to a pool to each device that can have it.
+/// Grants access to a pool to each device that can have it.
 fn grant(context: &Context, count: u32, pool: CUmemoryPool) -> Result<()> {
-    // SAFETY: memory that is allocated from the pool keeps it alive, and the caller of `grant_peer_access`
-    // promised that the memory is not freed meanwhile. Nothing is allocated from this object.
+    // SAFETY: memory that is allocated from the pool keeps it alive, and the caller of
+    // `grant_peer_access` promised that the memory is not freed during the call. No memory is
+    // allocated from this object.
     let pool = unsafe { MemoryPool::borrow_raw(pool, context) };
     for ordinal in 0..count {
         let peer = Device::get(ordinal)?;
@@ -72,10 +76,10 @@ fn grant(context: &Context, count: u32, pool: CUmemoryPool) -> Result<()> {
     Ok(())
 }
 
-/// [`grant_peer_access`] for an export, which goes on without the access.
+/// Calls [`grant_peer_access`] for an export, which succeeds without the access.
 ///
 /// # Safety
-/// As for `grant_peer_access`.
+/// See [`grant_peer_access`].
 pub(super) unsafe fn grant_for_export(context: &Context, address: CUdeviceptr) -> Result<()> {
     // SAFETY: the caller's promise.
     match unsafe { grant_peer_access(context, address) } {

@@ -1,4 +1,4 @@
-//! Where an array is for a context, and whether there is memory under all of it.
+//! The address of an array in a context, and the check that memory exists for all of it.
 
 use super::array::ArrayInterface;
 use super::layout::ByteRange;
@@ -9,14 +9,15 @@ use crate::memory::PointerInfo;
 use cuda_sys::CUresult;
 use std::ops::Range;
 
-/// What the driver says of an address that it did not allocate.
+/// The driver's error codes for an address that it did not allocate.
 const UNKNOWN: [CUresult; 2] = [
     CUresult::CUDA_ERROR_NOT_FOUND,
     CUresult::CUDA_ERROR_INVALID_VALUE,
 ];
 
 impl ArrayInterface {
-    /// Where the first element is for a context, at a multiple of `align`; 0 if there is none.
+    /// Returns the address of the first element in a context, after checking the alignment and the
+    /// allocation; 0 if the array is empty.
     pub(super) fn place(&self, context: &Context, align: usize) -> Result<u64> {
         let layout = self.layout();
         if layout.is_empty() {
@@ -32,8 +33,8 @@ impl ArrayInterface {
             return Err(refused("data", problem).into());
         }
         let Some(allocation) = allocation_at(context, address)? else {
-            // Of memory that the driver does not know there is nothing to look at. (What is reserved, and has
-            // nothing mapped there, it does not know either: 580.)
+            // The range of memory that the driver does not know cannot be checked. (Driver 580 also
+            // does not know reserved addresses without a mapping.)
             return Ok(address);
         };
         let ByteRange { start, end } = layout.byte_range();
@@ -52,7 +53,7 @@ impl ArrayInterface {
             }
         }
         let problem = format!(
-            "{} bytes around {address:#x} go beyond the allocation {:#x}..{:#x}",
+            "the array of {} bytes around {address:#x} exceeds the allocation {:#x}..{:#x}",
             layout.byte_range().end - layout.byte_range().start,
             allocation.start,
             allocation.end
@@ -62,11 +63,11 @@ impl ArrayInterface {
 }
 
 fn nothing_at(address: u64) -> Error {
-    let problem = format!("no memory is mapped at {address:#x}, which is reserved only");
+    let problem = format!("{address:#x} is reserved, but no memory is mapped there");
     refused("data", problem).into()
 }
 
-/// The allocation, or the mapping, that an address is in.
+/// Returns the allocation or mapping that contains an address.
 fn allocation_at(context: &Context, address: u64) -> Result<Option<Range<u64>>> {
     match context.address_range(address) {
         Err(error) if error.code().is_some_and(|code| UNKNOWN.contains(&code)) => Ok(None),
@@ -78,9 +79,9 @@ fn is_within(array: &Range<u64>, memory: &Range<u64>) -> bool {
     memory.start <= array.start && array.end <= memory.end
 }
 
-/// Whether the array is in a reservation of addresses that memory is mapped into part by part, as
-/// PyTorch's expandable segments are: an allocation of its own ends where the driver says that its range
-/// does, and the neighbours of one in a pool are none of its.
+/// Returns whether the array is in reserved addresses into which memory is mapped in parts, as in
+/// PyTorch's expandable segments. In contrast, a separate allocation has exactly the range that the
+/// driver reports for it, and the neighbors of an allocation in a pool do not belong to it.
 fn is_mapped_in_parts(array: &Range<u64>, mapping: &Range<u64>, info: &PointerInfo) -> bool {
     info.pool.is_null()
         && !info.managed
@@ -89,8 +90,8 @@ fn is_mapped_in_parts(array: &Range<u64>, mapping: &Range<u64>, info: &PointerIn
         && is_within(array, &info.range)
 }
 
-/// The first address of the array at which nothing is mapped. `mapped` is the mapping around its first
-/// element, and `at` asks for that around an address.
+/// Returns the first address of the array without a mapping. `mapped` is the mapping that contains
+/// its first element, and `at` returns the mapping at an address.
 fn hole(
     array: &Range<u64>,
     mut mapped: Range<u64>,
@@ -98,7 +99,7 @@ fn hole(
 ) -> Result<Option<u64>> {
     while mapped.end < array.end {
         match at(mapped.end)? {
-            // Whatever the driver says, it goes on.
+            // This check ensures progress, whatever the driver returns.
             Some(next) if next.contains(&mapped.end) => mapped.end = next.end,
             _ => return Ok(Some(mapped.end)),
         }
@@ -117,7 +118,7 @@ fn hole(
 mod tests {
     use super::*;
 
-    /// Asks mappings, and counts how often.
+    /// Returns the hole, and the number of queried mappings.
     fn hole_in(array: Range<u64>, first: u64, mappings: &[Range<u64>]) -> (Option<u64>, usize) {
         let mut asked = 0;
         let at = |address| {
@@ -137,7 +138,7 @@ mod tests {
         let mappings = [100..200, 200..300, 300..450];
         assert_eq!(hole_in(110..190, 110, &mappings), (None, 0));
         assert_eq!(hole_in(110..450, 110, &mappings), (None, 2));
-        // Against the direction of its first element, and in both.
+        // The first element is in the last mapping, and in the middle one.
         assert_eq!(hole_in(100..450, 449, &mappings), (None, 2));
         assert_eq!(hole_in(150..301, 250, &mappings), (None, 2));
     }
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(hole_in(110..210, 110, &mappings).0, Some(200));
         assert_eq!(hole_in(110..300, 110, &mappings).0, Some(200));
         assert_eq!(hole_in(190..290, 280, &mappings).0, Some(219));
-        // Behind the last, and before the first.
+        // After the last mapping, and before the first.
         assert_eq!(hole_in(230..301, 230, &mappings).0, Some(300));
         assert_eq!(hole_in(99..200, 150, &mappings).0, Some(99));
     }

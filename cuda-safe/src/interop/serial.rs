@@ -1,5 +1,4 @@
-//! How descriptions are written and read by serde: what is read goes through the same checks as
-//! everything else.
+//! Serialization with serde. Deserialized values go through the same checks as others.
 //!
 //! | | written as |
 //! |---|---|
@@ -64,7 +63,7 @@ impl From<Record> for Vec<DescrEntry> {
     }
 }
 
-/// A layout that nobody has looked at.
+/// The unchecked fields of a layout.
 #[derive(serde::Deserialize)]
 pub(super) struct LayoutFields {
     shape: Vec<usize>,

@@ -5,57 +5,58 @@ use crate::invalid::Invalid;
 use crate::stream::Stream;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 
-/// The `stream` of an array interface: with what a consumer has to get in order.
+/// The `stream` of an array interface, with which a consumer must order its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "i128", into = "i128"))]
 pub enum ExportedStream {
-    /// 1: the legacy default stream.
+    /// 1, the legacy default stream.
     Legacy,
-    /// 2: the default stream of the thread.
+    /// 2, the per-thread default stream.
     PerThread,
     /// A stream, by its handle.
     Handle(u64),
 }
 
 impl ExportedStream {
-    /// Reads the number in the interface.
+    /// Converts the number in the interface.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`] for 0, which the specification forbids, and for numbers that are not
-    /// handles. [`ReadOptions::ignore_stream`](super::ReadOptions::ignore_stream) accepts 0.
+    /// [`Invalid::ArrayInterface`] for 0, which the specification forbids, and for numbers that are
+    /// not handles. [`ReadOptions::ignore_stream`](super::ReadOptions::ignore_stream) accepts 0.
     pub fn from_number(number: i128) -> Result<Self, Invalid> {
         let refused = |problem: String| super::refused("stream", problem);
         match number {
             0 => Err(refused(
-                "the specification forbids 0, which may mean None (no stream), 1 (the legacy default stream) or 2 \
-                 (the default stream of the thread). Numba exports 0 for arrays on its default stream. To accept \
-                 such an array, order the work on it yourself and ignore the stream: `sync=False` in Python, \
-                 `ReadOptions::ignore_stream` in Rust"
+                "the specification forbids 0, which may mean None (no stream), 1 (the legacy \
+                 default stream) or 2 (the per-thread default stream). Numba exports 0 for arrays on \
+                 its default stream. To accept such an array, order the work on it yourself and \
+                 ignore the stream: `sync=False` in Python, `ReadOptions::ignore_stream` in Rust"
                     .to_owned(),
             )),
             1 => Ok(Self::Legacy),
             2 => Ok(Self::PerThread),
             handle => match u64::try_from(handle) {
                 Ok(handle) => Ok(Self::Handle(handle)),
-                Err(_) => Err(refused(format!("{handle} is no handle of a stream"))),
+                Err(_) => Err(refused(format!("{handle} is not a stream handle"))),
             },
         }
     }
 
-    /// Of a stream here, which all work on an array is in. It has to live as long as what is exported
-    /// with it.
+    /// Returns the value for a stream of this crate on which all work on an array runs. The stream
+    /// must live as long as the exported array.
     pub fn of(stream: &Stream) -> Self {
         Self::Handle(stream.as_raw().expose_provenance() as u64)
     }
 
-    /// Of a stream here that was made to wait for what each of the others has been given up to now: for
-    /// an array that several streams have work on. To get in order with the one is then enough.
+    /// Makes `stream` wait for all work submitted to `others` so far, and returns the value for it.
+    /// Use it for an array with work on several streams; a consumer then has to wait for one stream
+    /// only.
     ///
-    /// That is an event made for each of the others, recorded in it (`cuEventRecord`), and a wait for it
-    /// (`cuStreamWaitEvent`). The thread does not wait. The others may be of another context or device.
-    /// Work on a default stream joins by [`DefaultStream::record`](crate::DefaultStream::record) and
-    /// [`Stream::wait`].
+    /// For each of the other streams, an event is created, recorded in it (`cuEventRecord`) and
+    /// waited for (`cuStreamWaitEvent`). The host does not wait. The others may belong to another
+    /// context or device. Join work on a default stream with
+    /// [`DefaultStream::record`](crate::DefaultStream::record) and [`Stream::wait`].
     ///
     /// ```no_run
     /// use cuda_safe::interop::ExportedStream;
@@ -71,7 +72,9 @@ impl ExportedStream {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`], for either: a capture orders the work of its graph only; those of the driver, and then some of the others may have been joined.
+    /// [`Invalid::StreamIsCaptured`] if any of the streams is capturing, because a capture orders
+    /// only the work of its graph; or an error of the driver. After an error, some of the others
+    /// may have been joined.
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
@@ -83,7 +86,8 @@ impl ExportedStream {
             if other == stream {
                 continue;
             }
-            // Ours alone: recorded by somebody else in between, it would be another order.
+            // The event is private, because a record by other code in between would change the
+            // order.
             let event = other.context().event()?;
             event.record_uncaptured(other)?;
             stream.wait_private(&event)?;
@@ -91,7 +95,7 @@ impl ExportedStream {
         Ok(Self::of(stream))
     }
 
-    /// The number for the interface.
+    /// Returns the number for the interface.
     pub fn number(&self) -> u64 {
         match *self {
             Self::Legacy => 1,
@@ -100,19 +104,20 @@ impl ExportedStream {
         }
     }
 
-    /// Whether it is another stream in each context, or on each thread.
+    /// Returns whether the stream is a different one in each context or on each thread.
     pub(super) fn is_default(&self) -> bool {
         !matches!(self, Self::Handle(_))
     }
 
-    /// The handle.
+    /// Returns the handle.
     pub(super) fn raw(&self) -> Result<CUstream, Invalid> {
         match *self {
             Self::Legacy => Ok(CU_STREAM_LEGACY),
             Self::PerThread => Ok(CU_STREAM_PER_THREAD),
             Self::Handle(handle) => {
-                let handle = usize::try_from(handle)
-                    .map_err(|_| super::refused("stream", format!("{handle} is no handle")))?;
+                let handle = usize::try_from(handle).map_err(|_| {
+                    super::refused("stream", format!("{handle} is not a stream handle"))
+                })?;
                 Ok(std::ptr::with_exposed_provenance_mut(handle))
             }
         }

@@ -1,13 +1,15 @@
-//! NumPy's type strings: `<f8`, `|b1`, `>M8[25ms]`.
+//! NumPy's type strings, for example `<f8`, `|b1` and `>M8[25ms]`.
 
 use crate::invalid::Invalid;
 use std::fmt;
 use std::str::FromStr;
 
-/// The type of plain elements, as NumPy writes it: byte order, kind, size, and for times the unit.
+/// The type of plain elements as a NumPy type string: byte order, kind, size, and the unit of
+/// times.
 ///
-/// Reading is as tolerant as NumPy's: `=` and `|` mean the machine's own order where there is one.
-/// What is written is what NumPy writes: `|` where order means nothing, otherwise `<` or `>`.
+/// Parsing is as tolerant as NumPy's: `=` and `|` mean the native order for types with a byte
+/// order. Formatting produces NumPy's output: `|` for types without a byte order, otherwise `<` or
+/// `>`.
 ///
 /// ```
 /// use cuda_safe::interop::{ByteOrder, Kind, TypeString};
@@ -24,25 +26,25 @@ use std::str::FromStr;
 pub struct TypeString {
     order: ByteOrder,
     kind: Kind,
-    /// As the string has it: bytes, but characters of `U` and bits of `t`.
+    /// The number in the string: bytes, but characters for `U` and bits for `t`.
     count: usize,
     unit: Option<DatetimeUnit>,
 }
 
-/// In which order the bytes of a number lie.
+/// The byte order of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ByteOrder {
-    /// `<`: the least significant first.
+    /// `<`: least significant byte first.
     Little,
-    /// `>`: the most significant first.
+    /// `>`: most significant byte first.
     Big,
-    /// `|`: there is no order.
+    /// `|`: no byte order.
     None,
 }
 
 impl ByteOrder {
-    /// That of this machine.
+    /// The byte order of this machine.
     pub const NATIVE: Self = if cfg!(target_endian = "little") {
         Self::Little
     } else {
@@ -58,35 +60,35 @@ impl ByteOrder {
     }
 }
 
-/// What elements are.
+/// The kind of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Kind {
     /// `b`: a byte, 0 or 1.
     Bool,
-    /// `i`: signed numbers.
+    /// `i`: signed integers.
     Int,
-    /// `u`: unsigned numbers.
+    /// `u`: unsigned integers.
     Uint,
     /// `f`: floating-point numbers.
     Float,
-    /// `c`: complex numbers: two floating-point numbers of half the size.
+    /// `c`: complex numbers, as two floating-point numbers of half the size.
     Complex,
-    /// `m`: a length of time.
+    /// `m`: a duration.
     Timedelta,
     /// `M`: a point in time.
     Datetime,
-    /// `S`: bytes, with zeros at the end.
+    /// `S`: bytes, padded with zeros.
     Bytes,
-    /// `U`: characters of four bytes, with zeros at the end.
+    /// `U`: characters of four bytes, padded with zeros.
     Unicode,
-    /// `V`: bytes that mean nothing here.
+    /// `V`: uninterpreted bytes.
     Void,
     /// `t`: bits.
     BitField,
 }
 
-/// Each kind with its letter, and the sizes that it has; none: any.
+/// Each kind with its letter and valid sizes; `None` means any size.
 const KINDS: [(Kind, char, Option<&[usize]>); 11] = [
     (Kind::Bool, 'b', Some(&[1])),
     (Kind::Int, 'i', Some(&[1, 2, 4, 8])),
@@ -113,7 +115,7 @@ impl Kind {
         row.map_or(('V', None), |(_, letter, sizes)| (*letter, *sizes))
     }
 
-    /// Whether its bytes have an order if there are `count`.
+    /// Returns whether elements of this kind and `count` have a byte order.
     fn has_order(self, count: usize) -> bool {
         match self {
             Self::Bool | Self::Bytes | Self::Void | Self::BitField => false,
@@ -123,30 +125,30 @@ impl Kind {
     }
 }
 
-/// The unit of times: so many of `name`.
+/// The unit of times: `count` times the unit `name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DatetimeUnit {
     name: &'static str,
     count: u32,
 }
 
-/// NumPy's units, from years to attoseconds, and times without one.
+/// NumPy's units, from years to attoseconds, and `generic`.
 const UNITS: [&str; 14] = [
     "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
 ];
 
 impl DatetimeUnit {
-    /// `Y`, `M`, `W`, `D`, `h`, `m`, `s`, `ms`, `us`, `ns`, `ps`, `fs`, `as`, or `generic`.
+    /// Returns `Y`, `M`, `W`, `D`, `h`, `m`, `s`, `ms`, `us`, `ns`, `ps`, `fs`, `as` or `generic`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How many of it are one step: 25 for `[25s]`.
+    /// Returns the number of units per step, for example 25 for `[25s]`.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Of what stands between the brackets.
+    /// Parses the text between the brackets.
     fn parse(text: &str) -> Result<Self, &'static str> {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (count, name) = text.split_at(digits);
@@ -162,20 +164,20 @@ impl DatetimeUnit {
                 .parse()
                 .ok()
                 .filter(|count| (1..=i32::MAX as u32).contains(count))
-                .ok_or("a number of units that is 0, or more than a step can be")?,
+                .ok_or("the number of units is 0 or too large")?,
         };
         if name == "generic" && count != 1 {
-            return Err("a number of units without a unit");
+            return Err("the generic unit cannot have a number of units");
         }
         Ok(Self { name, count })
     }
 }
 
 impl TypeString {
-    /// Of a kind and a size in bytes, in this machine's byte order; times are without a unit.
+    /// Creates the type from a kind and a size in bytes, in native byte order. Times have no unit.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`]: there is no such size.
+    /// [`Invalid::ArrayInterface`] if the kind does not have this size.
     pub fn native(kind: Kind, size: usize) -> Result<Self, Invalid> {
         let count = match kind {
             Kind::Unicode if size % 4 != 0 => {
@@ -196,12 +198,12 @@ impl TypeString {
     ) -> Result<Self, &'static str> {
         let (_, sizes) = kind.row();
         if sizes.is_some_and(|sizes| !sizes.contains(&count)) {
-            return Err("there is no such size of this kind");
+            return Err("the kind does not have this size");
         }
-        // Bytes are counted with signs in places.
+        // Byte offsets are signed.
         let most = isize::MAX.unsigned_abs() / 4;
         if count > most {
-            return Err("more than memory can hold");
+            return Err("the size exceeds the address space");
         }
         let order = match (kind.has_order(count), order) {
             (false, _) => ByteOrder::None,
@@ -216,22 +218,22 @@ impl TypeString {
         })
     }
 
-    /// In which order its bytes lie.
+    /// Returns the byte order.
     pub fn byte_order(&self) -> ByteOrder {
         self.order
     }
 
-    /// Whether this machine reads it as it is.
+    /// Returns whether the elements have native byte order, or none.
     pub fn is_native(&self) -> bool {
         matches!(self.order, ByteOrder::None) || self.order == ByteOrder::NATIVE
     }
 
-    /// What it is.
+    /// Returns the kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn item_size(&self) -> usize {
         match self.kind {
             Kind::Unicode => self.count * 4,
@@ -240,12 +242,12 @@ impl TypeString {
         }
     }
 
-    /// The bits of a [bit field](Kind::BitField).
+    /// Returns the number of bits of a [bit field](Kind::BitField).
     pub fn bits(&self) -> Option<usize> {
         (self.kind == Kind::BitField).then_some(self.count)
     }
 
-    /// The unit of times, if they have one.
+    /// Returns the unit of times, if they have one.
     pub fn unit(&self) -> Option<DatetimeUnit> {
         self.unit
     }
@@ -270,32 +272,36 @@ fn parse(text: &str) -> Result<TypeString, &'static str> {
         Some('>') => ByteOrder::Big,
         Some('=') => ByteOrder::NATIVE,
         Some('|') => ByteOrder::None,
-        _ => return Err("it begins with <, > or |"),
+        _ => return Err("it must begin with <, > or |"),
     };
     let kind = match rest.next() {
-        Some('O') => return Err("objects of Python are not on a device"),
+        Some('O') => return Err("Python objects are not supported on a device"),
         letter => letter
             .and_then(Kind::of_letter)
-            .ok_or("the kind is one of b i u f c m M S U V t")?,
+            .ok_or("the kind must be one of b i u f c m M S U V t")?,
     };
     let rest = rest.as_str();
     let (digits, unit) = match rest.split_once('[') {
         None => (rest, None),
         Some((digits, unit)) => {
-            let unit = unit.strip_suffix(']').ok_or("a bracket is not closed")?;
+            let unit = unit
+                .strip_suffix(']')
+                .ok_or("the closing bracket is missing")?;
             (digits, Some(unit))
         }
     };
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err("the size is a number");
+        return Err("the size must be a number");
     }
-    let count = digits.parse().map_err(|_| "more than memory can hold")?;
+    let count = digits
+        .parse()
+        .map_err(|_| "the size exceeds the address space")?;
     let unit = match (unit, kind) {
         (None, _) => None,
         (Some(unit), Kind::Timedelta | Kind::Datetime) => Some(DatetimeUnit::parse(unit)?),
-        (Some(_), _) => return Err("only times have a unit"),
+        (Some(_), _) => return Err("only times can have a unit"),
     };
-    // Times of no unit are written without.
+    // Times with the generic unit are written without a unit.
     let unit = unit.filter(|unit| unit.name != "generic");
     TypeString::new(order, kind, count, unit)
 }

@@ -1,4 +1,4 @@
-//! Arrays of several dimensions in device memory.
+//! Multidimensional arrays in device memory.
 
 mod copy;
 
@@ -14,13 +14,13 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// An array in device memory to read: its elements are where a [`Layout`] says, all of them within
-/// memory that is borrowed.
+/// A read-only array in borrowed device memory, whose elements are arranged according to a
+/// [`Layout`].
 ///
-/// Parts and other looks at the same elements ([`index`](Self::index), [`transposed`](Self::transposed),
-/// [`broadcast_to`](Self::broadcast_to), [`reshaped`](Self::reshaped)) cost no call of the driver. Like
-/// the memory it is bound to a stream. As an argument for a kernel, by reference, it stands for the
-/// address of its first element: the kernel gets the strides as well.
+/// Views of the same elements ([`index`](Self::index), [`transposed`](Self::transposed),
+/// [`broadcast_to`](Self::broadcast_to), [`reshaped`](Self::reshaped)) are created without a driver
+/// call. Like the memory, the view is bound to a stream. As a kernel argument, by reference, it
+/// passes the address of its first element; the strides must be passed as separate arguments.
 ///
 /// ```no_run
 /// use cuda_safe::interop::{ArrayView, Index};
@@ -34,15 +34,15 @@ use std::marker::PhantomData;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct ArrayView<'a, T> {
-    /// Of the first element.
+    /// The address of the first element.
     address: u64,
     layout: Layout,
     stream: &'a Stream,
     elements: PhantomData<&'a T>,
 }
 
-/// An array in device memory to read and write, no element of which is two of the array's: as
-/// [`ArrayView`], of memory that is borrowed mutably.
+/// A writable array in mutably borrowed device memory, like [`ArrayView`]. Its elements do not
+/// overlap.
 ///
 /// ```no_run
 /// use cuda_safe::interop::{ArrayViewMut, Index};
@@ -61,7 +61,7 @@ pub struct ArrayViewMut<'a, T> {
     elements: PhantomData<&'a mut T>,
 }
 
-/// The address of an array's first element in memory of `len` elements of `T` at `start`.
+/// Returns the address of an array's first element in memory with `len` elements of `T` at `start`.
 fn place<T>(start: u64, len: usize, first: usize, layout: &Layout) -> Result<u64, Invalid> {
     check_elements::<T>(layout)?;
     if layout.is_empty() {
@@ -84,8 +84,8 @@ fn place<T>(start: u64, len: usize, first: usize, layout: &Layout) -> Result<u64
     }
 }
 
-/// Whether elements in the layout can be of the type: of its size, and each aligned for it if the first
-/// one is.
+/// Checks that elements in the layout can have the type `T`: that the size is equal, and that all
+/// elements are aligned if the first one is.
 fn check_elements<T>(layout: &Layout) -> Result<(), Invalid> {
     if layout.item_size() != size_of::<T>() {
         let problem = format!("of {} bytes, not {}", size_of::<T>(), layout.item_size());
@@ -103,7 +103,7 @@ fn check_elements<T>(layout: &Layout) -> Result<(), Invalid> {
     }
 }
 
-/// For arrays to write: no two elements have a byte in common.
+/// Checks for writable arrays that no two elements overlap.
 fn check_apart(layout: &Layout) -> Result<(), Invalid> {
     if layout.may_overlap_itself() {
         let problem = format!(
@@ -117,19 +117,20 @@ fn check_apart(layout: &Layout) -> Result<(), Invalid> {
 }
 
 impl<'a, T> ArrayView<'a, T> {
-    /// All of the memory as a C-contiguous array.
+    /// Creates a C-contiguous array from all of the memory.
     ///
     /// # Errors
-    /// [`Invalid::View`]: the shape has another number of elements.
+    /// [`Invalid::View`] if the shape has a different number of elements.
     pub fn new(memory: impl Into<DeviceSlice<'a, T>>, shape: &[usize]) -> Result<Self> {
         let memory = memory.into();
         Self::with_layout(memory, 0, whole::<T>(shape, memory.len())?)
     }
 
-    /// An array in the memory, whose first element is this one of the memory's.
+    /// Creates an array whose first element is element `first` of the memory.
     ///
     /// # Errors
-    /// [`Invalid::View`]: an element is not within the memory, or not aligned; elements of another size.
+    /// [`Invalid::View`] if an element is not within the memory or not aligned, or if the element
+    /// sizes differ.
     pub fn with_layout(
         memory: impl Into<DeviceSlice<'a, T>>,
         first: usize,
@@ -140,7 +141,7 @@ impl<'a, T> ArrayView<'a, T> {
         Ok(Self::at(address, layout, memory.stream()))
     }
 
-    /// Of elements that are valid for `'a`.
+    /// Creates an array of elements that are valid for `'a`.
     fn at(address: u64, layout: Layout, stream: &'a Stream) -> Self {
         Self {
             address,
@@ -150,15 +151,15 @@ impl<'a, T> ArrayView<'a, T> {
         }
     }
 
-    /// The same memory with another layout, of elements of this one's.
+    /// Creates an array in the same memory with another layout of the same elements.
     fn of_these(&self, layout: Layout) -> Self {
         Self::at(self.address, layout, self.stream)
     }
 
-    /// A part, dimension by dimension: [`Layout::index`].
+    /// Returns a view of a part, with one index per dimension. See [`Layout::index`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Layout::index`].
     pub fn index(&self, by: &[Index]) -> Result<Self> {
         let (offset, layout) = self.layout.index(by)?;
         // Within the memory, as the array is.
@@ -166,52 +167,53 @@ impl<'a, T> ArrayView<'a, T> {
         Ok(Self::at(address, layout, self.stream))
     }
 
-    /// The dimensions in the opposite order.
+    /// Returns a view with reversed dimensions.
     #[must_use]
     pub fn transposed(&self) -> Self {
         self.of_these(self.layout.clone().transposed())
     }
 
-    /// The dimensions in another order: [`Layout::permuted`].
+    /// Returns a view with permuted dimensions. See [`Layout::permuted`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Layout::permuted`].
     pub fn permuted(&self, order: &[usize]) -> Result<Self> {
         Ok(self.of_these(self.layout.permuted(order)?))
     }
 
-    /// The array as often as another shape has it: [`Layout::broadcast_to`].
+    /// Returns a view that repeats the array to another shape. See [`Layout::broadcast_to`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Layout::broadcast_to`].
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
         Ok(self.of_these(self.layout.broadcast_to(shape)?))
     }
 
-    /// The same elements in another shape, where that needs no copy: [`Layout::reshaped`].
+    /// Returns a view with another shape, if this is possible without a copy. See
+    /// [`Layout::reshaped`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Layout::reshaped`].
     pub fn reshaped(&self, shape: &[usize]) -> Result<Self> {
         Ok(self.of_these(self.layout.reshaped(shape)?))
     }
 
-    /// The address of the first element; anything for an array without one.
+    /// Returns the address of the first element. The value has no meaning for an empty array.
     pub fn as_raw(&self) -> u64 {
         self.address
     }
 
-    /// Where the elements are, from the first on.
+    /// Returns the arrangement of the elements, relative to the first one.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The stream that all work on the memory runs on.
+    /// Returns the stream on which all work on the memory runs.
     pub fn stream(&self) -> &'a Stream {
         self.stream
     }
 
-    /// The elements one behind the other, if they are C-contiguous.
+    /// Returns the elements as a slice, if they are C-contiguous.
     pub fn as_slice(&self) -> Option<DeviceSlice<'a, T>> {
         let len = self
             .layout
@@ -222,11 +224,11 @@ impl<'a, T> ArrayView<'a, T> {
 }
 
 impl<T: Element> ArrayViewMut<'_, T> {
-    /// The array for others, with its stream, which all work on it is in; as
+    /// Exports the array with the stream on which all work on it runs. See
     /// [`DeviceBuffer::array_interface`](crate::DeviceBuffer::array_interface).
     ///
     /// # Errors
-    /// Those of [`ArrayInterface::new`].
+    /// See [`ArrayInterface::new`]; on a machine with several devices, also an error of the driver.
     #[doc(alias = "__cuda_array_interface__")]
     pub fn array_interface(&mut self) -> Result<ArrayInterface> {
         self.whole.interface()
@@ -234,11 +236,11 @@ impl<T: Element> ArrayViewMut<'_, T> {
 }
 
 impl<T: Element> ArrayView<'_, T> {
-    /// The array for others, with its stream, which all work on it is in; as
-    /// [`DeviceBuffer::array_interface`](crate::DeviceBuffer::array_interface), to be read only.
+    /// Exports the array as read-only, with the stream on which all work on it runs. See
+    /// [`DeviceBuffer::array_interface`](crate::DeviceBuffer::array_interface).
     ///
     /// # Errors
-    /// Those of [`ArrayInterface::new`].
+    /// See [`ArrayInterface::new`]; on a machine with several devices, also an error of the driver.
     #[doc(alias = "__cuda_array_interface__")]
     pub fn array_interface(&self) -> Result<ArrayInterface> {
         Ok(self.interface()?.read_only())
@@ -255,21 +257,21 @@ impl<T: Element> ArrayView<'_, T> {
 }
 
 impl<'a, T> ArrayViewMut<'a, T> {
-    /// All of the memory as a C-contiguous array.
+    /// Creates a C-contiguous array from all of the memory.
     ///
     /// # Errors
-    /// [`Invalid::View`]: the shape has another number of elements.
+    /// [`Invalid::View`] if the shape has a different number of elements.
     pub fn new(memory: impl Into<DeviceSliceMut<'a, T>>, shape: &[usize]) -> Result<Self> {
         let memory = memory.into();
         let layout = whole::<T>(shape, memory.len())?;
         Self::with_layout(memory, 0, layout)
     }
 
-    /// An array in the memory, whose first element is this one of the memory's.
+    /// Creates an array whose first element is element `first` of the memory.
     ///
     /// # Errors
-    /// [`Invalid::View`]: an element is not within the memory, or not aligned; elements of another size,
-    /// or that may overlap.
+    /// [`Invalid::View`] if an element is not within the memory or not aligned, if the element
+    /// sizes differ, or if elements may overlap.
     pub fn with_layout(
         memory: impl Into<DeviceSliceMut<'a, T>>,
         first: usize,
@@ -281,7 +283,7 @@ impl<'a, T> ArrayViewMut<'a, T> {
         Ok(Self::of(ArrayView::at(address, layout, memory.stream())))
     }
 
-    /// Of elements that nobody else has, and that do not overlap.
+    /// Wraps elements that are borrowed exclusively and do not overlap.
     fn of(whole: ArrayView<'a, T>) -> Self {
         Self {
             whole,
@@ -289,18 +291,19 @@ impl<'a, T> ArrayViewMut<'a, T> {
         }
     }
 
-    /// A part, dimension by dimension: [`Layout::index`].
+    /// Returns a view of a part, with one index per dimension. See [`Layout::index`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Layout::index`].
     pub fn index(self, by: &[Index]) -> Result<Self> {
         Ok(Self::of(self.whole.index(by)?))
     }
 
-    /// The parts before and from `middle` along a dimension, which have no element in common.
+    /// Splits the array along a dimension into the parts before and from `middle`.
     ///
     /// # Errors
-    /// [`Invalid::View`]: there is no such dimension, or `middle` is beyond its end.
+    /// [`Invalid::View`] if the dimension does not exist, or if `middle` is greater than its
+    /// extent.
     pub fn split_at(self, dimension: usize, middle: usize) -> Result<(Self, Self)> {
         let extent = self.layout().shape().get(dimension);
         let middle = match (extent, isize::try_from(middle)) {
@@ -324,59 +327,60 @@ impl<'a, T> ArrayViewMut<'a, T> {
         ))
     }
 
-    /// The dimensions in the opposite order.
+    /// Returns a view with reversed dimensions.
     #[must_use]
     pub fn transposed(self) -> Self {
         Self::of(self.whole.transposed())
     }
 
-    /// The dimensions in another order: [`Layout::permuted`].
+    /// Returns a view with permuted dimensions. See [`Layout::permuted`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Layout::permuted`].
     pub fn permuted(self, order: &[usize]) -> Result<Self> {
         Ok(Self::of(self.whole.permuted(order)?))
     }
 
-    /// The same elements in another shape, where that needs no copy: [`Layout::reshaped`].
+    /// Returns a view with another shape, if this is possible without a copy. See
+    /// [`Layout::reshaped`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Layout::reshaped`].
     pub fn reshaped(self, shape: &[usize]) -> Result<Self> {
         Ok(Self::of(self.whole.reshaped(shape)?))
     }
 
-    /// The same, to look at.
+    /// Returns the array for reading.
     pub(crate) fn whole(&self) -> &ArrayView<'a, T> {
         &self.whole
     }
 
-    /// The same array, to read, for as long as this is borrowed.
+    /// Borrows the array for reading.
     pub fn as_view(&self) -> ArrayView<'_, T> {
         self.whole.of_these(self.whole.layout.clone())
     }
 
-    /// The same array, for as long as this is borrowed.
+    /// Borrows the array mutably.
     pub fn reborrow(&mut self) -> ArrayViewMut<'_, T> {
         ArrayViewMut::of(self.whole.of_these(self.whole.layout.clone()))
     }
 
-    /// The address of the first element; anything for an array without one.
+    /// Returns the address of the first element. The value has no meaning for an empty array.
     pub fn as_raw(&self) -> u64 {
         self.whole.address
     }
 
-    /// Where the elements are, from the first on.
+    /// Returns the arrangement of the elements, relative to the first one.
     pub fn layout(&self) -> &Layout {
         &self.whole.layout
     }
 
-    /// The stream that all work on the memory runs on.
+    /// Returns the stream on which all work on the memory runs.
     pub fn stream(&self) -> &'a Stream {
         self.whole.stream
     }
 
-    /// The elements one behind the other, if they are C-contiguous.
+    /// Returns the elements as a slice, if they are C-contiguous.
     pub fn as_mut_slice(&mut self) -> Option<DeviceSliceMut<'_, T>> {
         let slice = self.whole.as_slice()?;
         Some(DeviceSliceMut::new(
@@ -388,11 +392,11 @@ impl<'a, T> ArrayViewMut<'a, T> {
 }
 
 impl Imported {
-    /// The array, to read.
+    /// Returns a view for reading.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`] if its elements are said to be of another type; [`Invalid::View`]
-    /// if they are not aligned for it.
+    /// [`Invalid::ArrayInterface`] if the interface names another type; [`Invalid::View`] if the
+    /// elements are not aligned for `T`.
     pub fn view<T: Element>(&self) -> Result<ArrayView<'_, T>> {
         let expected = type_of::<T>()?;
         if *self.dtype() != Dtype::Plain(expected) {
@@ -402,18 +406,18 @@ impl Imported {
         self.view_bits()
     }
 
-    /// The bits of the array as elements of another type of their size, to read: a record of one's own
-    /// (`#[repr(C)]`, by bytemuck's derive), `half::f16`, `u8` for what is `bool` there. What they mean, and
-    /// in which order their bytes are, says [`dtype`](Self::dtype).
+    /// Returns a view for reading, with the bits interpreted as elements of another type of the
+    /// same size: for example a record (`#[repr(C)]`, with bytemuck's derive), `half::f16`, or `u8`
+    /// for `bool`. [`dtype`](Self::dtype) returns their meaning and byte order.
     ///
     /// # Errors
-    /// [`Invalid::View`] if they are of another size, or not aligned for the type.
+    /// [`Invalid::View`] if the elements have another size than `T`, or are not aligned for it.
     ///
     /// ```no_run
     /// use cuda_safe::interop::Imported;
     ///
     /// # fn look(imported: &Imported) -> cuda_safe::Result<()> {
-    /// // Of `bool`: everything but 0 is true.
+    /// // For `bool`, every value except 0 is true.
     /// let valid = imported.view_bits::<u8>()?.to_vec()?;
     /// println!("{} are", valid.iter().filter(|its| **its != 0).count());
     /// # Ok(())
@@ -434,12 +438,12 @@ impl Imported {
         ))
     }
 
-    /// Which elements of the array are valid, in its shape: those where this is not 0. None if it has no
-    /// [mask](Self::mask).
+    /// Returns the mask as a view with the shape of the array. Nonzero elements mark the valid
+    /// elements. Returns `None` if the array has no [mask](Self::mask).
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`] if the mask's elements are no bytes (`bool`, or integers of 8 bits):
-    /// then `mask().view()` has them as what they are.
+    /// [`Invalid::ArrayInterface`] if the mask's elements are not bytes (`bool` or 8-bit integers).
+    /// Use `mask().view()` to read such a mask.
     pub fn mask_view(&self) -> Result<Option<ArrayView<'_, u8>>> {
         let Some(mask) = self.mask() else {
             return Ok(None);
@@ -451,28 +455,30 @@ impl Imported {
             Dtype::Record(_) => false,
         };
         if !is_bytes {
-            let problem = format!("elements of {}, which are no bytes", mask.dtype());
+            let problem = format!("the elements are {}, not bytes", mask.dtype());
             return Err(super::refused("mask", problem).into());
         }
         let bytes = ArrayView::at(mask.as_raw(), mask.layout().clone(), mask.stream());
         Ok(Some(bytes.broadcast_to(self.layout().shape())?))
     }
 
-    /// The array, to read and write.
+    /// Returns a view for reading and writing.
     ///
     /// # Errors
-    /// As for [`view`](Self::view); [`Invalid::ArrayInterface`] if the producer says that it is
-    /// read-only; [`Invalid::View`] if elements may overlap.
+    /// [`Invalid::ArrayInterface`] if the interface names another type, or if the producer marked
+    /// the array as read-only; [`Invalid::View`] if the elements may overlap, or are not aligned
+    /// for `T`.
     pub fn view_mut<T: Element>(&mut self) -> Result<ArrayViewMut<'_, T>> {
         self.check_writable()?;
         check_apart(self.layout())?;
         Ok(ArrayViewMut::of(self.view()?))
     }
 
-    /// As [`view_bits`](Self::view_bits), to read and write.
+    /// Returns a view for reading and writing, like [`view_bits`](Self::view_bits).
     ///
     /// # Errors
-    /// As there; as for [`view_mut`](Self::view_mut), but for the type.
+    /// [`Invalid::ArrayInterface`] if the producer marked the array as read-only; [`Invalid::View`]
+    /// if the elements have another size than `T`, are not aligned for it, or may overlap.
     pub fn view_bits_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<ArrayViewMut<'_, T>> {
         self.check_writable()?;
         check_apart(self.layout())?;
@@ -480,7 +486,7 @@ impl Imported {
     }
 }
 
-/// The layout of all of `len` elements.
+/// Returns the C-contiguous layout of all `len` elements.
 fn whole<T>(shape: &[usize], len: usize) -> Result<Layout> {
     let layout = Layout::c_contiguous(shape, size_of::<T>())?;
     if layout.len() != Some(len) {

@@ -1,4 +1,4 @@
-//! What was given and what is possible, in words.
+//! The messages of [`Invalid`].
 
 use super::Invalid;
 use std::fmt;
@@ -7,7 +7,11 @@ impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DeviceOrdinal { ordinal, count } => {
-                write!(f, "there is no device {ordinal}: the driver has {count}")
+                write!(
+                    f,
+                    "there is no device {ordinal}: the number of devices is {count}, and ordinals \
+                     start at 0"
+                )
             }
             Self::UnknownAttribute {
                 attribute,
@@ -24,27 +28,24 @@ impl fmt::Display for Invalid {
             } => write!(f, "{what} needs CUDA {since}; this driver offers {driver}"),
             Self::SplitAboveResource { min, sm_count } => write!(
                 f,
-                "groups of at least {min} multiprocessors cannot come out of {sm_count}"
+                "cannot split {sm_count} SMs into groups of at least {min} SMs"
             ),
             Self::NoGroups => f.write_str("a partition needs at least one group"),
             Self::SplitFlags { flags } => write!(
                 f,
-                "split flags {flags:#x}: the driver knows 1 (ignore co-scheduling) and 2 (maximum \
-                 potential cluster size), one of them at a time"
+                "split flags {flags:#x} are not valid: set either 1 (ignore co-scheduling) or 2 \
+                 (maximum potential cluster size), or neither"
             ),
             Self::SplitFlagsNeedNewerDriver { driver } => {
                 write!(f, "split flags need CUDA 12.5; this driver offers {driver}")
             }
             Self::SplitInUse { device, holder } => {
-                write!(
-                    f,
-                    "the multiprocessors of device {device} are partitioned already"
-                )?;
+                write!(f, "the SMs of device {device} are already partitioned")?;
                 if !holder.is_empty() {
-                    write!(f, ", for \"{holder}\"")?;
+                    write!(f, " by \"{holder}\"")?;
                 }
                 f.write_str(
-                    ": a second split would hand out the same ones (Overlap::Allow does so)",
+                    ": another split would assign the same SMs again (Overlap::Allow permits this)",
                 )
             }
             Self::GroupRequest {
@@ -53,77 +54,82 @@ impl fmt::Display for Invalid {
                 coscheduled,
                 rule,
             } => {
-                write!(f, "group {index} of {sm_count} multiprocessors")?;
+                write!(f, "group {index} (zero-based) with {sm_count} SMs")?;
                 if *coscheduled != 0 {
-                    write!(f, ", {coscheduled} to a cluster")?;
+                    write!(f, ", co-scheduled in sets of {coscheduled}")?;
                 }
                 write!(f, ": {rule}")
             }
             Self::GroupFlags { index, flags } => write!(
                 f,
-                "flags {flags:#x} of group {index}: there are 1 (backfill), 2 (a locality domain) and 4 \
-                 (supplemental multiprocessors of others)"
+                "the flags {flags:#x} of group {index} (zero-based) are not valid: the known flags \
+                 are 1 (backfill), 2 (locality domain) and 4 (supplemental SMs of other locality \
+                 domains)"
             ),
             Self::GroupFlagsNeedNewerDriver { since, driver } => write!(
                 f,
-                "flags of the group need CUDA {since}; this driver offers {driver}"
+                "the flags of the group need CUDA {since}; this driver offers {driver}"
             ),
-            Self::SeveralRests => {
-                f.write_str("only one partition can have all that the others leave")
-            }
+            Self::SeveralRests => f.write_str("only one partition can have the size \"the rest\""),
             Self::NoSuchPartitions {
-                wishes,
+                sizes,
                 sm_count,
                 single,
             } => {
-                let wish =
-                    |wish: &Option<u32>| wish.map_or("the rest".to_owned(), |n| n.to_string());
-                let wishes: Vec<String> = wishes.iter().map(wish).collect();
+                let size =
+                    |size: &Option<u32>| size.map_or("the rest".to_owned(), |n| n.to_string());
+                let sizes: Vec<String> = sizes.iter().map(size).collect();
                 write!(
                     f,
-                    "{sm_count} multiprocessors cannot be split into partitions of {}",
-                    wishes.join(", ")
+                    "cannot split {sm_count} SMs into partitions of {}",
+                    sizes.join(", ")
                 )?;
                 match single {
                     None => Ok(()),
                     Some(driver) => write!(
                         f,
-                        ": partitions of several groups need CUDA 12.5; this driver offers {driver}"
+                        ": a partition of several groups needs CUDA 12.5; this driver offers \
+                         {driver}"
                     ),
                 }
             }
-            Self::SecondWorkqueues => f.write_str("a green context has at most one set of work queues"),
+            Self::SecondWorkqueues => f.write_str(
+                "the descriptor already has work queues: a green context has at most one set of \
+                 them",
+            ),
             Self::WorkqueueSetting {
                 setting,
                 given,
                 possible,
             } => write!(
                 f,
-                "{given} as the {setting} of work queues: it is {possible}"
+                "the {setting} of work queues must be {possible}, but is {given}"
             ),
             Self::WorkqueuesOfOtherDevice { its, expected } => write!(
                 f,
-                "the work queues are of device {its}, and the groups of device {expected}"
+                "the work queues belong to device {its}, but the groups of SMs belong to device \
+                 {expected}"
             ),
             Self::CurrentElsewhere => f.write_str(
-                "the green context is current on another thread: it may be on one at a time",
+                "the green context is current on another thread: it can be current on only one \
+                 thread at a time",
             ),
             Self::GreenContextInUse => f.write_str(
-                "another thread is inside a driver call on the green context, which takes one call at a \
-                 time: try again when that call has returned",
+                "another thread is in a driver call on the green context, which allows one call at \
+                 a time: try again after that call has returned",
             ),
             Self::GreenContextIsCaptured => f.write_str(
-                "a stream of the green context, or the event, is being recorded into a graph: an event \
-                 of the whole context has broken that",
+                "a stream of the green context, or the event, was being captured: recording or \
+                 waiting for an event on the whole green context has invalidated the capture",
             ),
             Self::PoolInUse { holder, parts } => {
-                f.write_str("the pool of partitions")?;
+                f.write_str("the partition pool")?;
                 if !holder.is_empty() {
                     write!(f, " \"{holder}\"")?;
                 }
                 write!(
                     f,
-                    " is in use: {parts} parts of a partitioning are handed out"
+                    " is in use: {parts} leased partitions have not been returned"
                 )
             }
             Self::PartitionInUse { holder } => {
@@ -131,85 +137,93 @@ impl fmt::Display for Invalid {
                 if !holder.is_empty() {
                     write!(f, " \"{holder}\"")?;
                 }
-                f.write_str(" has streams, or memory bound to them: it is split when they are dropped")
+                f.write_str(
+                    " has streams, or memory that is bound to its streams: drop them before you \
+                     split it",
+                )
             }
             Self::StreamOfPool => f.write_str(
-                "the stream is of a pool's partition, whose green context is the pool's own: other streams \
-                 are to be had of the partition",
+                "the stream belongs to a partition of a pool, and the pool owns its green context: \
+                 create other streams from the partition",
             ),
             Self::GroupsOfDifferentSplits => f.write_str(
-                "a green context takes groups of one split of one device: others may be the same \
-                 multiprocessors twice",
+                "the groups of a green context must come from one split of one device: groups of \
+                 different splits may contain the same SMs",
             ),
             Self::GroupsThatDiffer { what, first, other } => write!(
                 f,
-                "groups of one green context have one {what}, and these have {first} and {other}"
+                "the groups of a green context must have the same {what}, but two of them have \
+                 {first} and {other}"
             ),
             Self::SeveralGroupsNeedNewerDriver { groups, driver } => write!(
                 f,
                 "{groups} groups in one green context need CUDA 12.5; this driver offers {driver}"
             ),
             Self::BlockingGreenStream => f.write_str(
-                "a stream of a green context is always non-blocking: it does not wait for the \
-                 legacy default stream",
+                "a stream of a green context is always non-blocking and cannot synchronize with \
+                 the legacy default stream: set StreamOptions::blocking to false",
             ),
             Self::StreamIsCaptured => f.write_str(
-                "the stream is being recorded into a graph, which takes no allocation, host memory or \
-                 host function: it would run this later, more than once or never",
+                "the stream is being captured: a capture cannot contain an allocation, an \
+                 operation on host memory or a host function, because the graph would run it \
+                 later, several times or never",
             ),
-            Self::CallsUnderWay { what, calls, last } => write!(
+            Self::CallsInProgress { what, calls, last } => write!(
                 f,
-                "cannot {what} now: {calls} calls on it are under way on other threads (the last to \
-                 begin was {last}); end them first, or try again"
+                "cannot {what} now: {calls} calls on it are in progress on other threads (the last \
+                 to start was {last}); wait until they return, or try again"
             ),
             Self::OtherCapture { what } => write!(
                 f,
-                "cannot {what}: it belongs to another capture, which has not ended"
+                "cannot {what}: it belongs to another capture, which must end first"
             ),
             Self::BorrowedCannotWait => f.write_str(
-                "it was dropped in a capture or a host function, where it cannot be released, and \
-                 cannot wait, as the context or stream that it needs is only borrowed (one with an \
-                 owner would stay)",
+                "the object was dropped during a capture or in a host function, where it cannot be \
+                 released, and its release cannot be deferred, because its context or stream is \
+                 only borrowed (use from_foreign, which takes an owner that keeps the handle \
+                 alive)",
             ),
             Self::AccessWindow { hit_ratio, miss } => write!(
                 f,
-                "an access policy with a hit ratio of {hit_ratio} and {miss} misses: the ratio is \
-                 from 0 to 1, and misses do not persist"
+                "an access policy with the hit ratio {hit_ratio} and the miss property {miss} is \
+                 not valid: the ratio must be from 0 to 1, and the miss property cannot be \
+                 persisting"
             ),
             Self::TooManyOperations { count, max } => write!(
                 f,
-                "{count} memory operations in a batch, which takes {max}"
+                "{count} memory operations are too many: a batch takes at most {max}"
             ),
             Self::NoMemoryOperations { memory, address } => write!(
                 f,
-                "a memory operation at {address:#x}, which is {memory} memory: the driver has them \
-                 for plain device memory and for pinned memory"
+                "a memory operation is not possible at {address:#x}, which is {memory} memory: the \
+                 driver supports device memory of cuMemAlloc and pinned memory"
             ),
             Self::InterprocessTiming => {
-                f.write_str("an event for other processes takes no time: it is made without timing")
+                f.write_str("an interprocess event cannot record time: create it without timing")
             }
-            Self::EmptyImage => f.write_str("the module is empty"),
+            Self::EmptyImage => f.write_str("the module image is empty"),
             Self::TruncatedImage { needed, given } => write!(
                 f,
-                "the module image is truncated: its header speaks of {needed} bytes, and there \
-                 are {given}"
+                "the module image is truncated: its header requires {needed} bytes, but the image \
+                 has {given}"
             ),
             Self::NotAnImage { starts_with } => write!(
                 f,
-                "not a cubin or fatbin: it starts with the bytes {starts_with:02x?}"
+                "the module image is not a cubin or fatbin: it starts with the bytes \
+                 {starts_with:02x?}"
             ),
             Self::NotPtx => f.write_str(
-                "not PTX: such text begins, after comments, with the directive .version",
+                "the text is not PTX: PTX starts, after comments, with the directive .version",
             ),
             Self::NulInText { position } => {
-                write!(f, "a NUL byte inside the text, at byte {position}")
+                write!(f, "the text contains a NUL byte at offset {position}")
             }
             Self::NoSuchKernel { name, available } => {
-                write!(f, "no kernel \"{name}\"")?;
+                write!(f, "there is no kernel \"{name}\"")?;
                 match available {
                     None => Ok(()),
-                    Some(names) if names.is_empty() => f.write_str(": there is none at all"),
-                    Some(names) => write!(f, "; there is {}", names.join(", ")),
+                    Some(names) if names.is_empty() => f.write_str(": the module has no kernels"),
+                    Some(names) => write!(f, "; available: {}", names.join(", ")),
                 }
             }
             Self::ArgumentCount {
@@ -218,7 +232,8 @@ impl fmt::Display for Invalid {
                 given,
             } => write!(
                 f,
-                "kernel \"{kernel}\" has {parameters} parameters, and {given} arguments are given"
+                "kernel \"{kernel}\" takes {parameters} parameters, but {given} arguments were \
+                 given"
             ),
             Self::ArgumentSize {
                 kernel,
@@ -227,10 +242,10 @@ impl fmt::Display for Invalid {
                 given,
             } => write!(
                 f,
-                "kernel \"{kernel}\": parameter {index} has {parameter} bytes, and the argument \
-                 has {given}"
+                "kernel \"{kernel}\": argument {index} (zero-based) has {given} bytes, but the \
+                 parameter has {parameter}"
             ),
-            Self::NoSuchGlobal { name } => write!(f, "no variable \"{name}\" in the module"),
+            Self::NoSuchGlobal { name } => write!(f, "the module has no variable \"{name}\""),
             Self::GlobalLayout {
                 name,
                 size,
@@ -239,8 +254,8 @@ impl fmt::Display for Invalid {
                 align,
             } => write!(
                 f,
-                "the variable \"{name}\" of {size} bytes at {address:#x} is no array of elements of \
-                 {element} bytes, aligned to {align}"
+                "the variable \"{name}\" ({size} bytes at {address:#x}) is not an array of \
+                 elements with {element} bytes and an alignment of {align} bytes"
             ),
             Self::JitOption {
                 option,
@@ -248,7 +263,7 @@ impl fmt::Display for Invalid {
                 possible,
             } => write!(
                 f,
-                "the compiler's option {option} is {given}, and can be {possible}"
+                "the JIT option {option} must be {possible}, but is {given}"
             ),
             Self::JitOptionNeedsNewerDriver {
                 option,
@@ -256,7 +271,7 @@ impl fmt::Display for Invalid {
                 driver,
             } => write!(
                 f,
-                "the compiler's option {option} needs CUDA {since}; this driver offers {driver}"
+                "the JIT option {option} needs CUDA {since}; this driver offers {driver}"
             ),
             Self::LaunchAttribute {
                 attribute,
@@ -264,12 +279,12 @@ impl fmt::Display for Invalid {
                 possible,
             } => write!(
                 f,
-                "the launch attribute {attribute} is {given}, and can be {possible}"
+                "the launch attribute {attribute} must be {possible}, but is {given}"
             ),
             Self::LaunchConfig { grid, block } => write!(
                 f,
-                "no launch of a grid {grid:?} of blocks {block:?}: every extent is at least 1, \
-                 and together they stay below 2^32 threads a block"
+                "cannot launch a grid of {grid:?} with blocks of {block:?}: every dimension must \
+                 be at least 1, and a block must have fewer than 2^32 threads"
             ),
             Self::OtherContext {
                 what,
@@ -277,7 +292,7 @@ impl fmt::Display for Invalid {
                 expected,
             } => write!(
                 f,
-                "{what} belongs to {its}, and the operation to {expected}"
+                "{what} belongs to {its}, but the operation runs in {expected}"
             ),
             Self::OtherStream {
                 what,
@@ -285,16 +300,19 @@ impl fmt::Display for Invalid {
                 expected,
             } => write!(
                 f,
-                "{what} is bound to stream {its}, and the operation runs on stream {expected}"
+                "{what} is bound to stream {its}, but the operation runs on stream {expected}"
             ),
             Self::Lengths { source, target } => {
                 write!(
                     f,
-                    "a copy from {source} elements to {target}: the lengths differ"
+                    "cannot copy {source} elements to {target} elements: the lengths must be equal"
                 )
             }
             Self::Range { start, end, len } => {
-                write!(f, "the range {start}..{end} is not within {len} elements")
+                write!(
+                    f,
+                    "the range {start}..{end} is out of bounds for {len} elements"
+                )
             }
             Self::Region {
                 region,
@@ -302,58 +320,63 @@ impl fmt::Display for Invalid {
                 len,
             } => write!(
                 f,
-                "a box of {} x {} x {} elements at {} with rows {} apart and {} rows a slice is not \
-                 within {len} elements, or overlaps itself",
+                "a region of {} x {} x {} elements at offset {} with a pitch of {} elements and {} \
+                 rows per slice is out of bounds for {len} elements, or its rows or slices overlap",
                 extent.width, extent.height, extent.depth, region.offset, region.pitch, region.rows
             ),
             Self::PitchSize { size, pitch: None } => write!(
                 f,
-                "rows are aligned for elements of 1, 2, 4, 8 and 16 bytes, not of {size}"
+                "pitched memory cannot have elements of {size} bytes: the driver aligns rows for \
+                 elements of 1, 2, 4, 8 and 16 bytes"
             ),
             Self::PitchSize {
                 size,
                 pitch: Some(pitch),
             } => write!(
                 f,
-                "rows {pitch} bytes apart do not fit elements of {size} bytes"
+                "a pitch of {pitch} bytes is too small, or is not a multiple of the element size \
+                 of {size} bytes"
             ),
             Self::ForeignMemory => f.write_str(
-                "the memory is somebody else's, who keeps it for the stream that it is bound to",
+                "the memory is foreign-owned, and its owner relies on the stream that the memory \
+                 is bound to: it cannot be shared or bound to another stream",
             ),
             Self::OtherManager => f.write_str(
-                "memory of a memory manager stays with the objects of its context, which the stream's is \
-                 without",
+                "the memory belongs to a memory manager, but the stream's context object has no \
+                 manager or a different one",
             ),
             Self::NoMemoryManager => f.write_str(
-                "the context has no memory manager: one is chosen before the context is made",
+                "the context has no memory manager: set the manager before you create the context",
             ),
             Self::ManagerVersion { version, expected } => write!(
                 f,
-                "a memory manager of interface version {version}: this is version {expected}"
+                "the memory manager implements interface version {version}, but this crate \
+                 requires version {expected}"
             ),
             Self::MemoryLimit { limit, used, asked } => write!(
                 f,
-                "{asked} bytes of a memory manager whose limit is {limit}, with {used} in use"
+                "cannot allocate {asked} bytes: the memory manager has a limit of {limit} bytes, \
+                 and {used} bytes are in use"
             ),
             Self::NotShareable { memory } => write!(
                 f,
-                "other processes cannot open {memory} memory by a handle: plain device memory they can, and \
-                 that of a memory pool which was made shareable"
+                "{memory} memory cannot be exported to other processes: export device memory of \
+                 cuMemAlloc, or memory of a shareable memory pool"
             ),
             Self::IpcKind { its, expected } => write!(
                 f,
-                "a handle of {its} where one of {expected} is opened: a context opens plain memory, and an \
-                 imported pool memory of the pool"
+                "the handle is for {its}, but this function opens {expected}: a context opens \
+                 memory of cuMemAlloc, and an imported pool opens memory of that pool"
             ),
             Self::PoolHandles { supported } => {
                 f.write_str(
-                    "memory pools are shared by POSIX file descriptors here, by which this device shares \
-                     none; it has ",
+                    "memory pools are shared as POSIX file descriptors, which this device does not \
+                     support; it supports ",
                 )?;
                 let kinds = [
                     (1, "POSIX file descriptors"),
-                    (2, "handles of Windows (WIN32)"),
-                    (4, "older handles of Windows (WIN32_KMT)"),
+                    (2, "Windows handles (WIN32)"),
+                    (4, "older Windows handles (WIN32_KMT)"),
                     (8, "fabric handles"),
                 ];
                 let names: Vec<&str> = kinds
@@ -362,50 +385,54 @@ impl fmt::Display for Invalid {
                     .map(|(_, name)| *name)
                     .collect();
                 match names.is_empty() {
-                    true => write!(f, "no kind of handle that is known ({supported:#x})"),
+                    true => write!(f, "no known handle type ({supported:#x})"),
                     false => f.write_str(&names.join(", ")),
                 }
             }
-            Self::NotOfPool => f.write_str("the buffer is not memory of this pool"),
+            Self::NotOfPool => f.write_str("the buffer was not allocated from this memory pool"),
             Self::MemoryOfOtherDevice { its, expected } => write!(
                 f,
-                "shared memory of the device {its}, to be opened in a context of {expected}"
+                "the shared memory belongs to device {its}, but the context belongs to device \
+                 {expected}"
             ),
             Self::ManagerCannot { what } => write!(f, "this memory manager cannot {what}"),
             Self::NoAccessToPool { pool, device } => write!(
                 f,
-                "device {device} has no access to the memory pool of {pool}: \
-                 MemoryPool::grant_access gives it"
+                "device {device} has no read and write access to the memory pool of {pool}: call \
+                 MemoryPool::grant_access"
             ),
             Self::NotRegistered => f.write_str(
-                "the pinned memory was allocated by the driver: there is no vector to give back",
+                "the pinned memory was allocated by the driver and not registered: there is no \
+                 vector to return",
             ),
             Self::TooLarge { len, size } => {
                 write!(
                     f,
-                    "{len} elements of {size} bytes are more than can be addressed"
+                    "{len} elements of {size} bytes are too large: the size in bytes exceeds the \
+                     address space"
                 )
             }
             Self::FillSize { size } => write!(
                 f,
-                "memory can be set to patterns of 1, 2 and 4 bytes, not of {size}"
+                "cannot fill memory with a pattern of {size} bytes: the driver supports 1, 2 and 4 \
+                 bytes"
             ),
             Self::ContextStack { expected, found } => write!(
                 f,
-                "the thread's current context should be {expected:#x} and is {found:#x}: somebody \
-                 changed the stack of contexts; nothing was popped"
+                "the current context of the thread should be {expected:#x}, but is {found:#x}: \
+                 other code changed the context stack; nothing was popped"
             ),
             Self::GuardOrder { inner } => write!(
                 f,
-                "a guard of the current context ended before {inner} made after it, or these could \
-                 not pop: nothing was popped"
+                "a guard of the current context ended before {inner} guards that were created \
+                 after it, or those could not pop their context: nothing was popped"
             ),
             Self::ArrayInterface { key, problem } => {
                 write!(f, "array interface, {key}: {problem}")
             }
-            Self::View { what, problem } => write!(f, "view of an array, {what}: {problem}"),
+            Self::View { what, problem } => write!(f, "array view, {what}: {problem}"),
             Self::Dlpack { field, problem } => write!(f, "DLPack, {field}: {problem}"),
-            Self::Handle { what, value } => write!(f, "{value:#x} is no {what}"),
+            Self::Handle { what, value } => write!(f, "{value:#x} is not a valid {what}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a launch can be told beside its shape.
+//! Launch attributes.
 
 use super::LaunchConfig;
 use crate::context::Context;
@@ -16,9 +16,11 @@ use cuda_sys::{
 };
 use std::mem::MaybeUninit;
 
-/// `CUlaunchAttribute`: what a launch can be told beside its shape. The default is a plain launch.
+/// Attributes of a launch (`CUlaunchAttribute`), for
+/// [`TypedKernel::launch_with`](super::TypedKernel::launch_with). The default sets none.
 ///
-/// They go to the driver in an array on the stack: a launch with them allocates nothing either.
+/// They are passed to the driver in an array on the stack, so a launch with attributes allocates
+/// nothing either.
 ///
 /// ```no_run
 /// use cuda_safe::{LaunchAttributes, LaunchConfig, TypedKernel};
@@ -27,126 +29,133 @@ use std::mem::MaybeUninit;
 /// # let stream = context.stream()?;
 /// # let module = cuda_safe::Module::from_ptx(&context, "")?;
 /// # let reduce: TypedKernel<()> = module.kernel("nothing")?.typed()?;
-/// // Blocks in clusters of two; the kernel may begin while the one before it ends.
+/// // Clusters of two blocks. The kernel may start while the previous kernel is still running.
 /// let attributes = LaunchAttributes {
 ///     cluster: Some([2, 1, 1]),
 ///     programmatic_serialization: true,
 ///     ..Default::default()
 /// };
 /// let config = LaunchConfig::linear(128, 256);
-/// // SAFETY: it has no arguments, and waits (`griddepcontrol.wait`) before it touches anything.
+/// // SAFETY: it has no arguments, and waits (`griddepcontrol.wait`) before it accesses memory.
 /// unsafe { reduce.launch_with(&stream, config, &attributes, ()) }?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 ///
-/// # What is not here
-/// - `SYNCHRONIZATION_POLICY`: only streams have it.
-/// - `DEVICE_UPDATABLE_KERNEL_NODE`: it is for nodes of graphs, and answers with a handle.
+/// # Attributes without a field
+/// - `SYNCHRONIZATION_POLICY` applies only to streams.
+/// - `DEVICE_UPDATABLE_KERNEL_NODE` applies to graph nodes and returns a handle.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaunchAttributes<'a> {
-    /// All blocks run at once, so that they can wait for each other (`grid.sync()`). A grid that
-    /// does not fit is `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`;
-    /// [`Kernel::max_active_blocks`](crate::Kernel::max_active_blocks) tells how many fit.
+    /// Whether all blocks must run at the same time, so that they can wait for each other
+    /// (`grid.sync()`). A grid that does not fit fails with `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`.
+    /// [`Kernel::max_active_blocks`](crate::Kernel::max_active_blocks) returns how many blocks fit.
     pub cooperative: bool,
-    /// Blocks of a cluster along x, y, z, of which the grid is a multiple. Compute capability 9.0.
+    /// The cluster size in blocks along x, y and z, which must divide the grid. Requires compute
+    /// capability 9.0.
     pub cluster: Option<[u32; 3]>,
-    /// Larger clusters, for where there is room: multiples of [`cluster`](Self::cluster). Since
-    /// CUDA 12.8; compute capability 10.0.
+    /// A larger cluster size that is used where there is room, in multiples of
+    /// [`cluster`](Self::cluster). Since CUDA 12.8; requires compute capability 10.0.
     pub preferred_cluster: Option<[u32; 3]>,
-    /// How blocks of clusters are spread over the multiprocessors: a preference.
+    /// How the blocks of clusters are distributed over the SMs. This is a preference.
     pub cluster_scheduling: Option<CUclusterSchedulingPolicy>,
-    /// Whether clusters may be larger than every device with clusters has them. Since CUDA 13.2.
+    /// Whether clusters may be larger than the size that every device with clusters supports. Since
+    /// CUDA 13.2.
     pub portable_cluster_mode: Option<CUlaunchAttributePortableClusterMode>,
-    /// The kernel may start before the one before it in the stream has ended: programmatic
-    /// dependent launch. See the promise of [`launch_with`](super::TypedKernel::launch_with).
-    /// Compute capability 9.0; others take it for a plain launch.
+    /// Whether the kernel may start before the previous kernel in the stream has completed
+    /// (programmatic dependent launch). See the safety conditions of
+    /// [`launch_with`](super::TypedKernel::launch_with). Requires compute capability 9.0; other devices
+    /// ignore it.
     pub programmatic_serialization: bool,
-    /// An event that the kernel's blocks trigger.
+    /// An event that the blocks of the kernel trigger.
     pub programmatic_event: Option<ProgrammaticEvent<'a>>,
-    /// An event that is reached about when all blocks have *begun*; it does not say that the
-    /// kernel is done. Without [timing](crate::EventOptions::timing). Since CUDA 12.3.
+    /// An event that completes approximately when all blocks have *begun*. It does not mean that the
+    /// kernel is complete. The event must not have [timing](crate::EventOptions::timing). Since CUDA
+    /// 12.3.
     pub completion_event: Option<&'a Event>,
-    /// The priority, instead of the stream's: see
+    /// The priority of the launch, instead of the stream's. See
     /// [`Context::stream_priorities`](crate::Context::stream_priorities).
     pub priority: Option<i32>,
-    /// The logical domain of the kernel's memory operations: a fence waits for those of its own
-    /// only. Since CUDA 12.0.
+    /// The logical memory synchronization domain of the kernel. A fence waits only for memory
+    /// operations of its own domain. Since CUDA 12.0.
     pub memory_domain: Option<CUlaunchMemSyncDomain>,
-    /// Which domains of the device the logical ones are. Since CUDA 12.0.
+    /// The mapping from logical domains to domains of the device. Since CUDA 12.0.
     pub memory_domain_map: Option<MemoryDomainMap>,
-    /// Global memory that is to stay in the L2 cache, or not: a hint.
+    /// Whether a range of global memory should stay in the L2 cache. This is a hint.
     pub access_policy: Option<AccessPolicyWindow>,
-    /// How many percent of what can be shared memory is to be, instead of the kernel's
-    /// [`CARVEOUT`](crate::kernel_attribute::CARVEOUT): a hint. Since CUDA 12.5.
+    /// The preferred shared memory carveout in percent, instead of the kernel's
+    /// [`CARVEOUT`](crate::kernel_attribute::CARVEOUT). This is a hint. Since CUDA 12.5.
     pub carveout: Option<u8>,
-    /// Whether blocks may have more shared memory than every device of the architecture has.
-    /// Since CUDA 13.2.
+    /// Whether blocks may have more shared memory than every device of the architecture supports. Since
+    /// CUDA 13.2.
     pub shared_memory_mode: Option<CUsharedMemoryMode>,
-    /// Blocks are spread so that they use `NVLink` well: a hint. Since CUDA 13.0.
+    /// Whether blocks are distributed for high `NVLink` utilization. This is a hint. Since CUDA 13.0.
     pub nvlink_centric: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
-/// An event that a launch records when all of its blocks have triggered it (PTX
-/// `griddepcontrol.launch_dependents`) or ended.
+/// An event that a launch records when each of its blocks has triggered it (PTX
+/// `griddepcontrol.launch_dependents`) or has ended.
 ///
-/// So it does not say that the kernel is done: what waits for it goes on while the kernel may
-/// still be at work. It is meant for kernels that wait for the rest themselves.
+/// The event does not mean that the kernel is complete: work that waits for it may run while the kernel
+/// is still running. It is meant for kernels that wait for the rest themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgrammaticEvent<'a> {
-    /// The event, of the stream's context and without [timing](crate::EventOptions::timing).
+    /// The event. It must belong to the stream's context and must not have
+    /// [timing](crate::EventOptions::timing).
     pub event: &'a Event,
-    /// Blocks trigger it when they begin, without doing so themselves.
+    /// Whether blocks trigger the event implicitly when they begin.
     pub at_block_start: bool,
 }
 
-/// `CUlaunchMemSyncDomainMap`: the device's domains, of
-/// [`MEM_SYNC_DOMAIN_COUNT`](crate::attribute::MEM_SYNC_DOMAIN_COUNT), that the logical ones are.
+/// A mapping from logical domains to the device's memory synchronization domains
+/// (`CUlaunchMemSyncDomainMap`). The device attribute
+/// [`MEM_SYNC_DOMAIN_COUNT`](crate::attribute::MEM_SYNC_DOMAIN_COUNT) is their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryDomainMap {
-    /// Of `CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT`.
+    /// The domain for `CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT`.
     pub default: u8,
-    /// Of `CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE`.
+    /// The domain for `CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE`.
     pub remote: u8,
 }
 
-/// `CUaccessPolicyWindow`: how the L2 cache is to treat a range of global memory. A hint, which
-/// reads and writes nothing, so any range will do.
+/// A caching hint for a range of global memory in the L2 cache (`CUaccessPolicyWindow`). The hint reads
+/// and writes nothing, so any range is allowed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessPolicyWindow {
-    /// Where the range starts on the device.
+    /// The device address at which the range starts.
     pub address: CUdeviceptr,
-    /// Its length, up to
+    /// The length of the range in bytes, at most
     /// [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
     pub bytes: usize,
-    /// The part of accesses that are hits, from 0 to 1; the driver chooses which.
+    /// The fraction of accesses that are treated as hits, from 0 to 1. The driver chooses which ones.
     pub hit_ratio: f32,
-    /// What becomes of hits.
+    /// The access property of hits.
     pub hit: CUaccessProperty,
-    /// What becomes of the others: normal or streaming.
+    /// The access property of misses: normal or streaming.
     pub miss: CUaccessProperty,
 }
 
-/// How many attributes a launch has at most: the rows of [`LaunchAttributes::fill`].
+/// The maximum number of attributes of a launch: the number of attributes that
+/// [`LaunchAttributes::fill`] may add.
 const ROOM: usize = 15;
 
-/// Attributes as the driver takes them. It is filled where it lies: a kilobyte is not to be moved,
-/// or set to zeros, for two attributes.
+/// The attributes in the driver's representation. The list is filled in place, because moving or
+/// zeroing a kilobyte for two attributes would be wasteful.
 pub(crate) struct List {
     attributes: [MaybeUninit<CUlaunchAttribute>; ROOM],
-    /// The first so many are there.
+    /// The number of initialized attributes.
     count: u32,
-    /// What of them is newest, and since when.
+    /// The newest attribute in the list, and the CUDA version that introduced it.
     newest: Option<(&'static str, CudaVersion)>,
 }
 
 impl LaunchAttributes<'_> {
-    /// Puts the attributes for a launch in `context` into an empty list.
+    /// Adds the attributes for a launch in `context` to an empty list.
     ///
     /// # Errors
-    /// An event of another context; [`Invalid::LaunchAttribute`]; an attribute that is newer than
-    /// the driver, which it might ignore.
+    /// An event of another context; [`Invalid::LaunchAttribute`]; an attribute that is newer than the
+    /// driver, which might ignore it.
     pub(crate) fn fill(&self, list: &mut List, context: &Context) -> Result<()> {
         let Self {
             cooperative,
@@ -290,7 +299,8 @@ impl List {
         }
     }
 
-    /// Adds an attribute, which drivers have since a version above that of `cuLaunchKernelEx`.
+    /// Adds an attribute. `since` is the version that introduced it, if that is later than
+    /// `cuLaunchKernelEx`.
     #[inline]
     fn add(
         &mut self,
@@ -299,7 +309,7 @@ impl List {
         since: Option<(u16, u16)>,
         set: impl FnOnce(&mut CUlaunchAttributeValue),
     ) {
-        // There is a place for each that there is.
+        // The array has a place for every attribute.
         let Some(place) = self.attributes.get_mut(self.count as usize) else {
             return;
         };
@@ -323,7 +333,7 @@ impl List {
         let Some((attribute, since)) = self.newest else {
             return Ok(());
         };
-        // Known from when it was opened, so that this is no call of it.
+        // The version was stored when the driver was opened, so this makes no driver call.
         let driver = driver::version()?;
         if driver < since {
             return Err(Invalid::UnknownAttribute {
@@ -336,7 +346,7 @@ impl List {
         Ok(())
     }
 
-    /// The shape with these attributes, which it points to.
+    /// Returns the launch configuration with these attributes. It points into this list.
     pub(crate) fn config(&mut self, config: LaunchConfig, stream: CUstream) -> CUlaunchConfig {
         let [grid_x, grid_y, grid_z] = config.grid;
         let [block_x, block_y, block_z] = config.block;
@@ -364,13 +374,13 @@ impl AccessPolicyWindow {
             hit,
             miss,
         } = self;
-        // Not a number is none of these either.
+        // NaN is outside the range too.
         if !(0.0..=1.0).contains(&hit_ratio) {
-            let possible = "a ratio of hits from 0 to 1";
+            let possible = "a hit ratio from 0 to 1";
             return Err(refused("access_policy", hit_ratio, possible));
         }
         Ok(CUaccessPolicyWindow {
-            // An address of the device: nobody follows it here.
+            // A device address, which is never dereferenced here.
             base_ptr: std::ptr::without_provenance_mut::<c_void>(address as usize),
             num_bytes: bytes,
             hitRatio: hit_ratio,
@@ -380,11 +390,11 @@ impl AccessPolicyWindow {
     }
 }
 
-/// A cluster without an extent is none.
+/// Checks that no dimension of the cluster is zero.
 fn extents(attribute: &'static str, cluster: [u32; 3]) -> Result<[u32; 3]> {
     if cluster.contains(&0) {
         let given = format!("{cluster:?}");
-        return Err(refused(attribute, given, "extents of at least 1"));
+        return Err(refused(attribute, given, "dimensions of at least 1"));
     }
     Ok(cluster)
 }

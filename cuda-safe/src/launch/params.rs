@@ -1,4 +1,4 @@
-//! The types of a kernel's parameters, and how arguments become bytes.
+//! The types of kernel parameters, and the conversion of arguments to bytes.
 
 use crate::error::Result;
 use crate::interop::{ArrayView, ArrayViewMut};
@@ -8,48 +8,50 @@ use bytemuck::NoUninit;
 use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
 
-/// The type of one kernel parameter. Sealed.
+/// The type of one kernel parameter. This trait is sealed.
 ///
-/// | parameter type | in CUDA C++ | argument |
+/// | parameter type | CUDA C++ | argument (one of) |
 /// |---|---|---|
-/// | `&[T]` | `const T*` | `&DeviceBuffer<T>`, or what else becomes a [`DeviceSlice`]; `&ArrayView<T>` |
-/// | `&mut [T]` | `T*` | `&mut DeviceBuffer<T>`, or what else becomes a [`DeviceSliceMut`]; `&mut ArrayViewMut<T>` |
+/// | `&[T]` | `const T*` | `&DeviceBuffer<T>`, `Into<DeviceSlice<T>>`, `&ArrayView<T>` |
+/// | `&mut [T]` | `T*` | `&mut DeviceBuffer<T>`, `Into<DeviceSliceMut<T>>`, `&mut ArrayViewMut<T>` |
 /// | `u32`, `f32`, … | the same | the value |
 /// | [`Value<T>`] | a struct by value | [`Value`] |
 ///
-/// A slice stands for its pointer alone: kernels get lengths as parameters of their own.
+/// A [`DeviceSlice`] or [`DeviceSliceMut`] is passed as its pointer alone. Kernels take lengths as
+/// separate parameters.
 pub trait Param: sealed::Sealed {
-    /// What the driver copies.
+    /// The representation that the driver copies.
     #[doc(hidden)]
     type Bytes: Copy;
 }
 
-/// What can be given for a parameter of type `P` at a launch. Sealed: what it gives to a kernel is
-/// trusted.
+/// An argument that can be passed for a parameter of type `P`. This trait is sealed, because the launch
+/// trusts the bytes that it returns.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no argument for a kernel parameter of type `{P}`",
+    message = "`{Self}` cannot be passed for a kernel parameter of type `{P}`",
     label = "not an argument of type `{P}`"
 )]
 pub trait Argument<P: Param> {
-    /// The bytes of the argument, if it may be used on the stream.
+    /// Returns the bytes of the argument if it may be used on the stream.
     #[doc(hidden)]
     fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<P::Bytes>;
 }
 
-/// The types of all parameters of a kernel: a tuple of up to 16 [`Param`]s. Sealed.
+/// The types of all parameters of a kernel: a tuple of up to 16 [`Param`]s. This trait is sealed.
 pub trait Params: sealed::Sealed {
-    /// The size of each, in bytes.
+    /// Returns the size of each parameter, in bytes.
     #[doc(hidden)]
     fn sizes() -> &'static [usize];
 }
 
-/// What can be given for the parameters `P` at a launch: a tuple of as many [`Argument`]s. Sealed.
+/// The arguments that can be passed for the parameters `P`: a tuple with one [`Argument`] per
+/// parameter. This trait is sealed.
 #[diagnostic::on_unimplemented(
-    message = "the arguments `{Self}` are not those of a kernel with parameters `{P}`",
-    label = "not the arguments of `{P}`"
+    message = "the arguments `{Self}` do not match the kernel parameters `{P}`",
+    label = "not arguments for `{P}`"
 )]
 pub trait Arguments<P: Params> {
-    /// Checks the arguments and gives pointers to their bytes to `launch`.
+    /// Checks the arguments and calls `launch` with pointers to their bytes.
     #[doc(hidden)]
     fn with_pointers(
         self,
@@ -62,13 +64,12 @@ pub trait Arguments<P: Params> {
 pub(super) mod sealed {
     pub trait Sealed {}
 
-    /// Nobody else can name it, and so write a method that takes it.
+    /// Other crates cannot name this type, so they cannot implement a method that takes it.
     #[derive(Clone, Copy, Debug)]
     pub struct Here;
 }
 
-/// A plain value that has no type of its own in the list of [`Param`]: a `repr(C)` struct without
-/// padding.
+/// A by-value argument whose type is not listed in [`Param`]: a `repr(C)` struct without padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Value<T>(pub T);
 
@@ -140,7 +141,7 @@ impl<T: 'static> Argument<&mut [T]> for &mut ArrayViewMut<'_, T> {
     }
 }
 
-/// The address of the first element.
+/// Returns the address of the first element.
 fn first<T>(view: &ArrayView<'_, T>, index: usize, stream: &Stream) -> Result<CUdeviceptr> {
     let slice = DeviceSlice::<T>::new(view.as_raw(), 0, view.stream());
     slice.check_stream(|| argument(index), stream)?;

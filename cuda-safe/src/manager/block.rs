@@ -1,33 +1,35 @@
-//! What managers hand out and take back.
+//! Blocks: the values that managers allocate and free.
 
 use cuda_sys::CUdeviceptr;
 use std::ptr::NonNull;
 
-/// Device memory as a [manager](super::MemoryManager) has it: a value that is given back as it is.
+/// A block of device memory of a [manager](super::MemoryManager). It is a plain value, which must be
+/// passed to the free function unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Where it begins.
+    /// The address of its first byte.
     pub address: CUdeviceptr,
-    /// The bytes that were asked for.
+    /// The requested size in bytes.
     pub size: usize,
-    /// What the manager knows it by.
+    /// The manager's identifier of the block.
     pub token: u64,
 }
 
-/// Pinned host memory, likewise.
+/// A block of pinned host memory of a [manager](super::MemoryManager). It is a plain value, which must
+/// be passed to the free function unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostBlock {
-    /// Where it begins for the host.
+    /// The host address of its first byte.
     pub start: NonNull<u8>,
-    /// The bytes that were asked for.
+    /// The requested size in bytes.
     pub size: usize,
-    /// Where it begins for the device, if it is mapped; else 0.
+    /// The device address of its first byte if it is mapped, otherwise 0.
     pub address: CUdeviceptr,
-    /// What the manager knows it by.
+    /// The manager's identifier of the block.
     pub token: u64,
 }
 
-// SAFETY: it only says where memory is.
+// SAFETY: the value only describes where memory is. It does not access the memory.
 unsafe impl Send for HostBlock {}
-// SAFETY: as for Send.
+// SAFETY: the value only describes where memory is. It does not access the memory.
 unsafe impl Sync for HostBlock {}

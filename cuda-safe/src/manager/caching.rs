@@ -1,18 +1,18 @@
-//! A pool that keeps memory for its next use.
+//! A caching pool allocator.
 
-mod books;
 mod classes;
-mod figures;
 mod heap;
-mod lanes;
 mod progress;
 mod shared;
 mod slow;
+mod stats;
+mod stream_progress;
+mod thread_caches;
 
-pub use figures::CacheFigures;
+pub use stats::CacheStats;
 
-use self::lanes::{Idle, Lanes};
 use self::slow::Pool;
+use self::thread_caches::{Idle, ThreadCaches};
 use super::choice::check_version;
 use super::current;
 use super::{
@@ -30,18 +30,21 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// How a [`CachingManager`] keeps memory.
+/// Options for [`CachingManager::with`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CachingOptions {
-    /// The bytes that it may have of the manager below it at most; 0: as much as that gives.
+    /// The maximum number of bytes that the pool reserves from its upstream manager. 0 (the default)
+    /// means no limit.
     pub max_bytes: usize,
-    /// The bytes that it takes from there at once, for blocks of up to half of that: 32 MiB.
+    /// The size in bytes of a slab, the unit in which the pool reserves memory from its upstream
+    /// manager for blocks of up to half that size. The default is 32 MiB.
     pub slab_bytes: usize,
-    /// The bytes that a thread keeps for itself of each stream, before others get them: 32 MiB.
-    pub lane_bytes: usize,
-    /// When memory of no stream's order that was freed is waited for: for all of it, when more is
-    /// pending than this says, and memory is asked for that is not kept otherwise. For memory of a
-    /// stream's order only the share counts.
+    /// The maximum number of bytes in a per-thread cache. There is one for each pair of a thread and a
+    /// stream; a block that does not fit goes to the shared part of the pool. The default is 32 MiB.
+    pub thread_cache_bytes: usize,
+    /// The limits for pending unordered memory, which was freed without a stream. If more is pending
+    /// and a request cannot be served from the cache, the pool waits for all of it. For a request in
+    /// the order of a stream, only the [share](DeferOptions::share) counts.
     pub unordered: DeferOptions,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -52,38 +55,46 @@ impl Default for CachingOptions {
         Self {
             max_bytes: 0,
             slab_bytes: 32 << 20,
-            lane_bytes: 32 << 20,
+            thread_cache_bytes: 32 << 20,
             unordered: DeferOptions::default(),
             _non_exhaustive: (),
         }
     }
 }
 
-/// A manager that keeps freed memory, and hands it out again without a call of the driver.
+/// A pool that caches freed memory and allocates from its cache without a driver call.
 ///
-/// Sizes are rounded up, eight to a doubling. A block of up to 1 MiB that is freed in the order of a stream
-/// stays with that stream, at first within reach of the thread that freed it: to allocate and free there
-/// is a matter of nanoseconds, and threads are not in each other's way, on streams of their own or on one.
-/// Where nothing of that size is at hand, and for larger blocks, the pool splits what is free, and merges
-/// what lies beside each other, one thread at a time; memory
-/// that another stream has used is used again when an event behind that use is reached, or, if there is
-/// no more, behind a wait of the stream for that event (`cuStreamWaitEvent`). More comes in slabs from a
-/// manager below, which is the driver's own if no other is given. (What is freed on a stream whose end the pool
-/// does not hear of gets an event at once: on a [borrowed](crate::Stream::borrow_raw) stream, and on a stream of a
-/// context whose manager is not this pool or [around](MemoryManager::wrapped) it.)
+/// Sizes are rounded up to size classes, eight for each doubling. A block of up to 1 MiB that is freed
+/// on a stream stays with that stream, at first in a cache of the thread that freed it. An allocation
+/// or free that the per-thread cache serves takes nanoseconds, and threads do not block each other,
+/// whether they use separate streams or the same one.
 ///
-/// # Calls of the driver
-/// None, where the thread has what is asked for; else `cuEventQuery` and `cuEventRecord` for streams
-/// that have freed something, `cuStreamWaitEvent` as said, and what the manager below calls. A stream's
-/// first allocation makes an event. Nothing waits on the host, but in these cases, when there is too little
-/// memory, or too much [is pending](CachingOptions::unordered) of no stream's order, and in
-/// [`trim`](MemoryManager::trim): then for all work of the context (`cuCtxSynchronize`; where a capture may
-/// be open, which that would break, by freeing a little plain memory).
+/// Larger blocks, and sizes that the per-thread cache does not have, are served by a shared heap, which
+/// splits free blocks and merges adjacent ones, one thread at a time. Memory that another stream has
+/// used is reused when an event after that use is complete. If there is no more memory, the stream is
+/// made to wait for that event (`cuStreamWaitEvent`). The pool reserves more memory in slabs from its
+/// upstream manager, which is a [`DriverManager`] if no other is given.
+///
+/// The pool is not notified when some streams end: [borrowed](crate::Stream::borrow_raw) streams, and
+/// streams of a context whose manager neither is this pool nor [wraps](MemoryManager::wrapped) it.
+/// Memory that is freed on such a stream gets an event at once.
+///
+/// # Driver calls
+/// The pool makes no driver call if the thread's cache serves the request. Otherwise it calls
+/// `cuEventQuery` and `cuEventRecord` for streams that have freed memory, `cuStreamWaitEvent` as
+/// described above, and the functions that its upstream manager calls. The first allocation on a stream
+/// creates an event.
+///
+/// The host waits in three cases only: when there is not enough memory, when too much unordered memory
+/// [is pending](CachingOptions::unordered), and in [`trim`](MemoryManager::trim). It then waits for all
+/// work of the context with `cuCtxSynchronize`. While a capture may be open, which that call would
+/// invalidate, the pool frees a small synchronous allocation instead, which also waits.
 ///
 /// # Clean-up
-/// Memory goes back to the manager below by [`trim`](MemoryManager::trim), [`reset`](MemoryManager::reset),
-/// when there is too little, and at the end. While a [guard](MemoryManager::defer_cleanup) lives, none of
-/// the first three happens; frees are as fast as ever.
+/// The pool returns memory to its upstream manager in [`trim`](MemoryManager::trim), in
+/// [`reset`](MemoryManager::reset), when there is not enough memory, and when it is dropped. While a
+/// [guard](MemoryManager::defer_cleanup) is alive, the first three do not happen; frees are as fast as
+/// ever.
 ///
 /// ```no_run
 /// use cuda_safe::manager::{CachingManager, MemoryManager, set_memory_manager};
@@ -96,131 +107,134 @@ impl Default for CachingOptions {
 ///     let mut buffer = DeviceBuffer::<f32>::uninit(&stream, 1 << 18)?;
 ///     buffer.fill(1.0)?;
 /// }
-/// let pool = context.memory_manager_as::<CachingManager>()?.expect("it was chosen");
-/// println!("{:?}", pool.figures());
+/// let pool = context.memory_manager_as::<CachingManager>()?.expect("the manager is set");
+/// println!("{:?}", pool.stats());
 /// pool.trim(0)?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct CachingManager {
-    lanes: Lanes,
-    lane_bytes: u64,
+    thread_caches: ThreadCaches,
+    thread_cache_bytes: u64,
     pool: Pool,
 }
 
 impl CachingManager {
-    /// Over the driver's own memory.
+    /// Creates a pool of synchronous memory, with a [`DriverManager`] as its upstream manager.
     ///
     /// # Errors
-    /// Those of [`DriverManager::new`].
+    /// See [`DriverManager::new`].
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, CachingOptions::default())
     }
 
-    /// The same with options.
+    /// Creates a pool of synchronous memory with the given options.
     ///
     /// # Errors
-    /// Those of [`DriverManager::new`].
+    /// See [`DriverManager::new`].
     pub fn with(context: &Context, options: CachingOptions) -> Result<Self> {
-        let below = DriverManager::new(context)?;
-        Self::over(context, below, options)
+        let upstream = DriverManager::new(context)?;
+        Self::with_upstream(context, upstream, options)
     }
 
-    /// Over memory of another manager, of the same context. Host memory is that manager's too.
+    /// Creates a pool with the given upstream manager, which must be of the same context. The upstream
+    /// manager also serves all host memory.
     ///
     /// # Errors
-    /// The manager below is of another context, or of another
-    /// [version](crate::Invalid::ManagerVersion); the device does not tell how much memory it has.
-    pub fn over<M: MemoryManager>(
+    /// The upstream manager is of another context or of another
+    /// [version](crate::Invalid::ManagerVersion); the device's total memory cannot be queried.
+    pub fn with_upstream<M: MemoryManager>(
         context: &Context,
-        below: M,
+        upstream: M,
         options: CachingOptions,
     ) -> Result<Self> {
         check_version::<M>()?;
-        same_context("the manager", below.base().context(), context)?;
+        same_context("the manager", upstream.base().context(), context)?;
         Ok(Self {
-            lanes: Lanes::new(),
-            lane_bytes: options.lane_bytes as u64,
-            pool: Pool::new(context, current::with_current(Box::new(below)), options)?,
+            thread_caches: ThreadCaches::new(),
+            thread_cache_bytes: options.thread_cache_bytes as u64,
+            pool: Pool::new(context, current::with_current(Box::new(upstream)), options)?,
         })
     }
 
-    /// The manager below.
-    pub fn below(&self) -> &dyn MemoryManager {
-        self.pool.below()
+    /// Returns the upstream manager.
+    pub fn upstream(&self) -> &dyn MemoryManager {
+        self.pool.upstream()
     }
 
-    /// What it was made with.
+    /// Returns the options that the pool was created with.
     pub fn options(&self) -> CachingOptions {
         self.pool.options()
     }
 
-    /// What there is, and what has happened. It looks at everything, and is for now and then. (In a forked
-    /// child it is zero.)
-    pub fn figures(&self) -> CacheFigures {
-        self.pool.figures(&self.lanes)
+    /// Returns statistics of the pool. The call inspects every cache and is not meant for hot paths. In
+    /// a forked child all values are zero.
+    pub fn stats(&self) -> CacheStats {
+        self.pool.stats(&self.thread_caches)
     }
 }
 
-/// The stream that a lane is of, if it is one whose order lasts.
+/// Returns the stream of an order if the pool may have a per-thread cache of it, because the order is
+/// lasting.
 #[inline]
-fn lasting(order: Order<'_>) -> Option<CUstream> {
+fn persistent(order: Order<'_>) -> Option<CUstream> {
     let raw = order.raw()?;
-    if order.is_passing() || raw.addr() == CU_STREAM_PER_THREAD.addr() {
+    if order.is_transient() || raw.addr() == CU_STREAM_PER_THREAD.addr() {
         return None;
     }
-    // Both handles are the legacy default stream.
+    // Both handles mean the legacy default stream.
     Some(match raw.is_null() {
         true => CU_STREAM_LEGACY,
         false => raw,
     })
 }
 
-/// What a block is known by: its node, and its class.
+/// Returns the identifier of a block: its node and its class.
 #[inline]
 fn token(id: u32, class: u8) -> u64 {
     u64::from(id) | u64::from(class) << 32
 }
 
-// SAFETY: blocks are parts of slabs of the manager below that do not overlap (`heap`), at multiples of
-// 512 bytes. What was freed in the order of a stream is in a lane of that stream, which uses it again in
-// that order; or has a mark in the books, and is handed out when that is done, behind an event that
-// covers it, or to that stream. Without hearing of the end of a stream it keeps no lane and no mark without
-// an event of it. What was freed in nobody's order is handed out when a wait for the whole
-// context that began later is over. A slab goes when all of it is free, as nobody's.
+// SAFETY: blocks are non-overlapping parts of slabs of the upstream manager (`heap`), at multiples of
+// 512 bytes. A block that was freed on a stream either is in a per-thread cache of that stream, which
+// reuses it in stream order, or has a sync point in the stream progress; it is then allocated when that
+// sync point is done, after an event that covers it, or to the same stream. For a stream whose end the
+// pool is not notified of, it keeps no per-thread cache and no sync point without an event. A block
+// that was freed without a stream is allocated when a wait for the whole context that began later has
+// ended. A slab is returned when all of it is free, without a stream.
 unsafe impl MemoryManager for CachingManager {
     fn interface_version() -> u32 {
         INTERFACE_VERSION
     }
 
     fn base(&self) -> &DriverMemory {
-        self.pool.below().base()
+        self.pool.upstream().base()
     }
 
     fn wrapped(&self) -> Option<&dyn MemoryManager> {
-        Some(self.below())
+        Some(self.upstream())
     }
 
     fn initialize(&self) -> Result<()> {
-        self.below().initialize()
+        self.upstream().initialize()
     }
 
     fn reset(&self) {
-        // What cannot be waited for stays.
-        let _ = self.pool.trim(&self.lanes, 0);
-        self.pool.below().reset();
+        // Memory whose work cannot be waited for stays cached.
+        let _ = self.pool.trim(&self.thread_caches, 0);
+        self.pool.upstream().reset();
     }
 
     #[inline]
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        // No lane has anything for no byte.
+        // No per-thread cache has a block of zero bytes.
         let class = match size {
             0 => classes::NONE,
             _ => classes::class_of(size as u64),
         };
-        // A lock may be another thread's, for ever, in a forked child.
-        if let Some(stream) = lasting(order).filter(|_| !fork::in_child()) {
-            if let Some(mut lane) = self.lanes.find(stream) {
-                if let Some(idle) = lane.pop(class) {
+        // In a forked child, a lock may be held forever by a thread that does not exist there.
+        if let Some(stream) = persistent(order).filter(|_| !fork::in_child()) {
+            if let Some(mut cache) = self.thread_caches.find(stream) {
+                if let Some(idle) = cache.pop(class) {
                     return Ok(Block {
                         address: idle.address,
                         size,
@@ -229,7 +243,7 @@ unsafe impl MemoryManager for CachingManager {
                 }
             }
         }
-        self.pool.allocate(&self.lanes, size, order)
+        self.pool.allocate(&self.thread_caches, size, order)
     }
 
     #[inline]
@@ -238,77 +252,77 @@ unsafe impl MemoryManager for CachingManager {
             return count_leak();
         }
         let (id, class) = (block.token as u32, (block.token >> 32) as u8);
-        if let Some(stream) = lasting(order) {
+        if let Some(stream) = persistent(order) {
             let address = block.address;
-            if let Some(mut lane) = self.lanes.find(stream) {
+            if let Some(mut cache) = self.thread_caches.find(stream) {
                 let idle = Idle { address, id };
-                if lane.push(class, idle, self.lane_bytes).is_ok() {
+                if cache.push(class, idle, self.thread_cache_bytes).is_ok() {
                     return;
                 }
             }
         }
-        self.pool.free(&self.lanes, id, class, order);
+        self.pool.free(&self.thread_caches, id, class, order);
     }
 
     fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
-        self.below().allocate_host(size, flags)
+        self.upstream().allocate_host(size, flags)
     }
 
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         // SAFETY: the caller's promise.
-        unsafe { self.below().free_host(block, order) }
+        unsafe { self.upstream().free_host(block, order) }
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         // SAFETY: the caller's promise.
-        unsafe { self.below().pin(start, size, flags) }
+        unsafe { self.upstream().pin(start, size, flags) }
     }
 
     unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.below().unpin(block) }
+        unsafe { self.upstream().unpin(block) }
     }
 
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         // SAFETY: the caller's promise.
-        unsafe { self.below().release_pin(block, owner, order) }
+        unsafe { self.upstream().release_pin(block, owner, order) }
     }
 
     fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
-        self.below().allocate_managed(size, global)
+        self.upstream().allocate_managed(size, global)
     }
 
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         // SAFETY: the caller's promise.
-        unsafe { self.below().free_managed(block, order) }
+        unsafe { self.upstream().free_managed(block, order) }
     }
 
-    /// That of the manager below, with what is kept here.
+    /// Returns the memory of the upstream manager, where the cached bytes count as free.
     fn memory_info(&self) -> Result<MemoryInfo> {
-        let info = self.below().memory_info()?;
-        let kept = self.pool.kept(&self.lanes);
+        let info = self.upstream().memory_info()?;
+        let kept = self.pool.cached(&self.thread_caches);
         Ok(MemoryInfo {
             free: info.free.saturating_add(kept),
             total: info.total,
         })
     }
 
-    /// That of the manager below, of the part of its memory that this is.
+    /// Returns the upstream manager's handle of the part of a slab that the block is.
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         let slab = self.pool.slab_of(block.token as u32, block)?;
-        self.below().ipc_handle(&slab)
+        self.upstream().ipc_handle(&slab)
     }
 
     fn defer_cleanup(&self) -> CleanupGuard {
-        self.pool.guard().and(self.below().defer_cleanup())
+        self.pool.guard().and(self.upstream().defer_cleanup())
     }
 
     fn trim(&self, keep: usize) -> Result<usize> {
-        self.pool.trim(&self.lanes, keep)
+        self.pool.trim(&self.thread_caches, keep)
     }
 
     fn stream_ends(&self, end: &StreamEnd<'_>) {
-        self.pool.stream_ends(&self.lanes, end);
+        self.pool.stream_ends(&self.thread_caches, end);
     }
 }
 
@@ -324,7 +338,7 @@ impl Drop for CachingManager {
 impl fmt::Debug for CachingManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CachingManager")
-            .field("below", &self.pool.below())
+            .field("upstream", &self.pool.upstream())
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
-//! Memory managers and stream captures: the one place where managers look at captures.
+//! Memory managers and stream captures. All checks for captures in managers are in this file.
 //!
-//! Memory that is allocated on a captured stream belongs to the graph, and an event that is recorded there
-//! does not order real execution. So a manager enqueues nothing on a captured stream.
+//! Memory that is allocated on a captured stream belongs to the graph, and an event that is recorded
+//! there does not order real execution. So a manager enqueues nothing on a captured stream.
 
 use super::Order;
 use crate::capture::{self, Operation, refuse_captured};
@@ -14,7 +14,7 @@ use cuda_sys::CUstream;
 /// Enqueues an operation on the stream of an order. Enqueues nothing for an order without a stream.
 ///
 /// # Errors
-/// The stream is captured; those of `call`.
+/// The stream is captured; the errors of `call`.
 pub(super) fn enqueue(
     order: Order<'_>,
     operation: Operation,
@@ -24,7 +24,8 @@ pub(super) fn enqueue(
     let _call = match order.stream() {
         Some(stream) => Some(stream.uncaptured(operation)?),
         None => {
-            // SAFETY: the order promises that the stream is alive; a default stream is that of the context.
+            // SAFETY: the order promises that the stream is alive; a default stream is that of the
+            // context.
             order.call(context, |raw| unsafe { refuse_captured(raw) })?;
             None
         }
@@ -35,7 +36,7 @@ pub(super) fn enqueue(
 /// Enqueues an operation on the stream of an order, for a release.
 ///
 /// # Errors
-/// As for [`enqueue`]; this is a host function.
+/// The stream is captured; the caller is a host function; the errors of `call`.
 pub(super) fn enqueue_now(
     order: Order<'_>,
     operation: Operation,
@@ -46,12 +47,12 @@ pub(super) fn enqueue_now(
     enqueue(order, operation, context, call)
 }
 
-/// Whether a call that waits for all work could invalidate a capture.
+/// Returns whether a call that waits for all work could invalidate a capture.
 pub(super) fn may_be_capturing() -> bool {
     capture::may_be_open()
 }
 
-/// Runs driver calls in a mode in which they invalidate no capture of another thread.
+/// Runs driver calls in a mode in which they do not invalidate captures of other threads.
 pub(super) fn sparing_captures<T>(calls: impl FnOnce() -> Result<T>) -> Result<T> {
     match may_be_capturing() {
         true => relaxed(calls),

@@ -1,4 +1,4 @@
-//! Which manager a context has.
+//! The memory manager of each context.
 
 use super::current;
 use super::{INTERFACE_VERSION, MemoryManager};
@@ -17,31 +17,34 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 type Make = Arc<dyn Fn(&Context) -> Result<Box<dyn MemoryManager>> + Send + Sync>;
 
-/// What makes the managers of the contexts that are made from now on.
+/// The function that creates the managers of contexts which are created from now on.
 static MAKE: RwLock<Option<Make>> = RwLock::new(None);
 
-/// The contexts that there are, as often as somebody may be making one: by handle and, where there are
-/// such, number.
-static CONTEXTS: Mutex<Vec<(Key, Weak<Choice>)>> = Mutex::new(Vec::new());
+/// The entries of all contexts, by handle and, where the driver has one, ID. All `Context` objects of
+/// one context share an entry.
+static CONTEXTS: Mutex<Vec<(Key, Weak<ManagerSlot>)>> = Mutex::new(Vec::new());
 
 type Key = (usize, Option<u64>);
 
 thread_local! {
-    /// Whether this thread makes a manager: what that allocates meanwhile is the driver's.
+    /// Whether this thread is creating a manager. Memory that is allocated meanwhile comes directly
+    /// from the driver.
     static MAKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Chooses who allocates in the contexts that are made from now on: `make` is called for each, before
-/// its first allocation, with that context (the one [without a manager](crate::manager#whose-is-what), for the
-/// manager to keep). What buffers need meanwhile on that thread is plain memory of the driver's.
+/// Sets the memory manager of contexts that are created from now on.
 ///
-/// A context that there is keeps what it has, a manager or none; so does a device's primary context, as
-/// long as somebody has a clone of it or something made in it. To choose comes first in a program.
+/// `make` is called for each context before its first allocation. Its argument is the context [without
+/// a manager](crate::manager#ownership), for the manager to keep. If `make` allocates buffers, they are
+/// synchronous memory directly from the driver.
+///
+/// An existing context keeps its manager, or stays without one. A device's primary context counts as
+/// existing while there is a clone of it or an object created in it. So call this first in a program.
 ///
 /// # Errors
-/// [`Invalid::ManagerVersion`]. (Errors of `make` and of [`MemoryManager::initialize`] are those of the
-/// allocation that they were called for; the next one tries again. An allocation on another thread fails with
-/// [`Invalid::ManagerCannot`] if `make` takes longer than ten seconds.)
+/// [`Invalid::ManagerVersion`]. An error of `make` or of [`MemoryManager::initialize`] is returned by
+/// the allocation that caused the call; the next allocation tries again. An allocation on another
+/// thread fails with [`Invalid::ManagerCannot`] if `make` takes longer than ten seconds.
 pub fn set_memory_manager<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
 ) -> Result<()> {
@@ -53,7 +56,7 @@ pub fn set_memory_manager<M: MemoryManager>(
     Ok(())
 }
 
-/// An error, unless the manager is written for this version of the interface.
+/// Returns an error unless the manager implements this version of the interface.
 pub(super) fn check_version<M: MemoryManager>() -> Result<()> {
     let version = M::interface_version();
     if version != INTERFACE_VERSION {
@@ -66,7 +69,8 @@ pub(super) fn check_version<M: MemoryManager>() -> Result<()> {
     Ok(())
 }
 
-/// Contexts that are made from now on have no manager: their memory is the driver's.
+/// Removes the memory manager of contexts that are created from now on. Their memory comes directly
+/// from the driver.
 pub fn clear_memory_manager() {
     replace(None);
 }
@@ -74,23 +78,24 @@ pub fn clear_memory_manager() {
 fn replace(make: Option<Make>) {
     let mut current = MAKE.write().unwrap_or_else(PoisonError::into_inner);
     let before = std::mem::replace(&mut *current, make);
-    // What it owns is not dropped under the lock.
+    // The objects that the old function owns are not dropped under the lock.
     drop(current);
     drop(before);
 }
 
-/// Who allocates in a context, for all objects that are that context.
-pub(crate) struct Choice {
+/// The memory manager of a context, shared by all `Context` objects for it.
+pub(crate) struct ManagerSlot {
     make: Option<Make>,
     made: OnceLock<Box<dyn MemoryManager>>,
-    /// Held while a thread makes the manager, which calls the user's function and so the driver. It is not made
-    /// twice, as making it may create a file or a memory pool, and the end of a manager waits for all work. So no
-    /// thread waits for this lock: each repeats its attempt for a limited time, and then fails.
+    /// Held while a thread creates the manager, which calls the user's function and so the driver. The
+    /// manager is not created twice, as creating it may create a file or a memory pool, and dropping it
+    /// waits for all work. So no thread waits for this lock: each repeats its attempt for a limited
+    /// time, and then fails.
     making: Mutex<()>,
 }
 
-impl Choice {
-    /// That of a context: what it has already, or what is chosen now.
+impl ManagerSlot {
+    /// Returns the entry of a context, or creates one with the current setting.
     pub(crate) fn of(raw: CUcontext, id: Option<u64>) -> Arc<Self> {
         let key = (raw.addr(), id);
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,13 +117,14 @@ impl Choice {
         self.make.is_some()
     }
 
-    /// The manager, if it has been made.
+    /// Returns the manager, if it has been created.
     #[inline]
     pub(crate) fn made(&self) -> Option<&dyn MemoryManager> {
         self.made.get().map(|manager| &**manager)
     }
 
-    /// The manager, made now if it is not yet; none while this thread makes one.
+    /// Returns the manager, and creates it if necessary. Returns `None` while this thread is creating
+    /// one.
     #[inline]
     pub(crate) fn manager(&self, context: &Context) -> Result<Option<&dyn MemoryManager>> {
         match self.made() {
@@ -130,14 +136,14 @@ impl Choice {
 
     #[cold]
     fn make(&self, context: &Context) -> Result<Option<&dyn MemoryManager>> {
-        // A lock may be another thread's, for ever, in a forked child.
+        // In a forked child, a lock may be held forever by a thread that does not exist there.
         if fork::in_child() {
             return Err(Error::Forked);
         }
         let Some(make) = &self.make else {
             return Ok(None);
         };
-        // The thread that makes it may be waiting for this host function.
+        // The thread that creates the manager may be waiting for this host function.
         refuse_inside()?;
         if MAKING.with(Cell::get) {
             return Ok(None);
@@ -147,13 +153,13 @@ impl Choice {
             return Ok(Some(manager));
         }
         let Some(_making) = making else {
-            let what = "be used yet: another thread is making it";
+            let what = "be used yet: another thread is creating it";
             return Err(Invalid::ManagerCannot { what }.into());
         };
         let manager = {
             let _making = Making::new();
             let manager = current::with_current(make(&context.without_manager())?);
-            // One of another context would wait for that one's work.
+            // A manager of another context would wait for that context's work.
             same_context("the manager", manager.base().context(), context)?;
             manager.initialize()?;
             manager
@@ -162,8 +168,8 @@ impl Choice {
     }
 }
 
-impl Drop for Choice {
-    /// Nobody has the context any more.
+impl Drop for ManagerSlot {
+    /// The last object of the context has been dropped.
     fn drop(&mut self) {
         if let Some(manager) = self.made().filter(|_| !fork::in_child()) {
             manager.reset();
@@ -171,14 +177,14 @@ impl Drop for Choice {
     }
 }
 
-/// Resets the manager of a device's primary context, before that is reset.
+/// Resets the manager of a device's primary context, before that context is reset.
 pub(crate) fn reset_primary_manager(device: Device) {
-    // A lock may be another thread's, for ever, in a forked child.
+    // In a forked child, a lock may be held forever by a thread that does not exist there.
     if fork::in_child() {
         return;
     }
-    // Where there is no manager, the context is not retained: after a fatal error that fails.
-    let is_its = |choice: &Arc<Choice>| {
+    // Without a manager, the context is not retained, because that fails after a fatal error.
+    let is_its = |choice: &Arc<ManagerSlot>| {
         let manager = choice.made();
         manager.is_some_and(|manager| manager.base().context().device() == device)
     };
@@ -197,25 +203,25 @@ pub(crate) fn reset_primary_manager(device: Device) {
     }
 }
 
-/// All choices of contexts that there are.
-fn choices() -> Vec<Arc<Choice>> {
+/// Returns the entries of all live contexts.
+fn choices() -> Vec<Arc<ManagerSlot>> {
     let contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     let choices = contexts.iter().filter_map(|(_, choice)| choice.upgrade());
     choices.collect()
 }
 
-/// Has a context of the same handle, which is made later, take what is chosen then. (Before CUDA 12.0 its number
-/// does not tell it apart.)
+/// Removes the entry of a context, so that a later context with the same handle uses the setting of
+/// that time. (Before CUDA 12.0, no context ID distinguishes the two.)
 fn forget(context: &Context) {
     let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_its = |choice: &Weak<Choice>| {
+    let is_its = |choice: &Weak<ManagerSlot>| {
         let its = context.choice().map(std::ptr::from_ref);
         its == Some(choice.as_ptr())
     };
     contexts.retain(|(_, choice)| !is_its(choice));
 }
 
-/// While it lives, this thread makes a manager.
+/// Marks this thread as creating a manager, until this is dropped.
 struct Making;
 
 impl Making {
@@ -232,11 +238,11 @@ impl Drop for Making {
 }
 
 impl Context {
-    /// Who allocates in this context, if a manager was [chosen](set_memory_manager) when it was made. The
-    /// first call makes it.
+    /// Returns the memory manager of this context, if one was [set](set_memory_manager) when the
+    /// context was created. The first call creates it.
     ///
     /// # Errors
-    /// The manager could not be made.
+    /// The manager could not be created.
     #[inline]
     pub fn memory_manager(&self) -> Result<Option<&dyn MemoryManager>> {
         match self.choice() {
@@ -245,22 +251,23 @@ impl Context {
         }
     }
 
-    /// The same as what it is, if it is of that type.
+    /// Returns the memory manager of this context as its concrete type, or `None` if it is of another
+    /// type.
     ///
     /// # Errors
-    /// As for [`memory_manager`](Self::memory_manager).
+    /// See [`memory_manager`](Self::memory_manager).
     pub fn memory_manager_as<M: MemoryManager>(&self) -> Result<Option<&M>> {
         let manager = self.memory_manager()?.map(current::without_current);
         Ok(manager.and_then(|manager| manager.as_any().downcast_ref()))
     }
 
-    /// The manager that something was allocated by.
+    /// Returns the manager if it has been created, as it has for anything that it allocated.
     #[inline]
     pub(crate) fn made_manager(&self) -> Option<&dyn MemoryManager> {
-        self.choice().and_then(Choice::made)
+        self.choice().and_then(ManagerSlot::made)
     }
 
-    /// Whether both have the same manager.
+    /// Returns whether both contexts have the same manager.
     pub(crate) fn has_manager_of(&self, other: &Self) -> bool {
         match (self.choice(), other.choice()) {
             (Some(its), Some(others)) => std::ptr::eq(its, others),
@@ -268,7 +275,7 @@ impl Context {
         }
     }
 
-    /// The manager for what needs one.
+    /// Returns the manager, or [`Invalid::NoMemoryManager`].
     pub(crate) fn expect_manager(&self) -> Result<&dyn MemoryManager> {
         self.memory_manager()?
             .ok_or_else(|| Invalid::NoMemoryManager.into())

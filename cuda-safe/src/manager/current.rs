@@ -13,10 +13,11 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// Makes the context of a manager current, if the manager [needs](MemoryManager::needs_current_context) that.
+/// Makes the context of a manager current, if the manager
+/// [requires](MemoryManager::needs_current_context) that.
 ///
 /// # Errors
-/// This is a host function; the driver refuses, as it does on the threads of its callbacks.
+/// The caller is a host function; the driver refuses, as it does on its callback threads.
 pub(super) fn enter(manager: &dyn MemoryManager) -> Result<Option<CurrentContext>> {
     if !manager.needs_current_context() {
         return Ok(None);
@@ -25,7 +26,8 @@ pub(super) fn enter(manager: &dyn MemoryManager) -> Result<Option<CurrentContext
     manager.base().context().make_current().map(Some)
 }
 
-/// The same for a call that cannot fail. Where the context cannot be made current, the manager is called without.
+/// Makes the context of a manager current for a call that cannot fail. Where that is not possible, the
+/// manager is called without it.
 pub(super) fn try_enter(manager: &dyn MemoryManager) -> Option<CurrentContext> {
     if !manager.needs_current_context() || is_inside() || fork::in_child() {
         return None;
@@ -33,8 +35,8 @@ pub(super) fn try_enter(manager: &dyn MemoryManager) -> Option<CurrentContext> {
     manager.base().context().make_current().ok()
 }
 
-/// Returns a manager whose methods are called with its context current, if the manager needs that. Any other
-/// manager is returned unchanged, so its calls cost nothing more.
+/// Returns a manager whose methods are called with its context current, if the manager requires that.
+/// Any other manager is returned unchanged, so its calls have no overhead.
 pub(super) fn with_current(manager: Box<dyn MemoryManager>) -> Box<dyn MemoryManager> {
     match manager.needs_current_context() {
         false => manager,
@@ -44,7 +46,7 @@ pub(super) fn with_current(manager: Box<dyn MemoryManager>) -> Box<dyn MemoryMan
     }
 }
 
-/// Returns the manager that [`with_current`] was given.
+/// Returns the manager that was given to [`with_current`].
 pub(super) fn without_current(manager: &dyn MemoryManager) -> &dyn MemoryManager {
     match manager.as_any().downcast_ref::<WithCurrent>() {
         Some(its) => &**its.inner,
@@ -52,7 +54,7 @@ pub(super) fn without_current(manager: &dyn MemoryManager) -> &dyn MemoryManager
     }
 }
 
-/// Calls a manager with the context of the manager current.
+/// A wrapper that calls a manager with its context current.
 struct WithCurrent {
     inner: ManuallyDrop<Box<dyn MemoryManager>>,
 }
@@ -77,7 +79,7 @@ impl WithCurrent {
 // SAFETY: all memory is that of the inner manager.
 unsafe impl MemoryManager for WithCurrent {
     fn interface_version() -> u32 {
-        // That of the inner manager was checked before it was boxed.
+        // The version of the inner manager was checked before it was boxed.
         super::INTERFACE_VERSION
     }
 
@@ -159,14 +161,15 @@ unsafe impl MemoryManager for WithCurrent {
         self.call(|inner| inner.trim(keep))
     }
 
-    /// Does nothing, as the inner manager is [wrapped](MemoryManager::wrapped) and so is told itself.
+    /// Does nothing: the inner manager is [wrapped](MemoryManager::wrapped), and so is notified
+    /// directly.
     fn stream_ends(&self, _: &StreamEnd<'_>) {}
 }
 
 impl Drop for WithCurrent {
     fn drop(&mut self) {
         let _current = try_enter(self.inner());
-        // SAFETY: it is dropped here only, once, and not used afterwards.
+        // SAFETY: this is the only place where it is dropped, once, and it is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.inner) };
     }
 }

@@ -1,4 +1,4 @@
-//! Frees that are done together.
+//! Deferred frees, which are done in batches.
 
 use super::is_out_of_memory;
 use super::lock::{Frees, leaf};
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::event::Event;
 use crate::fork;
 use crate::memory::MemoryPool;
-use crate::release::{Behind, Resource, release};
+use crate::release::{AfterEvents, Resource, release};
 use crate::report::count_leak;
 use crate::stream::is_inside;
 use crate::sync::Mutex;
@@ -21,12 +21,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
-/// When frees that were put off are done. The default is Numba's.
+/// The limits for pending frees. When one is exceeded, all pending frees are done. The defaults are
+/// Numba's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeferOptions {
-    /// More than so many may not be pending: 10.
+    /// The maximum number of pending frees. The default is 10.
     pub count: usize,
-    /// Nor more device memory than this share of all: 0.2.
+    /// The maximum of pending device memory, as a share of the device's total memory. The default is
+    /// 0.2.
     pub share: f64,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -43,31 +45,31 @@ impl Default for DeferOptions {
 }
 
 impl DeferOptions {
-    /// The share in bytes.
+    /// Returns the share in bytes.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
-        reason = "a share of memory need not be exact, and casts of floats end at the ends"
+        reason = "a share of memory need not be exact, and casts of floats saturate"
     )]
     pub(super) fn bytes_of(&self, device: Device) -> Result<usize> {
         Ok((device.total_memory()? as f64 * self.share) as usize)
     }
 }
 
-/// While it lives, a manager holds back clean-up that waits for work, that of host memory included: see
-/// [`defer_cleanup`](super::MemoryManager::defer_cleanup). Dropping it cleans nothing up: the next free over the
-/// [limit](DeferOptions) does.
-#[must_use = "clean-up is held back for as long as it lives"]
+/// A guard that makes a manager defer clean-up which waits for work, also of host memory. See
+/// [`defer_cleanup`](super::MemoryManager::defer_cleanup). Dropping it does no clean-up itself: the
+/// next free over the [limit](DeferOptions) does.
+#[must_use = "clean-up is deferred while the guard is alive"]
 pub struct CleanupGuard(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send>);
 
 impl CleanupGuard {
-    /// One that keeps `value`, whose `Drop` is the end of it.
+    /// Creates a guard that owns `value`. The `Drop` of `value` ends the deferral.
     pub fn holding(value: impl Any + Send) -> Self {
         Self(Box::new(value))
     }
 
-    /// Both as one.
+    /// Combines two guards into one.
     pub fn and(self, other: Self) -> Self {
         Self::holding((self, other))
     }
@@ -79,7 +81,7 @@ impl fmt::Debug for CleanupGuard {
     }
 }
 
-/// How many guards there are.
+/// The number of live guards.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held(Arc<AtomicUsize>);
 
@@ -94,7 +96,7 @@ impl Held {
     }
 }
 
-/// The end of a guard.
+/// Decrements the number of live guards when it is dropped.
 struct End(Held);
 
 impl Drop for End {
@@ -103,28 +105,28 @@ impl Drop for End {
     }
 }
 
-/// What is to be freed.
+/// A resource to free.
 #[derive(Debug)]
 pub(super) enum What {
-    /// Of `cuMemAlloc` or `cuMemAllocManaged`.
+    /// Memory of `cuMemAlloc` or `cuMemAllocManaged`.
     Device(CUdeviceptr),
-    /// Of `cuMemHostAlloc`.
+    /// Memory of `cuMemHostAlloc`.
     Host(*mut c_void),
-    /// Of `cuMemHostRegister`, with the owner of the memory.
+    /// Memory registered with `cuMemHostRegister`, and its owner.
     Registered(*mut c_void, PinnedOwner),
-    /// Of a memory pool, of which a free waits for nothing; used by whatever work. The pool, if it is to stay
-    /// as long.
+    /// Memory of a memory pool, whose free waits for nothing itself, and which any work may have used.
+    /// The pool is present if it must be kept alive until the free.
     OfPool(CUdeviceptr, Option<MemoryPool>),
 }
 
-// SAFETY: it only says where memory is.
+// SAFETY: the value only describes where memory is. It does not access the memory.
 unsafe impl Send for What {}
 
 pub(super) struct Item {
     pub(super) what: What,
-    /// Of device memory.
+    /// The number of bytes of device memory, otherwise 0.
     pub(super) size: usize,
-    /// Behind what it was used for; none: behind all work.
+    /// The event after the last use; `None` means after all work.
     pub(super) end: Option<Event>,
 }
 
@@ -134,13 +136,13 @@ struct Pending {
     bytes: usize,
 }
 
-/// The queue of a manager's frees.
+/// The queue of a manager's deferred frees.
 pub(super) struct Deferral {
     options: DeferOptions,
     held: Held,
     pending: Mutex<Pending>,
     frees: Frees,
-    /// The bytes that may be pending.
+    /// The maximum number of pending bytes.
     limit: usize,
     context: Context,
 }
@@ -166,12 +168,13 @@ impl Deferral {
         self.held.is_held()
     }
 
-    /// What is pending: how many, and how much device memory.
+    /// Returns the number of pending frees and the number of their bytes of device memory.
     pub(super) fn pending(&self) -> (usize, usize) {
         leaf(&self.pending).map_or((0, 0), |pending| (pending.items.len(), pending.bytes))
     }
 
-    /// Defers a free. Over the limit it does all that are pending, unless another thread does so already.
+    /// Defers a free. If the limit is exceeded, all pending frees are done, unless another thread is
+    /// doing them already.
     pub(super) fn push(&self, item: Item) {
         let is_over = match leaf(&self.pending) {
             None => return count_leak(),
@@ -186,10 +189,10 @@ impl Deferral {
         }
     }
 
-    /// Does what is pending, unless it is held back, and returns whether there was something. What another
-    /// thread is doing already is not waited for.
+    /// Does all pending frees, unless a guard is alive, and returns whether there were any. Does not
+    /// wait for frees that another thread is doing.
     pub(super) fn flush(&self) -> bool {
-        // A host function cannot wait: the next free elsewhere does it.
+        // A host function cannot wait. The next free on another thread does the pending ones.
         if self.held.is_held() || is_inside() || fork::in_child() {
             return false;
         }
@@ -198,14 +201,15 @@ impl Deferral {
         else {
             return false;
         };
-        // Not under the lock: the driver waits, perhaps for a host function that frees something.
+        // This is not under the lock, because the driver waits here, possibly for a host function that
+        // frees memory.
         free.is_some = !pending.items.is_empty();
         self.free(pending);
         free.is_some
     }
 
-    /// Attempts an allocation, and repeats it after a flush if there was too little memory, and while another
-    /// thread is freeing some.
+    /// Attempts an allocation. If there was not enough memory, repeats it after a flush and while
+    /// another thread is freeing some.
     pub(super) fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let before = self.frees.count();
         match attempt() {
@@ -219,7 +223,7 @@ impl Deferral {
         }
     }
 
-    /// Unregisters the pinned memory that is pending, also while the rest is held back. Returns whether there was
+    /// Unregisters the pending pinned memory, even while a guard is alive. Returns whether there was
     /// any.
     pub(super) fn unregister_all(&self) -> bool {
         if is_inside() || fork::in_child() {
@@ -244,8 +248,8 @@ impl Deferral {
             items: pending.items.into_iter(),
         };
         for item in rest.items.by_ref() {
-            let behind = Behind {
-                ends: item.end.into_iter().collect(),
+            let behind = AfterEvents {
+                events: item.end.into_iter().collect(),
                 owner: None,
                 context: self.context.clone(),
             };
@@ -268,7 +272,7 @@ impl Deferral {
     }
 }
 
-/// Items that are being freed. Those that are left, if the drop of an owner panics, are pending again.
+/// Items that are being freed. If the drop of an owner panics, the remaining ones become pending again.
 struct Rest<'a> {
     deferral: &'a Deferral,
     items: std::vec::IntoIter<Item>,
@@ -289,7 +293,7 @@ impl Drop for Rest<'_> {
 }
 
 impl Drop for Deferral {
-    /// Whoever has a guard still: the manager goes, and takes nothing along.
+    /// Does all pending frees, even if a guard is still alive, as the manager ends here.
     fn drop(&mut self) {
         let pending = self.pending.get_mut();
         let pending = std::mem::take(pending.unwrap_or_else(PoisonError::into_inner));

@@ -1,34 +1,35 @@
-//! The driver's own memory, freed in batches.
+//! Synchronous memory of the driver, freed in batches.
 
 use super::{Block, DeferOptions, DriverMemory, INTERFACE_VERSION, MemoryManager, Order};
 use crate::context::{Context, MemoryInfo};
 use crate::error::Result;
 
-/// A manager of the driver's plain memory: `cuMemAlloc`, and `cuMemFree` put off, as
-/// [`DriverMemory`] has it.
+/// A manager of synchronous memory: it allocates with `cuMemAlloc` and defers `cuMemFree`, as
+/// [`DriverMemory`] does.
 ///
-/// Each free waits for all running work; so they are done together, when more than
-/// [so many](DeferOptions) are pending, and when there is too little memory. While a
-/// [guard](MemoryManager::defer_cleanup) lives none is done, and memory that was freed stays taken. Pinned
-/// memory of an owner is unregistered at once, but with the other frees while a guard lives.
+/// Each free waits for all running work. So frees are deferred and done in one batch, when more than
+/// the [limit](DeferOptions) are pending or when there is not enough memory. While a
+/// [guard](MemoryManager::defer_cleanup) is alive, nothing is freed, and freed memory stays reserved.
+/// Pinned memory with an owner is unregistered at once; while a guard is alive, it is deferred with the
+/// other frees.
 #[derive(Debug)]
 pub struct DriverManager {
     base: DriverMemory,
 }
 
 impl DriverManager {
-    /// With the limits that Numba has.
+    /// Creates a manager with Numba's limits for deferred frees.
     ///
     /// # Errors
-    /// The device does not tell how much memory it has.
+    /// The device's total memory cannot be queried.
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, DeferOptions::default())
     }
 
-    /// With other limits.
+    /// Creates a manager with the given limits for deferred frees.
     ///
     /// # Errors
-    /// The device does not tell how much memory it has.
+    /// The device's total memory cannot be queried.
     pub fn with(context: &Context, options: DeferOptions) -> Result<Self> {
         Ok(Self {
             base: DriverMemory::new(context, options)?,
@@ -36,8 +37,8 @@ impl DriverManager {
     }
 }
 
-// SAFETY: the memory is the driver's, as large as was asked for, aligned to 512 bytes, and freed behind
-// the order's events and all running work.
+// SAFETY: the memory comes from the driver, has the requested size, is aligned to 512 bytes, and is
+// freed after the event of the order and all running work.
 unsafe impl MemoryManager for DriverManager {
     fn interface_version() -> u32 {
         INTERFACE_VERSION

@@ -1,7 +1,7 @@
-//! Managers that are another one, but for something.
+//! Wrapper managers that forward most methods to an inner manager.
 
-/// The methods of [`MemoryManager`](super::MemoryManager) that a wrapper leaves to the manager in its field
-/// `inner`, which is an `M`: those that are named.
+/// Implements the named methods of [`MemoryManager`](super::MemoryManager) by forwarding them to the
+/// manager in the field `inner`, of type `M`.
 macro_rules! forward {
     ($($method:ident)*) => {
         $($crate::manager::forward::forward!(@ $method);)*

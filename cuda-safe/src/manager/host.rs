@@ -1,4 +1,4 @@
-//! Pinned host memory without a type, for other libraries.
+//! Untyped pinned host memory for other libraries.
 
 use super::pointer::{Finalizer, Owner, new_id};
 use super::{HostBlock, Order};
@@ -14,10 +14,11 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Page-locked host memory: what [`PinnedMemory`] and [`MappedMemory`] share. The memory is freed, or
-/// unregistered, when this is dropped.
+/// Page-locked host memory, the common part of [`PinnedMemory`] and [`MappedMemory`]. Dropping it frees
+/// or unregisters the memory.
 ///
-/// Whether that waits for running work depends on the manager, or on the [finalizer](PinnedMemory::new).
+/// Whether the drop waits for running work depends on the manager or on the
+/// [finalizer](PinnedMemory::new).
 pub struct HostPointer {
     block: HostBlock,
     id: u64,
@@ -27,11 +28,12 @@ pub struct HostPointer {
     context: Context,
 }
 
-/// How host memory ends.
+/// How host memory is released.
 enum End {
-    /// With its owner.
+    /// By dropping its owner.
     Nothing,
-    /// By the context's manager: it unregisters memory of an owner, and frees memory without one.
+    /// By the context's manager, which unregisters memory that has an owner and frees memory that has
+    /// none.
     Manager,
     Function(Finalizer),
 }
@@ -44,8 +46,10 @@ impl HostPointer {
         Ok(Self::of(context, block, is_mapped, None, End::Manager))
     }
 
+    /// Pins memory of `owner`.
+    ///
     /// # Safety
-    /// As for [`PinnedMemory::pin`].
+    /// See [`PinnedMemory::pin`].
     unsafe fn pin(
         context: &Context,
         owner: impl Any + Send + Sync,
@@ -78,35 +82,36 @@ impl HostPointer {
         }
     }
 
-    /// Where it begins for the host.
+    /// Returns the host address of the first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         self.block.start.as_ptr()
     }
 
-    /// The bytes that were asked for.
+    /// Returns the requested size in bytes.
     pub fn size(&self) -> usize {
         self.block.size
     }
 
-    /// A number that no other memory of the process has or will have.
+    /// Returns a number that is unique among all memory of the process, past and future.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The context that it is pinned in.
+    /// Returns the context that the memory is pinned in.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Returns the owner that is kept alive, if there is one: that of memory that was registered, or that was
-    /// [given](PinnedMemory::new).
+    /// Returns the owner that is kept alive, if there is one: the owner of memory that was registered,
+    /// or the one given to [`PinnedMemory::new`].
     pub fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.owner.as_deref()
     }
 }
 
 impl HostPointer {
-    /// Ends the memory. What is returned is to be dropped afterwards: the owner, unless somebody else has it.
+    /// Releases the memory. The caller must then drop the returned value: the owner, unless the manager
+    /// has received it.
     fn finish(&mut self) -> Option<Owner> {
         let (end, owner) = (
             std::mem::replace(&mut self.end, End::Nothing),
@@ -115,25 +120,26 @@ impl HostPointer {
         match end {
             End::Nothing => return owner,
             End::Function(finalizer) => {
-                // The owner is dropped also if this panics.
+                // The owner is dropped even if this panics.
                 finalizer();
                 return owner;
             }
             End::Manager => {}
         }
-        // The manager allocated or pinned it, so there is one.
+        // The manager allocated or pinned the memory, so there is one.
         let Some(manager) = self.context.made_manager() else {
             std::mem::forget(owner);
             count_leak();
             return None;
         };
         match owner {
-            // SAFETY: the block is of this manager, and given back here, once; work that uses its address
-            // was given before.
+            // SAFETY: the block is of this manager, and is freed here exactly once; work that uses its
+            // address was enqueued before.
             None => unsafe { manager.free_host(self.block, Order::NONE) },
             Some(owner) => {
                 let owner: Box<dyn Any + Send> = owner;
-                // SAFETY: as above, of `pin`.
+                // SAFETY: the block is of `pin` of this manager, and is released here exactly once;
+                // work that uses its address was enqueued before.
                 unsafe { manager.release_pin(self.block, owner, Order::NONE) }
             }
         }
@@ -144,7 +150,7 @@ impl HostPointer {
 impl Drop for HostPointer {
     fn drop(&mut self) {
         if fork::in_child() {
-            // The driver may know its pages still, and nobody may tell it otherwise here.
+            // The driver may still have the pages registered, and the child must not call it.
             std::mem::forget(std::mem::replace(&mut self.end, End::Nothing));
             std::mem::forget(self.owner.take());
             return count_leak();
@@ -164,25 +170,27 @@ impl fmt::Debug for HostPointer {
     }
 }
 
-/// Pinned host memory that devices do not reach; clones share it.
+/// Pinned host memory that is not mapped into the address space of devices. Clones share it.
 #[derive(Clone, Debug)]
 pub struct PinnedMemory(Arc<HostPointer>);
 
-/// Pinned host memory in the address space of devices; clones share it, and it goes with the last.
+/// Pinned host memory that is mapped into the address space of devices. Clones share it; it is released
+/// when the last one is dropped.
 #[derive(Clone, Debug)]
 pub struct MappedMemory(Arc<HostPointer>);
 
 impl PinnedMemory {
-    /// Takes ownership of page-locked memory of other code. When the last clone is dropped, `finalizer` runs,
-    /// once, and then `owner` is dropped. Without a finalizer the memory ends with its owner; without both it is
-    /// borrowed.
+    /// Takes ownership of page-locked memory of other code. When the last clone is dropped, `finalizer`
+    /// runs once, and then `owner` is dropped. Without a finalizer, dropping the owner releases the
+    /// memory; without both, the memory is borrowed.
     ///
-    /// No manager is asked. A panic in the finalizer unwinds into the dropping thread. In a forked child neither
-    /// the finalizer runs nor is the owner dropped.
+    /// No manager is involved. A panic in the finalizer unwinds into the dropping thread. In a forked
+    /// child, the finalizer does not run and the owner is not dropped.
     ///
     /// # Safety
-    /// There are `size` bytes at `start`, page-locked, until the finalizer runs or the owner is dropped; for ever
-    /// if there is neither. The finalizer may run on any thread, also where the driver refuses calls.
+    /// `start` points to `size` bytes of page-locked memory, which stay valid until the finalizer runs
+    /// or the owner is dropped; if there is neither, forever. The finalizer may run on any thread, also
+    /// where the driver refuses calls.
     pub unsafe fn new(
         context: &Context,
         start: NonNull<u8>,
@@ -193,24 +201,24 @@ impl PinnedMemory {
         Self(Arc::new(foreign(context, start, size, 0, owner, finalizer)))
     }
 
-    /// Host memory of the context's manager. [`PinnedFlags::MAPPED`] has no meaning here.
+    /// Allocates host memory with the context's manager. [`PinnedFlags::MAPPED`] is ignored.
     ///
     /// # Errors
-    /// [`Invalid::NoMemoryManager`](crate::Invalid::NoMemoryManager); those of
+    /// [`Invalid::NoMemoryManager`](crate::Invalid::NoMemoryManager); the errors of
     /// [`MemoryManager::allocate_host`](super::MemoryManager::allocate_host).
     pub fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Self> {
         let flags = flags.difference(PinnedFlags::MAPPED);
         Ok(Self(Arc::new(HostPointer::allocate(context, size, flags)?)))
     }
 
-    /// Pins memory of `owner`, who is kept until the driver has let go of it.
+    /// Pins memory of `owner`, which is kept alive until the driver has unregistered the memory.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate), with those of
+    /// [`Invalid::NoMemoryManager`](crate::Invalid::NoMemoryManager); the errors of
     /// [`MemoryManager::pin`](super::MemoryManager::pin).
     ///
     /// # Safety
-    /// There are `size` bytes at `start`, which stay as long as `owner` is kept.
+    /// `start` points to `size` bytes, which stay valid as long as `owner` is kept alive.
     pub unsafe fn pin(
         context: &Context,
         owner: impl Any + Send + Sync,
@@ -226,12 +234,13 @@ impl PinnedMemory {
 }
 
 impl MappedMemory {
-    /// Takes ownership of page-locked memory that other code has mapped for the device, at `address` there. When
-    /// the last clone is dropped, `finalizer` runs, once, and then `owner` is dropped. See
-    /// [`PinnedMemory::new`].
+    /// Takes ownership of page-locked memory that other code has mapped for the device, at the device
+    /// address `address`. When the last clone is dropped, `finalizer` runs once, and then `owner` is
+    /// dropped. See [`PinnedMemory::new`].
     ///
     /// # Safety
-    /// As for [`PinnedMemory::new`]; and the memory is accessible to the context at `address` for as long.
+    /// See [`PinnedMemory::new`]. In addition, the memory is accessible to the context at `address` for
+    /// the same time.
     pub unsafe fn new(
         context: &Context,
         start: NonNull<u8>,
@@ -244,22 +253,23 @@ impl MappedMemory {
         Self(Arc::new(memory))
     }
 
-    /// Host memory of the context's manager, mapped.
+    /// Allocates mapped host memory with the context's manager.
     ///
     /// # Errors
-    /// As for [`PinnedMemory::allocate`].
+    /// See [`PinnedMemory::allocate`].
     pub fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Self> {
         let flags = flags | PinnedFlags::MAPPED;
         Ok(Self(Arc::new(HostPointer::allocate(context, size, flags)?)))
     }
 
-    /// Pins and maps memory of `owner`.
+    /// Pins and maps memory of `owner`, which is kept alive until the driver has unregistered the
+    /// memory.
     ///
     /// # Errors
-    /// As for [`PinnedMemory::pin`].
+    /// See [`PinnedMemory::pin`].
     ///
     /// # Safety
-    /// As for [`PinnedMemory::pin`].
+    /// See [`PinnedMemory::pin`].
     pub unsafe fn pin(
         context: &Context,
         owner: impl Any + Send + Sync,
@@ -273,13 +283,14 @@ impl MappedMemory {
         Ok(Self(Arc::new(memory?)))
     }
 
-    /// The address on the device.
+    /// Returns the device address of the first byte.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.0.block.address
     }
 }
 
-/// Memory that no manager of this crate has; mapped, if it has an address on the device.
+/// Returns a pointer to memory that no manager of this crate allocated. It is mapped if `address` is
+/// not 0.
 fn foreign(
     context: &Context,
     start: NonNull<u8>,

@@ -1,4 +1,4 @@
-//! Memory of other processes.
+//! Memory that is shared with other processes.
 
 mod open;
 
@@ -15,12 +15,13 @@ use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
 use std::fmt;
 
-/// What another process of the machine needs to open memory: the driver's handle of the allocation, where
-/// in it the memory lies, how long it is, whose device's it is, and of which [kind](Self::kind). Plain data,
-/// which goes there [as bytes](Self::to_bytes), or by serde with the feature of that name.
+/// A handle with which another process of the same machine opens memory. It consists of the driver's
+/// handle of the allocation, the offset and size of the memory in it, the device, and the
+/// [kind](Self::kind) of memory. It is plain data, which can be sent [as bytes](Self::to_bytes), or
+/// with serde if the feature `serde` is enabled.
 ///
-/// Plain memory is opened by a [context](Context::open_memory), that of a memory pool by the pool, which the
-/// other process has [imported](crate::pool::ImportedPool).
+/// Synchronous memory is opened by a [context](Context::open_memory). Memory of a memory pool is opened
+/// by the pool that the other process has [imported](crate::pool::ImportedPool).
 ///
 /// ```no_run
 /// use cuda_safe::manager::{AutoFreePointer, CachingManager, IpcHandle, MemoryPointer};
@@ -29,14 +30,14 @@ use std::fmt;
 ///
 /// # fn send(_: &[u8]) {}
 /// # fn receive() -> [u8; IpcHandle::BYTES] { [0; IpcHandle::BYTES] }
-/// // In one process:
+/// // In the first process:
 /// set_memory_manager(CachingManager::new)?;
 /// let context = Context::primary(&Device::get(0)?)?;
 /// let memory = AutoFreePointer::from(MemoryPointer::allocate(&context, 1 << 20)?);
-/// let exported = memory.export()?; // keeps the memory
+/// let exported = memory.export()?; // keeps the memory alive
 /// send(&exported.handle().to_bytes());
 ///
-/// // In another one:
+/// // In the second process:
 /// let handle = IpcHandle::from_bytes(&receive());
 /// // SAFETY: the bytes are of a handle, and the first process keeps the memory until this one is done.
 /// let memory = unsafe { context.open_memory(&handle) }?;
@@ -54,22 +55,22 @@ pub struct IpcHandle {
     kind: IpcKind,
 }
 
-/// What a handle is of.
+/// The kind of memory that a handle is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IpcKind {
-    /// Plain memory.
-    Plain,
-    /// Memory of a pool that processes share.
+    /// Synchronous memory (`cuMemAlloc`).
+    Synchronous,
+    /// Memory of a pool that is shared between processes.
     Pool,
-    /// What a newer version of this crate knows, by its number.
+    /// A kind that is defined by a newer version of this crate, with its number.
     Other(u64),
 }
 
 impl IpcKind {
     fn number(self) -> u64 {
         match self {
-            Self::Plain => 0,
+            Self::Synchronous => 0,
             Self::Pool => 1,
             Self::Other(number) => number,
         }
@@ -77,42 +78,43 @@ impl IpcKind {
 
     fn of_number(number: u64) -> Self {
         match number {
-            0 => Self::Plain,
+            0 => Self::Synchronous,
             1 => Self::Pool,
             other => Self::Other(other),
         }
     }
 
-    /// The function that opens such memory.
+    /// Returns the name of the driver function that opens such memory.
     fn opens(self) -> &'static str {
         match self {
             Self::Pool => "cuMemPoolImportPointer",
-            Self::Plain | Self::Other(_) => "cuIpcOpenMemHandle_v2",
+            Self::Synchronous | Self::Other(_) => "cuIpcOpenMemHandle_v2",
         }
     }
 }
 
-/// For error texts.
+/// The text for error messages.
 impl fmt::Display for IpcKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plain => f.write_str("plain memory"),
+            Self::Synchronous => f.write_str("synchronous memory"),
             Self::Pool => f.write_str("memory of a pool"),
-            Self::Other(number) => write!(f, "memory of the unknown kind {number}"),
+            Self::Other(number) => write!(f, "memory of unknown kind {number}"),
         }
     }
 }
 
 impl IpcHandle {
-    /// The bytes that a handle is.
+    /// The size of a handle in bytes.
     pub const BYTES: usize = 104;
 
-    /// `cuMemGetAddressRange` and `cuIpcGetMemHandle`: the handle of the allocation that a block lies in, and
-    /// where.
+    /// Returns the handle of the allocation that a block lies in, with the position of the block in it.
+    /// Calls `cuMemGetAddressRange` and `cuIpcGetMemHandle`.
     ///
     /// # Errors
-    /// [`Invalid::NotShareable`]: it is stream-ordered memory, managed memory, or none of the driver's;
-    /// `CUDA_ERROR_NOT_SUPPORTED` where processes cannot share.
+    /// [`Invalid::NotShareable`] if the block is stream-ordered memory, managed memory, or not memory
+    /// of the driver; `CUDA_ERROR_NOT_SUPPORTED` if the platform does not support sharing between
+    /// processes.
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcGetMemHandle`](fn@cuda_sys::cuIpcGetMemHandle).
     #[doc(alias = "cuIpcGetMemHandle")]
@@ -122,7 +124,7 @@ impl IpcHandle {
         let place = &raw mut raw;
         {
             let _current = context.enter()?;
-            // SAFETY: the pointer is to a local; the address is a number to the driver, which looks it up.
+            // SAFETY: the pointer is to a local; the driver only looks the address up, as a number.
             unsafe { call!(cuIpcGetMemHandle(place, range.start)) }.map_err(not_shareable)?;
         }
         Ok(Self {
@@ -130,13 +132,12 @@ impl IpcHandle {
             offset: block.address - range.start,
             size: block.size as u64,
             device: context.device().uuid()?.0,
-            kind: IpcKind::Plain,
+            kind: IpcKind::Synchronous,
         })
     }
 
-    /// `cuMemPoolExportPointer`: the same of memory of a pool that was made
-    /// [shareable](crate::MemoryPoolOptions::shareable); `start` is where the allocation begins, and the
-    /// memory at `offset` in it.
+    /// Returns the handle of memory of a [shareable](crate::MemoryPoolOptions::shareable) pool: the
+    /// memory at `offset` in the allocation that begins at `start`. Calls `cuMemPoolExportPointer`.
     pub(crate) fn of_pool_memory(
         context: &Context,
         start: CUdeviceptr,
@@ -147,7 +148,7 @@ impl IpcHandle {
         let place = &raw mut raw;
         {
             let _current = context.enter()?;
-            // SAFETY: the pointer is to a local; the address is a number to the driver, which looks it up.
+            // SAFETY: the pointer is to a local; the driver only looks the address up, as a number.
             unsafe { call!(cuMemPoolExportPointer(place, start)) }.map_err(not_of_a_shared_pool)?;
         }
         Ok(Self {
@@ -159,7 +160,7 @@ impl IpcHandle {
         })
     }
 
-    /// What it is of, and so who opens it.
+    /// Returns the kind of memory, which determines how it is opened.
     pub fn kind(&self) -> IpcKind {
         self.kind
     }
@@ -175,30 +176,31 @@ impl IpcHandle {
         .into())
     }
 
-    /// The driver's handle of the allocation.
+    /// Returns the driver's handle of the allocation.
     pub fn as_bytes(&self) -> &[u8; 64] {
         &self.handle
     }
 
-    /// Where the memory begins in that.
+    /// Returns the offset of the memory in the allocation, in bytes.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The bytes that were handed out.
+    /// Returns the size of the memory in bytes.
     pub fn size(&self) -> usize {
         usize::try_from(self.size).unwrap_or(usize::MAX)
     }
 
-    /// Whose device's memory it is.
+    /// Returns the UUID of the device that the memory is on.
     pub fn device_uuid(&self) -> Uuid {
         Uuid(self.device)
     }
 
-    /// That device as this process knows it, whatever its number here; none if it does not see it.
+    /// Returns the device that the memory is on, which may have another ordinal in this process, or
+    /// `None` if it is not visible here.
     ///
     /// # Errors
-    /// Those of asking each device who it is.
+    /// Errors of the queries for the UUID of each device.
     pub fn device(&self) -> Result<Option<Device>> {
         for device in Device::all()? {
             if device.uuid()? == self.device_uuid() {
@@ -208,7 +210,7 @@ impl IpcHandle {
         Ok(None)
     }
 
-    /// All of it, to send.
+    /// Returns the handle as bytes, to be sent to another process.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..64].copy_from_slice(&self.handle);
@@ -219,7 +221,7 @@ impl IpcHandle {
         bytes
     }
 
-    /// What came; whether it is a handle shows when it is opened.
+    /// Creates a handle from received bytes. They are validated only when the handle is opened.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let number = |start: usize| {
             let mut number = [0; 8];
@@ -250,12 +252,12 @@ impl TryFrom<Vec<u8>> for IpcHandle {
 
     fn try_from(bytes: Vec<u8>) -> Result<Self, &'static str> {
         let bytes = <[u8; Self::BYTES]>::try_from(bytes);
-        let bytes = bytes.map_err(|_| "a handle of memory is of 104 bytes")?;
+        let bytes = bytes.map_err(|_| "an IPC handle of memory has 104 bytes")?;
         Ok(Self::from_bytes(&bytes))
     }
 }
 
-/// C's char is signed on some targets.
+/// Converts a `c_char`, which is signed on some targets.
 fn byte(byte: c_char) -> u8 {
     let [byte] = byte.to_ne_bytes();
     byte
@@ -282,7 +284,7 @@ impl fmt::Debug for IpcHandle {
     }
 }
 
-/// A handle, and the memory that it is of, which stays for as long.
+/// A handle, and the memory that it is for. The memory stays allocated until this is dropped.
 #[derive(Clone, Debug)]
 pub struct ExportedMemory {
     handle: IpcHandle,
@@ -290,28 +292,31 @@ pub struct ExportedMemory {
 }
 
 impl ExportedMemory {
-    /// For another process.
+    /// Returns the handle, for another process.
     pub fn handle(&self) -> &IpcHandle {
         &self.handle
     }
 
-    /// The memory here.
+    /// Returns the memory in this process.
     pub fn memory(&self) -> &AutoFreePointer {
         &self.memory
     }
 }
 
 impl AutoFreePointer {
-    /// For another process; the memory stays for as long as this is there. Memory in the order of a stream
-    /// is the other's to use when that has come to its allocation: whoever sends the handle waits for that
-    /// first, or sends an [event](crate::Event::ipc_handle) behind it.
+    /// Exports the memory for another process. The memory stays allocated as long as the returned value
+    /// is alive.
+    ///
+    /// If the memory is stream-ordered, the other process may use it only after the stream has reached
+    /// the allocation. So the sender must wait for that before it sends the handle, or send an
+    /// [event](crate::Event::ipc_handle) that was recorded after the allocation.
     ///
     /// # Errors
-    /// Those of [`MemoryManager::ipc_handle`](super::MemoryManager::ipc_handle);
-    /// [`Invalid::NotShareable`]: it is no manager's device memory.
+    /// See [`MemoryManager::ipc_handle`](super::MemoryManager::ipc_handle). [`Invalid::NotShareable`]
+    /// if this is not device memory of a manager.
     pub fn export(&self) -> Result<ExportedMemory> {
         let no_block = Invalid::NotShareable {
-            memory: "managed or somebody else's",
+            memory: "managed or foreign-owned",
         };
         let all = self.memory().block().ok_or(no_block)?;
         let part = Block {

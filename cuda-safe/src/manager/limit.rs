@@ -1,4 +1,4 @@
-//! Managers around another: with a limit, with something to fall back to.
+//! Wrappers with a limit, or with a fallback to other memory.
 
 use super::forward::forward;
 use super::lock::leaf;
@@ -13,10 +13,11 @@ use crate::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// At most so many bytes of device memory of another manager at a time, as they were asked for.
+/// A wrapper that limits the device memory which is allocated from another manager at the same time.
+/// The limit is in requested bytes.
 ///
-/// What is beyond is [`Invalid::MemoryLimit`], which is
-/// [out of memory](is_out_of_memory) to the managers around this. Host and managed memory is not counted.
+/// An allocation beyond the limit fails with [`Invalid::MemoryLimit`], which counts as [out of
+/// memory](is_out_of_memory) for outer wrappers. Host memory and managed memory are not counted.
 ///
 /// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct LimitManager<M> {
 }
 
 impl<M> LimitManager<M> {
-    /// With a limit in bytes.
+    /// Creates a wrapper of `inner` with a limit in bytes.
     pub fn new(inner: M, limit: usize) -> Self {
         Self {
             inner,
@@ -36,17 +37,17 @@ impl<M> LimitManager<M> {
         }
     }
 
-    /// The manager that this is around.
+    /// Returns the inner manager.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// The bytes that it may hand out.
+    /// Returns the limit in bytes.
     pub fn limit(&self) -> usize {
         usize::try_from(self.limit).unwrap_or(usize::MAX)
     }
 
-    /// The bytes that are handed out.
+    /// Returns the number of allocated bytes.
     pub fn used(&self) -> usize {
         usize::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
@@ -92,7 +93,7 @@ unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // Until it is free; also if that panics.
+        // The bytes count as used until the memory is freed, also if the free panics.
         let _used = Used {
             used: &self.used,
             bytes: block.size as u64,
@@ -101,7 +102,7 @@ unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
         unsafe { self.inner.free(block, order) };
     }
 
-    /// That of the inner manager, within the limit.
+    /// Returns the memory of the inner manager, restricted to the limit.
     fn memory_info(&self) -> Result<MemoryInfo> {
         let info = self.inner.memory_info()?;
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
@@ -112,25 +113,26 @@ unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
     }
 }
 
-/// What device memory is where the manager has no more.
+/// The memory that a [`FallbackManager`] allocates when the inner manager has no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fallback {
-    /// Managed memory, which the driver moves to where it is used.
+    /// Managed memory, which the driver migrates to the processor that accesses it.
     Managed,
-    /// Pinned memory of the host, mapped, which the device reaches over the bus.
+    /// Pinned and mapped host memory, which the device accesses over the bus.
     Host,
 }
 
-/// Device memory of another manager and, where that has no more, other memory that kernels reach.
+/// A wrapper that allocates other device-accessible memory when the device memory of another manager is
+/// exhausted.
 ///
 /// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 #[derive(Debug)]
 pub struct FallbackManager<M> {
     inner: M,
     to: Fallback,
-    /// Other memory that is handed out: what it is to the inner manager, by its address. A block of this
-    /// manager is a block of the inner one, or one of these.
+    /// The live allocations of fallback memory, as blocks of the inner manager. A block of this manager
+    /// either has the address of one of these or is a device block of the inner manager.
     others: Mutex<Vec<Other>>,
     count: AtomicU64,
 }
@@ -156,7 +158,7 @@ impl Other {
         }
     }
 
-    /// Whether memory begins in it.
+    /// Returns whether `address` lies in this memory.
     fn has(&self, address: u64) -> bool {
         let offset = address.checked_sub(self.address());
         offset.is_some_and(|offset| offset < self.size() as u64)
@@ -164,7 +166,7 @@ impl Other {
 }
 
 impl<M> FallbackManager<M> {
-    /// With that to fall back to.
+    /// Creates a wrapper of `inner` that falls back to memory of the kind `to`.
     pub fn new(inner: M, to: Fallback) -> Self {
         Self {
             inner,
@@ -174,18 +176,18 @@ impl<M> FallbackManager<M> {
         }
     }
 
-    /// The manager that this is around.
+    /// Returns the inner manager.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// How often it fell back.
+    /// Returns the number of allocations that have fallen back.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Takes other memory out, if it is at that address. (That of the inner manager, which is alive as long, is
-    /// nowhere else.)
+    /// Removes the fallback memory at `address`, if there is one. (Device memory of the inner manager
+    /// that is alive at the same time has a different address.)
     fn take(&self, address: u64) -> Option<Other> {
         if self.count() == 0 {
             return None;
@@ -196,7 +198,7 @@ impl<M> FallbackManager<M> {
     }
 }
 
-// SAFETY: all memory is that of the inner manager, which managed and mapped memory is as well: both are
+// SAFETY: all memory is that of the inner manager. This includes managed and mapped memory; both are
 // accessible to its context, and aligned to pages.
 unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
     forward!(version current base wrapped initialize reset host pin managed memory_info defer_cleanup trim);
@@ -227,16 +229,17 @@ unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // What it is may be in a list that is another thread's for ever.
+        // The list of fallback memory may be locked forever by a thread that does not exist in the
+        // child.
         if fork::in_child() {
             return count_leak();
         }
         match self.take(block.address) {
             // SAFETY: the caller's promise; for the kind of memory see `allocate`.
             None => unsafe { self.inner.free(block, order) },
-            // SAFETY: as above.
+            // SAFETY: the caller's promise; for the kind of memory see `allocate`.
             Some(Other::Managed(block)) => unsafe { self.inner.free_managed(block, order) },
-            // SAFETY: as above.
+            // SAFETY: the caller's promise; for the kind of memory see `allocate`.
             Some(Other::Host(block)) => unsafe { self.inner.free_host(block, order) },
         }
     }

@@ -1,12 +1,14 @@
-//! The locks of memory managers, and what takes the place of waiting for one.
+//! The locks of memory managers, and bounded retries that replace waiting for one.
 //!
-//! A manager holds a lock for a few instructions only: never while it calls the driver, another manager or code
-//! of the user. So a thread may take one anywhere, also on a driver callback thread and in the report hook.
-//! The exception is [`SerialManager`](super::SerialManager), whose purpose is to call another manager under a lock.
+//! A manager holds a lock for a few instructions only, and never while it calls the driver, another
+//! manager or user code. So a thread may take one anywhere, also on a driver callback thread and in the
+//! report hook. The exception is [`SerialManager`](super::SerialManager), whose purpose is to call
+//! another manager under a lock.
 //!
-//! A thread that needs what another thread is about to free does not wait for a lock either. It repeats its
-//! attempt while the other thread is at work ([`Frees::retry`]), for a limited time: the other thread may be
-//! inside the driver, which may wait for a host function, which may wait for this thread.
+//! A thread that needs memory which another thread is about to free does not wait for a lock either. It
+//! repeats its attempt while the other thread is working ([`Frees::retry`]), for a limited time: the
+//! other thread may be inside the driver, which may wait for a host function, which may wait for this
+//! thread.
 
 use super::is_out_of_memory;
 use crate::attempts::repeat;
@@ -16,8 +18,8 @@ use crate::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, TryLockError};
 
-/// Locks data that is never locked while something else is called. In a forked child the lock may belong to a
-/// thread that does not exist there: none then.
+/// Locks data that is never locked during a call of other code. In a forked child the lock may be held
+/// by a thread that does not exist there; the result is then `None`.
 pub(super) fn leaf<T: ?Sized + Send>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     if !fork::in_child() {
         return Some(lock.lock().unwrap_or_else(PoisonError::into_inner));
@@ -34,18 +36,18 @@ pub(super) fn this_thread() -> usize {
     thread_local! {
         static PLACE: u8 = const { 0 };
     }
-    // It needs no `Drop`, so it is there to the end of the thread.
+    // The static needs no `Drop`, so it is accessible until the thread has ended.
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
-/// Counts the threads that free memory now, for allocations that find none meanwhile.
+/// Counts the threads that are freeing memory, for allocations that find none meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Frees {
     under_way: AtomicUsize,
     done: AtomicU64,
 }
 
-/// A thread that frees memory; until this is dropped.
+/// A thread that is freeing memory, until this is dropped.
 pub(super) struct Free<'a> {
     frees: &'a Frees,
     /// Whether it has freed something.
@@ -53,7 +55,8 @@ pub(super) struct Free<'a> {
 }
 
 impl Frees {
-    /// To be called before the memory is taken from where other threads would find it.
+    /// Registers this thread. Call it before taking the memory from the place where other threads would
+    /// find it.
     pub(super) fn begin(&self) -> Free<'_> {
         self.under_way.fetch_add(1, Ordering::SeqCst);
         Free {
@@ -62,26 +65,27 @@ impl Frees {
         }
     }
 
-    /// Returns how often a thread has freed something.
+    /// Returns the number of completed frees.
     pub(super) fn count(&self) -> u64 {
         self.done.load(Ordering::SeqCst)
     }
 
-    /// Whether a thread frees something now.
+    /// Returns whether a thread is freeing memory now.
     pub(super) fn are_under_way(&self) -> bool {
         self.under_way.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether a thread frees something now, or has done so since `count`.
+    /// Returns whether a thread is freeing memory now, or has done so since `count`.
     pub(super) fn is_some_since(&self, count: u64) -> bool {
         self.are_under_way() || self.count() != count
     }
 
-    /// Attempts an allocation, and repeats it while it fails for want of memory and another thread frees some.
+    /// Attempts an allocation, and repeats it while it fails because there is not enough memory and
+    /// another thread is freeing some.
     pub(super) fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let mut last = None;
         let done = repeat(|| {
-            // Before the attempt: so there is one after the last free.
+            // Checked before the attempt, so that one attempt follows the last free.
             let may_help = self.are_under_way();
             match attempt() {
                 Err(error) if is_out_of_memory(&error) && may_help => {
@@ -105,5 +109,83 @@ impl Drop for Free<'_> {
             self.frees.done.fetch_add(1, Ordering::SeqCst);
         }
         self.frees.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+// In an explored schedule, an allocation is not repeated.
+#[cfg(all(test, not(feature = "explore")))]
+mod tests {
+    use super::Frees;
+    use crate::error::{Error, Result};
+    use crate::invalid::Invalid;
+
+    fn out_of_memory() -> Error {
+        let (limit, used, asked) = (1, 1, 1);
+        Invalid::MemoryLimit { limit, used, asked }.into()
+    }
+
+    #[test]
+    fn a_free_counts_when_it_has_ended_and_has_freed_something() {
+        let frees = Frees::default();
+        assert!(!frees.are_under_way() && !frees.is_some_since(0));
+        for is_some in [false, true, true] {
+            let before = frees.count();
+            let mut free = frees.begin();
+            free.is_some = is_some;
+            assert!(frees.are_under_way() && frees.is_some_since(before));
+            assert_eq!(frees.count(), before);
+            drop(free);
+            assert!(!frees.are_under_way());
+            assert_eq!(frees.count() - before, u64::from(is_some));
+            assert_eq!(frees.is_some_since(before), is_some);
+        }
+        assert_eq!(frees.count(), 2);
+        assert!(frees.is_some_since(0) && frees.is_some_since(1) && !frees.is_some_since(2));
+    }
+
+    /// The last attempt follows the last free.
+    #[test]
+    fn an_allocation_is_repeated_until_no_other_thread_frees_memory() {
+        let frees = Frees::default();
+        let mut free = Some(frees.begin());
+        let mut attempts = 0;
+        let refused: Result<()> = frees.retry(|| {
+            attempts += 1;
+            if attempts == 3 {
+                free = None;
+            }
+            Err(out_of_memory())
+        });
+        refused.expect_err("every attempt fails");
+        assert_eq!(attempts, 4);
+    }
+
+    #[test]
+    fn an_allocation_that_succeeds_is_not_repeated() {
+        let frees = Frees::default();
+        let _free = frees.begin();
+        let mut attempts = 0;
+        let done = frees.retry(|| {
+            attempts += 1;
+            match attempts {
+                1 => Err(out_of_memory()),
+                _ => Ok(attempts),
+            }
+        });
+        assert_eq!(done.expect("the second attempt succeeds"), 2);
+        assert_eq!(attempts, 2);
+    }
+
+    #[test]
+    fn an_allocation_that_fails_for_another_reason_is_not_repeated() {
+        let frees = Frees::default();
+        let _free = frees.begin();
+        let mut attempts = 0;
+        let refused: Result<()> = frees.retry(|| {
+            attempts += 1;
+            Err(Error::Forked)
+        });
+        assert!(matches!(refused, Err(Error::Forked)));
+        assert_eq!(attempts, 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Managers around another that write down what is asked for, and what was not given back.
+//! Wrappers that write a trace of allocations, or list the memory that was not freed.
 
 use super::forward::forward;
 use super::lock::{leaf, this_thread};
@@ -17,12 +17,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Device memory of another manager, with a [trace](Trace) of it: a line for each allocation and free.
+/// A wrapper that writes a [trace](Trace) of the device memory of another manager: a line for each
+/// allocation and each free.
 ///
-/// One thread at a time calls the writer, and no lock is held meanwhile: the writer may be slow, and may allocate
-/// by this manager. What happens meanwhile is written with the next line, or by [`flush`](Self::flush). When
-/// [many](Self::MUCH) lines wait, a thread that adds one waits for the writer, for at most a tenth of a second.
-/// After a panic the writer is not called again, and [`flush`](Self::flush) returns an error.
+/// One thread at a time calls the writer, and no lock is held meanwhile: the writer may be slow, and
+/// may allocate from this manager. Events that occur meanwhile are written together with the next
+/// event, or by [`flush`](Self::flush). When more than [`MUCH`](Self::MUCH) lines are waiting, a thread
+/// that adds one waits for the writer, for at most a tenth of a second. After a panic the writer is not
+/// called again, and [`flush`](Self::flush) returns an error.
 ///
 /// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 pub struct LoggingManager<M> {
@@ -34,33 +36,34 @@ pub struct LoggingManager<M> {
 
 type Writer = Box<dyn Write + Send>;
 
-/// Where the writer is.
+/// The location of the writer.
 enum Place {
     Here(Writer),
-    /// With this thread.
+    /// In use by this thread.
     Taken(usize),
-    /// Nowhere: it has panicked, or the manager has ended.
+    /// Nowhere: the writer has panicked, or the manager has been dropped.
     Gone,
 }
 
-/// What happened, and was not written yet.
+/// Events that have not been written yet.
 #[derive(Default)]
 struct Log {
     events: Vec<Event>,
-    /// The numbers of what is handed out, by address.
+    /// The numbers of the live allocations, by address.
     live: HashMap<u64, u64>,
     next: u64,
-    /// What went wrong first.
+    /// The first error.
     error: Option<io::Error>,
-    /// Nobody writes any more.
+    /// Whether the writer has panicked, so that no events are collected any more.
     is_over: bool,
 }
 
 impl<M> LoggingManager<M> {
-    /// How many lines may wait for the writer before those who allocate wait for it too.
-    pub const MUCH: usize = 1 << 14;
+    /// The number of lines that may wait for the writer before allocating threads wait for it too.
+    pub const MAX_WAITING_LINES: usize = 1 << 14;
 
-    /// Around a manager, to a writer (a file; it gets many lines at a time where there are many).
+    /// Creates a wrapper of `inner` that writes to `writer`, for example a file. The writer receives
+    /// several lines at a time if several are waiting.
     pub fn new(inner: M, writer: impl Write + Send + 'static) -> Self {
         Self {
             inner,
@@ -70,17 +73,18 @@ impl<M> LoggingManager<M> {
         }
     }
 
-    /// The manager that this is around.
+    /// Returns the inner manager.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// Writes what waits for the writer, and flushes it. Does nothing if the writer itself calls it, and in a
-    /// forked child.
+    /// Writes all waiting lines, and flushes the writer. Does nothing if the writer itself calls it, or
+    /// in a forked child.
     ///
     /// # Errors
-    /// The first error of the writer, whichever line it was for; [`io::ErrorKind::WouldBlock`] if another thread is
-    /// in the writer and stays there, or this thread must not wait for it, as in a host function.
+    /// The first error of the writer since the last call, regardless of the line that it was for;
+    /// [`io::ErrorKind::WouldBlock`] if another thread is in the writer and stays there, or if this
+    /// thread must not wait for it, as in a host function.
     pub fn flush(&self) -> io::Result<()> {
         let written = repeat(|| match self.take_writer() {
             Ok(mut taken) => {
@@ -105,7 +109,8 @@ impl<M> LoggingManager<M> {
             let event = event.filter(|_| !log.is_over);
             log.events.extend(event);
         }
-        // The writer may need a lock that this thread holds around this manager.
+        // The wait is bounded, as the writer may need a lock that this thread holds around this
+        // manager.
         for _ in 0..100 {
             match self.take_writer() {
                 Ok(mut taken) => return taken.write_events(),
@@ -116,7 +121,8 @@ impl<M> LoggingManager<M> {
     }
 
     fn is_far_behind(&self) -> bool {
-        leaf(&self.log).is_some_and(|log| log.events.len() > Self::MUCH) && release::may_wait()
+        leaf(&self.log).is_some_and(|log| log.events.len() > Self::MAX_WAITING_LINES)
+            && release::may_wait()
     }
 
     fn take_writer(&self) -> std::result::Result<Taken<'_, M>, Busy> {
@@ -144,19 +150,19 @@ impl<M> LoggingManager<M> {
     }
 }
 
-/// Why a thread does not get the writer.
+/// The reason why a thread does not get the writer.
 enum Busy {
-    /// This thread has it.
+    /// This thread is using it.
     Here,
-    /// Another thread has it.
+    /// Another thread is using it.
     Elsewhere,
     Gone,
 }
 
-/// The writer, with the thread that took it; until this is dropped.
+/// The writer, while a thread is using it. It is put back when this is dropped.
 struct Taken<'a, M> {
     manager: &'a LoggingManager<M>,
-    /// None: it has panicked.
+    /// `None` if the writer has panicked.
     writer: Option<Writer>,
 }
 
@@ -181,7 +187,7 @@ impl<M> Taken<'_, M> {
             Err(io::Error::other(format!("the writer panicked: {words}")))
         });
         if is_over {
-            // It may panic once more when it is dropped.
+            // The writer might panic again when it is dropped.
             std::mem::forget(self.writer.take());
         }
         if let (Err(error), Some(mut log)) = (written, leaf(&self.manager.log)) {
@@ -229,7 +235,7 @@ unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // Before it is free: then another thread may have the address.
+        // Recorded before the free, because another thread may then allocate the same address.
         self.note(|log, time| {
             let number = log.live.remove(&block.address)?;
             Some(Event::Free {
@@ -246,12 +252,12 @@ unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
 impl<M> Drop for LoggingManager<M> {
     fn drop(&mut self) {
         if fork::in_child() {
-            // What its buffer has is the other process's to write.
+            // The buffered lines belong to the parent process, which writes them.
             let place = self.writer.get_mut();
             let place = place.unwrap_or_else(PoisonError::into_inner);
             return std::mem::forget(std::mem::replace(place, Place::Gone));
         }
-        // Nobody is left to hear of it.
+        // A drop cannot return the error.
         let _ = self.flush();
     }
 }
@@ -264,23 +270,23 @@ impl<M: fmt::Debug> fmt::Debug for LoggingManager<M> {
     }
 }
 
-/// Memory that was not given back yet.
+/// An allocation that has not been freed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outstanding {
-    /// What was handed out.
+    /// The allocated block.
     pub block: Block,
-    /// The how manieth allocation it was.
+    /// The number of the allocation, counted from zero.
     pub number: u64,
-    /// How long ago.
+    /// The time since the allocation.
     pub age: Duration,
 }
 
-/// What is handed out, and how often something was.
+/// The number of allocations so far, and the live blocks by address.
 type Live = (u64, HashMap<u64, (Block, u64, Instant)>);
 
-/// Device memory of another manager, with a list of what was not given back: for the end of a test, and for
-/// what grows and should not.
+/// A wrapper that lists the device memory which was allocated from another manager and not freed yet.
+/// Use it at the end of a test, or to find leaks in a running program.
 ///
 /// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 #[derive(Debug)]
@@ -290,7 +296,7 @@ pub struct LeakManager<M> {
 }
 
 impl<M> LeakManager<M> {
-    /// Around a manager.
+    /// Creates a wrapper of `inner`.
     pub fn new(inner: M) -> Self {
         Self {
             inner,
@@ -298,12 +304,13 @@ impl<M> LeakManager<M> {
         }
     }
 
-    /// The manager that this is around.
+    /// Returns the inner manager.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// What was not given back yet, the oldest first. (In a forked child it may be nothing.)
+    /// Returns the allocations that have not been freed yet, the oldest first. (In a forked child the
+    /// list may be empty.)
     pub fn outstanding(&self) -> Vec<Outstanding> {
         let Some(live) = leaf(&self.live) else {
             return Vec::new();

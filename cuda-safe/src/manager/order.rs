@@ -1,4 +1,4 @@
-//! In which stream's order memory is handed out and taken back.
+//! The order of allocations and frees relative to the work of a stream.
 
 use super::{MemoryManager, current, with_wrapped};
 use crate::call::without_current;
@@ -11,11 +11,11 @@ use cuda_sys::CUstream;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The stream in whose order memory is allocated or freed; or none.
+/// The order of an allocation or free: relative to the work of a stream, or without a stream.
 ///
-/// Memory of a stream's order is used by work that is given to that stream after the allocation and
-/// before the free; so it can be used again for the same stream at once. Memory of no stream's order is
-/// anybody's: it is used again when all work of the context at the time of its free is done.
+/// Stream-ordered memory is used by work that is enqueued on the stream after the allocation and before
+/// the free, so the same stream can reuse it at once. Memory without a stream can be used by work on
+/// any stream. It is reused after all work of the context at the time of its free is complete.
 #[derive(Clone, Copy)]
 pub struct Order<'a>(Kind<'a>);
 
@@ -23,53 +23,56 @@ pub struct Order<'a>(Kind<'a>);
 enum Kind<'a> {
     None,
     Of(&'a Stream),
-    Lasting(CUstream),
+    Persistent(CUstream),
     Passing(CUstream),
 }
 
 impl<'a> Order<'a> {
-    /// Of no stream.
+    /// An order without a stream.
     pub const NONE: Self = Self(Kind::None);
 
-    /// Of a stream.
+    /// Returns the order of `stream`.
     #[inline]
     pub fn of(stream: &'a Stream) -> Self {
         Self(Kind::Of(stream))
     }
 
-    /// Of a stream of other code (PyTorch's, say) that stays; the default streams are among those, by
-    /// their handles 0 and 1, and mean those of the manager's context.
+    /// Returns the order of a stream that is owned by other code (PyTorch, for example) and stays
+    /// alive. The handles 0 and 1 of the default streams are valid; they mean the default streams of
+    /// the manager's context.
     ///
     /// # Safety
-    /// The handle is 0 or 1, or a stream of the manager's context. That stream is alive until all memory that
-    /// was allocated in its order is freed, and then until the manager either has been
-    /// [told](StreamEnd::of_raw) of its end or has ended. It is not captured while a manager is called with it.
-    /// (A manager makes no call with the handle but in a call that names it.)
-    pub unsafe fn lasting(stream: CUstream) -> Self {
+    /// The handle is 0 or 1, or a stream of the manager's context. That stream stays alive until all
+    /// memory that was allocated in its order is freed. After that, it stays alive until the manager
+    /// either has been [notified](StreamEnd::of_raw) that the stream ends, or has been dropped. It is
+    /// not captured while a manager is called with it. (A manager uses the handle only within calls
+    /// that receive it.)
+    pub unsafe fn persistent(stream: CUstream) -> Self {
         capture::handle_is_shared();
-        Self(Kind::Lasting(stream))
+        Self(Kind::Persistent(stream))
     }
 
-    /// The same, of a stream that came here before.
+    /// Returns the order of a stream that an earlier call has used.
     ///
     /// # Safety
-    /// As for [`lasting`](Self::lasting).
+    /// See [`lasting`](Self::lasting).
     pub(crate) unsafe fn known(stream: CUstream) -> Self {
-        Self(Kind::Lasting(stream))
+        Self(Kind::Persistent(stream))
     }
 
-    /// Of a stream of other code that may be destroyed after the call: what is freed in its order gets an
-    /// event behind it. The thread's own default stream is one, by its handle 2.
+    /// Returns the order of a stream that is owned by other code and may be destroyed after the call.
+    /// Memory that is freed in this order gets an event at once. The per-thread default stream, handle
+    /// 2, is always passing.
     ///
     /// # Safety
     /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
     /// captured.
-    pub unsafe fn passing(stream: CUstream) -> Self {
+    pub unsafe fn transient(stream: CUstream) -> Self {
         capture::handle_is_shared();
         Self(Kind::Passing(stream))
     }
 
-    /// The handle of the stream, if there is one.
+    /// Returns the handle of the stream, if there is one.
     pub fn as_raw(self) -> Option<CUstream> {
         match self.0 {
             Kind::Of(stream) => Some(stream.as_raw()),
@@ -77,17 +80,17 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// The same for calls of this crate.
+    /// Returns the handle of the stream, if there is one, for calls of this crate.
     #[inline]
     pub(crate) fn raw(self) -> Option<CUstream> {
         match self.0 {
             Kind::None => None,
             Kind::Of(stream) => Some(stream.raw()),
-            Kind::Lasting(raw) | Kind::Passing(raw) => Some(raw),
+            Kind::Persistent(raw) | Kind::Passing(raw) => Some(raw),
         }
     }
 
-    /// The stream, if it is one of this crate's.
+    /// Returns the stream, if it is a [`Stream`] of this crate.
     #[inline]
     pub fn stream(self) -> Option<&'a Stream> {
         match self.0 {
@@ -96,18 +99,19 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Whether the stream may be gone after the call: it was said so, or the stream is only
-    /// [lent](Stream::borrow_raw).
+    /// Returns whether the stream may be destroyed after the call: the order was created by
+    /// [`passing`](Self::passing), or the stream is [borrowed](Stream::borrow_raw).
     #[inline]
-    pub fn is_passing(self) -> bool {
+    pub fn is_transient(self) -> bool {
         match self.0 {
             Kind::Of(stream) => Parent::is_borrowed(stream),
             Kind::Passing(_) => true,
-            Kind::None | Kind::Lasting(_) => false,
+            Kind::None | Kind::Persistent(_) => false,
         }
     }
 
-    /// Makes a call that names the stream; the default ones are those of the context.
+    /// Makes a driver call on the stream. A default stream is that of `context`. Does nothing without a
+    /// stream.
     pub(crate) fn call(
         self,
         context: &Context,
@@ -124,9 +128,10 @@ impl<'a> Order<'a> {
     }
 }
 
-/// A stream that ends: the proof that it is alive, and that whoever tells of its end may do so.
+/// A stream that ends. The value proves that the stream is alive and that its holder may announce its
+/// end.
 ///
-/// Only this crate makes one of a [`Stream`], when the last clone is dropped.
+/// For a [`Stream`], only this crate creates one, when the last clone is dropped.
 #[derive(Debug)]
 pub struct StreamEnd<'a> {
     raw: CUstream,
@@ -134,32 +139,33 @@ pub struct StreamEnd<'a> {
 }
 
 impl<'a> StreamEnd<'a> {
-    /// Of a stream, known by its handle, that lives as long as the borrow.
+    /// Returns the end of a stream, given by its handle, that is alive for the lifetime of the borrow.
     pub(crate) fn of(raw: &'a CUstream) -> Self {
         let stream = PhantomData;
         Self { raw: *raw, stream }
     }
 
-    /// Of a stream of other code, which was named in a [lasting](Order::lasting) order and is about to be
-    /// destroyed.
+    /// Returns the end of a stream that is owned by other code, was used in a [lasting](Order::persistent)
+    /// order, and is about to be destroyed.
     ///
     /// # Safety
-    /// The stream is alive until this is dropped, is not captured, and no other thread names it in an order
-    /// meanwhile.
+    /// The stream stays alive until this value is dropped, is not captured, and no other thread uses it
+    /// in an order meanwhile.
     pub unsafe fn of_raw(raw: CUstream) -> Self {
         let stream = PhantomData;
         Self { raw, stream }
     }
 
-    /// Tells a manager, and every manager that it is [around](MemoryManager::wrapped).
-    pub fn tell(&self, manager: &dyn MemoryManager) {
+    /// Notifies a manager, and every manager that it [wraps](MemoryManager::wrapped).
+    pub fn notify(&self, manager: &dyn MemoryManager) {
         for its in with_wrapped(manager) {
             let _current = current::try_enter(its);
             its.stream_ends(self);
         }
     }
 
-    /// Returns the handle of the stream. After the end it may be the handle of another stream.
+    /// Returns the handle of the stream. After the stream has ended, it may be the handle of another
+    /// stream.
     pub fn as_raw(&self) -> CUstream {
         self.raw
     }
@@ -170,14 +176,14 @@ impl fmt::Debug for Order<'_> {
         let (name, raw) = match self.0 {
             Kind::None => return f.write_str("None"),
             Kind::Of(stream) => ("Of", stream.raw()),
-            Kind::Lasting(raw) => ("Lasting", raw),
+            Kind::Persistent(raw) => ("Persistent", raw),
             Kind::Passing(raw) => ("Passing", raw),
         };
         f.debug_tuple(name).field(&raw).finish()
     }
 }
 
-/// What a release in an order hangs on.
+/// The parent of a release in an order.
 pub(crate) struct OrderParent<'a> {
     pub(crate) order: Order<'a>,
     pub(crate) context: &'a Context,
@@ -191,7 +197,7 @@ impl Parent for OrderParent<'_> {
     fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
         let on = match self.order.0 {
             Kind::Of(stream) => Some(OrderedOn::Stream(stream)),
-            Kind::Lasting(raw) | Kind::Passing(raw) if !is_default(raw) => {
+            Kind::Persistent(raw) | Kind::Passing(raw) if !is_default(raw) => {
                 Some(OrderedOn::Raw(raw))
             }
             _ => None,
@@ -202,9 +208,9 @@ impl Parent for OrderParent<'_> {
     fn keep(&self) -> Box<dyn Parent + Send> {
         match self.order.0 {
             Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
-            Kind::None | Kind::Lasting(_) => Box::new(self.context.clone()),
-            // It does not come to that: such a one is borrowed, as is a lasting one, whose end need not wait
-            // for the queue.
+            Kind::None | Kind::Persistent(_) => Box::new(self.context.clone()),
+            // This is never used: a passing order counts as borrowed. So does a lasting one, and the
+            // end of its stream does not have to wait for the release queue.
             Kind::Passing(_) => Box::new(Root { is_borrowed: true }),
         }
     }
@@ -212,8 +218,8 @@ impl Parent for OrderParent<'_> {
     fn is_borrowed(&self) -> bool {
         match self.order.0 {
             Kind::Of(stream) => Parent::is_borrowed(stream) || Parent::is_borrowed(self.context),
-            Kind::Lasting(raw) if !is_default(raw) => true,
-            Kind::None | Kind::Lasting(_) => Parent::is_borrowed(self.context),
+            Kind::Persistent(raw) if !is_default(raw) => true,
+            Kind::None | Kind::Persistent(_) => Parent::is_borrowed(self.context),
             Kind::Passing(_) => true,
         }
     }

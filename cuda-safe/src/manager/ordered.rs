@@ -1,4 +1,4 @@
-//! The driver's own pools.
+//! Stream-ordered memory from a pool of the driver.
 
 use super::capture::enqueue;
 use super::order::OrderParent;
@@ -20,23 +20,24 @@ use crate::stream::OrderedOn;
 use crate::stream::is_default;
 use cuda_sys::CUmemoryPool;
 
-/// A manager of stream-ordered memory: `cuMemAllocFromPoolAsync` of one of the driver's pools, and
-/// `cuMemFreeAsync`.
+/// A manager of stream-ordered memory: it allocates from a memory pool of the driver with
+/// `cuMemAllocFromPoolAsync`, and frees with `cuMemFreeAsync`.
 ///
-/// Memory of no stream's order, or of a default stream's, is plain memory, whose frees are [put off](DriverMemory), and so is all where
-/// the device or the driver has no pools. Nothing else is put off: a free in the order of a stream waits for
-/// nothing, also while clean-up is held back.
+/// It allocates synchronous memory, whose frees are [deferred](DriverMemory), for requests without a
+/// stream or on a default stream, and for all requests if the device or the driver has no pools.
+/// Stream-ordered frees of pool memory are not deferred: such a free waits for nothing, even while a
+/// clean-up guard is alive.
 #[derive(Debug)]
 pub struct OrderedManager {
     base: DriverMemory,
-    /// After what is put off of its memory.
+    /// Declared after `base`, so that it is dropped after the deferred frees of its memory.
     pool: Option<MemoryPool>,
-    /// Whether it was made for this manager.
+    /// Whether the pool was created for this manager.
     is_own: bool,
 }
 
-/// A part of the token of memory of the pool, beside the address where the allocation begins; the token of
-/// plain memory is its address, which is a multiple of more.
+/// A flag in the token of pool memory; the other bits are the address where the allocation begins. The
+/// token of synchronous memory is its address, which is a multiple of a larger power of two.
 const OF_POOL: u64 = 1;
 
 fn is_of_pool(block: &Block) -> bool {
@@ -44,10 +45,10 @@ fn is_of_pool(block: &Block) -> bool {
 }
 
 impl OrderedManager {
-    /// Over the pool that the device allocates from by itself, which is never destroyed.
+    /// Creates a manager that uses the device's default memory pool, which is never destroyed.
     ///
     /// # Errors
-    /// The device does not tell whether it has pools.
+    /// The query whether the device supports memory pools fails.
     pub fn new(context: &Context) -> Result<Self> {
         let base = DriverMemory::new(context, DeferOptions::default())?;
         let pool = match context.device().attribute(MEMORY_POOLS_SUPPORTED) {
@@ -56,7 +57,7 @@ impl OrderedManager {
                 pool => Some(pool?),
             },
             Ok(false) => None,
-            // Drivers without pools do not know the question.
+            // Drivers without memory pools do not know this attribute.
             Err(Error::Invalid(what)) if matches!(*what, Invalid::UnknownAttribute { .. }) => None,
             Err(error) => return Err(error),
         };
@@ -67,13 +68,14 @@ impl OrderedManager {
         })
     }
 
-    /// Over a pool of its own, which is made now; one that is
-    /// [shareable](crate::MemoryPoolOptions::shareable) has [handles](MemoryManager::ipc_handle) of its memory,
-    /// and is [exported](MemoryPool::export) as any. It is destroyed at the manager's end, which waits for all
-    /// work of the context.
+    /// Creates a manager with a memory pool of its own. If the pool is
+    /// [shareable](crate::MemoryPoolOptions::shareable), its memory has
+    /// [handles](MemoryManager::ipc_handle), and the pool can be [exported](MemoryPool::export) like
+    /// any other. Dropping the manager destroys the pool, which waits for all work of the context.
     ///
     /// # Errors
-    /// Those of [`MemoryPool::new`]; [`Invalid::NoAccessToPool`] for one of another place.
+    /// See [`MemoryPool::new`]. [`Invalid::NoAccessToPool`] if the context's device has no access to the
+    /// pool, because the pool is located elsewhere.
     ///
     /// ```no_run
     /// use cuda_safe::manager::{OrderedManager, set_memory_manager};
@@ -82,9 +84,9 @@ impl OrderedManager {
     /// let options = MemoryPoolOptions { shareable: true, ..Default::default() };
     /// set_memory_manager(move |context| OrderedManager::with(context, options))?;
     /// let context = Context::primary(&Device::get(0)?)?;
-    /// let manager = context.memory_manager_as::<OrderedManager>()?.expect("it was chosen");
+    /// let manager = context.memory_manager_as::<OrderedManager>()?.expect("the manager is set");
     /// # #[cfg(unix)]
-    /// let descriptor = manager.pool().expect("it has its own").export()?;
+    /// let descriptor = manager.pool().expect("the manager has a pool").export()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     pub fn with(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
@@ -97,12 +99,13 @@ impl OrderedManager {
         })
     }
 
-    /// The pool, if there is one: for its [attributes](crate::pool::attribute), how much it keeps above all.
+    /// Returns the memory pool, if there is one. Its [attributes](crate::pool::attribute) control, for
+    /// example, how much unused memory it keeps.
     pub fn pool(&self) -> Option<&MemoryPool> {
         self.pool.as_ref()
     }
 
-    /// Allocates on the stream of an order.
+    /// Allocates pool memory on the stream of an order.
     fn allocate_of_pool(&self, pool: CUmemoryPool, size: usize, order: Order<'_>) -> Result<Block> {
         let mut address = 0;
         let place = &raw mut address;
@@ -119,14 +122,14 @@ impl OrderedManager {
         })
     }
 
-    /// The pool, if memory of it has to hold it.
+    /// Returns the pool if its memory must keep it alive.
     fn own_pool(&self) -> Option<&MemoryPool> {
         self.pool.as_ref().filter(|_| self.is_own)
     }
 }
 
-// SAFETY: the memory is the driver's, as large as was asked for and aligned to 512 bytes. That of the pool
-// is freed in the order of a stream, or as plain memory is, by a wait for all work.
+// SAFETY: the memory comes from the driver, has the requested size and is aligned to 512 bytes. Pool
+// memory is freed in stream order, or like synchronous memory, by a wait for all work.
 unsafe impl MemoryManager for OrderedManager {
     fn interface_version() -> u32 {
         INTERFACE_VERSION
@@ -146,7 +149,7 @@ unsafe impl MemoryManager for OrderedManager {
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         if !is_of_pool(&block) {
-            // SAFETY: the caller's promise; it is plain memory.
+            // SAFETY: the caller's promise; the block is synchronous memory.
             return unsafe { self.base.free(block, order) };
         }
         if fork::in_child() {
@@ -157,7 +160,8 @@ unsafe impl MemoryManager for OrderedManager {
             context: self.base.context(),
         };
         match order.raw() {
-            // The question whether a default stream is captured would be of another context's, perhaps.
+            // A default stream is excluded, because a query whether it is captured might apply to
+            // another context's.
             Some(stream) if !is_default(stream) => {
                 let memory = Resource::OrderedMemory(block.address, stream);
                 match self.own_pool().cloned() {
@@ -165,12 +169,12 @@ unsafe impl MemoryManager for OrderedManager {
                     Some(pool) => release(memory, &OfPool { parent, pool }),
                 }
             }
-            // Behind all work.
+            // Freed after all work.
             _ => self.base.free_of_pool(block, self.own_pool().cloned()),
         }
     }
 
-    /// That of the device, with what the pool keeps.
+    /// Returns the memory of the device, where the unused bytes of the pool count as free.
     fn memory_info(&self) -> Result<MemoryInfo> {
         use crate::memory::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
         let info = self.base.context().memory_info()?;
@@ -192,7 +196,7 @@ unsafe impl MemoryManager for OrderedManager {
 
     /// # Errors
     /// [`Invalid::NotShareable`](crate::Invalid::NotShareable) for memory of a pool that is not
-    /// [shareable](crate::MemoryPoolOptions::shareable), as the device's own.
+    /// [shareable](crate::MemoryPoolOptions::shareable), such as the device's default pool.
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         if !is_of_pool(block) {
             return IpcHandle::of(self.base.context(), block);
@@ -221,7 +225,7 @@ unsafe impl MemoryManager for OrderedManager {
     }
 }
 
-/// What memory of a manager's own pool needs until it is freed.
+/// The objects that memory of a manager's own pool requires until it is freed.
 pub(super) struct OfPool<P> {
     pub(super) parent: P,
     pub(super) pool: MemoryPool,
@@ -247,9 +251,10 @@ impl<P: Parent> Parent for OfPool<P> {
         self.parent.is_borrowed()
     }
 
-    /// A driver (580) goes on to use a pool that goes before its memory.
+    /// The pool is leaked too: a driver (580) continues to use a pool that is destroyed before its
+    /// memory.
     fn has_leaked(&self) {
         self.parent.has_leaked();
-        self.pool.stay();
+        self.pool.never_destroy();
     }
 }

@@ -12,7 +12,8 @@ use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// The owner of pinned memory. If this is dropped, the owner is leaked, as the driver still knows its pages.
+/// The owner of pinned memory. If this is dropped, the owner is leaked, because the driver still has
+/// its pages registered.
 #[derive(Debug)]
 pub(super) struct PinnedOwner(ManuallyDrop<Box<dyn Any + Send>>);
 
@@ -31,7 +32,7 @@ pub(super) fn unregister(start: *mut c_void, owner: PinnedOwner, parent: impl Pa
     release(Resource::RegisteredOf(start), &Owned { parent, owner });
 }
 
-/// What pinned memory needs until it is unregistered.
+/// The objects that pinned memory requires until it is unregistered.
 struct Owned<P> {
     parent: P,
     owner: Arc<Mutex<Box<dyn Any + Send>>>,
@@ -61,7 +62,7 @@ impl<P: Parent> Parent for Owned<P> {
         self.parent.waited_for()
     }
 
-    /// The driver may know its pages still.
+    /// The owner is leaked too, as the driver may still have its pages registered.
     fn has_leaked(&self) {
         std::mem::forget(Arc::clone(&self.owner));
     }

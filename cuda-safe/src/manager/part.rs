@@ -1,4 +1,4 @@
-//! The part that most managers have in common: what the driver itself allocates, and pins.
+//! The base of most managers: synchronous, pinned and managed memory from the driver.
 
 use super::capture::{enqueue_now, may_be_capturing, sparing_captures};
 use super::defer::{Deferral, Item, What};
@@ -24,24 +24,25 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Plain, pinned and managed memory of the driver's, for a [manager](super::MemoryManager) to be made
-/// with. Its frees are [put off](DeferOptions) and done together, as each waits for all running work.
+/// Synchronous, pinned and managed memory from the driver, as a building block for a
+/// [manager](super::MemoryManager). Frees are [deferred](DeferOptions) and done in batches, as each one
+/// waits for all running work.
 ///
-/// What was used in the [order](Order) of a stream gets an event behind that (`cuEventCreate`,
-/// `cuEventRecord`) when it is freed, on which the free waits. Allocations that fail for want of memory
-/// are tried once more when all that was put off has been freed.
+/// When memory that was used in the [order](Order) of a stream is freed, an event is recorded on the
+/// stream (`cuEventCreate`, `cuEventRecord`), and the free waits for it. An allocation that fails
+/// because there is not enough memory is retried after all deferred frees have been done.
 pub struct DriverMemory {
     deferral: Deferral,
     context: Context,
 }
 
 impl DriverMemory {
-    /// For a manager of that context.
+    /// Creates the base of a manager of `context`.
     ///
     /// # Errors
-    /// The device does not tell how much memory it has.
+    /// The device's total memory cannot be queried.
     pub fn new(context: &Context, options: DeferOptions) -> Result<Self> {
-        // Whichever is given: what is put off does not hold the manager.
+        // A deferred free must not hold the manager, so the context is stored without it.
         let context = context.without_manager();
         Ok(Self {
             deferral: Deferral::new(&context, options)?,
@@ -49,27 +50,27 @@ impl DriverMemory {
         })
     }
 
-    /// The context, without a manager.
+    /// Returns the context, without a manager.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Frees that are put off: how many, and of how many bytes of device memory.
+    /// Returns the number of deferred frees and the number of their bytes of device memory.
     pub fn pending(&self) -> (usize, usize) {
         self.deferral.pending()
     }
 
-    /// Does the frees that were put off, unless a [guard](Self::defer_cleanup) lives; whether there were
-    /// any. Waits for all running work.
+    /// Does all deferred frees, unless a [guard](Self::defer_cleanup) is alive, and returns whether
+    /// there were any. Waits for all running work.
     pub fn flush(&self) -> bool {
         self.deferral.flush()
     }
 
-    /// Waits for all work of the context. In contrast to [`Context::synchronize`], this does not invalidate a
-    /// capture.
+    /// Waits for all work of the context. In contrast to [`Context::synchronize`], this does not
+    /// invalidate a capture.
     ///
     /// # Errors
-    /// Those of earlier work; [`Error::InHostFunction`].
+    /// Errors of earlier work; [`Error::InHostFunction`].
     pub fn wait(&self) -> Result<()> {
         wait_for_context(&self.context)
     }
@@ -79,16 +80,17 @@ impl DriverMemory {
         self.deferral.flush();
     }
 
-    /// See [`MemoryManager::defer_cleanup`](super::MemoryManager::defer_cleanup). While the guard lives, no
-    /// memory is freed or [unregistered](Self::release_pin), and the owners of pinned memory stay alive.
+    /// See [`MemoryManager::defer_cleanup`](super::MemoryManager::defer_cleanup). While the guard is
+    /// alive, no memory is freed or [unregistered](Self::release_pin), and the owners of pinned memory
+    /// stay alive.
     pub fn defer_cleanup(&self) -> CleanupGuard {
         self.deferral.guard()
     }
 
-    /// `cuMemAlloc(&address, size)`: plain device memory.
+    /// Allocates synchronous device memory. Calls `cuMemAlloc`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` for no byte.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if `size` is 0.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemAlloc_v2`](fn@cuda_sys::cuMemAlloc_v2).
     #[doc(alias = "cuMemAlloc")]
@@ -102,18 +104,20 @@ impl DriverMemory {
         Ok(block(address, size))
     }
 
-    /// `cuMemFree(address)`, later: see [`MemoryManager::free`](super::MemoryManager::free).
+    /// Frees synchronous device memory. Calls `cuMemFree`, usually later. See
+    /// [`MemoryManager::free`](super::MemoryManager::free).
     ///
     /// # Safety
-    /// As there, of [`allocate`](Self::allocate).
+    /// See [`MemoryManager::free`](super::MemoryManager::free). `block` was returned by
+    /// [`allocate`](Self::allocate).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemFree_v2`](fn@cuda_sys::cuMemFree_v2).
     #[doc(alias = "cuMemFree")]
     pub unsafe fn free(&self, block: Block, order: Order<'_>) {
-        self.put_off(What::Device(block.address), block.size, order);
+        self.defer_free(What::Device(block.address), block.size, order);
     }
 
-    /// `cuMemAllocManaged(&address, size, flags)`: see
+    /// Allocates managed memory. Calls `cuMemAllocManaged`. See
     /// [`MemoryManager::allocate_managed`](super::MemoryManager::allocate_managed).
     ///
     /// # Errors
@@ -135,15 +139,15 @@ impl DriverMemory {
         Ok(block(address, size))
     }
 
-    /// `cuMemFree(address)`, later.
+    /// Frees managed memory. Calls `cuMemFree`, usually later.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), of [`allocate_managed`](Self::allocate_managed).
+    /// See [`free`](Self::free). `block` was returned by [`allocate_managed`](Self::allocate_managed).
     pub unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
-        self.put_off(What::Device(block.address), block.size, order);
+        self.defer_free(What::Device(block.address), block.size, order);
     }
 
-    /// `cuMemHostAlloc(&start, size, flags)`: page-locked host memory.
+    /// Allocates page-locked host memory. Calls `cuMemHostAlloc`.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -163,28 +167,28 @@ impl DriverMemory {
         Ok(host_block(start, size, address))
     }
 
-    /// `cuMemFreeHost(start)`, later.
+    /// Frees page-locked host memory. Calls `cuMemFreeHost`, usually later.
     ///
     /// # Safety
-    /// As for [`MemoryManager::free_host`](super::MemoryManager::free_host), of
+    /// See [`MemoryManager::free_host`](super::MemoryManager::free_host). `block` was returned by
     /// [`allocate_host`](Self::allocate_host).
     ///
     /// Since CUDA 2.0. Raw: [`cuMemFreeHost`](fn@cuda_sys::cuMemFreeHost).
     #[doc(alias = "cuMemFreeHost")]
     pub unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
-        self.put_off(What::Host(block.start.as_ptr().cast()), 0, order);
+        self.defer_free(What::Host(block.start.as_ptr().cast()), 0, order);
     }
 
-    /// `cuMemHostRegister(start, size, flags)`: pins memory of the caller's.
+    /// Registers (pins) host memory of the caller. Calls `cuMemHostRegister`.
     ///
-    /// If a part of the memory is still registered only because a [guard](Self::defer_cleanup) holds that back,
-    /// all unregistrations that are held back are done first.
+    /// If a part of the memory is still registered only because a [guard](Self::defer_cleanup) defers
+    /// its release, all deferred unregistrations are done first.
     ///
     /// # Errors
     /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`; `CUDA_ERROR_NOT_SUPPORTED`.
     ///
     /// # Safety
-    /// As for [`MemoryManager::pin`](super::MemoryManager::pin).
+    /// See [`MemoryManager::pin`](super::MemoryManager::pin).
     ///
     /// Since CUDA 4.0. Raw: [`cuMemHostRegister_v2`](fn@cuda_sys::cuMemHostRegister_v2).
     #[doc(alias = "cuMemHostRegister")]
@@ -204,12 +208,13 @@ impl DriverMemory {
         let start = start.as_ptr().cast::<c_void>();
         let register = || {
             self.attempt(|| {
-                // SAFETY: the caller promises so many bytes, which stay; the context is current.
+                // SAFETY: the caller promises `size` bytes, which stay allocated; the context is
+                // current.
                 unsafe { call!(cuMemHostRegister_v2(start, size, bits)) }
             })
         };
         match register() {
-            // By somebody whose memory waits for the end of a guard, perhaps.
+            // A guard may be deferring the release of the earlier registration.
             Err(error) if is_registered(&error) && self.deferral.unregister_all() => register()?,
             done => done?,
         }
@@ -219,13 +224,14 @@ impl DriverMemory {
         Ok(host_block(start, size, address))
     }
 
-    /// `cuMemHostUnregister(start)`, now.
+    /// Unregisters pinned memory at once. Calls `cuMemHostUnregister`.
     ///
     /// # Errors
-    /// Those of earlier work; then it is still pinned.
+    /// Errors of earlier work. The memory is then still registered.
     ///
     /// # Safety
-    /// As for [`MemoryManager::unpin`](super::MemoryManager::unpin), of [`pin`](Self::pin).
+    /// See [`MemoryManager::unpin`](super::MemoryManager::unpin). `block` was returned by
+    /// [`pin`](Self::pin).
     ///
     /// Since CUDA 4.0. Raw: [`cuMemHostUnregister`](fn@cuda_sys::cuMemHostUnregister).
     #[doc(alias = "cuMemHostUnregister")]
@@ -233,16 +239,17 @@ impl DriverMemory {
         refuse_inside()?;
         let start = block.start.as_ptr().cast();
         without_current(&self.context, || {
-            // SAFETY: it is registered from there on, by the caller's promise.
+            // SAFETY: the memory at `start` is registered, by the caller's promise.
             unsafe { answer!(cuMemHostUnregister(start)) }
         })
     }
 
-    /// Unregisters pinned memory, and then drops its owner. Calls `cuMemHostUnregister`: at once, or, while a
-    /// [guard](Self::defer_cleanup) lives, together with the frees that are deferred.
+    /// Unregisters pinned memory, and then drops its owner. Calls `cuMemHostUnregister`: at once, or,
+    /// while a [guard](Self::defer_cleanup) is alive, together with the other deferred frees.
     ///
     /// # Safety
-    /// As for [`MemoryManager::release_pin`](super::MemoryManager::release_pin), of [`pin`](Self::pin).
+    /// See [`MemoryManager::release_pin`](super::MemoryManager::release_pin). `block` was returned by
+    /// [`pin`](Self::pin).
     pub unsafe fn release_pin(
         &self,
         block: HostBlock,
@@ -251,12 +258,12 @@ impl DriverMemory {
     ) {
         let (start, owner) = (block.start.as_ptr().cast(), PinnedOwner::new(owner));
         match self.deferral.is_held() {
-            true => self.put_off(What::Registered(start, owner), 0, order),
+            true => self.defer_free(What::Registered(start, owner), 0, order),
             false => unregister(start, owner, self.parent(order)),
         }
     }
 
-    /// Frees memory of a pool behind all work, later.
+    /// Defers a free of pool memory, which is done after all work.
     pub(super) fn free_of_pool(&self, block: Block, own: Option<MemoryPool>) {
         let what = What::OfPool(block.address, own);
         let size = block.size;
@@ -264,8 +271,9 @@ impl DriverMemory {
         self.deferral.push(Item { what, size, end });
     }
 
-    /// Puts a free off; or has it done now, if what it was used for can have no event behind it.
-    fn put_off(&self, what: What, size: usize, order: Order<'_>) {
+    /// Defers a free. Releases the memory at once instead if no event can be recorded after its last
+    /// use.
+    fn defer_free(&self, what: What, size: usize, order: Order<'_>) {
         if fork::in_child() {
             return count_leak();
         }
@@ -301,14 +309,14 @@ impl DriverMemory {
         self.retry(|| in_context(&self.context, &mut allocate))
     }
 
-    /// Attempts an allocation, and repeats it if there was too little memory and a deferred free gives some
-    /// back, on this thread or another one.
+    /// Attempts an allocation, and repeats it if there was not enough memory and a deferred free
+    /// returns some, on this thread or another one.
     pub(super) fn retry(&self, allocate: impl FnMut() -> Result<()>) -> Result<()> {
         release::drain();
         self.deferral.retry(allocate)
     }
 
-    /// Where the device has host memory, if it is mapped; else 0.
+    /// Returns the device address of host memory if it is mapped, otherwise 0.
     fn address_of(&self, start: *mut c_void, flags: PinnedFlags) -> Result<CUdeviceptr> {
         let mut address = 0;
         if flags.contains(PinnedFlags::MAPPED) {
@@ -321,12 +329,12 @@ impl DriverMemory {
     }
 }
 
-/// Whether a driver refused to register memory a part of which is registered.
+/// Returns whether the driver refused to register memory because a part of it is already registered.
 fn is_registered(error: &Error) -> bool {
     error.code() == Some(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
 }
 
-/// An event behind what a stream was given.
+/// Records an event after all work that the stream of an order was given.
 pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
     let mut made = None;
     enqueue_now(order, Operation::Record, context, |raw| {
@@ -339,42 +347,44 @@ pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
     made.ok_or(Error::InHostFunction)
 }
 
-/// Waits for all work of the context, and breaks nobody's capture.
+/// Waits for all work of the context, without invalidating a capture.
 pub(crate) fn wait_for_context(context: &Context) -> Result<()> {
-    // A wait for the context breaks its captures, in the relaxed mode too (measured with driver 580).
+    // A wait for the context invalidates its captures, also in the relaxed mode (measured with driver
+    // 580).
     if !may_be_capturing() {
         return context.wait_for_work();
     }
     refuse_inside()?;
     let _current = context.enter()?;
     relaxed(|| match free_a_byte(context) {
-        // It may be for want of memory that all work is waited for.
-        Err(error) if is_out_of_memory(&error) => free_a_byte_of_the_host(context),
+        // The caller may be waiting because there is not enough memory.
+        Err(error) if is_out_of_memory(&error) => free_a_host_byte(context),
         done => done,
     })
 }
 
-/// In a current context: the driver waits for all work first.
+/// Allocates and frees one byte. The driver waits for all work before it frees. The context must be
+/// current.
 fn free_a_byte(context: &Context) -> Result<()> {
     let mut address = 0;
     // SAFETY: the pointer is to a local, and the context is current.
     unsafe { call!(cuMemAlloc_v2(&raw mut address, 1)) }?;
-    // SAFETY: it was just allocated, and nobody uses it.
+    // SAFETY: the memory was just allocated, and nothing uses it.
     let freed = unsafe { call!(cuMemFree_v2(address)) };
     freed.inspect_err(|_| release(Resource::Memory(address), context))
 }
 
-/// As [`free_a_byte`], in page-locked memory.
-fn free_a_byte_of_the_host(context: &Context) -> Result<()> {
+/// Allocates and frees one byte of page-locked memory, like [`free_a_byte`].
+fn free_a_host_byte(context: &Context) -> Result<()> {
     let mut start = std::ptr::null_mut();
     // SAFETY: the pointer is to a local, and the context is current.
     unsafe { call!(cuMemHostAlloc(&raw mut start, 1, 0)) }?;
-    // SAFETY: it was just allocated, and nobody uses it.
+    // SAFETY: the memory was just allocated, and nothing uses it.
     let freed = unsafe { call!(cuMemFreeHost(start)) };
     freed.inspect_err(|_| release(Resource::Pinned(start), context))
 }
 
-/// Allocates with a context current, and so that no capture of the process is broken.
+/// Allocates with the context current, in a mode that does not invalidate captures of other threads.
 fn in_context(context: &Context, allocate: impl FnOnce() -> Result<()>) -> Result<()> {
     let _current = context.enter()?;
     sparing_captures(allocate)

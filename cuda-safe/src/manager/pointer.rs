@@ -1,4 +1,4 @@
-//! Device memory without a type, for other libraries.
+//! Untyped device memory for other libraries.
 
 use super::{Block, Order};
 use crate::capture::Operation;
@@ -14,16 +14,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is kept alive.
+/// An object that is kept alive together with the memory.
 pub(super) type Owner = Box<dyn Any + Send + Sync>;
 
-/// What ends memory that no manager of this crate has: run once, on whichever thread.
+/// A function that releases memory which no manager of this crate allocated. It runs once, on any
+/// thread.
 pub type Finalizer = Box<dyn FnOnce() + Send + Sync>;
 
-/// Device memory of a context, for code that takes pointers: it is there until this is dropped.
+/// Untyped device memory of a context, for code that works with pointers. Dropping it frees the memory.
 ///
-/// By a number that no other memory of the process has or will have, a table of other code knows it: an
-/// address comes again.
+/// Each one has a number that is unique among all memory of the process, past and future. Other code
+/// can use it as a key in a table, where an address would not do because addresses are reused.
 ///
 /// ```no_run
 /// use cuda_safe::manager::{DriverManager, MemoryPointer, set_memory_manager};
@@ -41,42 +42,42 @@ pub struct MemoryPointer {
     id: u64,
     end: End,
     owner: Option<Owner>,
-    /// After what ends in it.
+    /// Declared last, so that it is dropped after the objects that are released in it.
     context: Context,
 }
 
-/// How memory goes.
+/// How the memory is released.
 enum End {
     Nothing,
-    /// Back to the context's manager.
+    /// By the context's manager.
     Manager {
         block: Block,
-        order: Kept,
+        order: OwnedOrder,
         migrates: bool,
     },
     Function(Finalizer),
 }
 
-/// An order that is kept.
-enum Kept {
+/// An order that owns its stream.
+enum OwnedOrder {
     None,
     Of(Stream),
-    Lasting(Raw),
+    Persistent(Raw),
 }
 
-/// A stream that somebody promised to keep.
+/// A stream of other code, which has promised to keep it alive.
 struct Raw(CUstream);
 
-// SAFETY: the driver lets any thread use a stream, and this one is only named here.
+// SAFETY: the driver lets any thread use a stream, and this value only names one.
 unsafe impl Send for Raw {}
-// SAFETY: as for Send.
+// SAFETY: the driver lets any thread use a stream, and this value only names one.
 unsafe impl Sync for Raw {}
 
-impl Kept {
+impl OwnedOrder {
     fn of(order: Order<'_>) -> Self {
         match (order.stream(), order.raw()) {
             (Some(stream), _) => Self::Of(stream.clone()),
-            (None, Some(raw)) if !order.is_passing() => Self::Lasting(Raw(raw)),
+            (None, Some(raw)) if !order.is_transient() => Self::Persistent(Raw(raw)),
             _ => Self::None,
         }
     }
@@ -85,44 +86,51 @@ impl Kept {
         match self {
             Self::None => Order::NONE,
             Self::Of(stream) => Order::of(stream),
-            // SAFETY: whoever made the order promised that the stream stays.
-            Self::Lasting(Raw(raw)) => unsafe { Order::lasting(*raw) },
+            // SAFETY: the creator of the order promised that the stream stays alive.
+            Self::Persistent(Raw(raw)) => unsafe { Order::persistent(*raw) },
         }
     }
 }
 
-/// A number for memory.
+/// Returns a new number for memory.
 pub(super) fn new_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl MemoryPointer {
-    /// Device memory of the context's manager, in no stream's order.
+    /// Allocates device memory with the context's manager, without a stream.
     ///
     /// # Errors
-    /// [`Invalid::NoMemoryManager`](crate::Invalid::NoMemoryManager); those of
+    /// [`Invalid::NoMemoryManager`](crate::Invalid::NoMemoryManager); the errors of
     /// [`MemoryManager::allocate`](super::MemoryManager::allocate).
     pub fn allocate(context: &Context, size: usize) -> Result<Self> {
         Self::allocate_in(context, size, Order::NONE)
     }
 
-    /// The same in the order of a stream, in which it is freed too.
+    /// Allocates device memory on a stream, with the manager of the stream's context. The drop frees it
+    /// on the same stream.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate); [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// See [`allocate`](Self::allocate).
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     pub fn allocate_on(stream: &Stream, size: usize) -> Result<Self> {
         Self::allocate_in(stream.context(), size, Order::of(stream))
     }
 
-    /// The same in any order; one that is [passing](Order::passing) is that of the allocation only.
+    /// Allocates device memory in the given order, with the context's manager. The drop frees it in the
+    /// same order. If the order was created by [`Order::transient`], the drop frees the memory without a
+    /// stream.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate).
+    /// See [`allocate`](Self::allocate) and [`allocate_on`](Self::allocate_on). The stream belongs to
+    /// another context; [`Invalid::OtherManager`] if it belongs to the same context without its
+    /// manager.
     pub fn allocate_in(context: &Context, size: usize, order: Order<'_>) -> Result<Self> {
         if let Some(stream) = order.stream() {
             same_context("the stream", stream.context(), context)?;
-            // Of the same context, but without its manager: that would not hear of the stream's end.
+            // It is the same context, but without its manager, which would not be notified of the
+            // stream's end.
             if !stream.context().has_manager_of(context) {
                 return Err(Invalid::OtherManager.into());
             }
@@ -130,20 +138,21 @@ impl MemoryPointer {
         }
         let manager = context.expect_manager()?;
         let block = manager.allocate(size, order)?;
-        Ok(Self::of(context, block, Kept::of(order), false))
+        Ok(Self::of(context, block, OwnedOrder::of(order), false))
     }
 
-    /// Managed memory of the context's manager.
+    /// Allocates managed memory with the context's manager, attached to all streams if `global`,
+    /// otherwise to the host.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate); `CUDA_ERROR_NOT_SUPPORTED`.
+    /// See [`allocate`](Self::allocate). `CUDA_ERROR_NOT_SUPPORTED`.
     pub fn allocate_managed(context: &Context, size: usize, global: bool) -> Result<Self> {
         let manager = context.expect_manager()?;
         let block = manager.allocate_managed(size, global)?;
-        Ok(Self::of(context, block, Kept::None, true))
+        Ok(Self::of(context, block, OwnedOrder::None, true))
     }
 
-    fn of(context: &Context, block: Block, order: Kept, migrates: bool) -> Self {
+    fn of(context: &Context, block: Block, order: OwnedOrder, migrates: bool) -> Self {
         Self {
             address: block.address,
             size: block.size,
@@ -158,12 +167,12 @@ impl MemoryPointer {
         }
     }
 
-    /// Memory of somebody else's: `owner` is kept until `finalizer` has run, once, when this is dropped.
-    /// A panic in it is the dropping thread's.
+    /// Takes ownership of device memory of other code. When this is dropped, `finalizer` runs once, and
+    /// then `owner` is dropped. A panic in the finalizer unwinds into the dropping thread.
     ///
     /// # Safety
     /// There are `size` bytes at `address`, accessible to the context, until the finalizer runs or the
-    /// owner is dropped. The finalizer may be run on any thread, at any time: also where the driver
+    /// owner is dropped. The finalizer may run on any thread, at any time, also where the driver
     /// refuses calls.
     pub unsafe fn new(
         context: &Context,
@@ -182,33 +191,35 @@ impl MemoryPointer {
         }
     }
 
-    /// The address on the device. Work that uses it is given, before this is dropped, to the stream that it
-    /// was allocated in the order of; or to any, if that is none.
+    /// Returns the device address of the first byte.
+    ///
+    /// Work that uses the memory must be enqueued before this is dropped: on the stream that the memory
+    /// was allocated on, or on any stream if it was allocated without one.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// The bytes that were asked for.
+    /// Returns the requested size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// A number that no other memory of the process has or will have.
+    /// Returns a number that is unique among all memory of the process, past and future.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The context that it is memory of.
+    /// Returns the context that the memory belongs to.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Who is kept alive, if somebody is.
+    /// Returns the owner that is kept alive, if there is one.
     pub fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.owner.as_deref()
     }
 
-    /// The manager's block, if it is a manager's device memory.
+    /// Returns the manager's block if this is device memory of a manager.
     pub fn block(&self) -> Option<Block> {
         match self.end {
             End::Manager {
@@ -220,11 +231,12 @@ impl MemoryPointer {
         }
     }
 
-    /// Drops it in another order than that of its allocation.
+    /// Frees the memory in another order than that of its allocation.
     ///
     /// # Safety
-    /// Nobody uses it but work that was given to the order's stream before; or, if that is none, to any. That
-    /// stream comes behind the one that it was allocated in the order of.
+    /// The memory is used only by work that was enqueued before, on the stream of `order`; or on any
+    /// stream, if `order` has none. The stream of `order` is ordered after the stream that the memory
+    /// was allocated on.
     pub unsafe fn free_in(mut self, order: Order<'_>) {
         self.finish(Some(order));
     }
@@ -240,7 +252,7 @@ impl MemoryPointer {
                 order,
                 migrates,
             } => {
-                // It was allocated by the manager, so there is one.
+                // The manager allocated the memory, so there is one.
                 let Some(manager) = self.context.made_manager() else {
                     return count_leak();
                 };
@@ -250,10 +262,11 @@ impl MemoryPointer {
                 });
                 let order = other.unwrap_or_else(|| order.order());
                 match migrates {
-                    // SAFETY: the block is of this manager, and given back here, once; for its uses see
-                    // `as_raw`.
+                    // SAFETY: the block is of this manager, and is freed here exactly once; for the
+                    // work that uses it see `as_raw`.
                     false => unsafe { manager.free(block, order) },
-                    // SAFETY: as above.
+                    // SAFETY: the block is of this manager, and is freed here exactly once; for the
+                    // work that uses it see `as_raw`.
                     true => unsafe { manager.free_managed(block, order) },
                 }
             }
@@ -277,7 +290,8 @@ impl fmt::Debug for MemoryPointer {
     }
 }
 
-/// Memory that goes with the last of its clones, and of their [parts](Self::part).
+/// Shared ownership of a [`MemoryPointer`]. The memory is freed when the last clone and the last
+/// [part](Self::part) are dropped.
 #[derive(Clone, Debug)]
 pub struct AutoFreePointer {
     address: CUdeviceptr,
@@ -286,27 +300,27 @@ pub struct AutoFreePointer {
 }
 
 impl AutoFreePointer {
-    /// The address on the device.
+    /// Returns the device address of the first byte of this part.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// The bytes of this part.
+    /// Returns the size of this part in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// All of the memory.
+    /// Returns the entire memory.
     pub fn memory(&self) -> &MemoryPointer {
         &self.memory
     }
 
-    /// How many share the memory.
+    /// Returns the number of clones and parts that share the memory.
     pub fn references(&self) -> usize {
         Arc::strong_count(&self.memory)
     }
 
-    /// A part of it, which holds all of it; none if it goes beyond.
+    /// Returns a part, which keeps the entire memory alive. Returns `None` if it exceeds this one.
     pub fn part(&self, offset: usize, size: usize) -> Option<Self> {
         let end = offset.checked_add(size)?;
         (end <= self.size).then(|| Self {

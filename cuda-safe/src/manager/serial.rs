@@ -1,4 +1,4 @@
-//! A manager around another, for one thread at a time.
+//! A wrapper that serializes the calls of another manager.
 
 use super::forward::forward;
 use super::lock::{leaf, this_thread};
@@ -11,46 +11,47 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, TryLockError};
 
-/// Calls another manager from one thread at a time, in everything that allocates and frees device memory: for a
-/// manager that is not written for several threads. (The managers of this crate are.)
+/// A wrapper for a manager that is not thread-safe: it calls the methods that allocate and free device
+/// memory from one thread at a time. (The managers of this crate are thread-safe.)
 ///
-/// This is the one manager that holds a lock while the driver is called, as the inner manager calls it. So a
-/// thread that allocates may wait for a thread that is inside the driver. A program in which a host function
-/// waits for a thread that allocates must not use it.
+/// This is the only manager that holds a lock while the driver is called, as the inner manager calls
+/// it. So an allocating thread may wait for a thread that is inside the driver. A program in which a
+/// host function waits for an allocating thread must not use it.
 ///
-/// A thread does not wait for the lock in a host function, in another callback of the driver or in the report
-/// hook. There an allocation fails, and a free is deferred to the next call of another thread; the memory is
-/// then freed as memory that no stream orders. The inner manager hears of the
-/// [end of a stream](MemoryManager::stream_ends) without the lock.
+/// A thread does not wait for the lock in a host function, in another callback of the driver or in the
+/// report hook. There an allocation fails, and a free is deferred to the next call of another thread;
+/// the memory is then freed without a stream. The inner manager is notified of the [end of a
+/// stream](MemoryManager::stream_ends) without the lock.
 ///
 /// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 pub struct SerialManager<M> {
     inner: M,
-    gate: Gate,
-    /// What was freed where the lock could not be waited for.
+    call_lock: ReentrantLock,
+    /// Blocks that were freed where waiting for the lock was not allowed.
     late: Mutex<Vec<Block>>,
 }
 
 impl<M> SerialManager<M> {
-    /// Around a manager.
+    /// Creates a wrapper of `inner`.
     pub fn new(inner: M) -> Self {
         Self {
             inner,
-            gate: Gate::default(),
+            call_lock: ReentrantLock::default(),
             late: Mutex::default(),
         }
     }
 
-    /// The manager that this is around.
+    /// Returns the inner manager.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 }
 
 impl<M: MemoryManager> SerialManager<M> {
-    /// Calls the inner manager under the lock; none if another thread has it and must not be waited for.
+    /// Calls the inner manager under the lock. Returns `None` if another thread holds the lock and this
+    /// one must not wait for it.
     fn alone<T>(&self, call: impl FnOnce(&M) -> T) -> Option<T> {
-        let done = match self.gate.enter() {
+        let done = match self.call_lock.enter() {
             Entered::No => return None,
             Entered::Before => return Some(call(&self.inner)),
             Entered::Now(_entry) => call(&self.inner),
@@ -61,22 +62,24 @@ impl<M: MemoryManager> SerialManager<M> {
 
     fn free_late(&self) {
         let is_due = || leaf(&self.late).is_some_and(|late| !late.is_empty());
-        // The thread that has the lock comes here afterwards.
+        // A thread that holds the lock repeats this check after releasing it.
         while is_due() {
-            let Some(Entered::Now(_entry)) = self.gate.try_enter() else {
+            let Some(Entered::Now(_entry)) = self.call_lock.try_enter() else {
                 return;
             };
             let late = leaf(&self.late).map(|mut late| std::mem::take(&mut *late));
             for block in late.into_iter().flatten() {
-                // SAFETY: it was given back, in an order that is behind the one of its allocation; what used
-                // it is part of all work of the context, which this is behind.
+                // SAFETY: the block was freed in an order that follows that of its allocation; the work
+                // that used it is part of all work of the context, which this free is ordered
+                // after.
                 unsafe { self.inner.free(block, Order::NONE) };
             }
         }
     }
 }
 
-// SAFETY: all memory is that of the inner manager, which may be called by several threads, as any may.
+// SAFETY: all memory is that of the inner manager, which may be called by several threads, as any
+// manager may.
 unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
     forward!(version current base wrapped initialize host pin managed memory_info ipc_handle defer_cleanup);
 
@@ -98,7 +101,7 @@ unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
             let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
             late.push(block);
             drop(late);
-            // If it has become free.
+            // In case the lock has been released meanwhile.
             self.free_late();
         }
     }
@@ -109,22 +112,22 @@ unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
     }
 }
 
-/// A lock that the thread that has it may enter again: by a host function that the software driver runs on
-/// it, by what the release queue drops, by the report hook.
+/// A reentrant lock. The thread that holds it may enter again from a host function that the software
+/// driver runs on it, from the drop of an object in the release queue, or from the report hook.
 #[derive(Debug, Default)]
-struct Gate {
+struct ReentrantLock {
     lock: Mutex<()>,
-    /// The thread that has it; 0: none.
+    /// The thread that holds the lock; 0 if none does.
     thread: AtomicUsize,
 }
 
-/// The outcome of entering a gate.
+/// The result of entering a [`ReentrantLock`].
 enum Entered<'a> {
-    /// The thread has the lock until this is dropped.
+    /// The thread holds the lock until this is dropped.
     Now(#[allow(dead_code, reason = "held, not read")] Entry<'a>),
-    /// The thread had the lock before; or there is no other thread, in a forked child.
+    /// The thread already held the lock; or it is the only thread, in a forked child.
     Before,
-    /// Another thread has the lock, and may be waiting for this one.
+    /// Another thread holds the lock, and may be waiting for this one.
     No,
 }
 
@@ -140,8 +143,8 @@ impl Drop for Entry<'_> {
     }
 }
 
-impl Gate {
-    /// Waits for the lock, where a thread may wait.
+impl ReentrantLock {
+    /// Acquires the lock, and waits for it if the thread may wait.
     fn enter(&self) -> Entered<'_> {
         if let Some(entered) = self.try_enter() {
             return entered;
@@ -152,9 +155,9 @@ impl Gate {
         self.keep(self.lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Does not wait; none if another thread has the lock.
+    /// Acquires the lock without waiting. Returns `None` if another thread holds the lock.
     fn try_enter(&self) -> Option<Entered<'_>> {
-        // Only this thread writes its own number there. (A forked child has one thread.)
+        // No other thread writes this thread's number there. (A forked child has one thread.)
         if fork::in_child() || self.thread.load(Ordering::Relaxed) == this_thread() {
             return Some(Entered::Before);
         }

@@ -1,10 +1,10 @@
-//! What a manager is asked for, counted, with a timeline.
+//! A wrapper that counts allocations and keeps a timeline of memory use.
 
 mod timeline;
 
 pub use timeline::{Sample, Timeline};
 
-use super::caching::CacheFigures;
+use super::caching::CacheStats;
 use super::forward::forward;
 use super::lock::leaf;
 use super::{Block, CachingManager, MemoryManager, Order, with_wrapped};
@@ -14,9 +14,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Device memory of another manager, with what it is asked for counted: by powers of two of the size.
+/// A wrapper that counts the device memory allocations of another manager, by powers of two of the
+/// size.
 ///
-/// The counts are shared by all threads, which costs some nanoseconds more each.
+/// All threads share the counters, which adds a few nanoseconds to each call.
 ///
 /// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
 pub struct StatisticsManager<M> {
@@ -29,7 +30,7 @@ pub struct StatisticsManager<M> {
     timeline: Mutex<Timeline>,
 }
 
-/// Classes of a [`StatisticsManager`]: by the position of the highest bit.
+/// The number of size classes of a [`StatisticsManager`]. A class is the position of the highest bit.
 const CLASSES: usize = 64;
 
 #[derive(Debug, Default)]
@@ -39,26 +40,27 @@ struct Class {
     live_bytes: AtomicU64,
 }
 
-/// What a manager was asked for.
+/// The counters of a [`StatisticsManager`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Allocations.
+    /// The number of successful allocations.
     pub allocated: u64,
-    /// Those that were given back.
+    /// The number of frees.
     pub freed: u64,
-    /// Those that failed.
+    /// The number of failed allocations.
     pub failed: u64,
-    /// Bytes that are handed out, as asked for.
+    /// The allocated bytes, as requested.
     pub used: usize,
-    /// The most that were at a time.
+    /// The high-water mark of `used`.
     pub high: usize,
-    /// By size: less than so many bytes (and at least half of it), allocations, and bytes handed out.
+    /// For each size class in use: its upper bound in bytes (exclusive; the lower bound is half of it),
+    /// the number of allocations, and the allocated bytes.
     pub classes: Vec<(u64, u64, u64)>,
 }
 
 impl<M> StatisticsManager<M> {
-    /// Around a manager. The time of the timeline begins now.
+    /// Creates a wrapper of `inner`. The timeline starts now.
     pub fn new(inner: M) -> Self {
         Self {
             inner,
@@ -71,12 +73,12 @@ impl<M> StatisticsManager<M> {
         }
     }
 
-    /// The manager that this is around.
+    /// Returns the inner manager.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// What there was up to now.
+    /// Returns the counters up to now.
     pub fn statistics(&self) -> Statistics {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let sum = |of_class: fn(&Class) -> &AtomicU64| {
@@ -99,13 +101,14 @@ impl<M> StatisticsManager<M> {
         }
     }
 
-    /// A sample of now for the [timeline](Self::timeline); of a pool, if it is around one.
-    fn sample_with(&self, cache: CacheFigures) {
+    /// Adds a sample of the current state to the [timeline](Self::timeline), with the statistics of the
+    /// wrapped pool if there is one.
+    fn sample_with(&self, cache: CacheStats) {
         let bytes = |class: &Class| class.live_bytes.load(Ordering::Relaxed);
         let sample = Sample {
             time: self.start.elapsed(),
             classes: self.classes.iter().map(bytes).collect(),
-            cached: cache.kept() as u64,
+            cached: cache.cached() as u64,
             fragmentation: cache.fragmentation(),
         };
         if let Some(mut timeline) = leaf(&self.timeline) {
@@ -113,24 +116,19 @@ impl<M> StatisticsManager<M> {
         }
     }
 
-    /// The samples up to now.
+    /// Returns the samples up to now.
     pub fn timeline(&self) -> Timeline {
         leaf(&self.timeline).map_or_else(Timeline::default, |timeline| timeline.clone())
     }
 }
 
 impl<M: MemoryManager> StatisticsManager<M> {
-    /// Takes a sample for the [timeline](Self::timeline): what is in use by size and, if there is a
-    /// [`CachingManager`] in what this is [around](MemoryManager::wrapped), what that keeps.
+    /// Adds a sample to the [timeline](Self::timeline): the memory in use by size and, if this
+    /// [wraps](MemoryManager::wrapped) a [`CachingManager`], the memory that the pool has cached.
     pub fn sample(&self) {
         let wrapped = with_wrapped(&self.inner);
         let mut pools = wrapped.filter_map(|its| its.as_any().downcast_ref::<CachingManager>());
-        self.sample_with(
-            pools
-                .next()
-                .map(CachingManager::figures)
-                .unwrap_or_default(),
-        );
+        self.sample_with(pools.next().map(CachingManager::stats).unwrap_or_default());
     }
 }
 

@@ -1,10 +1,11 @@
-//! Traces of allocations, as text: what [`LoggingManager`](super::LoggingManager) writes, and what can be
-//! replayed.
+//! Traces of allocations in a text format, which [`LoggingManager`](super::LoggingManager) writes and
+//! [`Trace::replay`] replays.
 //!
-//! A line is `a TIME NUMBER SIZE STREAM` for an allocation and `f TIME NUMBER STREAM` for its free: the time in
-//! nanoseconds since the beginning, a number for each allocation, its bytes, and any number for each
-//! stream ([`Trace::NO_STREAM`] for none). Empty lines and those that begin with `#` say nothing. So
-//! traces of other allocators are written by a few lines of any language.
+//! A line is `a TIME NUMBER SIZE STREAM` for an allocation and `f TIME NUMBER STREAM` for its free.
+//! `TIME` is in nanoseconds since the start, `NUMBER` identifies the allocation, `SIZE` is in bytes,
+//! and `STREAM` is any number that identifies the stream ([`Trace::NO_STREAM`] for none). Empty lines
+//! and lines that begin with `#` are ignored. The format is simple enough that traces of other
+//! allocators can be written with a few lines of code in any language.
 
 use super::{Block, MemoryManager, Order, current};
 use crate::error::Result;
@@ -14,19 +15,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Something that happened to memory.
+/// An event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the head of this file says what they are")]
+#[allow(missing_docs, reason = "the module documentation describes the fields")]
 pub enum Event {
-    /// It was handed out.
+    /// Memory was allocated.
     Allocate {
         time: Duration,
         number: u64,
         size: u64,
         stream: u64,
     },
-    /// It was given back.
+    /// Memory was freed.
     Free {
         time: Duration,
         number: u64,
@@ -35,7 +36,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// When, since the beginning.
+    /// Returns the time of the event since the start of the trace.
     pub fn time(&self) -> Duration {
         match self {
             Self::Allocate { time, .. } | Self::Free { time, .. } => *time,
@@ -67,12 +68,12 @@ impl fmt::Display for Event {
     }
 }
 
-/// A line that is none of a trace, or says what cannot be.
+/// The error for a line that is not valid in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
-    /// Which, from 1.
+    /// The line number, one-based.
     pub line: usize,
-    /// What is wrong with it.
+    /// A description of the problem.
     pub problem: &'static str,
 }
 
@@ -84,7 +85,7 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// What happened, in order.
+/// A list of allocations and frees in chronological order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     events: Vec<Event>,
@@ -94,7 +95,8 @@ impl FromStr for Trace {
     type Err = TraceError;
 
     /// # Errors
-    /// A line is not as it should be, a number is handed out twice, or given back without that.
+    /// A line cannot be parsed, an allocation has no bytes or the number of a live allocation, or a
+    /// free has a number that is not allocated.
     fn from_str(text: &str) -> Result<Self, TraceError> {
         let mut events = Vec::new();
         let mut live = HashMap::new();
@@ -106,15 +108,15 @@ impl FromStr for Trace {
             }
             let event = parse(line).ok_or_else(|| at("neither an allocation nor a free"))?;
             match event {
-                Event::Allocate { size: 0, .. } => return Err(at("an allocation of no byte")),
+                Event::Allocate { size: 0, .. } => return Err(at("an allocation of zero bytes")),
                 Event::Allocate { number, size, .. } => {
                     if live.insert(number, size).is_some() {
-                        return Err(at("the number is handed out already"));
+                        return Err(at("the number is already allocated"));
                     }
                 }
                 Event::Free { number, .. } => {
                     if live.remove(&number).is_none() {
-                        return Err(at("the number is not handed out"));
+                        return Err(at("the number is not allocated"));
                     }
                 }
             }
@@ -144,26 +146,26 @@ fn parse(line: &str) -> Option<Event> {
     }
 }
 
-/// What a replay took.
+/// The result of [`Trace::replay`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replayed {
-    /// Allocations.
+    /// The number of allocations.
     pub allocated: u64,
-    /// The most bytes that were handed out at a time, as asked for.
+    /// The high-water mark of the requested bytes.
     pub high: u64,
 }
 
 impl Trace {
-    /// The number of no stream.
+    /// The stream number of an event without a stream.
     pub const NO_STREAM: u64 = u64::MAX;
 
-    /// What happened.
+    /// Returns the events in chronological order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The most bytes that are handed out at a time.
+    /// Returns the high-water mark of the allocated bytes.
     pub fn high(&self) -> u64 {
         let (mut used, mut high, mut sizes) = (0, 0, HashMap::new());
         for event in &self.events {
@@ -179,17 +181,17 @@ impl Trace {
         high
     }
 
-    /// Does the same with a manager, as fast as that goes: each stream of the trace is one of `streams`. Memory
-    /// is freed in the order that it was allocated in, whatever the trace says; what is left at the end is
-    /// given back.
+    /// Repeats the allocations and frees with a manager, as fast as possible. Each stream of the trace
+    /// is mapped to one of `streams`. Memory is always freed in the order of its allocation, even if
+    /// the trace says otherwise. Memory that is still allocated at the end is freed.
     ///
     /// # Errors
-    /// A stream of another context than the manager's; those of the manager. What was handed out is given
-    /// back.
+    /// A stream belongs to another context than the manager; errors of the manager. All allocated
+    /// memory is freed.
     ///
     /// # Safety
-    /// The manager [hears of the ends](MemoryManager::stream_ends) of the streams: it is that of their
-    /// context, or a part of that; or the streams stay longer than the manager.
+    /// The manager must be [notified when the streams end](MemoryManager::stream_ends): it is the
+    /// manager of their context, or is wrapped by it; or the streams outlive the manager.
     pub unsafe fn replay(
         &self,
         manager: &dyn MemoryManager,
@@ -198,7 +200,8 @@ impl Trace {
         for stream in streams {
             same_context("the stream", stream.context(), manager.base().context())?;
         }
-        // Before what has the memory, so that it is current while that is freed.
+        // Declared before the owner of the memory, so that the context is still current when that frees
+        // it.
         let _current = current::enter(manager)?;
         let mut places = HashMap::new();
         let mut live = Live {
@@ -229,8 +232,8 @@ impl Trace {
                 Event::Free { number, .. } => {
                     if let Some((block, order)) = live.blocks.remove(&number) {
                         used -= block.size as u64;
-                        // SAFETY: it is of this manager, given back here, once, in the order in which it was
-                        // allocated, and nobody has used it.
+                        // SAFETY: the block is of this manager, is freed here exactly once, in the
+                        // order in which it was allocated, and nothing has used it.
                         unsafe { manager.free(block, order) };
                     }
                 }
@@ -240,7 +243,7 @@ impl Trace {
     }
 }
 
-/// What a replay has.
+/// The memory that a replay has allocated and not freed yet.
 struct Live<'a> {
     blocks: HashMap<u64, (Block, Order<'a>)>,
     manager: &'a dyn MemoryManager,
@@ -249,7 +252,8 @@ struct Live<'a> {
 impl Drop for Live<'_> {
     fn drop(&mut self) {
         for (_, (block, order)) in self.blocks.drain() {
-            // SAFETY: as in `replay`.
+            // SAFETY: the block is of this manager, is freed here exactly once, in the order in which
+            // it was allocated, and nothing has used it.
             unsafe { self.manager.free(block, order) };
         }
     }

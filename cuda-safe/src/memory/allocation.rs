@@ -1,39 +1,40 @@
-//! Device memory without a type: where it is, and how it goes.
+//! Untyped device memory: its address, its stream, and how it is released.
 
 use super::pool::{MemoryPool, OfPool};
 use crate::capture::Operation;
 use crate::error::Result;
 use crate::fork;
-use crate::manager::{Block, Choice, Order};
-use crate::release::{Resource, release, release_in_order};
+use crate::manager::{Block, ManagerSlot, Order};
+use crate::release::{Resource, release, release_stream_ordered};
 use crate::report::count_leak;
 use crate::stream::Stream;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
 
-/// Memory that is used in the order of a stream, and released with this.
+/// Memory that is used in stream order. Dropping this releases the memory.
 pub(super) struct Allocation {
     address: CUdeviceptr,
-    /// Before the stream in the order of drops: a foreign owner may free on it.
+    /// Declared before the stream, so that it is dropped first: a foreign owner may free on the
+    /// stream.
     release: Release,
     stream: Stream,
 }
 
-/// How memory goes.
+/// How an allocation is released.
 pub(super) enum Release {
     /// Nothing was allocated.
     Nothing,
-    /// Freed in the order of the stream.
-    Ordered,
-    /// Likewise; the pool that it is of is not destroyed before.
+    /// Freed in stream order.
+    StreamOrdered,
+    /// Freed in stream order. The pool is not destroyed before the free has completed.
     OfPool(MemoryPool),
-    /// Freed at once, after a wait for all work.
-    Plain,
-    /// Given back to the manager of the context, which is the stream's.
+    /// Freed synchronously, after a wait for all work of the context.
+    Sync,
+    /// Returned to the memory manager of the stream's context.
     Managed(Managed),
-    /// Somebody else's, who promised to keep it.
+    /// Borrowed from other code, which guarantees that the memory stays allocated.
     Borrowed,
-    /// Somebody else's, kept alive by this.
+    /// Kept allocated by an owner, which is dropped with this.
     Foreign(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>),
 }
 
@@ -57,37 +58,40 @@ impl Allocation {
         &self.stream
     }
 
-    /// Whether how long it lives is said by somebody else, who thinks of this stream.
+    /// Returns whether other code controls the lifetime of the memory, which was promised for this
+    /// stream.
     pub(super) fn is_foreign(&self) -> bool {
         matches!(self.release, Release::Borrowed | Release::Foreign(_))
     }
 
-    /// How it goes.
+    /// Returns how the memory is released.
     pub(super) fn release(&self) -> &Release {
         &self.release
     }
 
-    /// Gives the memory another stream; it is for the caller to put their work in order.
+    /// Binds the memory to another stream. The caller must order the work of both streams.
     pub(super) fn set_stream(&mut self, stream: &Stream) {
         self.stream = stream.clone();
     }
 
-    /// Never releases it, and its pool is not destroyed any more.
+    /// Releases ownership without freeing the memory. The memory's pool is never destroyed
+    /// afterwards.
     pub(super) fn into_raw(mut self) -> (CUdeviceptr, Stream) {
         match std::mem::replace(&mut self.release, Release::Nothing) {
-            Release::OfPool(pool) => pool.stay(),
-            // The manager has to stay as well.
+            Release::OfPool(pool) => pool.never_destroy(),
+            // Leaking a clone of the context keeps the manager alive.
             Release::Managed(_) => std::mem::forget(self.stream.context().clone()),
             owner => std::mem::forget(owner),
         }
         (self.address, self.stream.clone())
     }
 
-    /// The rare half of `drop`, so that nothing of it is in the way of the other.
+    /// Frees memory of a pool. This is a separate cold function, so that other drops do not pay for
+    /// it.
     #[cold]
     #[inline(never)]
     fn free_of_pool(&self, pool: &MemoryPool) {
-        // Before anything that may take a lock.
+        // Checked before any lock is taken.
         if fork::in_child() {
             return count_leak();
         }
@@ -96,19 +100,24 @@ impl Allocation {
     }
 }
 
-/// What a manager knows memory by.
+/// The data that identifies an allocation to its manager.
 #[derive(Clone, Copy)]
 pub(super) struct Managed {
     pub(super) size: usize,
     pub(super) token: u64,
-    /// Whether it is managed memory in the driver's sense.
+    /// Whether this is managed memory in CUDA's sense (`cuMemAllocManaged`).
     pub(super) migrates: bool,
 }
 
 impl Allocation {
-    /// Memory of the manager of the stream's context; none while that is being made.
+    /// Allocates from the manager of the stream's context, or returns `None` while the manager is
+    /// being created.
     #[inline(never)]
-    pub(super) fn managed(choice: &Choice, stream: &Stream, size: usize) -> Result<Option<Self>> {
+    pub(super) fn managed(
+        choice: &ManagerSlot,
+        stream: &Stream,
+        size: usize,
+    ) -> Result<Option<Self>> {
         let _call = stream.uncaptured(Operation::Allocate)?;
         let Some(manager) = choice.manager(stream.context())? else {
             return Ok(None);
@@ -123,7 +132,8 @@ impl Allocation {
         Ok(Some(Self::new(block.address, stream, release)))
     }
 
-    /// Whether the memory may be bound to a stream: what a manager gave goes back to that manager.
+    /// Returns whether the memory may be bound to `stream`. Memory from a manager must be freed by
+    /// the same manager, so the context of `stream` must have this manager.
     pub(super) fn may_move_to(&self, stream: &Stream) -> bool {
         !matches!(self.release, Release::Managed(_))
             || self.stream.context().has_manager_of(stream.context())
@@ -134,7 +144,7 @@ impl Allocation {
         if fork::in_child() {
             return count_leak();
         }
-        // It was allocated by the manager, so there is one.
+        // The manager exists, because it allocated this memory.
         let Some(manager) = self.stream.context().made_manager() else {
             return count_leak();
         };
@@ -145,8 +155,8 @@ impl Allocation {
         };
         let order = Order::of(&self.stream);
         match managed.migrates {
-            // SAFETY: the block is of this manager, whose context the stream has kept; it is given back
-            // here, once; and safe code has used it on this stream only.
+            // SAFETY: the block was allocated by this manager, whose context the stream kept alive.
+            // The block is freed exactly once, here. Safe code has used it only on this stream.
             false => unsafe { manager.free(block, order) },
             // SAFETY: as above.
             true => unsafe { manager.free_managed(block, order) },
@@ -155,19 +165,19 @@ impl Allocation {
 }
 
 #[inline(never)]
-fn release_plain(address: CUdeviceptr, stream: &Stream) {
+fn release_sync(address: CUdeviceptr, stream: &Stream) {
     release(Resource::Memory(address), stream);
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         let (address, stream) = (self.address, self.stream.raw());
-        // Each by itself: so what is asked of its kind is known here.
+        // Each arm makes its own call, so that the compiler knows the kind of release there.
         match &self.release {
-            Release::Ordered => {
-                release_in_order(|| Resource::OrderedMemory(address, stream), &self.stream);
+            Release::StreamOrdered => {
+                release_stream_ordered(|| Resource::OrderedMemory(address, stream), &self.stream);
             }
-            Release::Plain => release_plain(address, &self.stream),
+            Release::Sync => release_sync(address, &self.stream),
             Release::Managed(managed) => self.free_managed(managed),
             Release::OfPool(pool) => self.free_of_pool(pool),
             Release::Nothing | Release::Borrowed | Release::Foreign(_) => {}

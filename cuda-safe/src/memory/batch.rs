@@ -1,4 +1,4 @@
-//! Many copies in one call.
+//! Several device-to-device copies in one call.
 
 use super::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::call::{answer, call, newest_or, without_current};
@@ -9,10 +9,10 @@ use cuda_sys::{CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Copies on the device that go to their stream in one call.
+/// A batch of device-to-device copies that are enqueued on one stream in one call.
 ///
-/// They run behind the stream's earlier work and before its later, and in no order among each other:
-/// which makes no difference, as each target is borrowed alone.
+/// The copies run after earlier work on the stream and before later work. They are not ordered
+/// among each other, which makes no difference, because every target is borrowed mutably.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer};
@@ -37,7 +37,7 @@ pub struct CopyBatch<'a> {
 }
 
 impl<'a> CopyBatch<'a> {
-    /// Without a copy.
+    /// Creates an empty batch for copies on `stream`.
     pub fn new(stream: &'a Stream) -> Self {
         Self {
             stream,
@@ -48,12 +48,12 @@ impl<'a> CopyBatch<'a> {
         }
     }
 
-    /// Adds a copy of all elements of `source`.
+    /// Adds a copy of all elements of `source` to `target`.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ;
-    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream) if one of the two is bound to another
-    /// stream than the batch's.
+    /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ.
+    /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if `source` or `target` is bound to
+    ///   another stream than the batch.
     pub fn push<T: 'a>(
         &mut self,
         target: impl Into<DeviceSliceMut<'a, T>>,
@@ -72,21 +72,23 @@ impl<'a> CopyBatch<'a> {
         Ok(())
     }
 
-    /// How many copies there are.
+    /// Returns the number of copies. Copies without bytes are not counted.
     pub fn len(&self) -> usize {
         self.sizes.len()
     }
 
-    /// Whether there is no copy.
+    /// Returns whether the batch has no copies.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
     }
 
-    /// `cuMemcpyBatchAsync(targets, sources, sizes, count, …, stream)`: gives the copies to the stream;
-    /// on drivers before CUDA 12.8, and on streams of green contexts, one `cuMemcpyDtoDAsync` each.
+    /// Enqueues all copies on the stream.
+    ///
+    /// Calls `cuMemcpyBatchAsync(targets, sources, sizes, count, …, stream)`. On drivers before
+    /// CUDA 12.8 and on streams of green contexts, calls `cuMemcpyDtoDAsync` once for each copy.
     ///
     /// # Errors
-    /// Those of the driver; some of the copies may have been given then.
+    /// Errors from the driver. Some of the copies may have been enqueued in this case.
     ///
     /// Since CUDA 12.8 (from 13.0 on through `cuMemcpyBatchAsync_v2`). Raw:
     /// [`cuMemcpyBatchAsync_v2`](fn@cuda_sys::cuMemcpyBatchAsync_v2).
@@ -95,28 +97,30 @@ impl<'a> CopyBatch<'a> {
         if self.is_empty() {
             return Ok(());
         }
-        // There a real driver (580) crashes, if one of the memories is stream-ordered.
+        // On these streams, a real driver (580) crashes if any of the memory is stream-ordered.
         if GreenContext::may_have(self.stream) {
-            return self.give_each();
+            return self.submit_each();
         }
-        // Without a current context a real driver (580) says INVALID_VALUE here, which tells nothing.
+        // Without a current context, a real driver (580) returns `CUDA_ERROR_INVALID_VALUE`, which
+        // does not name the cause.
         let _current = self.stream.context().enter()?;
-        let batch = newest_or(self.give_newest(), || self.give_older());
+        let batch = newest_or(self.submit_newest(), || self.submit_older());
         match batch {
-            Err(Error::Missing(_)) => self.give_each(),
+            Err(Error::Missing(_)) => self.submit_each(),
             done => done,
         }
     }
 
-    fn give_newest(&mut self) -> Result<()> {
-        let (mut attributes, mut first) = (in_order_of_the_stream(), 0);
+    fn submit_newest(&mut self) -> Result<()> {
+        let (mut attributes, mut first) = (stream_ordered_source(), 0);
         let (to, from) = (self.targets.as_mut_ptr(), self.sources.as_mut_ptr());
         let (sizes, count) = (self.sizes.as_mut_ptr(), self.sizes.len());
         let (attributes, first) = (&raw mut attributes, &raw mut first);
         let stream = self.stream.raw();
-        // SAFETY: there are `count` of each, and one set of attributes, for the first and all behind
-        // it; each pair is of memory that is bound to this stream, of that size, freed in its order
-        // or after a wait; targets overlap with nothing, as they are borrowed mutably.
+        // SAFETY: all three lists have `count` entries, and the single set of attributes applies
+        // from the first copy on. The two sides of each copy have the given size, are bound to this
+        // stream, and are freed in the order of this stream or after a wait. Targets do not overlap
+        // with any other memory of the batch, because they are borrowed mutably.
         unsafe {
             call!(cuMemcpyBatchAsync_v2(
                 to, from, sizes, count, attributes, first, 1, stream
@@ -124,13 +128,14 @@ impl<'a> CopyBatch<'a> {
         }
     }
 
-    fn give_older(&mut self) -> Result<()> {
-        let (mut attributes, mut first, mut failed) = (in_order_of_the_stream(), 0, 0);
+    fn submit_older(&mut self) -> Result<()> {
+        let (mut attributes, mut first, mut failed) = (stream_ordered_source(), 0, 0);
         let (to, from) = (self.targets.as_mut_ptr(), self.sources.as_mut_ptr());
         let (sizes, count) = (self.sizes.as_mut_ptr(), self.sizes.len());
         let (attributes, first) = (&raw mut attributes, &raw mut first);
         let (failed, stream) = (&raw mut failed, self.stream.raw());
-        // SAFETY: as above; the place for the number of the copy that failed is a local.
+        // SAFETY: as in `submit_newest`. The output for the index of the failed copy is a local
+        // variable.
         unsafe {
             call!(abi::cuMemcpyBatchAsync(
                 to, from, sizes, count, attributes, first, 1, failed, stream
@@ -138,11 +143,11 @@ impl<'a> CopyBatch<'a> {
         }
     }
 
-    fn give_each(&self) -> Result<()> {
+    fn submit_each(&self) -> Result<()> {
         let stream = self.stream.raw();
         for ((to, from), size) in self.targets.iter().zip(&self.sources).zip(&self.sizes) {
             without_current(self.stream.context(), || {
-                // SAFETY: as above.
+                // SAFETY: as in `submit_newest`.
                 unsafe { answer!(cuMemcpyDtoDAsync_v2(*to, *from, *size, stream)) }
             })?;
         }
@@ -150,8 +155,8 @@ impl<'a> CopyBatch<'a> {
     }
 }
 
-/// Sources are read when the stream comes to the copies.
-fn in_order_of_the_stream() -> CUmemcpyAttributes {
+/// Returns copy attributes that access the source in stream order.
+fn stream_ordered_source() -> CUmemcpyAttributes {
     CUmemcpyAttributes {
         srcAccessOrder: CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
         ..Default::default()

@@ -1,8 +1,8 @@
-//! Copies between device and host, and setting memory.
+//! Copies between device and host, and fills.
 //!
-//! A plain slice is copied before the call returns. To the device: an asynchronous copy and a
-//! wait. From the device: the wait first and then the driver's synchronous copy, so that no copy
-//! into the slice is under way if the wait fails.
+//! Copies from and to an ordinary (pageable) slice have completed when the call returns. A copy to
+//! the device is an asynchronous copy followed by a wait. A copy from the device waits first and
+//! then makes a synchronous copy, so that no copy into the slice is in progress if the wait fails.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
 use crate::call::{answer, call, without_current};
@@ -14,12 +14,15 @@ use crate::stream::{Stream, refuse_inside};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 impl<T: NoUninit> DeviceSliceMut<'_, T> {
-    /// `cuMemcpyHtoDAsync(this, slice, bytes, stream)` and a wait: copies `slice` here.
+    /// Copies `slice` to this memory and waits for the copy to complete.
+    ///
+    /// Calls `cuMemcpyHtoDAsync(this, slice, bytes, stream)` and then waits for the stream.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`] if the lengths differ; [`Invalid::StreamIsCaptured`];
-    /// [`Error::InHostFunction`](crate::Error); those of
-    /// earlier work on the stream.
+    /// - [`Invalid::Lengths`] if the lengths differ.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Error::InHostFunction`](crate::Error::InHostFunction) inside a host function.
+    /// - Errors from earlier work on the stream.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyHtoD_v2`](fn@cuda_sys::cuMemcpyHtoD_v2),
     /// [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
@@ -27,7 +30,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
         same_length(slice.len(), self.len())?;
-        // Before the copy: the wait behind it would be refused.
+        // This check comes before the copy, because the wait after the copy would be rejected.
         refuse_inside()?;
         release::drain();
         if self.size_bytes() == 0 {
@@ -38,21 +41,25 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         let (bytes, stream) = (self.size_bytes(), self.stream().raw());
         let copied = without_current(self.stream().context(), move || {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and the slice has no
-            // uninitialised byte. It is borrowed until the wait below is over. Should that fail,
-            // the device is at most still *reading* the slice's memory, which harms nobody but
-            // the buffer: what was pageable is read by the driver's own staging, and the release
-            // of pinned memory waits.
+            // uninitialized bytes. It is borrowed until the wait below has returned. If that wait
+            // fails, the device may at most still be *reading* the slice's memory, which affects
+            // only the buffer: pageable memory is read through the driver's staging buffers, and
+            // releasing pinned memory waits.
             unsafe { answer!(cuMemcpyHtoDAsync_v2(target, source, bytes, stream)) }
         });
-        // Even if the call failed: its code may be of earlier work, and the copy under way.
+        // Wait even if the call failed: the error may be from earlier work, and the copy may be in
+        // progress.
         let waited = self.stream().wait_for_work();
         copied.and(waited)
     }
 
-    /// `cuMemsetD8Async` and its kin: sets all elements to one value, in the order of the stream.
+    /// Enqueues a fill that sets all elements to `value`.
+    ///
+    /// Calls `cuMemsetD8Async`, `cuMemsetD16Async` or `cuMemsetD32Async`, depending on the size of
+    /// `T`.
     ///
     /// # Errors
-    /// [`Invalid::FillSize`] for elements of other sizes than 1, 2 and 4 bytes.
+    /// [`Invalid::FillSize`] if the size of `T` is not 1, 2 or 4 bytes.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemsetD8Async`](fn@cuda_sys::cuMemsetD8Async),
     /// [`cuMemsetD16Async`](fn@cuda_sys::cuMemsetD16Async),
@@ -78,13 +85,14 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
             [a] => unsafe { call!(cuMemsetD8Async(target, a, count, stream)) },
             [a, b] => {
                 let pattern = u16::from_ne_bytes([a, b]);
-                // SAFETY: the memory holds `count` elements of 2 bytes. (The driver refuses an odd
+                // SAFETY: the memory holds `count` elements of 2 bytes. (The driver rejects an odd
                 // address, which only a borrowed buffer can have.)
                 unsafe { call!(cuMemsetD16Async(target, pattern, count, stream)) }
             }
             [a, b, c, d] => {
                 let pattern = u32::from_ne_bytes([a, b, c, d]);
-                // SAFETY: the memory holds `count` elements of 4 bytes; as above.
+                // SAFETY: the memory holds `count` elements of 4 bytes. (The driver rejects an
+                // unaligned address, as above.)
                 unsafe { call!(cuMemsetD32Async(target, pattern, count, stream)) }
             }
             // The size was checked above.
@@ -94,15 +102,17 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
 }
 
 impl<T: AnyBitPattern> DeviceSlice<'_, T> {
-    /// A wait for the stream and `cuMemcpyDtoH(slice, this, bytes)`: copies all elements into
-    /// `slice`.
+    /// Waits for the stream and copies all elements into `slice`.
+    ///
+    /// Calls `cuMemcpyDtoH(slice, this, bytes)` after the wait. The driver makes this copy in the
+    /// context's legacy default stream, so the call also waits for *blocking* streams
+    /// ([`StreamOptions::blocking`](crate::StreamOptions::blocking)).
     ///
     /// # Errors
-    /// [`Invalid::Lengths`] if the lengths differ; [`Invalid::StreamIsCaptured`]; those of earlier
-    /// work on the stream, and then nothing is copied.
-    ///
-    /// The driver makes this copy in the legacy default stream of the context, so it also waits
-    /// for *blocking* streams ([`StreamOptions::blocking`](crate::StreamOptions::blocking)).
+    /// - [`Invalid::Lengths`] if the lengths differ.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Error::InHostFunction`](crate::Error::InHostFunction) inside a host function.
+    /// - Errors from earlier work on the stream. In this case nothing is copied.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyDtoH_v2`](fn@cuda_sys::cuMemcpyDtoH_v2).
     #[doc(alias = "cuMemcpyDtoH")]
@@ -116,15 +126,15 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
         }
         let (target, source) = (slice.as_mut_ptr().cast(), self.as_raw());
         let _current = self.stream().context().enter()?;
-        // SAFETY: both sides hold `size_bytes` (the lengths are equal); any bits are a `T`; the
-        // copy is done when the call returns.
+        // SAFETY: both sides hold `size_bytes` (the lengths are equal), every bit pattern is a
+        // valid `T`, and the copy has completed when the call returns.
         unsafe { call!(cuMemcpyDtoH_v2(target, source, self.size_bytes())) }
     }
 
-    /// A copy of the elements. Waits for the work on the memory.
+    /// Waits for the stream and copies all elements into a new `Vec`.
     ///
     /// # Errors
-    /// As for [`copy_to_slice`](Self::copy_to_slice).
+    /// See [`copy_to_slice`](Self::copy_to_slice).
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut elements = vec![T::zeroed(); self.len()];
         self.copy_to_slice(&mut elements)?;
@@ -133,11 +143,14 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
 }
 
 impl<T> DeviceSliceMut<'_, T> {
-    /// `cuMemcpyDtoDAsync(this, source, bytes, stream)`: copies all elements of `source` here, in
-    /// the order of the stream that both are bound to.
+    /// Enqueues a copy of all elements of `source` to this memory.
+    ///
+    /// Calls `cuMemcpyDtoDAsync(this, source, bytes, stream)`. Both slices must be bound to the
+    /// same stream.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`] if the lengths differ, [`Invalid::OtherStream`] if the streams do.
+    /// - [`Invalid::Lengths`] if the lengths differ.
+    /// - [`Invalid::OtherStream`] if the streams differ.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyDtoDAsync_v2`](fn@cuda_sys::cuMemcpyDtoDAsync_v2).
     #[doc(alias = "cuMemcpyDtoDAsync")]
@@ -149,7 +162,7 @@ impl<T> DeviceSliceMut<'_, T> {
         let source = source.into();
         if source.len() != self.len() || source.stream() != self.stream() {
             let lengths = (source.len(), self.len());
-            return refuse_source(lengths, source.stream(), self.stream());
+            return source_error(lengths, source.stream(), self.stream());
         }
         let (bytes, stream) = (self.size_bytes(), self.stream());
         if bytes == 0 {
@@ -157,17 +170,19 @@ impl<T> DeviceSliceMut<'_, T> {
         }
         let (from, to) = (source.as_raw(), self.as_raw());
         without_current(stream.context(), move || {
-            // SAFETY: both hold `bytes`, are bound to this stream, and are freed in its order or
-            // after a wait; they do not overlap, as this one is borrowed mutably.
+            // SAFETY: both sides hold `bytes` and are bound to this stream. They are freed in the
+            // order of this stream, or after a wait. They do not overlap, because the target is
+            // borrowed mutably.
             unsafe { answer!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream.raw())) }
         })
     }
 
-    /// `cuMemsetD8Async(this, 0, bytes, stream)`: sets all bytes to 0, in the order of the
-    /// stream.
+    /// Enqueues a fill that sets all bytes to 0.
+    ///
+    /// Calls `cuMemsetD8Async(this, 0, bytes, stream)`. If there are no elements, no call is made.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error). Without elements there is no call.
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 3.2.
     #[inline]
@@ -183,20 +198,21 @@ impl<T> DeviceSliceMut<'_, T> {
     }
 }
 
-/// Why a copy on the device cannot be made: by itself, so that those that can cost nothing of it.
+/// Returns the error for a rejected copy. This is a separate cold function, so that valid copies do
+/// not pay for the error path.
 #[cold]
 #[inline(never)]
-fn refuse_source(lengths: (usize, usize), its: &Stream, expected: &Stream) -> Result<()> {
+fn source_error(lengths: (usize, usize), its: &Stream, expected: &Stream) -> Result<()> {
     same_length(lengths.0, lengths.1)?;
     Err(its.other_stream(|| "the source of the copy".to_owned(), expected))
 }
 
-/// The whole buffer: as for its slices.
+/// Copies and fills of the whole buffer.
 impl<T> DeviceBuffer<T> {
-    /// Copies `slice` here, and waits: [`DeviceSliceMut::copy_from_slice`].
+    /// Copies `slice` to this buffer and waits for the copy to complete.
     ///
     /// # Errors
-    /// As there.
+    /// See [`DeviceSliceMut::copy_from_slice`].
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()>
     where
         T: NoUninit,
@@ -204,10 +220,10 @@ impl<T> DeviceBuffer<T> {
         self.as_mut_slice().copy_from_slice(slice)
     }
 
-    /// Copies all elements into `slice`, after a wait: [`DeviceSlice::copy_to_slice`].
+    /// Waits for the stream and copies all elements into `slice`.
     ///
     /// # Errors
-    /// As there.
+    /// See [`DeviceSlice::copy_to_slice`].
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()>
     where
         T: AnyBitPattern,
@@ -215,10 +231,10 @@ impl<T> DeviceBuffer<T> {
         self.as_slice().copy_to_slice(slice)
     }
 
-    /// A copy of the elements, after a wait: [`DeviceSlice::to_vec`].
+    /// Waits for the stream and copies all elements into a new `Vec`.
     ///
     /// # Errors
-    /// As there.
+    /// See [`DeviceSlice::copy_to_slice`].
     pub fn to_vec(&self) -> Result<Vec<T>>
     where
         T: AnyBitPattern,
@@ -226,10 +242,13 @@ impl<T> DeviceBuffer<T> {
         self.as_slice().to_vec()
     }
 
-    /// Copies `source` here, in the order of the stream of both: [`DeviceSliceMut::copy_from`].
+    /// Enqueues a copy of all elements of `source` to this buffer.
+    ///
+    /// See [`DeviceSliceMut::copy_from`].
     ///
     /// # Errors
-    /// As there.
+    /// - [`Invalid::Lengths`] if the lengths differ.
+    /// - [`Invalid::OtherStream`] if the streams differ.
     #[inline]
     pub fn copy_from<'a>(&mut self, source: impl Into<DeviceSlice<'a, T>>) -> Result<()>
     where
@@ -238,10 +257,12 @@ impl<T> DeviceBuffer<T> {
         self.as_mut_slice().copy_from(source)
     }
 
-    /// Sets all elements to one value, in the order of the stream: [`DeviceSliceMut::fill`].
+    /// Enqueues a fill that sets all elements to `value`.
+    ///
+    /// See [`DeviceSliceMut::fill`].
     ///
     /// # Errors
-    /// As there.
+    /// [`Invalid::FillSize`] if the size of `T` is not 1, 2 or 4 bytes.
     pub fn fill(&mut self, value: T) -> Result<()>
     where
         T: NoUninit,
@@ -249,10 +270,12 @@ impl<T> DeviceBuffer<T> {
         self.as_mut_slice().fill(value)
     }
 
-    /// Sets all bytes to 0, in the order of the stream: [`DeviceSliceMut::zero`].
+    /// Enqueues a fill that sets all bytes to 0.
+    ///
+    /// See [`DeviceSliceMut::zero`].
     ///
     /// # Errors
-    /// As there.
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     #[inline]
     pub fn zero(&mut self) -> Result<()> {
         self.as_mut_slice().zero()

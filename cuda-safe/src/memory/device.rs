@@ -7,7 +7,7 @@ use crate::call::{answer, call, without_current};
 use crate::capture::Operation;
 use crate::error::{Rejected, Result};
 use crate::invalid::Invalid;
-use crate::manager::Choice;
+use crate::manager::ManagerSlot;
 use crate::release;
 use crate::stream::{Stream, same_context};
 use bytemuck::NoUninit;
@@ -17,22 +17,25 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-/// Device memory for `len` elements of `T`, bound to a stream.
+/// An owned buffer in device memory, with `len` elements of `T`, bound to a stream.
 ///
-/// Whatever safe code does with the buffer runs on that stream, and it is freed there; so work on
-/// it is in order without waits or events. Another stream in its place is an error that names
-/// both; [`rebind`](Self::rebind) moves the buffer to it. Parts are [`slice`](Self::slice)s.
+/// All work that safe code enqueues on the buffer runs on this stream, and the buffer is freed in
+/// stream order. Operations are therefore ordered without waits or events. Using the buffer with
+/// another stream is an error that names both streams. [`rebind`](Self::rebind) moves the buffer to
+/// another stream. [`slice`](Self::slice) borrows a part of the buffer.
 ///
-/// Stream-ordered memory ([`zeroed`](Self::zeroed), [`from_slice`](Self::from_slice),
-/// [`uninit`](Self::uninit)) comes from the device's [memory pool](crate::MemoryPool), or
-/// [another](Self::uninit_from_pool), and is freed without a wait.
-/// Plain memory ([`plain_zeroed`](Self::plain_zeroed)) is for drivers and devices without pools:
-/// freeing it waits for *all* work of the context.
-/// Where the context has a [memory manager](crate::manager), both come from that, which says what a
-/// free is.
+/// [`zeroed`](Self::zeroed), [`from_slice`](Self::from_slice) and [`uninit`](Self::uninit) allocate
+/// stream-ordered memory from the device's current [memory pool](crate::MemoryPool), and
+/// [`uninit_from_pool`](Self::uninit_from_pool) from any other pool. Freeing it does not block.
+/// [`zeroed_sync`](Self::zeroed_sync) makes a synchronous allocation, for drivers and devices
+/// without memory pools. Freeing that memory waits for *all* work of the context. If the context
+/// has a [memory manager](crate::manager), all of these functions except `uninit_from_pool`
+/// allocate from the manager, and the manager frees the memory.
 ///
-/// The bits are the device's: reading them back takes a `T` that any bits make valid
-/// ([`AnyBitPattern`](bytemuck::AnyBitPattern)), and writing a `T` without padding ([`NoUninit`]).
+/// The elements live in device memory, where kernels can write any bits. Reading them back
+/// therefore requires a `T` for which every bit pattern is valid
+/// ([`AnyBitPattern`](bytemuck::AnyBitPattern)), and writing them requires a `T` without padding
+/// ([`NoUninit`]).
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer};
@@ -49,12 +52,16 @@ pub struct DeviceBuffer<T> {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// `cuMemAllocAsync(&address, bytes, stream)`: memory of the pool with whatever is in it.
+    /// Allocates stream-ordered memory without initializing it.
+    ///
+    /// Calls `cuMemAllocAsync(&address, bytes, stream)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_NOT_SUPPORTED` on devices without pools
-    /// ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)); a length that
-    /// cannot be addressed; [`Invalid::StreamIsCaptured`].
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
+    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)).
+    /// - [`Invalid::TooLarge`] if `len` elements do not fit in the address space.
+    /// - [`Invalid::StreamIsCaptured`].
     ///
     /// Since CUDA 11.2. Raw: [`cuMemAllocAsync`](fn@cuda_sys::cuMemAllocAsync),
     /// [`cuMemFreeAsync`](fn@cuda_sys::cuMemFreeAsync).
@@ -71,34 +78,36 @@ impl<T> DeviceBuffer<T> {
         }
         let mut address = 0;
         let allocate = || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
+            // SAFETY: the stream is alive, and the pointer is to a local variable.
             unsafe { answer!(cuMemAllocAsync(&raw mut address, bytes, stream.raw())) }
         };
         let _call = stream.uncaptured(Operation::Allocate)?;
         without_current(stream.context(), allocate)?;
-        Ok(Self::own(address, len, stream, Release::Ordered))
+        Ok(Self::own(address, len, stream, Release::StreamOrdered))
     }
 
-    /// Memory of the pool, all bytes 0 once the stream comes to it.
+    /// Allocates stream-ordered memory and enqueues a fill that sets all bytes to 0.
     ///
     /// # Errors
-    /// As for [`uninit`](Self::uninit).
+    /// See [`uninit`](Self::uninit).
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
         Self::uninit(stream, len)?.into_zeroed()
     }
 
-    /// `cuMemAlloc(&address, bytes)`: plain memory, all bytes 0 once the stream comes to it.
+    /// Allocates synchronous memory and enqueues a fill that sets all bytes to 0.
     ///
-    /// Freeing it waits for all work of the context.
+    /// Calls `cuMemAlloc(&address, bytes)`. Freeing the memory waits for all work of the context.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; a length that cannot be addressed; [`Invalid::StreamIsCaptured`].
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Invalid::TooLarge`] if `len` elements do not fit in the address space.
+    /// - [`Invalid::StreamIsCaptured`].
     ///
     /// Since CUDA 3.2. Raw: [`cuMemAlloc_v2`](fn@cuda_sys::cuMemAlloc_v2),
     /// [`cuMemFree_v2`](fn@cuda_sys::cuMemFree_v2).
     #[doc(alias = "cuMemAlloc")]
     #[doc(alias = "cuMemFree")]
-    pub fn plain_zeroed(stream: &Stream, len: usize) -> Result<Self> {
+    pub fn zeroed_sync(stream: &Stream, len: usize) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
         if bytes == 0 {
@@ -106,36 +115,44 @@ impl<T> DeviceBuffer<T> {
         }
         let _call = stream.uncaptured(Operation::Allocate)?;
         let buffer = match stream.context().choice() {
-            None => Self::uninit_plain(stream, len, bytes),
+            None => Self::uninit_sync(stream, len, bytes),
             Some(choice) => Self::uninit_managed(choice, stream, len, bytes),
         };
         buffer?.into_zeroed()
     }
 
-    fn uninit_plain(stream: &Stream, len: usize, bytes: usize) -> Result<Self> {
+    fn uninit_sync(stream: &Stream, len: usize, bytes: usize) -> Result<Self> {
         let mut address = 0;
         {
             let _current = stream.context().enter()?;
-            // SAFETY: the pointer is to a local, and the current context is the stream's.
+            // SAFETY: the pointer is to a local variable, and the current context is the stream's
+            // context.
             unsafe { call!(cuMemAlloc_v2(&raw mut address, bytes)) }?;
         }
-        Ok(Self::own(address, len, stream, Release::Plain))
+        Ok(Self::own(address, len, stream, Release::Sync))
     }
 
-    /// Of the manager that the context has; or plain, while that is being made.
+    /// Allocates from the context's memory manager, or synchronously while the manager is being
+    /// created.
     #[cold]
     #[inline(never)]
-    fn uninit_managed(choice: &Choice, stream: &Stream, len: usize, bytes: usize) -> Result<Self> {
+    fn uninit_managed(
+        choice: &ManagerSlot,
+        stream: &Stream,
+        len: usize,
+        bytes: usize,
+    ) -> Result<Self> {
         match Allocation::managed(choice, stream, bytes)? {
             Some(memory) => Ok(Self::of_allocation(memory, len)),
-            None => Self::uninit_plain(stream, len, bytes),
+            None => Self::uninit_sync(stream, len, bytes),
         }
     }
 
-    /// Stream-ordered memory with a copy of `slice`. Returns when the copy is done.
+    /// Allocates stream-ordered memory and copies `slice` to it. Returns after the copy has
+    /// completed.
     ///
     /// # Errors
-    /// As for [`uninit`](Self::uninit) and [`copy_from_slice`](Self::copy_from_slice).
+    /// See [`uninit`](Self::uninit) and [`copy_from_slice`](Self::copy_from_slice).
     pub fn from_slice(stream: &Stream, slice: &[T]) -> Result<Self>
     where
         T: NoUninit,
@@ -145,37 +162,48 @@ impl<T> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Takes over stream-ordered memory: it is freed with `cuMemFreeAsync` on `stream`.
+    /// Takes ownership of stream-ordered memory. The memory is freed with `cuMemFreeAsync` on
+    /// `stream`.
     ///
     /// # Safety
-    /// `address` is the start of an allocation of `cuMemAllocAsync` or its kin (not of
-    /// `cuMemAlloc`) that holds `len` elements, is aligned for `T`, is accessible to the stream's
-    /// device, and that nobody else frees or uses. Its allocation and its uses up to now, which may
-    /// be on other streams, come before what `stream` is given next. Its bits are allowed for `T`, as
-    /// far as kernels rely on that.
+    /// - `address` is the start of an allocation made with `cuMemAllocAsync` or another
+    ///   stream-ordered allocation function, not with `cuMemAlloc`.
+    /// - The allocation holds `len` elements, is aligned for `T`, and is accessible to the stream's
+    ///   device.
+    /// - No other code frees or uses the memory.
+    /// - The allocation and all previous uses of the memory, which may be on other streams, are
+    ///   ordered before the work that is enqueued on `stream` from now on.
+    /// - If kernels rely on valid values of `T`, the memory contains valid values of `T`.
     pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
-        Self::own(address, len, stream, Release::Ordered)
+        Self::own(address, len, stream, Release::StreamOrdered)
     }
 
-    /// Memory that somebody else owns: never freed here.
+    /// Borrows memory that other code owns. The memory is never freed by this buffer.
     ///
     /// # Safety
-    /// `address` is memory that holds `len` elements, is aligned for `T` and accessible to the
-    /// stream's device, and that stays allocated and is used by nobody else until this is gone and
-    /// what was given to `stream` before is done. Its allocation and its uses up to now, which may
-    /// be on other streams, come before what `stream` is given next. Its bits are allowed for `T`, as
-    /// far as kernels rely on that.
+    /// - `address` is memory that holds `len` elements, is aligned for `T`, and is accessible to
+    ///   the stream's device.
+    /// - The memory stays allocated, and no other code uses it, until this buffer has been dropped
+    ///   and the work enqueued on `stream` before the drop has completed.
+    /// - The allocation and all previous uses of the memory, which may be on other streams, are
+    ///   ordered before the work that is enqueued on `stream` from now on.
+    /// - If kernels rely on valid values of `T`, the memory contains valid values of `T`.
     pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
         Self::own(address, len, stream, Release::Borrowed)
     }
 
-    /// Memory that `owner` keeps: never freed here, and `owner` is dropped with this.
+    /// Uses memory that `owner` keeps allocated. The buffer never frees the memory; dropping the
+    /// buffer drops `owner`.
     ///
     /// # Safety
-    /// As for [`borrow_raw`](Self::borrow_raw), but that it is `owner` that keeps the memory; and
-    /// dropping `owner` is in order with, or waits for, what was given to `stream` before. That may
-    /// happen on any thread and at any time: also where the driver refuses a free (in a host
-    /// function) or a wait (there, or while the stream is captured), so `owner` copes with that.
+    /// The requirements of [`borrow_raw`](Self::borrow_raw) apply, except that `owner` keeps the
+    /// memory allocated. In addition:
+    ///
+    /// - Dropping `owner` waits for the work enqueued on `stream` before, or is ordered after this
+    ///   work.
+    /// - `owner` may be dropped on any thread and at any time. This includes host functions, where
+    ///   the driver rejects frees and waits, and captures of the stream, during which the driver
+    ///   rejects waits. `owner` must handle these cases.
     pub unsafe fn from_foreign(
         address: CUdeviceptr,
         len: usize,
@@ -189,7 +217,8 @@ impl<T> DeviceBuffer<T> {
         Self::of_allocation(Allocation::new(address, stream, release), len)
     }
 
-    /// The same with all bytes 0: now, and not in each launch of a graph.
+    /// Sets all bytes to 0. The fill is never captured: it runs once now, not in each launch of a
+    /// graph.
     pub(super) fn into_zeroed(mut self) -> Result<Self> {
         let mut all = self.as_mut_slice();
         if all.size_bytes() != 0 {
@@ -207,7 +236,7 @@ impl<T> DeviceBuffer<T> {
         }
     }
 
-    /// How its memory goes.
+    /// Returns how the memory is released.
     pub(super) fn release(&self) -> &Release {
         self.memory.release()
     }
@@ -220,74 +249,84 @@ impl<T> DeviceBuffer<T> {
         self.memory.is_foreign()
     }
 
-    /// The address on the device; 0 if there is no byte.
+    /// Returns the device address, or 0 if the buffer has no bytes.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.memory.address()
     }
 
-    /// Gives the address and the stream out. Freeing is now the caller's: stream-ordered memory
-    /// with `cuMemFreeAsync` or [`from_raw`](Self::from_raw), plain memory with `cuMemFree`. The
-    /// owner of foreign memory is never dropped. Memory of a [manager](crate::manager) is never freed,
-    /// and its context stays.
+    /// Releases ownership and returns the device address and the stream.
+    ///
+    /// The caller must free stream-ordered memory with `cuMemFreeAsync` or pass it to
+    /// [`from_raw`](Self::from_raw), and must free a synchronous allocation with `cuMemFree`. The
+    /// owner of foreign memory is never dropped. Memory from a [memory manager](crate::manager) is
+    /// never freed, and its context is never released.
     pub fn into_raw(self) -> (CUdeviceptr, Stream) {
         self.memory.into_raw()
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes of all elements.
+    /// Returns the size of all elements in bytes.
     pub fn size_bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
 
-    /// The stream that all work on the buffer runs on.
+    /// Returns the stream that the buffer is bound to.
     pub fn stream(&self) -> &Stream {
         self.memory.stream()
     }
 
-    /// All of it, to read.
+    /// Borrows the whole buffer for reading.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice::new(self.as_raw(), self.len, self.stream())
     }
 
-    /// All of it, to read and write.
+    /// Borrows the whole buffer for reading and writing.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut::new(self.as_raw(), self.len, self.stream())
     }
 
-    /// A part, to read.
+    /// Borrows a part of the buffer for reading.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: it is not within the buffer.
+    /// [`Invalid::Range`] if the range is not within the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
         self.as_slice().slice(range)
     }
 
-    /// A part, to read and write. Several at once come of [`DeviceSliceMut::split_at`].
+    /// Borrows a part of the buffer for reading and writing.
+    ///
+    /// [`DeviceSliceMut::split_at`] borrows several disjoint parts at once.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: it is not within the buffer.
+    /// [`Invalid::Range`] if the range is not within the buffer.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
         self.as_mut_slice().slice(range)
     }
 
-    /// Binds the buffer to another stream of its context: that makes an event, records it in the
-    /// stream up to now (`cuEventRecord`), and lets the new one wait for it (`cuStreamWaitEvent`).
-    /// The thread does not wait.
+    /// Binds the buffer to another stream of the same context, without blocking.
+    ///
+    /// Creates an event, records it on the current stream (`cuEventRecord`), and makes the new
+    /// stream wait for it (`cuStreamWaitEvent`).
     ///
     /// # Errors
-    /// With the buffer given back, as it was: a stream of another context;
-    /// [`Invalid::ForeignMemory`], as those who keep it think of the stream that they gave;
-    /// [`Invalid::OtherManager`];
-    /// [`Invalid::StreamIsCaptured`]; those of the driver.
+    /// On failure the unchanged buffer is returned with the error.
+    ///
+    /// - [`Invalid::OtherContext`] if the stream belongs to another context.
+    /// - [`Invalid::ForeignMemory`] if the buffer does not own its memory, because the lifetime of
+    ///   the memory was promised for the original stream.
+    /// - [`Invalid::OtherManager`] if the memory is from a memory manager that the stream's context
+    ///   does not use.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - Errors from the driver.
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
@@ -304,7 +343,7 @@ impl<T> DeviceBuffer<T> {
         }
     }
 
-    /// Puts what `stream` is given from now on behind all that was done with the buffer.
+    /// Orders future work on `stream` after all work that was enqueued on the buffer.
     fn follow(&self, stream: &Stream) -> Result<()> {
         let context = self.stream().context();
         same_context("the stream", stream.context(), context)?;
@@ -314,9 +353,10 @@ impl<T> DeviceBuffer<T> {
         if !self.memory.may_move_to(stream) {
             return Err(Invalid::OtherManager.into());
         }
-        // Ours alone: recorded by somebody else in between, it would be another order.
+        // The event is private. If other code recorded it again before the wait, the wait would be
+        // for a different point in the stream.
         let event = context.event()?;
-        // In a capture neither would order real work.
+        // During a capture, neither call would order real execution.
         event.record_uncaptured(self.stream())?;
         stream.wait_private(&event)
     }

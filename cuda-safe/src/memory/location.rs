@@ -1,4 +1,4 @@
-//! Where memory can lie.
+//! Locations of memory: devices, the host, and NUMA nodes.
 
 use crate::device::Device;
 use cuda_sys::{
@@ -7,23 +7,23 @@ use cuda_sys::{
 };
 use std::fmt;
 
-/// `CUmemLocation`: a place for memory, of a device or of the host.
+/// A location of memory, on a device or on the host (`CUmemLocation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryLocation {
     /// The memory of a device.
     Device(Device),
-    /// The host's memory.
+    /// The memory of the host.
     Host,
     /// A NUMA node of the host, by its number. Since CUDA 12.2.
     HostNuma(i32),
-    /// The NUMA node of the thread that asks. Since CUDA 12.2.
+    /// The NUMA node of the calling thread. Since CUDA 12.2.
     HostNumaCurrent,
-    /// What a newer driver has, by its numbers.
+    /// A kind of location that this crate does not know, returned by a newer driver.
     Other {
-        /// The `CUmemLocationType`.
+        /// The value of `CUmemLocationType`.
         kind: u32,
-        /// The number within that kind.
+        /// The number of the location within its kind.
         id: i32,
     },
 }
@@ -46,7 +46,8 @@ impl MemoryLocation {
         }
     }
 
-    /// As the driver answers it in two numbers; none for no location.
+    /// Converts a location that the driver returns as two numbers. Returns `None` if there is no
+    /// location.
     pub(super) fn from_numbers(kind: u32, id: i32) -> Option<Self> {
         Some(match CUmemLocationType(kind) {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID => return None,
@@ -58,7 +59,8 @@ impl MemoryLocation {
         })
     }
 
-    /// As functions from before CUDA 12.2 have it, which know devices and the host.
+    /// Converts to a device ordinal or the CPU, for functions before CUDA 12.2. Returns `None` for
+    /// other kinds of location.
     pub(super) fn as_device(self) -> Option<CUdevice> {
         match self {
             Self::Device(device) => Some(device.as_raw()),
@@ -67,7 +69,7 @@ impl MemoryLocation {
         }
     }
 
-    /// The other way round; none for no location.
+    /// Converts from a device ordinal or the CPU. Returns `None` if there is no location.
     pub(super) fn from_device(device: CUdevice) -> Option<Self> {
         match device {
             CU_DEVICE_CPU => Some(Self::Host),
@@ -77,7 +79,7 @@ impl MemoryLocation {
     }
 }
 
-/// For error texts.
+/// Formats the location for error messages.
 impl fmt::Display for MemoryLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Managed memory: one address for host and device.
+//! Managed memory, which host and device access at the same address.
 
 mod batch;
 mod range;
@@ -24,22 +24,24 @@ use std::ops::RangeBounds;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `cuMemAllocManaged`: memory at one address for host and device, which the driver moves to where
-/// it is used; bound to a stream.
+/// An owned buffer in managed memory, bound to a stream. Host and device access it at the same
+/// address, and the driver migrates it to where it is used.
 ///
-/// The device has it as a slice, by [`device`](Self::device) and [`device_mut`](Self::device_mut),
-/// in the order of the stream. The host has it by [`host`](Self::host), which waits for the stream.
-/// Parts can be [prefetched and advised on](ManagedRange).
+/// Allocated with `cuMemAllocManaged` by [`zeroed`](Self::zeroed) or
+/// [`from_slice`](Self::from_slice). [`device`](Self::device) and [`device_mut`](Self::device_mut)
+/// return slices for work on the stream. [`host`](Self::host) waits for the stream and returns a
+/// host slice. [`range`](Self::range) returns a part of the buffer that can be [prefetched and
+/// advised on](ManagedRange).
 ///
-/// There are systems (Windows, WSL, some small devices) where the host may not touch such memory
-/// while kernels run: [`CONCURRENT_MANAGED_ACCESS`] is false for the device. There the buffer is
-/// attached (`cuStreamAttachMemAsync`) to the host by `host`, and to the stream by the next
-/// `device`; which is one more call of the driver each. Copies to plain slices
-/// ([`DeviceSlice::to_vec`] and its kin) are refused by the driver there, as they are made in
-/// another stream. Elsewhere nothing is attached to anything.
+/// On some systems (Windows, WSL, some small devices) the host must not access managed memory while
+/// kernels run. [`CONCURRENT_MANAGED_ACCESS`] is false for such a device. There, `host` attaches
+/// the buffer to the host (`cuStreamAttachMemAsync`), and the next `device` attaches it to the
+/// stream. Each of these is one additional driver call. On these systems the driver also rejects
+/// synchronous copies to ordinary slices, such as [`DeviceSlice::to_vec`], because these copies run
+/// on another stream. On all other systems nothing is attached.
 ///
-/// Freeing it waits for *all* running work. (Where the context has a [memory manager](crate::manager),
-/// that allocates and frees.)
+/// Freeing the memory waits for *all* running work. If the context has a [memory
+/// manager](crate::manager), the manager allocates and frees the memory.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, ManagedBuffer, MemoryLocation};
@@ -56,35 +58,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct ManagedBuffer<T> {
     memory: Allocation,
     len: usize,
-    /// Whether the stream has the memory; none where host and device both may.
-    stream_has_it: Option<AtomicBool>,
+    /// Whether the memory is attached to the stream, or `None` if host and device may access it
+    /// concurrently.
+    attached_to_stream: Option<AtomicBool>,
     elements: PhantomData<T>,
 }
 
 impl<T: AnyBitPattern> ManagedBuffer<T> {
-    /// `cuMemAllocManaged(&address, bytes, flags)`: managed memory, all bytes 0 once the stream
-    /// comes to it.
+    /// Allocates managed memory and enqueues a fill that sets all bytes to 0.
+    ///
+    /// Calls `cuMemAllocManaged(&address, bytes, flags)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_NOT_SUPPORTED`
-    /// ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)); a length that cannot be addressed.
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without managed memory
+    ///   ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)).
+    /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
+    ///   address space.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     ///
     /// Since CUDA 6.0. Raw: [`cuMemAllocManaged`](fn@cuda_sys::cuMemAllocManaged).
     #[doc(alias = "cuMemAllocManaged")]
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
         let mut buffer = Self::allocate(stream, len)?;
         let mut all = buffer.device_mut()?;
-        // The host is to see zeros, which a recording would not make.
+        // The host must see zeros, and a captured fill would not run now.
         let _call = stream.uncaptured(Operation::Fill)?;
         all.zero()?;
         Ok(buffer)
     }
 
-    /// `cuMemAllocManaged(&address, bytes, flags)`, with a copy of `slice`, which the host writes: nothing is given to the
-    /// stream.
+    /// Allocates managed memory and copies `slice` to it. The host copies, so no work is enqueued
+    /// on the stream.
+    ///
+    /// Calls `cuMemAllocManaged(&address, bytes, flags)`.
     ///
     /// # Errors
-    /// As for [`zeroed`](Self::zeroed).
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without managed memory
+    ///   ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)).
     ///
     /// Since CUDA 6.0. Raw: [`cuMemAllocManaged`](fn@cuda_sys::cuMemAllocManaged).
     #[doc(alias = "cuMemAllocManaged")]
@@ -92,14 +104,16 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         let buffer = Self::allocate(stream, slice.len())?;
         if buffer.size_bytes() != 0 {
             let to = buffer.host_address();
-            // SAFETY: the memory is as long, and elsewhere; it was just allocated for the host to
-            // use at any time, and the device has not been given it yet.
+            // SAFETY: both sides have the same length and do not overlap. The memory was just
+            // allocated in a state in which the host may access it at any time, and no device work
+            // uses it yet.
             unsafe { std::ptr::copy_nonoverlapping(slice.as_ptr(), to, slice.len()) };
         }
         Ok(buffer)
     }
 
-    /// Memory with whatever is in it, which the host may touch until the stream is given it.
+    /// Allocates uninitialized memory, which the host may access until it is attached to the
+    /// stream.
     fn allocate(stream: &Stream, len: usize) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
@@ -111,7 +125,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         let mut release = Release::Nothing;
         let manager = stream.context().memory_manager()?.filter(|_| bytes != 0);
         if let Some(manager) = manager {
-            let global = first_attached() == CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
+            let global = initial_attachment() == CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
             let block = manager.allocate_managed(bytes, global)?;
             address = block.address;
             release = Release::Managed(Managed {
@@ -120,54 +134,63 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
                 migrates: true,
             });
         } else if bytes != 0 {
-            let flags = first_attached().0;
+            let flags = initial_attachment().0;
             let _current = stream.context().enter()?;
-            // SAFETY: the pointer is to a local, and the current context is the stream's.
+            // SAFETY: the pointer is to a local variable, and the current context is the stream's
+            // context.
             unsafe { call!(cuMemAllocManaged(&raw mut address, bytes, flags)) }?;
-            release = Release::Plain;
+            release = Release::Sync;
         }
         Ok(Self::own(address, len, stream, release, concurrent))
     }
 
-    /// Takes over managed memory: it is freed with `cuMemFree`.
+    /// Takes ownership of managed memory. The memory is freed with `cuMemFree`.
     ///
     /// # Errors
-    /// The device does not tell whether it and the host may touch managed memory at once; then the
-    /// memory is still the caller's.
+    /// An error from the driver if [`CONCURRENT_MANAGED_ACCESS`] cannot be queried. The caller then
+    /// keeps ownership of the memory.
     ///
     /// # Safety
-    /// `address` is the start of an allocation of `cuMemAllocManaged` that holds `len` elements and
-    /// is aligned for `T`, that nobody else frees or uses, and whose uses on devices up to now come
-    /// before what `stream` is given next. On a device without
-    /// [`CONCURRENT_MANAGED_ACCESS`] it is not attached to all streams (`CU_MEM_ATTACH_GLOBAL`).
+    /// - `address` is the start of an allocation made with `cuMemAllocManaged` that holds `len`
+    ///   elements and is aligned for `T`.
+    /// - No other code frees or uses the memory.
+    /// - All previous uses of the memory on devices are ordered before the work that is enqueued on
+    ///   `stream` from now on.
+    /// - On a device without [`CONCURRENT_MANAGED_ACCESS`], the memory is not attached to all
+    ///   streams (`CU_MEM_ATTACH_GLOBAL`).
     pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
         let concurrent = concurrent_access(stream)?;
-        Ok(Self::own(address, len, stream, Release::Plain, concurrent))
+        Ok(Self::own(address, len, stream, Release::Sync, concurrent))
     }
 
-    /// Managed memory that somebody else owns: never freed here.
+    /// Borrows managed memory that other code owns. The memory is never freed by this buffer.
     ///
     /// # Errors
-    /// As for [`from_raw`](Self::from_raw).
+    /// See [`from_raw`](Self::from_raw).
     ///
     /// # Safety
-    /// As for [`from_raw`](Self::from_raw), but that the memory may be a part of an allocation where
-    /// the device has [`CONCURRENT_MANAGED_ACCESS`], and that it stays allocated and is used by
-    /// nobody else until this is gone and what was given to `stream` before is done.
+    /// The requirements of [`from_raw`](Self::from_raw) apply, with two differences:
+    ///
+    /// - If the device has [`CONCURRENT_MANAGED_ACCESS`], the memory may be a part of an
+    ///   allocation.
+    /// - The memory stays allocated, and no other code uses it, until this buffer has been dropped
+    ///   and the work enqueued on `stream` before the drop has completed.
     pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
         let concurrent = concurrent_access(stream)?;
         let release = Release::Borrowed;
         Ok(Self::own(address, len, stream, release, concurrent))
     }
 
-    /// Managed memory that `owner` keeps: never freed here, and `owner` is dropped with this.
+    /// Uses managed memory that `owner` keeps allocated. The buffer never frees the memory;
+    /// dropping the buffer drops `owner`.
     ///
     /// # Errors
-    /// As for [`from_raw`](Self::from_raw); the owner is given back.
+    /// See [`from_raw`](Self::from_raw). On failure the owner is returned with the error.
     ///
     /// # Safety
-    /// As for [`borrow_raw`](Self::borrow_raw), but that it is `owner` that keeps the memory; and
-    /// dropping `owner` is in order with, or waits for, what was given to `stream` before.
+    /// The requirements of [`borrow_raw`](Self::borrow_raw) apply, except that `owner` keeps the
+    /// memory allocated. In addition, dropping `owner` waits for the work enqueued on `stream`
+    /// before, or is ordered after this work.
     pub unsafe fn from_foreign<O: Any + Send + Sync>(
         address: CUdeviceptr,
         len: usize,
@@ -193,70 +216,77 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         Self {
             memory: Allocation::new(address, stream, release),
             len,
-            stream_has_it: (!concurrent).then(|| AtomicBool::new(false)),
+            attached_to_stream: (!concurrent).then(|| AtomicBool::new(false)),
             elements: PhantomData,
         }
     }
 
-    /// The elements, for the host: waits for the stream (and `cuStreamAttachMemAsync`, where the
-    /// device then has to keep away).
+    /// Waits for the stream and returns the elements as a host slice.
+    ///
+    /// Where host and device may not access the memory concurrently, attaches it to the host first
+    /// (`cuStreamAttachMemAsync`).
     ///
     /// # Errors
-    /// Those of the work given to the stream.
+    /// Errors from the work on the stream, and from attaching the memory to the host.
     ///
     /// Since CUDA 6.0. Raw: [`cuStreamAttachMemAsync`](fn@cuda_sys::cuStreamAttachMemAsync).
     #[doc(alias = "cuStreamAttachMemAsync")]
     pub fn host(&mut self) -> Result<&mut [T]> {
         release::drain();
         if self.size_bytes() != 0 {
-            if let Some(stream_has_it) = &self.stream_has_it {
-                // Should the call fail nobody knows who has it, and the next use asks again.
-                stream_has_it.store(false, Ordering::Release);
+            if let Some(attached_to_stream) = &self.attached_to_stream {
+                // If the call fails, the attachment is unknown, and the next use attaches the
+                // memory again.
+                attached_to_stream.store(false, Ordering::Release);
                 self.attach(CUmemAttach_flags::CU_MEM_ATTACH_HOST)?;
             }
         }
         self.stream().wait_for_work()?;
         if self.size_bytes() == 0 {
             let none = std::ptr::NonNull::<T>::dangling().as_ptr();
-            // SAFETY: there is no byte, so any aligned address will do.
+            // SAFETY: the slice has no bytes, so any aligned address is valid.
             return Ok(unsafe { std::slice::from_raw_parts_mut(none, self.len) });
         }
-        // SAFETY: there are `len` elements (any bits are a `T`) from there on, aligned as pages
-        // are. All work on them that was given to the device is done; what is given to it takes
-        // them from this buffer, which is borrowed mutably for as long as the slice. Where the host
-        // must keep away while other work runs, the memory is attached to the host.
+        // SAFETY: there are `len` elements at this address, every bit pattern is a valid `T`, and
+        // the memory is aligned to pages. All device work on the elements has completed. New device
+        // work would have to borrow this buffer, which is mutably borrowed for as long as the slice
+        // exists. Where the host must not access the memory while other work runs, the memory is
+        // attached to the host.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.host_address(), self.len) })
     }
 }
 
 impl<T> ManagedBuffer<T> {
-    /// All of it as device memory, to read (with `cuStreamAttachMemAsync`, where the host had it
-    /// alone).
+    /// Borrows the whole buffer as device memory, for reading.
+    ///
+    /// Where host and device may not access the memory concurrently, attaches it to the stream
+    /// first (`cuStreamAttachMemAsync`), unless it is already attached.
     ///
     /// # Errors
-    /// Those of attaching it to the stream, where that has to be; elsewhere none.
+    /// Errors from attaching the memory to the stream, if that is necessary. Otherwise none.
     ///
     /// Since CUDA 6.0. Raw: [`cuStreamAttachMemAsync`](fn@cuda_sys::cuStreamAttachMemAsync).
     #[doc(alias = "cuStreamAttachMemAsync")]
     pub fn device(&self) -> Result<DeviceSlice<'_, T>> {
-        self.give_to_stream()?;
+        self.attach_to_stream()?;
         Ok(DeviceSlice::new(self.as_raw(), self.len, self.stream()))
     }
 
-    /// All of it as device memory, to read and write.
+    /// Borrows the whole buffer as device memory, for reading and writing.
     ///
     /// # Errors
-    /// As for [`device`](Self::device).
+    /// See [`device`](Self::device).
     pub fn device_mut(&mut self) -> Result<DeviceSliceMut<'_, T>> {
-        self.give_to_stream()?;
+        self.attach_to_stream()?;
         Ok(DeviceSliceMut::new(self.as_raw(), self.len, self.stream()))
     }
 
-    /// A part of it, to advise on and prefetch. The elements share pages with their neighbours,
-    /// which the driver moves whole.
+    /// Returns a part of the buffer, for advice and prefetches.
+    ///
+    /// The driver migrates whole pages, so neighboring elements on the same page are migrated too.
     ///
     /// # Errors
-    /// [`Invalid::Range`](crate::Invalid::Range): it is not within the buffer.
+    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the buffer.
     pub fn range(&self, elements: impl RangeBounds<usize>) -> Result<ManagedRange<'_>> {
         let (start, end) = within(&elements, self.len)?;
         Ok(ManagedRange::new(
@@ -266,50 +296,53 @@ impl<T> ManagedBuffer<T> {
         ))
     }
 
-    /// The address, for host and device; 0 if there is no byte.
+    /// Returns the address, which is the same for host and device, or 0 if the buffer has no bytes.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.memory.address()
     }
 
-    /// Gives the address and the stream out. Freeing is now the caller's, with `cuMemFree`.
+    /// Releases ownership and returns the address and the stream. The caller must free the memory
+    /// with `cuMemFree`. Memory from a [memory manager](crate::manager) is never freed, and its
+    /// context is never released.
     pub fn into_raw(self) -> (CUdeviceptr, Stream) {
         self.memory.into_raw()
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes of all elements.
+    /// Returns the size of all elements in bytes.
     pub fn size_bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
 
-    /// The stream that all work on the memory runs on.
+    /// Returns the stream that the buffer is bound to.
     pub fn stream(&self) -> &Stream {
         self.memory.stream()
     }
 
     fn host_address(&self) -> *mut T {
-        // Of an address in this process, as managed memory has them.
-        #[allow(clippy::cast_possible_truncation, reason = "the crate is for 64 bits")]
+        // The address is valid in this process, because managed memory has the same address for
+        // host and device.
+        #[allow(clippy::cast_possible_truncation, reason = "64-bit targets only")]
         std::ptr::with_exposed_provenance_mut(self.as_raw() as usize)
     }
 
-    /// Attaches the memory to the stream, if it has to be and is not.
-    fn give_to_stream(&self) -> Result<()> {
-        match &self.stream_has_it {
-            Some(stream_has_it) if self.size_bytes() != 0 => {
-                if !stream_has_it.load(Ordering::Acquire) {
-                    // Two threads at once do this twice, which is as good.
+    /// Attaches the memory to the stream if this is required and has not been done yet.
+    fn attach_to_stream(&self) -> Result<()> {
+        match &self.attached_to_stream {
+            Some(attached_to_stream) if self.size_bytes() != 0 => {
+                if !attached_to_stream.load(Ordering::Acquire) {
+                    // If two threads get here at once, both attach the memory, which is harmless.
                     self.attach(CUmemAttach_flags::CU_MEM_ATTACH_SINGLE)?;
-                    stream_has_it.store(true, Ordering::Release);
+                    attached_to_stream.store(true, Ordering::Release);
                 }
                 Ok(())
             }
@@ -317,11 +350,12 @@ impl<T> ManagedBuffer<T> {
         }
     }
 
-    /// Attaches all of the memory, in the order of its stream.
+    /// Enqueues an operation that attaches all of the memory.
     fn attach(&self, to: CUmemAttach_flags) -> Result<()> {
         let (stream, address) = (self.stream().raw(), self.as_raw());
         let attach = || {
-            // SAFETY: the memory is managed, and starts there; all work on it is this stream's.
+            // SAFETY: the memory is managed and starts at this address, and all work on it is
+            // enqueued on this stream.
             unsafe { answer!(cuStreamAttachMemAsync(stream, address, 0, to.0)) }
         };
         let context = self.stream().context();
@@ -330,23 +364,24 @@ impl<T> ManagedBuffer<T> {
     }
 }
 
-/// Who has memory at first: all, if no device has to keep away while the host has it; else the host,
-/// whichever stream it is bound to, until it is attached to that.
+/// Returns the initial attachment of managed memory: global if all devices support concurrent
+/// access, and otherwise the host, until the memory is attached to its stream.
 ///
-/// To devices that need not keep away either means the same; but compute-sanitizer takes what they do
-/// with the host's for a mistake.
-fn first_attached() -> CUmemAttach_flags {
+/// For devices with concurrent access both have the same effect, but compute-sanitizer reports
+/// device accesses to memory that is attached to the host as errors.
+fn initial_attachment() -> CUmemAttach_flags {
     static ALL_CONCURRENT: OnceLock<bool> = OnceLock::new();
     let ask = || {
         let is_concurrent = |device: Device| device.attribute(CONCURRENT_MANAGED_ACCESS);
         let devices = Device::all().unwrap_or_default();
-        // Where one does not tell, the host has the memory, which is right for all.
+        // If a device does not answer, attach the memory to the host, which is correct for all
+        // devices.
         !devices.is_empty()
             && devices
                 .into_iter()
                 .all(|its| is_concurrent(its).unwrap_or(false))
     };
-    // No thread waits for another one's calls of the driver.
+    // No thread waits here for another thread's driver calls.
     let known = ALL_CONCURRENT.get().copied().unwrap_or_else(ask);
     if *ALL_CONCURRENT.get_or_init(|| known) {
         CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL
@@ -355,7 +390,7 @@ fn first_attached() -> CUmemAttach_flags {
     }
 }
 
-/// Whether a stream's device and the host may touch managed memory at once.
+/// Returns whether the stream's device and the host may access managed memory concurrently.
 fn concurrent_access(stream: &Stream) -> Result<bool> {
     stream
         .context()

@@ -1,4 +1,4 @@
-//! Pinned memory that kernels reach.
+//! Pinned host memory that kernels access.
 
 use super::PinnedBuffer;
 use super::slice::{self, DeviceSlice, DeviceSliceMut};
@@ -10,14 +10,17 @@ use bytemuck::AnyBitPattern;
 use cuda_sys::CUdeviceptr;
 use std::fmt;
 
-/// Pinned host memory that kernels reach by an address of the device, over the bus; bound to a
-/// stream.
+/// Pinned host memory with a device address, bound to a stream. Kernels access it over the bus.
 ///
-/// It is used as device memory is: as a [`DeviceSlice`] or [`DeviceSliceMut`] in the order of its
-/// stream. [`host`](Self::host) waits for that and lets the host have it; [`into_pinned`] ends it.
-/// For what a kernel touches once, or little of; everything else is faster in device memory.
+/// [`new`](Self::new) creates one from a [`PinnedBuffer`]. It is used like device memory, as a
+/// [`DeviceSlice`] or [`DeviceSliceMut`] in work on its stream. [`host`](Self::host) waits for the
+/// stream and returns the elements as a host slice. [`into_pinned`] converts it back to a
+/// [`PinnedBuffer`].
 ///
-/// Freeing it waits for *all* running work.
+/// Use mapped memory if a kernel accesses the data only once, or accesses only a small part of it.
+/// Otherwise, device memory is faster.
+///
+/// Freeing the memory waits for *all* running work.
 ///
 /// [`into_pinned`]: Self::into_pinned
 ///
@@ -38,12 +41,17 @@ pub struct MappedBuffer<T> {
 }
 
 impl<T: AnyBitPattern> MappedBuffer<T> {
-    /// `cuMemHostGetDevicePointer(&address, start, 0)`: lets work on `stream` reach pinned memory.
+    /// Makes pinned memory accessible to work on `stream`.
+    ///
+    /// Calls `cuMemHostGetDevicePointer(&address, start, 0)`.
     ///
     /// # Errors
-    /// With the memory given back: a stream of another context; `CUDA_ERROR_INVALID_VALUE` if the
-    /// memory is not mapped ([`PinnedOptions::mapped`](crate::PinnedOptions::mapped)) and
-    /// addressing is not unified.
+    /// On failure the pinned memory is returned with the error.
+    ///
+    /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the stream belongs to another
+    ///   context.
+    /// - `CUDA_ERROR_INVALID_VALUE` if the memory is not mapped
+    ///   ([`PinnedOptions::mapped`](crate::PinnedOptions::mapped)) and addressing is not unified.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemHostGetDevicePointer_v2`](fn@cuda_sys::cuMemHostGetDevicePointer_v2).
     #[doc(alias = "cuMemHostGetDevicePointer")]
@@ -61,20 +69,20 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
         }
     }
 
-    /// The elements, for the host: waits for the stream.
+    /// Waits for the stream and returns the elements as a host slice.
     ///
     /// # Errors
-    /// Those of the work given to the stream.
+    /// Errors from the work on the stream.
     pub fn host(&mut self) -> Result<&mut [T]> {
         release::drain();
         self.stream.wait_for_work()?;
         Ok(&mut self.host)
     }
 
-    /// Waits for the stream, and gives the pinned memory back.
+    /// Waits for the stream and returns the pinned memory.
     ///
     /// # Errors
-    /// With the buffer given back, as it was: those of the work given to the stream.
+    /// Errors from the work on the stream. The unchanged buffer is returned with the error.
     pub fn into_pinned(mut self) -> Result<PinnedBuffer<T>, Rejected<Self>> {
         release::drain();
         if let Err(error) = self.stream.wait_for_work() {
@@ -85,47 +93,47 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
     }
 }
 
-/// The address that a stream's device has for pinned memory; 0 if there is no byte.
+/// Returns the device address of pinned memory, or 0 if the memory has no bytes.
 fn address_of<T>(memory: &PinnedBuffer<T>, stream: &Stream) -> Result<CUdeviceptr> {
     same_context("the pinned memory", memory.context(), stream.context())?;
     let mut address = 0;
     if memory.has_memory() {
         let start = memory.as_ptr().cast_mut().cast();
         let _current = stream.context().enter()?;
-        // SAFETY: the memory is pinned, of the context that is current, and nothing is written
-        // through the pointer; the other one is to a local.
+        // SAFETY: the memory is pinned memory of the current context, and the driver does not write
+        // through this pointer. The other pointer is to a local variable.
         unsafe { call!(cuMemHostGetDevicePointer_v2(&raw mut address, start, 0)) }?;
     }
     Ok(address)
 }
 
 impl<T> MappedBuffer<T> {
-    /// The address on the device; 0 if there is no byte.
+    /// Returns the device address, or 0 if the buffer has no bytes.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.host.count()
     }
 
-    /// Whether there is no element.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The stream that all work on the memory runs on.
+    /// Returns the stream that the buffer is bound to.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// All of it as device memory, to read.
+    /// Borrows the whole buffer as device memory, for reading.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice::new(self.address, self.len(), &self.stream)
     }
 
-    /// All of it as device memory, to read and write.
+    /// Borrows the whole buffer as device memory, for reading and writing.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut::new(self.address, self.len(), &self.stream)
     }

@@ -1,4 +1,4 @@
-//! Memory of other contexts and devices: copies, and access of kernels.
+//! Access to memory of other contexts and devices, by copies and by kernels.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, SharedBuffer, SharedReader, same_length};
 use crate::call::{answer, without_current};
@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::stream::Stream;
 use std::fmt;
 
-/// The right to read a [`SharedBuffer`] on a stream of another context, of this or another device;
-/// of [`SharedBuffer::on_peer`].
+/// The right to read a [`SharedBuffer`] on a stream of another context, which may be on another
+/// device.
 ///
-/// It is a source of copies ([`DeviceSliceMut::copy_from_peer`]). Its end is that of a
-/// [`SharedReader`].
+/// [`SharedBuffer::on_peer`] returns one. It is a source for [`DeviceSliceMut::copy_from_peer`].
+/// Dropping it ends the right to read, as for a [`SharedReader`].
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer};
@@ -23,16 +23,18 @@ use std::fmt;
 /// copy.copy_from_peer(&weights.on_peer(&there)?)?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
-#[must_use = "it is the right to read, as long as it lives"]
+#[must_use = "the right to read ends when it is dropped"]
 pub struct PeerReader<T>(SharedReader<T>);
 
 impl<T> SharedBuffer<T> {
-    /// The right to read on a stream of any context and device, as [`on`](Self::on) gives it for
-    /// those of its own: makes the stream wait for what was written (`cuStreamWaitEvent`), and makes
-    /// an event for the end of the reads.
+    /// Returns the right to read the memory on a stream of any context or device.
+    ///
+    /// Makes `stream` wait for the writes (`cuStreamWaitEvent`) and creates an event that marks the
+    /// end of the reads. For streams of the same context, [`on`](Self::on) returns the same right.
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of the driver.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - Errors from the driver.
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
@@ -42,42 +44,44 @@ impl<T> SharedBuffer<T> {
 }
 
 impl<T> PeerReader<T> {
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.0.as_slice().len()
     }
 
-    /// Whether there is no element.
+    /// Returns whether the memory has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The stream that it may be read on.
+    /// Returns the stream on which the memory may be read.
     pub fn stream(&self) -> &Stream {
         self.0.stream()
     }
 
-    /// The memory itself, for kernels on the reader's stream.
+    /// Returns the memory for kernels on the reader's stream.
     ///
     /// # Safety
-    /// Kernels of the stream's context can reach the memory, until what is given to the stream
-    /// while this is borrowed is done: plain memory by
-    /// [`Context::enable_peer_access`](crate::Context::enable_peer_access), that of a pool by the
-    /// access of the pool.
+    /// Kernels of the stream's context must be able to access the memory until the work that is
+    /// enqueued during this borrow has completed. Peer access to a synchronous allocation is
+    /// enabled with [`Context::enable_peer_access`](crate::Context::enable_peer_access). Access to
+    /// pool memory is granted on the pool.
     pub unsafe fn as_slice(&self) -> DeviceSlice<'_, T> {
         self.0.as_slice()
     }
 }
 
 impl<T> DeviceSliceMut<'_, T> {
-    /// `cuMemcpyPeerAsync(this, context, source, its_context, bytes, stream)`: copies memory of another
-    /// context or device here, in the order of the stream that both are bound to.
+    /// Enqueues a copy from memory of another context or device to this memory.
+    ///
+    /// Calls `cuMemcpyPeerAsync(this, context, source, its_context, bytes, stream)`. The reader and
+    /// this memory must be bound to the same stream.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ,
-    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream) if the streams do;
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), as a driver (580) cannot capture
-    /// this copy.
+    /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ.
+    /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if the streams differ.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), because a driver (580)
+    ///   cannot capture this copy.
     ///
     /// Since CUDA 4.0. Raw: [`cuMemcpyPeerAsync`](fn@cuda_sys::cuMemcpyPeerAsync).
     #[doc(alias = "cuMemcpyPeerAsync")]
@@ -88,14 +92,15 @@ impl<T> DeviceSliceMut<'_, T> {
         if self.size_bytes() == 0 {
             return Ok(());
         }
-        // A driver (580) refuses to capture it, and breaks the capture.
+        // A driver (580) rejects this copy during a capture, and the capture is invalidated.
         let _call = self.stream().uncaptured(Operation::PeerCopy)?;
         let (to, context) = (self.as_raw(), self.stream().context().as_raw());
         let (from, its_context) = (from.as_raw(), source.0.home().context().as_raw());
         let (bytes, stream) = (self.size_bytes(), self.stream().raw());
         without_current(self.stream().context(), || {
-            // SAFETY: both hold `bytes`, each is of its context, which is alive, and both are used
-            // and freed in the order of this stream, which the reader sees to for the source.
+            // SAFETY: both sides hold `bytes`, and each belongs to its context, which is alive.
+            // Both are used and freed in the order of this stream; for the source, the reader
+            // ensures this.
             unsafe {
                 answer!(cuMemcpyPeerAsync(
                     to,
@@ -111,10 +116,10 @@ impl<T> DeviceSliceMut<'_, T> {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// Copies memory of another context or device here: [`DeviceSliceMut::copy_from_peer`].
+    /// Enqueues a copy from memory of another context or device to this buffer.
     ///
     /// # Errors
-    /// As there.
+    /// See [`DeviceSliceMut::copy_from_peer`].
     pub fn copy_from_peer(&mut self, source: &PeerReader<T>) -> Result<()> {
         self.as_mut_slice().copy_from_peer(source)
     }

@@ -1,4 +1,4 @@
-//! Asynchronous copies between device and pinned memory: the operation owns the host memory.
+//! Asynchronous copies between device memory and pinned memory, which own the pinned memory.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use crate::call::{Answer, answer, without_current};
@@ -11,11 +11,15 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-/// A copy that a stream is to make, with the pinned memory that it reads or writes.
+/// A copy in progress on a stream, which owns the pinned memory that it reads or writes.
 ///
-/// [`wait`](Self::wait) gives the memory back. Dropping it waits as well; forgetting it leaks the
-/// memory, and nothing else. Should the wait fail, nobody knows whether the device is done with the
-/// memory: it is *stranded*, that is, leaked with its stream and context, and reported.
+/// [`DeviceBuffer::copy_from_pinned`] and [`DeviceBuffer::copy_to_pinned`] return one.
+/// [`wait`](Self::wait) waits for the copy and returns the pinned memory. Dropping this also waits
+/// and then frees the memory. Forgetting it leaks the memory but has no other effect.
+///
+/// If a wait fails, it is unknown whether the device still uses the memory. The memory is then
+/// leaked together with its stream and context, and reported as
+/// [`Report::Leaked`].
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
@@ -36,14 +40,20 @@ pub struct Pending<T> {
 }
 
 impl<T: NoUninit> DeviceSliceMut<'_, T> {
-    /// `cuMemcpyHtoDAsync(this, source, bytes, stream)`: copies `source` here, in the order of the
-    /// memory's stream. Does not wait.
+    /// Enqueues a copy from pinned memory to this memory, without blocking.
+    ///
+    /// Calls `cuMemcpyHtoDAsync(this, source, bytes, stream)` on the stream that this memory is
+    /// bound to.
     ///
     /// # Errors
-    /// With the source given back: [`Invalid::Lengths`](crate::Invalid::Lengths);
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); [`Error::InHostFunction`]. If
-    /// the driver refuses, its error may be of earlier work and the copy under way: the copy is waited for first. Should
-    /// that fail too, the source is stranded, and what is given back is empty.
+    /// On failure the source is returned with the error.
+    ///
+    /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - [`Error::InHostFunction`] inside a host function.
+    /// - Errors from the driver. The error may be from earlier work while the copy is in progress,
+    ///   so the function waits for the stream before it returns. If that wait also fails, the
+    ///   source is leaked and reported, and the returned buffer is empty.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
     #[doc(alias = "cuMemcpyHtoDAsync")]
@@ -54,19 +64,21 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
         let (to, from) = (self.as_raw(), source.as_ptr().cast());
         self.as_slice().copy_pinned(source, |bytes, stream| {
-            // SAFETY: both sides hold `bytes` (the lengths are equal), the source without an
-            // uninitialised byte; it is kept until the copy is done.
+            // SAFETY: both sides hold `bytes` (the lengths are equal), and the source has no
+            // uninitialized bytes. The source is kept until the copy has completed.
             unsafe { answer!(cuMemcpyHtoDAsync_v2(to, from, bytes, stream)) }
         })
     }
 }
 
 impl<T: AnyBitPattern> DeviceSlice<'_, T> {
-    /// `cuMemcpyDtoHAsync(target, this, bytes, stream)`: copies all elements into `target`, in the
-    /// order of their stream. Does not wait.
+    /// Enqueues a copy of all elements into pinned memory, without blocking.
+    ///
+    /// Calls `cuMemcpyDtoHAsync(target, this, bytes, stream)` on the stream that this memory is
+    /// bound to.
     ///
     /// # Errors
-    /// As for [`DeviceSliceMut::copy_from_pinned`].
+    /// See [`DeviceSliceMut::copy_from_pinned`]. The returned buffer is `target`.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyDtoHAsync_v2`](fn@cuda_sys::cuMemcpyDtoHAsync_v2).
     #[doc(alias = "cuMemcpyDtoHAsync")]
@@ -77,8 +89,8 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
         let (to, from) = (target.as_mut_ptr().cast(), self.as_raw());
         self.copy_pinned(target, |bytes, stream| {
-            // SAFETY: both sides hold `bytes` (the lengths are equal), and any bits are a `T`; the
-            // target is kept, and nobody looks at it, until the copy is done.
+            // SAFETY: both sides hold `bytes` (the lengths are equal), and every bit pattern is a
+            // valid `T`. The target is kept, and no code accesses it, until the copy has completed.
             unsafe { answer!(cuMemcpyDtoHAsync_v2(to, from, bytes, stream)) }
         })
     }
@@ -94,7 +106,8 @@ impl<T> DeviceSlice<'_, T> {
         release::drain();
         let stream = self.stream();
         let possible = same_length(host.len(), self.len())
-            // Were the copy under way all the same, the wait for it would be refused.
+            // If the call fails while the copy is in progress, this function must wait, which is
+            // rejected inside a host function.
             .and_then(|()| refuse_inside())
             .and_then(|()| stream.uncaptured(Operation::HostCopy));
         let _call = match possible {
@@ -111,7 +124,7 @@ impl<T> DeviceSlice<'_, T> {
         let given = without_current(stream.context(), || copy(self.size_bytes(), stream.raw()));
         match given {
             Ok(()) => Ok(pending),
-            // The code may be of earlier work, and the copy under way.
+            // The error may be from earlier work, and the copy may be in progress.
             Err(error) => match pending.wait() {
                 Ok(host) => Err(Rejected::new(error, host)),
                 Err(_) => Err(Rejected::new(error, PinnedBuffer::empty(stream.context()))),
@@ -120,12 +133,12 @@ impl<T> DeviceSlice<'_, T> {
     }
 }
 
-/// The whole buffer: as for its slices.
+/// Asynchronous copies of the whole buffer.
 impl<T> DeviceBuffer<T> {
-    /// Copies `source` here, without a wait: [`DeviceSliceMut::copy_from_pinned`].
+    /// Enqueues a copy from pinned memory to this buffer, without blocking.
     ///
     /// # Errors
-    /// As there.
+    /// See [`DeviceSliceMut::copy_from_pinned`].
     #[inline]
     pub fn copy_from_pinned(
         &mut self,
@@ -137,10 +150,10 @@ impl<T> DeviceBuffer<T> {
         self.as_mut_slice().copy_from_pinned(source)
     }
 
-    /// Copies all elements into `target`, without a wait: [`DeviceSlice::copy_to_pinned`].
+    /// Enqueues a copy of all elements into pinned memory, without blocking.
     ///
     /// # Errors
-    /// As there.
+    /// See [`DeviceSlice::copy_to_pinned`].
     #[inline]
     pub fn copy_to_pinned(
         &self,
@@ -154,42 +167,45 @@ impl<T> DeviceBuffer<T> {
 }
 
 impl<T> Pending<T> {
-    /// Waits for the copy, and all work given to the stream before it, and gives the memory back.
+    /// Waits for the copy, and for all work enqueued on the stream before it, and returns the
+    /// pinned memory.
     ///
     /// # Errors
-    /// Those of the work; then the memory is stranded.
+    /// Errors from the work on the stream. The memory is then leaked and reported.
     pub fn wait(self) -> Result<PinnedBuffer<T>> {
         let mut this = ManuallyDrop::new(self);
         let waited = this.stream.wait_for_work();
-        // SAFETY: `this` is not used any more: neither its Drop nor its fields.
+        // SAFETY: `this` is not used after this point: neither its `Drop` implementation nor its
+        // fields.
         let stream = unsafe { std::ptr::read(&raw const this.stream) };
-        // SAFETY: as above; the buffer is taken out once.
+        // SAFETY: as above, `this` is not used after this point, so the buffer is taken exactly
+        // once.
         let buffer = unsafe { ManuallyDrop::take(&mut this.buffer) };
         match waited {
             Ok(()) => Ok(buffer),
             Err(error) => {
-                strand(buffer, stream, &error);
+                leak_in_use(buffer, stream, &error);
                 Err(error)
             }
         }
     }
 
-    /// Whether the copy is done.
+    /// Returns whether the copy has completed.
     ///
     /// # Errors
-    /// Those of the work.
+    /// Errors from the work on the stream.
     pub fn is_done(&self) -> Result<bool> {
         self.stream.is_idle()
     }
 
-    /// The stream that makes the copy.
+    /// Returns the stream that the copy is enqueued on.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 }
 
-/// Leaks pinned memory that the device may still use, with the stream that does.
-pub(super) fn strand<T>(buffer: PinnedBuffer<T>, stream: Stream, error: &Error) {
+/// Leaks pinned memory that the device may still use, together with the stream that uses it.
+pub(super) fn leak_in_use<T>(buffer: PinnedBuffer<T>, stream: Stream, error: &Error) {
     std::mem::forget(buffer);
     std::mem::forget(stream);
     report(&Report::Leaked {
@@ -201,11 +217,11 @@ pub(super) fn strand<T>(buffer: PinnedBuffer<T>, stream: Stream, error: &Error) 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
         let waited = self.stream.wait_for_work();
-        // SAFETY: this is the end of the object, so the buffer is taken out once.
+        // SAFETY: the object is being dropped, so the buffer is taken exactly once.
         let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
         match waited {
             Ok(()) => drop(buffer),
-            Err(error) => strand(buffer, self.stream.clone(), &error),
+            Err(error) => leak_in_use(buffer, self.stream.clone(), &error),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Page-locked host memory.
+//! Pinned (page-locked) host memory.
 
 mod register;
 
@@ -24,14 +24,15 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Host memory that the device copies from and to without staging; a slice of `T`.
+/// An owned buffer in pinned host memory, which the device copies from and to without staging. It
+/// dereferences to a slice of `T`.
 ///
-/// It is allocated ([`zeroed`](Self::zeroed)), or a vector that is [registered](Self::register).
-/// Kernels reach it as a [`MappedBuffer`](super::MappedBuffer).
+/// [`zeroed`](Self::zeroed) allocates one, and [`register`](Self::register) pins the memory of a
+/// vector. Kernels access pinned memory as a [`MappedBuffer`](super::MappedBuffer).
 ///
-/// Freeing it waits for *all* running work, so buffers are better kept than made anew. (Where the context
-/// has a [memory manager](crate::manager), that allocates, pins and frees.) A forked child
-/// is not to look at it: nothing says that the driver's pages are there.
+/// Freeing the memory waits for *all* running work, so reuse buffers where possible. If the context
+/// has a [memory manager](crate::manager), the manager allocates, pins and frees the memory. A
+/// forked child must not access the buffer, because the driver's pages may not exist there.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
@@ -53,24 +54,26 @@ pub struct PinnedBuffer<T> {
     context: Context,
 }
 
-/// Whose memory it is.
+/// How the memory was allocated.
 #[derive(Clone, Copy)]
 enum Source {
-    /// Nothing was allocated, or it has gone.
+    /// Nothing was allocated, or the memory has been released.
     Nothing,
-    /// The driver's.
+    /// Allocated by the driver.
     Driver,
-    /// A vector's; registered, if it has a byte.
+    /// The memory of a vector. It is registered if it has at least one byte.
     Vector { capacity: usize },
-    /// Of the context's manager: a box, as raw, so that buffers stay small and are as quickly dropped.
+    /// From the context's manager. A raw box, so that the buffer stays small and dropping it stays
+    /// fast.
     Manager(NonNull<Managed>),
 }
 
-/// What the context's manager allocated or pinned.
+/// Memory that the context's manager allocated or pinned.
 #[derive(Clone, Copy)]
 struct Managed {
     block: HostBlock,
-    /// Of the vector that it pinned; none, if it is its own.
+    /// The capacity of the vector that the manager pinned, or `None` if the manager allocated the
+    /// memory.
     capacity: Option<usize>,
 }
 
@@ -79,17 +82,19 @@ unsafe impl<T: Send> Send for PinnedBuffer<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
 
-/// How pinned memory is made.
+/// Options for [`PinnedBuffer::zeroed_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PinnedOptions {
-    /// Whether every context of the process knows it as pinned, not only that in which it is made.
-    /// The default is true. (Where addressing is unified, which is everywhere today, it always is.)
+    /// Whether all contexts of the process treat the memory as pinned, not only the context in
+    /// which it is allocated. The default is true. (With unified addressing, which all current
+    /// platforms have, the memory is always portable.)
     pub portable: bool,
-    /// Whether kernels may reach it, as a [`MappedBuffer`](super::MappedBuffer). (Where addressing
-    /// is unified they always may.)
+    /// Whether kernels can access the memory as a [`MappedBuffer`](super::MappedBuffer). The
+    /// default is false. (With unified addressing, kernels can always access it.)
     pub mapped: bool,
-    /// Whether it is write-combined: the device reads it faster over PCI Express, and the host
-    /// *reads* it very slowly. For what the host only writes.
+    /// Whether the memory is write-combined. The device reads such memory faster over PCI Express,
+    /// but the host *reads* it very slowly. Suited to memory that the host only writes. The default
+    /// is false.
     pub write_combined: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -123,16 +128,16 @@ impl PinnedOptions {
 }
 
 bitflags! {
-    /// What pinned memory was made with: `CU_MEMHOSTALLOC_*`.
+    /// Flags of pinned memory (`CU_MEMHOSTALLOC_*`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PinnedFlags: u32 {
-        /// Pinned for every context.
+        /// Pinned for all contexts.
         const PORTABLE = CU_MEMHOSTALLOC_PORTABLE;
-        /// Kernels may reach it.
+        /// Accessible to kernels.
         const MAPPED = CU_MEMHOSTALLOC_DEVICEMAP;
-        /// Slow to read for the host.
+        /// Write-combined: reading it is slow for the host.
         const WRITE_COMBINED = CU_MEMHOSTALLOC_WRITECOMBINED;
-        // Flags that newer drivers know are kept.
+        // Unknown flags of newer drivers are preserved.
         const _ = !0;
     }
 }
@@ -144,18 +149,23 @@ impl Managed {
 }
 
 impl<T: AnyBitPattern> PinnedBuffer<T> {
-    /// Pinned memory for `len` elements, all bytes 0, pinned for every context.
+    /// Allocates pinned memory for `len` elements and sets all bytes to 0. The memory is pinned for
+    /// all contexts.
     ///
     /// # Errors
-    /// As for [`zeroed_with`](Self::zeroed_with).
+    /// See [`zeroed_with`](Self::zeroed_with).
     pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
         Self::zeroed_with(context, len, PinnedOptions::default())
     }
 
-    /// `cuMemHostAlloc(&start, bytes, flags)`: pinned memory for `len` elements, all bytes 0.
+    /// Allocates pinned memory for `len` elements with the given options and sets all bytes to 0.
+    ///
+    /// Calls `cuMemHostAlloc(&start, bytes, flags)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; a length that cannot be addressed.
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
+    ///   address space.
     ///
     /// Since CUDA 2.2. Raw: [`cuMemHostAlloc`](fn@cuda_sys::cuMemHostAlloc),
     /// [`cuMemFreeHost`](fn@cuda_sys::cuMemFreeHost).
@@ -174,12 +184,13 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
         } else if bytes != 0 {
             let flags = options.flags().bits();
             let _current = context.enter()?;
-            // SAFETY: the pointer is to a local, and the current context is this one.
+            // SAFETY: the pointer is to a local variable, and the current context is this context.
             unsafe { call!(cuMemHostAlloc(&raw mut start, bytes, flags)) }?;
             source = Source::Driver;
         }
         if bytes != 0 {
-            // SAFETY: so many bytes were just allocated there, and nobody has them but us.
+            // SAFETY: this many bytes were just allocated at this address, and no other code has a
+            // pointer to them.
             unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, bytes) };
         }
         Ok(Self {
@@ -192,7 +203,7 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
 }
 
 impl<T> PinnedBuffer<T> {
-    /// Without an element, and so without memory.
+    /// Returns a buffer without elements, which needs no memory.
     pub(super) fn empty(context: &Context) -> Self {
         Self {
             start: NonNull::dangling(),
@@ -202,13 +213,15 @@ impl<T> PinnedBuffer<T> {
         }
     }
 
-    /// The context that the memory was made in.
+    /// Returns the context in which the memory was allocated or registered.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// `cuMemHostGetFlags(&flags, start)`: what the memory was made with. A driver may add what is
-    /// always on. Nothing for memory without a byte.
+    /// Returns the flags that the memory was allocated with.
+    ///
+    /// Calls `cuMemHostGetFlags(&flags, start)`. A driver may add flags that are always on. If the
+    /// buffer has no bytes, no flags are returned.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for a registered vector.
@@ -219,7 +232,8 @@ impl<T> PinnedBuffer<T> {
         let mut flags = 0;
         if self.has_memory() {
             without_current(&self.context, || {
-                // SAFETY: the memory is the driver's, and the other pointer is to a local.
+                // SAFETY: the driver allocated the memory, and the other pointer is to a local
+                // variable.
                 unsafe {
                     answer!(cuMemHostGetFlags(
                         &raw mut flags,
@@ -231,41 +245,44 @@ impl<T> PinnedBuffer<T> {
         Ok(PinnedFlags::from_bits_retain(flags))
     }
 
-    /// The number of elements, without a look at them as a slice, which nobody may have while the
-    /// device writes them.
+    /// Returns the number of elements without creating a slice, which must not exist while the
+    /// device writes.
     pub(super) fn count(&self) -> usize {
         self.len
     }
 
-    /// What the context's manager has pinned or allocated, if it has.
+    /// Returns the memory that the context's manager allocated or pinned, if any.
     fn managed(&self) -> Option<Managed> {
         match self.source {
-            // SAFETY: it is a box of `Managed::keep`, which nobody has freed while this source is here.
+            // SAFETY: the pointer is a box of `Managed::keep`, which is not freed while this source
+            // exists.
             Source::Manager(managed) => Some(unsafe { *managed.as_ref() }),
             _ => None,
         }
     }
 
-    /// The manager has let go of it.
+    /// Forgets memory that the manager has released.
     fn forget_managed(&mut self) {
         if let Source::Manager(managed) = std::mem::replace(&mut self.source, Source::Nothing) {
-            // SAFETY: it is a box of `Managed::keep`, and its source has just been replaced.
+            // SAFETY: the pointer is a box of `Managed::keep`, and its source has just been
+            // replaced.
             drop(unsafe { Box::from_raw(managed.as_ptr()) });
         }
     }
 
-    /// Whether there is a byte, which the driver then knows.
+    /// Returns whether the buffer has at least one byte, and therefore memory that the driver
+    /// knows.
     pub(super) fn has_memory(&self) -> bool {
         self.len * size_of::<T>() != 0
     }
 
-    /// Gives the memory back, behind what the device does with it on a stream.
+    /// Releases the memory after the device work on `used_on` has completed.
     pub(super) fn give_back(&mut self, used_on: Option<&Stream>) {
         let source = std::mem::replace(&mut self.source, Source::Nothing);
         let start = self.start.as_ptr();
         let both;
         let parent: &dyn Parent = match used_on {
-            // Either may be what somebody else keeps.
+            // The stream or the context may be borrowed, so both are kept.
             Some(stream) => {
                 both = (stream.clone(), self.context.clone());
                 &both
@@ -276,36 +293,40 @@ impl<T> PinnedBuffer<T> {
             Source::Nothing => {}
             Source::Driver => release(Resource::Pinned(start.cast()), parent),
             Source::Vector { capacity } if self.has_memory() => {
-                // SAFETY: they are those of the vector that was registered, which has bytes; its
-                // elements are `Copy` (see `register`), and it is given away here, once.
+                // SAFETY: these are the address and the capacity of the registered vector, which
+                // has at least one byte. Its elements are `Copy` (see `register`), and its memory
+                // is released exactly once, here.
                 let vector = unsafe { VectorMemory::new(start, capacity) };
                 release(Resource::Registered(vector), parent);
             }
-            // SAFETY: as above; without a byte of elements it was not registered.
+            // SAFETY: as above. The elements have no bytes, so the memory was never registered.
             Source::Vector { capacity } => drop(unsafe { Vec::from_raw_parts(start, 0, capacity) }),
             Source::Manager(managed) => self.give_to_manager(managed, used_on),
         }
     }
 
-    /// Gives memory back to the context's manager.
+    /// Returns memory to the context's manager.
     #[cold]
     #[inline(never)]
     fn give_to_manager(&self, managed: NonNull<Managed>, used_on: Option<&Stream>) {
-        // SAFETY: it is a box of `Managed::keep`, and its source has just been replaced.
+        // SAFETY: the pointer is a box of `Managed::keep`, and its source has just been replaced.
         let managed = unsafe { Box::from_raw(managed.as_ptr()) };
-        // It was allocated by the manager, so there is one. (In a forked child it is out of reach.)
+        // The manager exists, because it allocated this memory. (In a forked child it must not be
+        // called.)
         let manager = self.context.made_manager().filter(|_| !fork::in_child());
         let Some(manager) = manager else {
             return count_leak();
         };
         let order = used_on.map_or(Order::NONE, Order::of);
         match managed.capacity {
-            // SAFETY: the block is of this manager, and given back here, once; safe copies of it are over
-            // when they return, and by its address only that stream has used it.
+            // SAFETY: the block was allocated by this manager and is freed exactly once, here. Safe
+            // copies from and to it completed before they returned, and only this stream has used
+            // it by address.
             None => unsafe { manager.free_host(managed.block, order) },
             Some(capacity) => {
-                // SAFETY: they are those of the vector that was pinned, which has bytes; its elements are
-                // `Copy` (see `register`), and it is given away here, once.
+                // SAFETY: these are the address and the capacity of the pinned vector, which has at
+                // least one byte. Its elements are `Copy` (see `register`), and its memory is
+                // released exactly once, here.
                 let vector = unsafe { VectorMemory::new(self.start.as_ptr(), capacity) };
                 // SAFETY: as for the block above.
                 unsafe { manager.release_pin(managed.block, vector.into_owner(), order) }
@@ -314,7 +335,7 @@ impl<T> PinnedBuffer<T> {
     }
 }
 
-/// Of memory of a context that is used on a stream.
+/// The parents of memory of a context that is used on a stream.
 impl Parent for (Stream, Context) {
     fn context(&self) -> Option<&Context> {
         Some(self.0.context())
@@ -337,16 +358,16 @@ impl<T> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: there are `len` elements, valid from the start on (zeros, and the type allows any
-        // bits; or those of a vector), aligned as the driver's pages or the vector are, and
-        // borrowed with `self`.
+        // SAFETY: there are `len` elements at `start`. They are valid: either zeros of a type for
+        // which every bit pattern is valid, or the elements of a vector. They are aligned, because
+        // the driver's pages and vectors are, and they are borrowed with `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl<T> DerefMut for PinnedBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`, and borrowed mutably with `self`.
+        // SAFETY: as in `deref`, and the elements are borrowed mutably with `self`.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! Planes whose rows begin where the device likes it.
+//! 2-D arrays in device memory with pitched rows.
 
 use super::allocation::{Allocation, Release};
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, Region, bytes_of};
@@ -11,10 +11,14 @@ use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
 
-/// Device memory for a plane of elements, its rows as far apart as the device accesses them best.
+/// An owned 2-D array in device memory. The driver chooses the distance between rows (the pitch)
+/// for efficient access.
 ///
-/// It is plain memory, bound to a stream as a [`DeviceBuffer`] is: freeing it waits for *all* work
-/// of the context. (Of a [memory manager](crate::manager), where the context has one.) A kernel gets its [`as_slice`](Self::as_slice) and its [`pitch`](Self::pitch).
+/// [`zeroed`](Self::zeroed) allocates one. The array is bound to a stream, as a [`DeviceBuffer`]
+/// is. The memory is a synchronous allocation, so freeing it waits for *all* work of the context.
+/// If the context has a [memory manager](crate::manager), the manager allocates and frees the
+/// memory. To use the array in a kernel, pass [`as_slice`](Self::as_slice) and
+/// [`pitch`](Self::pitch).
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, PitchedBuffer};
@@ -26,22 +30,26 @@ use std::fmt;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct PitchedBuffer<T> {
-    /// All rows, with what lies between them.
+    /// All rows, including the padding between them.
     buffer: DeviceBuffer<T>,
     extent: Extent,
     pitch: usize,
 }
 
-/// From row to row in memory of a manager, a multiple of so many bytes: what drivers choose.
+/// The alignment of rows in memory from a memory manager, in bytes. Drivers choose the same value.
 const MANAGED_PITCH: usize = 512;
 
 impl<T> PitchedBuffer<T> {
-    /// `cuMemAllocPitch(&address, &pitch, width, height, size)`: a plane of `height` rows of `width`
-    /// elements, all bytes 0 once the stream comes to it.
+    /// Allocates `height` rows of `width` elements and enqueues a fill that sets all bytes to 0.
+    ///
+    /// Calls `cuMemAllocPitch(&address, &pitch, width, height, size)`.
     ///
     /// # Errors
-    /// [`Invalid::PitchSize`]: the driver aligns rows for elements of 1, 2, 4, 8 and 16 bytes;
-    /// [`Invalid::TooLarge`]; [`Invalid::StreamIsCaptured`]; `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Invalid::PitchSize`] if the size of `T` is not 1, 2, 4, 8 or 16 bytes, because the
+    ///   driver aligns rows only for these sizes.
+    /// - [`Invalid::TooLarge`] if the elements do not fit in the address space.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemAllocPitch_v2`](fn@cuda_sys::cuMemAllocPitch_v2).
     #[doc(alias = "cuMemAllocPitch")]
@@ -54,7 +62,7 @@ impl<T> PitchedBuffer<T> {
         let row = bytes_of::<T>(width)?;
         let len = width.saturating_mul(height);
         bytes_of::<T>(len)?;
-        let extent = Extent::plane(width, height);
+        let extent = Extent::new_2d(width, height);
         if extent.is_empty() {
             let buffer = DeviceBuffer::own(0, 0, stream, Release::Nothing);
             let pitch = width;
@@ -80,16 +88,17 @@ impl<T> PitchedBuffer<T> {
             }
         }
         let (mut address, mut pitch) = (0, 0);
-        // The smallest that the driver has; 1, 2, 4, 8 and 16 fit.
+        // The driver accepts 4, 8 and 16. The value 4 also works for sizes 1 and 2.
         let element = u32::try_from(size.max(4)).unwrap_or(16);
         {
             let (start, between) = (&raw mut address, &raw mut pitch);
             let _current = stream.context().enter()?;
-            // SAFETY: the pointers are to locals, and the current context is the stream's.
+            // SAFETY: the pointers point to local variables, and the current context is the stream's
+            // context.
             unsafe { call!(cuMemAllocPitch_v2(start, between, row, height, element)) }?;
         }
-        // Whatever comes, it is freed.
-        let buffer = DeviceBuffer::own(address, pitch / size * height, stream, Release::Plain);
+        // The buffer owns the memory from here on, so errors free it.
+        let buffer = DeviceBuffer::own(address, pitch / size * height, stream, Release::Sync);
         if pitch % size != 0 || pitch < row {
             return Err(Invalid::PitchSize {
                 size,
@@ -104,17 +113,17 @@ impl<T> PitchedBuffer<T> {
         })
     }
 
-    /// The elements in a row, and the rows.
+    /// Returns the number of elements in a row and the number of rows.
     pub fn extent(&self) -> Extent {
         self.extent
     }
 
-    /// From the beginning of a row to that of the next, in elements.
+    /// Returns the distance between the starts of consecutive rows, in elements.
     pub fn pitch(&self) -> usize {
         self.pitch
     }
 
-    /// Where the plane lies in [`as_slice`](Self::as_slice), for copies of parts.
+    /// Returns the region of the array within [`as_slice`](Self::as_slice), for copies of parts.
     pub fn region(&self) -> Region {
         Region {
             offset: 0,
@@ -123,20 +132,21 @@ impl<T> PitchedBuffer<T> {
         }
     }
 
-    /// All rows with what lies between them, to read.
+    /// Borrows all rows for reading, including the padding between them.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         self.buffer.as_slice()
     }
 
-    /// All rows with what lies between them, to read and write.
+    /// Borrows all rows for reading and writing, including the padding between them.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.as_mut_slice()
     }
 
-    /// Copies a plane without gaps here, and waits: [`DeviceSliceMut::copy_box_from_slice`].
+    /// Copies a slice without padding to this array and waits for the copy to complete.
     ///
     /// # Errors
-    /// As there; [`Invalid::Lengths`] if `slice` has not as many elements as the plane.
+    /// - [`Invalid::Lengths`] if the number of elements in `slice` differs from `width * height`.
+    /// - The errors of [`DeviceSliceMut::copy_3d_from_slice`].
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()>
     where
         T: NoUninit,
@@ -145,13 +155,13 @@ impl<T> PitchedBuffer<T> {
         super::same_length(slice.len(), extent.width * extent.height)?;
         let from = Region::of(extent);
         self.as_mut_slice()
-            .copy_box_from_slice(extent, region, slice, from)
+            .copy_3d_from_slice(extent, region, slice, from)
     }
 
-    /// A copy of the plane without gaps, after a wait: [`DeviceSlice::copy_box_to_slice`].
+    /// Waits for the stream and copies the array without padding into a new `Vec`.
     ///
     /// # Errors
-    /// As there.
+    /// See [`DeviceSlice::copy_3d_to_slice`].
     pub fn to_vec(&self) -> Result<Vec<T>>
     where
         T: AnyBitPattern,
@@ -160,20 +170,20 @@ impl<T> PitchedBuffer<T> {
         let mut plane = vec![T::zeroed(); extent.width * extent.height];
         let to = Region::of(extent);
         self.as_slice()
-            .copy_box_to_slice(extent, region, &mut plane, to)?;
+            .copy_3d_to_slice(extent, region, &mut plane, to)?;
         Ok(plane)
     }
 
-    /// Sets all elements to one value, in the order of the stream: [`DeviceSliceMut::fill_box`].
+    /// Enqueues fills that set all elements to `value`.
     ///
     /// # Errors
-    /// As there.
+    /// See [`DeviceSliceMut::fill_3d`].
     pub fn fill(&mut self, value: T) -> Result<()>
     where
         T: NoUninit,
     {
         let (extent, region) = (self.extent, self.region());
-        self.as_mut_slice().fill_box(extent, region, value)
+        self.as_mut_slice().fill_3d(extent, region, value)
     }
 }
 

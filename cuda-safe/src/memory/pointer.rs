@@ -1,4 +1,4 @@
-//! What the driver knows of an address.
+//! Queries about addresses: pointer attributes and address ranges.
 
 use super::{DeviceBuffer, MemoryAccess};
 use crate::call::call;
@@ -11,67 +11,68 @@ use cuda_sys::{
 };
 use std::ops::Range;
 
-/// What the driver knows of the memory that holds an address: of
-/// [`Context::pointer_info`].
+/// The attributes of the memory at an address. Returned by [`Context::pointer_info`].
 ///
-/// Handles in it are not one's own, and may be dead by the time that they are looked at.
+/// The raw handles in this struct are not owned. The objects may have been destroyed when the
+/// handles are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PointerInfo {
-    /// Which kind of memory it is.
+    /// The kind of memory.
     pub memory_type: MemoryType,
-    /// The context that it was allocated or registered in; null for memory of pools and of
-    /// virtual memory management, which is the device's.
+    /// The context in which the memory was allocated or registered. Null for pool memory and for
+    /// virtual memory management, because this memory belongs to the device.
     pub context: CUcontext,
-    /// The number of the device that it was allocated or registered on.
+    /// The ordinal of the device on which the memory was allocated or registered.
     pub device: Option<u32>,
-    /// The address by which kernels of the context that asked reach it, if they do.
+    /// The address at which kernels of the queried context access the memory, if they can.
     pub device_address: Option<CUdeviceptr>,
-    /// The address by which the host reaches it, if it does.
+    /// The address at which the host accesses the memory, if it can.
     pub host_address: Option<u64>,
-    /// The addresses of the whole allocation, or of the reservation it is in.
+    /// The address range of the whole allocation, or of the reservation that contains it.
     pub range: Range<CUdeviceptr>,
-    /// A number that no other allocation of this process has or will have.
+    /// An identifier of the allocation, unique within the process and never reused.
     pub buffer_id: u64,
-    /// Whether it is managed memory.
+    /// Whether this is managed memory.
     pub managed: bool,
-    /// Whether memory is mapped at the address, and not only reserved.
+    /// Whether memory is mapped at the address, as opposed to only reserved.
     pub mapped: bool,
-    /// Whether synchronous copies of it always wait to the end
-    /// ([`DeviceBuffer::set_sync_memops`]).
+    /// Whether synchronous copies and fills of the memory always block until they are complete. See
+    /// [`DeviceBuffer::set_sync_memops`].
     pub sync_memops: bool,
-    /// Whether `cuIpcGetMemHandle` can share it.
+    /// Whether `cuIpcGetMemHandle` can share the memory.
     pub legacy_ipc: bool,
-    /// Whether other PCI devices may reach it (`GPUDirect` RDMA).
+    /// Whether other PCI devices can access the memory (`GPUDirect` RDMA).
     pub gpu_direct_rdma: bool,
-    /// How it can be shared with other processes.
+    /// The handle types that can share the memory with other processes.
     pub handle_types: CUmemAllocationHandleType,
-    /// What the device of the context that asked may do with it.
+    /// How the device of the queried context can access the memory.
     pub access: MemoryAccess,
-    /// The memory pool that it is of; null if it is of none.
+    /// The memory pool that the memory was allocated from, or null.
     pub pool: CUmemoryPool,
-    /// Whether the decompression engine may read it; none on drivers before CUDA 12.8.
+    /// Whether the decompression engine can read the memory. `None` on drivers before CUDA 12.8.
     pub hw_decompress: Option<bool>,
 }
 
-// SAFETY: plain data: the handles in it are numbers, and nothing is read through them.
+// SAFETY: this is plain data. The handles in it are only numbers, and nothing is accessed through
+// them.
 unsafe impl Send for PointerInfo {}
-// SAFETY: as for Send.
+// SAFETY: as for `Send`.
 unsafe impl Sync for PointerInfo {}
 
-/// `CUmemorytype`: a kind of memory.
+/// A kind of memory (`CUmemorytype`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryType {
-    /// Of the host, pinned or registered.
+    /// Pinned or registered host memory.
     Host,
-    /// Of a device; managed memory as well.
+    /// Device memory, including managed memory.
     Device,
-    /// An array.
+    /// A CUDA array.
     Array,
-    /// Of host and device together.
+    /// Memory of a unified address space of host and device.
     Unified,
-    /// What a newer driver answered, by its number.
+    /// A value that this crate does not know, returned by a newer driver.
     Other(u32),
 }
 
@@ -88,40 +89,42 @@ impl MemoryType {
 }
 
 impl Context {
-    /// `cuPointerGetAttributes(…)`: what is known of an address, of the device or of the host; none
-    /// if the driver knows nothing of it. Any number may be asked about.
+    /// Returns the attributes of the memory at an address of the device or the host, or `None` if
+    /// the driver does not know the address.
     ///
-    /// Asked with this context current, as some of the answers are for a context.
+    /// Calls `cuPointerGetAttributes(…)` with this context current, because some attributes depend
+    /// on the context. Any number is a valid argument.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors from the driver.
     ///
     /// Since CUDA 7.0. Raw: [`cuPointerGetAttributes`](fn@cuda_sys::cuPointerGetAttributes).
     #[doc(alias = "cuPointerGetAttributes")]
     pub fn pointer_info(&self, address: CUdeviceptr) -> Result<Option<PointerInfo>> {
         let _current = self.enter()?;
-        match Answers::of_first(ASKED.len(), address) {
-            // The newest attribute makes a driver that does not know it refuse all.
+        match Values::of_first(QUERIED.len(), address) {
+            // A driver that does not know the newest attribute rejects the whole query.
             Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
-                Ok(Answers::of_first(ASKED.len() - 1, address)?.info(false))
+                Ok(Values::of_first(QUERIED.len() - 1, address)?.info(false))
             }
-            answers => Ok(answers?.info(true)),
+            values => Ok(values?.info(true)),
         }
     }
 
-    /// `cuMemGetAddressRange(&start, &size, address)`: the addresses of the allocation that holds
-    /// one on the device.
+    /// Returns the address range of the allocation that contains a device address.
+    ///
+    /// Calls `cuMemGetAddressRange(&start, &size, address)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_FOUND` or `CUDA_ERROR_INVALID_VALUE` if there is none.
+    /// `CUDA_ERROR_NOT_FOUND` or `CUDA_ERROR_INVALID_VALUE` if no allocation contains the address.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemGetAddressRange_v2`](fn@cuda_sys::cuMemGetAddressRange_v2).
     #[doc(alias = "cuMemGetAddressRange")]
     pub fn address_range(&self, address: CUdeviceptr) -> Result<Range<CUdeviceptr>> {
         let (mut start, mut size) = (0, 0);
         let _current = self.enter()?;
-        // SAFETY: the pointers are to locals; the address is a number to the driver, which looks it
-        // up.
+        // SAFETY: the pointers point to local variables. The driver only looks up the address and
+        // does not access it.
         unsafe {
             call!(cuMemGetAddressRange_v2(
                 &raw mut start,
@@ -133,8 +136,8 @@ impl Context {
     }
 }
 
-/// What is asked, the newest last.
-const ASKED: [Attribute; 17] = [
+/// The queried attributes, the newest last.
+const QUERIED: [Attribute; 17] = [
     Attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
     Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
     Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
@@ -154,41 +157,42 @@ const ASKED: [Attribute; 17] = [
     Attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
 ];
 
-/// The driver's answers. It writes 1, 4 or 8 bytes of each, the lowest ones of a number that was 0.
-struct Answers([u64; ASKED.len()]);
+/// The values of the queried attributes. The driver writes 1, 4 or 8 bytes of each, into the low
+/// bytes of a number that was zero.
+struct Values([u64; QUERIED.len()]);
 
-impl Answers {
-    /// Asks for so many of the attributes, in the current context.
+impl Values {
+    /// Queries the first `count` attributes, in the current context.
     fn of_first(count: usize, address: CUdeviceptr) -> Result<Self> {
-        let mut answers = Self([0; ASKED.len()]);
-        let mut asked = ASKED;
-        let places = answers.0.iter_mut();
+        let mut values = Self([0; QUERIED.len()]);
+        let mut queried = QUERIED;
+        let places = values.0.iter_mut();
         let mut places: Vec<*mut c_void> = places.map(|place| (&raw mut *place).cast()).collect();
-        // SAFETY: both lists have as many entries at least, and each place is a number of our own
-        // that is as large as the largest attribute. The address is a number to the driver, which
-        // looks it up.
+        // SAFETY: both lists have at least `count` entries, and each destination is a number as
+        // large as the largest attribute. The driver only looks up the address and does not access
+        // it.
         unsafe {
             call!(cuPointerGetAttributes(
                 u32::try_from(count).unwrap_or(0),
-                asked.as_mut_ptr(),
+                queried.as_mut_ptr(),
                 places.as_mut_ptr(),
                 address
             ))
         }?;
-        Ok(answers)
+        Ok(values)
     }
 
     fn of(&self, attribute: Attribute) -> u64 {
-        let place = ASKED.iter().position(|asked| *asked == attribute);
+        let place = QUERIED.iter().position(|queried| *queried == attribute);
         place.map_or(0, |place| self.0[place])
     }
 
-    /// As much of it as an `int` of the driver has.
+    /// Returns the value of an attribute that the driver writes as an `int`.
     fn small(&self, attribute: Attribute) -> u32 {
         u32::try_from(self.of(attribute) & u64::from(u32::MAX)).unwrap_or(0)
     }
 
-    /// None, if they are those of an address that nobody knows.
+    /// Converts the values, or returns `None` if they are those of an unknown address.
     fn info(&self, has_decompress: bool) -> Option<PointerInfo> {
         let memory_type = CUmemorytype(self.small(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
         if memory_type == CUmemorytype::default() {
@@ -196,7 +200,7 @@ impl Answers {
         }
         let is = |attribute| self.of(attribute) != 0;
         let address = |attribute| Some(self.of(attribute)).filter(|address| *address != 0);
-        #[allow(clippy::cast_possible_truncation, reason = "the crate is for 64 bits")]
+        #[allow(clippy::cast_possible_truncation, reason = "64-bit targets only")]
         let pointer = |attribute| self.of(attribute) as usize;
         let start = self.of(Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
         let size = self.of(Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE);
@@ -206,7 +210,7 @@ impl Answers {
             context: std::ptr::without_provenance_mut(pointer(
                 Attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
             )),
-            // Below zero it is none.
+            // A negative ordinal means that there is no device.
             device: i32::try_from(device).ok().map(|_| device),
             device_address: address(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER),
             host_address: address(Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER),
@@ -233,13 +237,15 @@ impl Answers {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// `cuPointerSetAttribute(&on, SYNC_MEMOPS, address)`: whether synchronous copies and fills of
-    /// the whole allocation, by anybody, always wait to the end: what code on other PCI devices
-    /// wants that shares it.
+    /// Sets whether synchronous copies and fills of the whole allocation always block until they
+    /// are complete.
+    ///
+    /// Calls `cuPointerSetAttribute(&on, SYNC_MEMOPS, address)`. The setting applies to all users
+    /// of the allocation. It is required when code on other PCI devices shares the memory.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` or `CUDA_ERROR_NOT_SUPPORTED` where it cannot be set, as on
-    /// memory of pools.
+    /// `CUDA_ERROR_INVALID_VALUE` or `CUDA_ERROR_NOT_SUPPORTED` if the memory does not support this
+    /// setting. Pool memory does not.
     ///
     /// Since CUDA 6.0. Raw: [`cuPointerSetAttribute`](fn@cuda_sys::cuPointerSetAttribute).
     #[doc(alias = "cuPointerSetAttribute")]
@@ -253,7 +259,7 @@ impl<T> DeviceBuffer<T> {
             Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
         );
         let _current = self.stream().context().enter()?;
-        // SAFETY: the pointer is to a local number, and the address is of memory that is borrowed.
+        // SAFETY: the pointer is to a local number, and the address is that of borrowed memory.
         unsafe { call!(cuPointerSetAttribute(value, attribute, self.as_raw())) }
     }
 }

@@ -1,11 +1,12 @@
-//! Memory pools: what stream-ordered memory comes from. [`MemoryPool`] has the tour, and
-//! [`attribute`] what pools are asked and told.
+//! Memory pools, which stream-ordered memory is allocated from.
+//!
+//! [`MemoryPool`] explains how pools are used. [`attribute`] lists the attributes of a pool.
 //!
 //! ```no_run
 //! use cuda_safe::pool::attribute::USED_CURRENT;
 //! use cuda_safe::{Context, Device, DeviceBuffer, MemoryPool};
 //!
-//! // What `DeviceBuffer::zeroed` allocates comes from the device's own pool.
+//! // `DeviceBuffer::zeroed` allocates from the device's current pool.
 //! let context = Context::primary(&Device::get(0)?)?;
 //! let pool = MemoryPool::default_of(&context)?;
 //! let buffer = DeviceBuffer::<u8>::zeroed(&context.stream()?, 1 << 20)?;
@@ -26,16 +27,16 @@ pub use options::MemoryPoolOptions;
 pub use share::ImportedPool;
 pub(crate) use share::not_shareable;
 
-use self::attribute::{High, PoolAttribute, PoolValue, Settable};
-use self::frees::Ends;
+use self::attribute::{HighWater, PoolAttribute, PoolValue, Settable};
+use self::frees::FreeEvents;
 use super::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation, bytes_of};
 use crate::call::{answer, call, without_current};
 use crate::capture::Operation;
 use crate::context::Context;
 use crate::error::Result;
-use crate::hold::Hold;
-use crate::release::{self, Behind, Resource, release};
+use crate::ownership::Ownership;
+use crate::release::{self, AfterEvents, Resource, release};
 use crate::report::count_leak;
 use crate::stream::Stream;
 use cuda_sys::CUmemoryPool;
@@ -44,18 +45,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `CUmemoryPool`: memory that is allocated and freed in the order of streams, and kept for the next
-/// allocation in between.
+/// A pool of memory for stream-ordered allocation (`CUmemoryPool`). Freed memory stays cached for
+/// later allocations.
 ///
-/// Each device has one of its own, from which [`DeviceBuffer::zeroed`] and its kin allocate; another
-/// can be [put in its place](crate::Device::set_memory_pool), or used beside it
-/// ([`DeviceBuffer::uninit_from_pool`]). How much memory it keeps when nobody uses it is
-/// [`attribute::RELEASE_THRESHOLD`].
+/// Each device has a default pool ([`default_of`](Self::default_of)). [`DeviceBuffer::zeroed`],
+/// [`DeviceBuffer::uninit`] and [`DeviceBuffer::from_slice`] allocate from the device's current
+/// pool, which initially is the default pool. [`new`](Self::new) creates another pool. It can
+/// [replace the current pool](crate::Device::set_memory_pool) of a device, or be used directly
+/// ([`DeviceBuffer::uninit_from_pool`]). [`attribute::RELEASE_THRESHOLD`] sets how much unused
+/// memory a pool keeps cached.
 ///
-/// Clones share the pool, and what is allocated from it holds it: it is destroyed with the last of
-/// them, which waits until the frees of its memory are done. (A driver, 580, crashes sooner or later
-/// if a pool goes before that.) One that was put in the place of a device's pool, or of which memory
-/// was [given away](DeviceBuffer::into_raw), is not destroyed, as nobody knows when its memory is freed.
+/// Clones share the pool, and memory allocated from the pool keeps the pool alive. The pool is
+/// destroyed when the last clone and the last of its memory have been dropped. This drop waits
+/// until the frees of the pool's memory have completed, because a driver (580) eventually crashes
+/// if a pool is destroyed earlier. A pool is never destroyed once it has been set as the current
+/// pool of a device, or once the ownership of some of its memory has been
+/// [released](DeviceBuffer::into_raw), because it is then unknown when its memory is freed.
 ///
 /// ```no_run
 /// use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT};
@@ -76,36 +81,42 @@ pub struct MemoryPool {
 
 struct Inner {
     raw: CUmemoryPool,
-    hold: Hold,
-    /// Where its memory is; none if that is not known here.
+    ownership: Ownership,
+    /// The location of the pool's memory, or `None` if it is unknown.
     location: Option<MemoryLocation>,
-    /// Whether there may be memory of it that does not hold it: somebody else's, if it was put in the
-    /// place of a device's pool, what was given away, and what could not be freed.
-    stays: AtomicBool,
-    ends: Ends,
-    /// Whether the driver has it by itself, and never destroys it.
-    is_drivers: bool,
-    /// Whether a manager has it, and nobody notes when its memory is freed: it goes behind all work.
-    is_managers: bool,
-    /// For handles of its memory.
+    /// Whether the pool may have memory that does not keep it alive: allocations by other code
+    /// after the pool was set as the current pool of a device, memory whose ownership was released,
+    /// and memory that could not be freed.
+    never_destroyed: AtomicBool,
+    free_events: FreeEvents,
+    /// Whether this is a default pool of the driver, which is never destroyed.
+    is_default: bool,
+    /// Whether a memory manager owns the pool. The frees of its memory are not recorded, so
+    /// destroying the pool waits for all work.
+    is_for_manager: bool,
+    /// The export of the pool, if handles of its memory were exported.
     exported: share::Exported,
     context: Context,
 }
 
-// SAFETY: the driver lets any thread use a pool, several at once.
+// SAFETY: the driver allows all threads to use a pool, also concurrently.
 unsafe impl Send for Inner {}
-// SAFETY: as for Send.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Inner {}
 
 impl MemoryPool {
-    /// `cuMemPoolCreate(&pool, props)`: a pool beside those of the devices. It holds the context.
+    /// Creates a memory pool. The pool keeps `context` alive.
+    ///
+    /// Calls `cuMemPoolCreate(&pool, props)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED` on devices without pools
-    /// ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)),
-    /// `CUDA_ERROR_INVALID_VALUE` for a place where there can be none;
-    /// [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver);
-    /// [`Invalid::PoolHandles`](crate::Invalid::PoolHandles).
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
+    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)).
+    /// - `CUDA_ERROR_INVALID_VALUE` for a location that cannot have a pool.
+    /// - [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver) if the driver does not
+    ///   know an option.
+    /// - [`Invalid::PoolHandles`](crate::Invalid::PoolHandles) if the pool must be shareable and
+    ///   the device does not support file descriptors for pools.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolCreate`](fn@cuda_sys::cuMemPoolCreate),
     /// [`cuMemPoolDestroy`](fn@cuda_sys::cuMemPoolDestroy).
@@ -117,156 +128,164 @@ impl MemoryPool {
         let mut raw = std::ptr::null_mut();
         {
             let _current = context.enter()?;
-            // SAFETY: the pointers are to locals; the properties that the driver does not know are
-            // zero.
+            // SAFETY: the pointers point to local variables. Properties that the driver does not know
+            // are zero.
             unsafe { call!(cuMemPoolCreate(&raw mut raw, &raw const props)) }?;
         }
         let place = options.location;
         let location = place.unwrap_or(MemoryLocation::Device(context.device()));
-        Ok(Self::own(raw, context, Some(location), Hold::Owned))
+        Ok(Self::own(raw, context, Some(location), Ownership::Owned))
     }
 
-    /// The same for a manager, which frees its memory in whichever order: the pool's end waits for all work of
-    /// the context.
+    /// Creates a pool for a memory manager, which frees memory in any order. Destroying the pool
+    /// waits for all work of the context.
     pub(crate) fn for_manager(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
         let mut pool = Self::new(context, options)?;
         if let Some(inner) = Arc::get_mut(&mut pool.inner) {
-            inner.is_managers = true;
+            inner.is_for_manager = true;
         }
         pool.check_access(context.device())?;
         Ok(pool)
     }
 
-    /// `cuDeviceGetDefaultMemPool(&pool, device)`: the pool that the context's device has by
-    /// itself. It is never destroyed.
+    /// Returns the default pool of the context's device. It is never destroyed.
+    ///
+    /// Calls `cuDeviceGetDefaultMemPool(&pool, device)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED` on devices without pools.
+    /// `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools.
     ///
     /// Since CUDA 11.2. Raw: [`cuDeviceGetDefaultMemPool`](fn@cuda_sys::cuDeviceGetDefaultMemPool).
     #[doc(alias = "cuDeviceGetDefaultMemPool")]
     pub fn default_of(context: &Context) -> Result<Self> {
         let device = context.device();
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer is to a local variable.
         unsafe { call!(cuDeviceGetDefaultMemPool(&raw mut raw, device.as_raw())) }?;
         let location = Some(MemoryLocation::Device(device));
         Ok(Self::drivers(raw, context, location))
     }
 
-    /// Takes over a pool: it is destroyed with the last clone.
+    /// Takes ownership of `raw`. The pool is destroyed when the last clone is dropped.
     ///
     /// # Safety
-    /// `raw` is a pool that is alive, and nobody else destroys it. Of memory of it that was allocated, or
-    /// freed, elsewhere, the frees are done before the last clone of this, and of what is allocated from
-    /// it, is gone.
+    /// `raw` is a live pool that no other code destroys. If other code allocates memory from the
+    /// pool or frees memory of the pool, these frees must complete before the last clone of this
+    /// object and the last memory allocated through it are dropped.
     pub unsafe fn from_raw(raw: CUmemoryPool, context: &Context) -> Self {
-        Self::own(raw, context, None, Hold::Owned)
+        Self::own(raw, context, None, Ownership::Owned)
     }
 
-    /// A pool that somebody else owns, as
-    /// [`Device::memory_pool`](crate::Device::memory_pool) tells of one: never destroyed here.
+    /// Borrows a pool that other code owns, such as one from
+    /// [`Device::memory_pool`](crate::Device::memory_pool). The pool is never destroyed by this
+    /// object.
     ///
     /// # Safety
-    /// `raw` is a pool that stays alive until the last clone of this, and what is allocated from it, is
-    /// gone and the frees of that are done: to the end of the process, if this is put in the place of a
-    /// device's pool, or memory of it is given away.
+    /// `raw` is a pool that stays alive until the last clone of this object and all memory
+    /// allocated through it have been dropped, and the frees of this memory have completed. If the
+    /// pool is set as the current pool of a device, or if the ownership of some of its memory is
+    /// released, the pool must stay alive until the process ends.
     pub unsafe fn borrow_raw(raw: CUmemoryPool, context: &Context) -> Self {
-        Self::own(raw, context, None, Hold::Borrowed)
+        Self::own(raw, context, None, Ownership::Borrowed)
     }
 
-    /// A pool that `owner` keeps alive: never destroyed here, and `owner` is dropped after the last
-    /// clone of this.
+    /// Uses a pool that `owner` keeps alive. This object never destroys the pool; `owner` is
+    /// dropped after the last clone.
     ///
     /// # Safety
-    /// `raw` is a pool that stays alive as long as `owner` is.
+    /// `raw` is a pool that stays alive as long as `owner`.
     pub unsafe fn from_foreign(
         raw: CUmemoryPool,
         context: &Context,
         owner: impl Any + Send + Sync,
     ) -> Self {
-        Self::own(raw, context, None, Hold::Foreign(Box::new(owner)))
+        Self::own(raw, context, None, Ownership::Foreign(Box::new(owner)))
     }
 
-    /// One that the driver has by itself.
+    /// Wraps a default pool of the driver.
     fn drivers(raw: CUmemoryPool, context: &Context, location: Option<MemoryLocation>) -> Self {
-        let mut pool = Self::own(raw, context, location, Hold::Borrowed);
+        let mut pool = Self::own(raw, context, location, Ownership::Borrowed);
         if let Some(inner) = Arc::get_mut(&mut pool.inner) {
-            inner.is_drivers = true;
+            inner.is_default = true;
         }
         pool
     }
 
     fn is_borrowed(&self) -> bool {
-        matches!(self.inner.hold, Hold::Borrowed) || self.context().hangs_on_borrowed()
+        matches!(self.inner.ownership, Ownership::Borrowed) || self.context().depends_on_borrowed()
     }
 
     fn own(
         raw: CUmemoryPool,
         context: &Context,
         location: Option<MemoryLocation>,
-        hold: Hold,
+        ownership: Ownership,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 raw,
-                hold,
+                ownership,
                 location,
-                stays: AtomicBool::new(false),
-                ends: Ends::default(),
-                is_drivers: false,
-                is_managers: false,
+                never_destroyed: AtomicBool::new(false),
+                free_events: FreeEvents::default(),
+                is_default: false,
+                is_for_manager: false,
                 exported: share::Exported::default(),
                 context: context.clone(),
             }),
         }
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// Returns the driver's handle, which this object still owns. Do not destroy it.
     pub fn as_raw(&self) -> CUmemoryPool {
         self.inner.raw
     }
 
-    /// Never destroys the pool: it and its context stay until the process ends.
-    pub fn leak(self) -> CUmemoryPool {
+    /// Releases ownership and returns the driver's handle. The pool is never destroyed by this
+    /// crate, and its context stays alive until the process ends.
+    pub fn into_raw(self) -> CUmemoryPool {
         let raw = self.as_raw();
         std::mem::forget(self);
         raw
     }
 
-    /// There may be memory of it that does not hold it: it is not destroyed any more.
-    pub(crate) fn stay(&self) {
-        self.inner.stays.store(true, Ordering::Relaxed);
+    /// Marks the pool as never destroyed, because it may have memory that does not keep it alive.
+    pub(crate) fn never_destroy(&self) {
+        self.inner.never_destroyed.store(true, Ordering::Relaxed);
     }
 
-    /// The context that the pool holds.
+    /// Returns the context that the pool keeps alive.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// `cuMemPoolGetAttribute(pool, attribute, &value)`: one of the pool's [attributes](attribute),
-    /// as the type that it has.
+    /// Returns the value of one of the pool's [attributes](attribute).
+    ///
+    /// Calls `cuMemPoolGetAttribute(pool, attribute, &value)`.
     ///
     /// # Errors
-    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) if it is newer than the driver.
+    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) if the attribute is newer
+    /// than the driver.
     ///
-    /// Since CUDA 11.2; each attribute says since when it is known. Raw:
+    /// Since CUDA 11.2. The documentation of each attribute says when it was introduced. Raw:
     /// [`cuMemPoolGetAttribute`](fn@cuda_sys::cuMemPoolGetAttribute).
     #[doc(alias = "cuMemPoolGetAttribute")]
     pub fn attribute<T: PoolValue, A>(&self, attribute: PoolAttribute<T, A>) -> Result<T> {
-        // As large as the largest, and zero where a smaller one is written.
+        // As large as the largest attribute. Smaller ones leave the rest zero.
         let mut value = 0u64;
         let (place, raw) = ((&raw mut value).cast(), attribute.raw());
         without_current(self.context(), || {
-            // SAFETY: the pool is alive, and the pointer is to a local that is large enough for
-            // every attribute.
+            // SAFETY: the pool is alive, and the pointer is to a local variable that is large
+            // enough for every attribute.
             unsafe { answer!(cuMemPoolGetAttribute(self.as_raw(), raw, place)) }
         })
         .map_err(|error| attribute.explain(error))?;
         Ok(T::from_bytes(value.to_ne_bytes()))
     }
 
-    /// `cuMemPoolSetAttribute(pool, attribute, &value)`: sets one of those that can be.
+    /// Sets an attribute of the pool.
+    ///
+    /// Calls `cuMemPoolSetAttribute(pool, attribute, &value)`.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE`.
@@ -281,15 +300,16 @@ impl MemoryPool {
         self.set(attribute, value)
     }
 
-    /// `cuMemPoolSetAttribute(pool, attribute, 0)`: a high is what there is now, until there is
-    /// more.
+    /// Resets a high-water mark to the current value.
+    ///
+    /// Calls `cuMemPoolSetAttribute(pool, attribute, 0)`.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors from the driver.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolSetAttribute`](fn@cuda_sys::cuMemPoolSetAttribute).
     #[doc(alias = "cuMemPoolSetAttribute")]
-    pub fn reset_high(&self, attribute: PoolAttribute<u64, High>) -> Result<()> {
+    pub fn reset_high_water(&self, attribute: PoolAttribute<u64, HighWater>) -> Result<()> {
         self.set(attribute, 0)
     }
 
@@ -297,17 +317,19 @@ impl MemoryPool {
         let mut value = u64::from_ne_bytes(value.to_bytes());
         let (place, raw) = ((&raw mut value).cast(), attribute.raw());
         without_current(self.context(), || {
-            // SAFETY: the pool is alive, and the pointer is to a local with the value, as large as
-            // the largest.
+            // SAFETY: the pool is alive, and the pointer is to a local variable that holds the
+            // value and is as large as the largest attribute.
             unsafe { answer!(cuMemPoolSetAttribute(self.as_raw(), raw, place)) }
         })
     }
 
-    /// `cuMemPoolTrimTo(pool, keep)`: gives memory that is not allocated back to the system, down
-    /// to `keep` bytes, those that are allocated counted in.
+    /// Returns unused memory to the system until at most `keep` bytes remain reserved. Allocated
+    /// memory counts toward `keep`.
+    ///
+    /// Calls `cuMemPoolTrimTo(pool, keep)`.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors from the driver.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolTrimTo`](fn@cuda_sys::cuMemPoolTrimTo).
     #[doc(alias = "cuMemPoolTrimTo")]
@@ -321,13 +343,18 @@ impl MemoryPool {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// `cuMemAllocFromPoolAsync(&address, bytes, pool, stream)`: memory of that pool with whatever
-    /// is in it. If the pool is not of the stream's device, `cuMemPoolGetAccess` is asked first.
+    /// Allocates stream-ordered memory from `pool` without initializing it.
+    ///
+    /// Calls `cuMemAllocFromPoolAsync(&address, bytes, pool, stream)`. If the pool is not on the
+    /// stream's device, calls `cuMemPoolGetAccess` first to check that the device has access.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`;
-    /// [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool); a length that cannot be
-    /// addressed; [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool) if the stream's device cannot
+    ///   write to the pool's memory.
+    /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
+    ///   address space.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     ///
     /// Since CUDA 11.2. Raw: [`cuMemAllocFromPoolAsync`](fn@cuda_sys::cuMemAllocFromPoolAsync).
     #[doc(alias = "cuMemAllocFromPoolAsync")]
@@ -341,23 +368,23 @@ impl<T> DeviceBuffer<T> {
         let mut address = 0;
         let (place, raw) = (&raw mut address, pool.as_raw());
         let allocate = || {
-            // SAFETY: the pool and the stream are alive, and the pointer is to a local.
+            // SAFETY: the pool and the stream are alive, and the pointer is to a local variable.
             unsafe { answer!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.raw())) }
         };
         let _call = stream.uncaptured(Operation::Allocate)?;
         without_current(stream.context(), allocate)?;
-        let release = if pool.inner.is_drivers {
-            Release::Ordered
+        let release = if pool.inner.is_default {
+            Release::StreamOrdered
         } else {
             Release::OfPool(pool.clone())
         };
         Ok(Self::own(address, len, stream, release))
     }
 
-    /// Memory of that pool, all bytes 0 once the stream comes to it.
+    /// Allocates stream-ordered memory from `pool` and enqueues a fill that sets all bytes to 0.
     ///
     /// # Errors
-    /// As for [`uninit_from_pool`](Self::uninit_from_pool).
+    /// See [`uninit_from_pool`](Self::uninit_from_pool).
     pub fn zeroed_from_pool(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
         Self::uninit_from_pool(pool, stream, len)?.into_zeroed()
     }
@@ -365,23 +392,23 @@ impl<T> DeviceBuffer<T> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let ends = self.ends.take();
-        let stays = *self.stays.get_mut();
-        let (resource, owner) = match std::mem::replace(&mut self.hold, Hold::Borrowed) {
-            Hold::Owned if self.is_managers => (Resource::LoosePool(self.raw), None),
-            Hold::Owned => (Resource::Pool(self.raw), None),
-            Hold::Foreign(owner) => (Resource::LentPool, Some(owner)),
-            Hold::Borrowed => return,
+        let free_events = self.free_events.take();
+        let never_destroyed = *self.never_destroyed.get_mut();
+        let (resource, owner) = match std::mem::replace(&mut self.ownership, Ownership::Borrowed) {
+            Ownership::Owned if self.is_for_manager => (Resource::LoosePool(self.raw), None),
+            Ownership::Owned => (Resource::Pool(self.raw), None),
+            Ownership::Foreign(owner) => (Resource::LentPool, Some(owner)),
+            Ownership::Borrowed => return,
         };
-        if stays {
+        if never_destroyed {
             count_leak();
             return std::mem::forget(owner);
         }
-        if owner.is_some() && ends.is_empty() {
+        if owner.is_some() && free_events.is_empty() {
             return;
         }
-        let parents = Behind {
-            ends,
+        let parents = AfterEvents {
+            events: free_events,
             owner: owner.map(Arc::from),
             context: self.context.clone(),
         };
@@ -389,7 +416,7 @@ impl Drop for Inner {
     }
 }
 
-/// Pools are equal if they are the same one.
+/// Pools are equal if they have the same driver handle.
 impl PartialEq for MemoryPool {
     fn eq(&self, other: &Self) -> bool {
         self.inner.raw == other.inner.raw
@@ -403,7 +430,7 @@ impl fmt::Debug for MemoryPool {
         f.debug_struct("MemoryPool")
             .field("raw", &self.inner.raw)
             .field("location", &self.inner.location)
-            .field("hold", &self.inner.hold)
+            .field("ownership", &self.inner.ownership)
             .finish()
     }
 }

@@ -1,50 +1,49 @@
-//! Boxes of elements in linear memory: planes and volumes whose rows lie apart.
+//! Positions and extents of 2-D and 3-D regions in linear memory, whose rows can be pitched.
 
 use crate::error::Result;
 use crate::invalid::Invalid;
 
-/// How many elements a box has along x, y and z: a plane has depth 1.
+/// The number of elements of a 2-D or 3-D region along x, y and z. A 2-D region has depth 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Elements in a row.
+    /// The number of elements in a row.
     pub width: usize,
-    /// Rows in a slice.
+    /// The number of rows in a slice.
     pub height: usize,
-    /// Slices.
+    /// The number of slices.
     pub depth: usize,
 }
 
-/// Where a box lies in linear memory, in elements: where it begins, how far apart its rows begin, and
-/// how many rows there are from slice to slice.
+/// The position and the layout of a 2-D or 3-D region in linear memory, in elements.
 ///
-/// Element (x, y, z) of the box is at `offset + (z * rows + y) * pitch + x`.
+/// Element (x, y, z) of the region is at index `offset + (z * rows + y) * pitch + x`.
 ///
 /// ```
 /// use cuda_safe::{Extent, Region};
 ///
-/// // The lower right quarter of an image of 100 x 80.
-/// let image = Extent::plane(100, 80);
+/// // The lower right quarter of an image of 100 x 80 elements.
+/// let image = Extent::new_2d(100, 80);
 /// let quarter = Region::of(image).at(50, 40, 0);
 /// assert_eq!((quarter.offset, quarter.pitch, quarter.rows), (4050, 100, 80));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
-    /// Where the box begins.
+    /// The index of the first element.
     pub offset: usize,
-    /// From the beginning of a row to that of the next.
+    /// The distance between the starts of consecutive rows, in elements.
     pub pitch: usize,
-    /// From slice to slice.
+    /// The distance between the starts of consecutive slices, in rows.
     pub rows: usize,
 }
 
 impl Extent {
-    /// A box of one slice.
-    pub const fn plane(width: usize, height: usize) -> Self {
-        Self::volume(width, height, 1)
+    /// Returns a 2-D extent, with depth 1.
+    pub const fn new_2d(width: usize, height: usize) -> Self {
+        Self::new_3d(width, height, 1)
     }
 
-    /// A box of several slices.
-    pub const fn volume(width: usize, height: usize, depth: usize) -> Self {
+    /// Returns a 3-D extent.
+    pub const fn new_3d(width: usize, height: usize, depth: usize) -> Self {
         Self {
             width,
             height,
@@ -52,14 +51,14 @@ impl Extent {
         }
     }
 
-    /// Whether there is no element.
+    /// Returns whether the extent has no elements.
     pub const fn is_empty(&self) -> bool {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
 }
 
 impl Region {
-    /// A whole array of that extent, without gaps.
+    /// Returns the region of a whole array of the extent `whole`, without gaps.
     pub const fn of(whole: Extent) -> Self {
         Self {
             offset: 0,
@@ -68,7 +67,7 @@ impl Region {
         }
     }
 
-    /// The same array from the element (x, y, z) on.
+    /// Returns a region of the same array that starts at element (x, y, z).
     #[must_use]
     pub const fn at(self, x: usize, y: usize, z: usize) -> Self {
         let rows = z.saturating_mul(self.rows).saturating_add(y);
@@ -79,8 +78,8 @@ impl Region {
         }
     }
 
-    /// Where a box is that lies within `len` elements, and whose rows and slices do not overlap; none
-    /// if it has no element.
+    /// Returns the region for an extent, or `None` if the extent has no elements. Returns an error
+    /// if the region is not within `len` elements, or if its rows or slices overlap.
     pub(super) fn checked(self, extent: Extent, len: usize) -> Result<Option<Self>> {
         let Extent {
             width,
@@ -90,7 +89,7 @@ impl Region {
         if extent.is_empty() {
             return Ok(None);
         }
-        // What lies between rows and slices that are one is nothing.
+        // The pitch is irrelevant for a single row, and the number of rows for a single slice.
         let region = Self {
             pitch: if (height, depth) == (1, 1) {
                 width

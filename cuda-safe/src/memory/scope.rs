@@ -1,6 +1,6 @@
-//! Copies of borrowed pinned memory, within a scope that ends with a wait.
+//! Asynchronous copies of borrowed pinned memory, within a scope that ends with a wait.
 
-use super::pending::strand;
+use super::pending::leak_in_use;
 use super::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use crate::call::{Answer, answer, without_current};
 use crate::capture::{CallGuard, Operation};
@@ -14,27 +14,32 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Where pinned memory is copied that is only borrowed; of [`Stream::copy_scope`].
+/// A scope for asynchronous copies of borrowed pinned memory. Passed to the closure of
+/// [`Stream::copy_scope`].
 pub struct CopyScope<'scope, 'env: 'scope> {
     stream: &'env Stream,
-    /// What a stream may still use until the wait at the end.
-    lent: RefCell<Vec<&'scope mut (dyn Strand + 'scope)>>,
-    /// As in `std::thread::Scope`: neither lifetime is to shrink.
+    /// The buffers that the stream may use until the wait at the end of the scope.
+    borrowed: RefCell<Vec<&'scope mut (dyn LeakInUse + 'scope)>>,
+    /// As in `std::thread::Scope`, both lifetimes are invariant, so that neither can be shortened.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl Stream {
-    /// Runs `f`, which may give copies of borrowed pinned memory to this stream, and then waits
-    /// (`cuStreamSynchronize`): also when `f` panics.
+    /// Runs `f`, which can enqueue copies of borrowed pinned memory on this stream, and then waits
+    /// for the stream.
     ///
-    /// The memory is borrowed until then. Should the wait fail, nobody knows whether the device is
-    /// done with it: it is *stranded*, that is, leaked with the stream and its context, and
-    /// reported, and the borrowed buffers are left empty.
+    /// Calls `cuStreamSynchronize` after `f`, also if `f` panics. The pinned memory stays borrowed
+    /// until then.
+    ///
+    /// If the wait fails, it is unknown whether the device still uses the memory. The memory is
+    /// then leaked together with the stream and its context, and reported as
+    /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///
     /// # Errors
-    /// Those of the work that it waits for; [`Error::InHostFunction`] and
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), and `f` is not run.
+    /// - [`Error::InHostFunction`] inside a host function. `f` is not run.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured). `f` is not run.
+    /// - Errors from the work on the stream.
     ///
     /// ```no_run
     /// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
@@ -58,21 +63,21 @@ impl Stream {
         &'env self,
         f: impl for<'scope> FnOnce(&'scope CopyScope<'scope, 'env>) -> R,
     ) -> Result<R> {
-        // Inside of a host function the wait at the end would be refused.
+        // Inside a host function, the wait at the end of the scope would be rejected.
         refuse_inside()?;
         release::drain();
         drop(self.uncaptured(Operation::HostCopy)?);
         let scope = CopyScope {
             stream: self,
-            lent: RefCell::default(),
+            borrowed: RefCell::default(),
             scope: PhantomData,
             env: PhantomData,
         };
         let done = catch_unwind(AssertUnwindSafe(|| f(&scope)));
         let waited = self.wait_for_work();
         if let Err(error) = &waited {
-            for buffer in scope.lent.borrow_mut().drain(..) {
-                buffer.strand(self, error);
+            for buffer in scope.borrowed.borrow_mut().drain(..) {
+                buffer.leak_in_use(self, error);
             }
         }
         match done {
@@ -83,18 +88,21 @@ impl Stream {
 }
 
 impl<'scope> CopyScope<'scope, '_> {
-    /// The stream that makes the copies.
+    /// Returns the stream that the copies are enqueued on.
     pub fn stream(&self) -> &Stream {
         self.stream
     }
 
-    /// `cuMemcpyHtoDAsync(target, source, bytes, stream)`: copies `source` to the device. Does not
-    /// wait.
+    /// Enqueues a copy from pinned memory to the device, without blocking.
+    ///
+    /// Calls `cuMemcpyHtoDAsync(target, source, bytes, stream)`.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`](crate::Invalid::Lengths);
-    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream);
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of the driver.
+    /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ.
+    /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if `target` is bound to another
+    ///   stream.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - Errors from the driver.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
     #[doc(alias = "cuMemcpyHtoDAsync")]
@@ -106,19 +114,21 @@ impl<'scope> CopyScope<'scope, '_> {
         let target = target.into();
         let _call = self.check(&target.as_slice(), |its| (source.len(), its))?;
         let (to, from, bytes) = (target.as_raw(), source.as_ptr(), target.size_bytes());
-        self.lend(source);
-        self.give(bytes, |stream| {
-            // SAFETY: both sides hold `bytes` (the lengths are equal), the source without an
-            // uninitialised byte; it is lent until a wait says that the copy is done.
+        self.keep_borrowed(source);
+        self.enqueue(bytes, |stream| {
+            // SAFETY: both sides hold `bytes` (the lengths are equal), and the source has no
+            // uninitialized bytes. The source stays borrowed until a wait confirms that the copy
+            // has completed.
             unsafe { answer!(cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream)) }
         })
     }
 
-    /// `cuMemcpyDtoHAsync(target, source, bytes, stream)`: copies `source` to the host. Does not
-    /// wait.
+    /// Enqueues a copy from the device to pinned memory, without blocking.
+    ///
+    /// Calls `cuMemcpyDtoHAsync(target, source, bytes, stream)`.
     ///
     /// # Errors
-    /// As for [`copy_from_pinned`](Self::copy_from_pinned).
+    /// See [`copy_from_pinned`](Self::copy_from_pinned).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyDtoHAsync_v2`](fn@cuda_sys::cuMemcpyDtoHAsync_v2).
     #[doc(alias = "cuMemcpyDtoHAsync")]
@@ -130,15 +140,17 @@ impl<'scope> CopyScope<'scope, '_> {
         let source = source.into();
         let _call = self.check(&source, |its| (its, target.len()))?;
         let (to, from, bytes) = (target.as_mut_ptr(), source.as_raw(), source.size_bytes());
-        self.lend(target);
-        self.give(bytes, |stream| {
-            // SAFETY: both sides hold `bytes` (the lengths are equal), and any bits are a `T`; the
-            // target is lent, and nobody looks at it, until a wait says that the copy is done.
+        self.keep_borrowed(target);
+        self.enqueue(bytes, |stream| {
+            // SAFETY: both sides hold `bytes` (the lengths are equal), and every bit pattern is a
+            // valid `T`. The target stays borrowed, and no code accesses it, until a wait confirms
+            // that the copy has completed.
             unsafe { answer!(cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream)) }
         })
     }
 
-    /// Refuses what cannot be copied on this stream, and counts the copy.
+    /// Rejects copies that are not possible on this stream, and counts the copy as a call on the
+    /// stream.
     fn check<T>(
         &self,
         device: &DeviceSlice<'_, T>,
@@ -150,12 +162,12 @@ impl<'scope> CopyScope<'scope, '_> {
         self.stream.uncaptured(Operation::HostCopy)
     }
 
-    /// Keeps a buffer until the wait at the end, whatever comes of its copy.
-    fn lend<T: 'scope>(&self, buffer: &'scope mut PinnedBuffer<T>) {
-        self.lent.borrow_mut().push(buffer);
+    /// Keeps a buffer borrowed until the wait at the end of the scope, even if its copy fails.
+    fn keep_borrowed<T: 'scope>(&self, buffer: &'scope mut PinnedBuffer<T>) {
+        self.borrowed.borrow_mut().push(buffer);
     }
 
-    fn give(&self, bytes: usize, copy: impl Fn(CUstream) -> Answer) -> Result<()> {
+    fn enqueue(&self, bytes: usize, copy: impl Fn(CUstream) -> Answer) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
@@ -163,16 +175,16 @@ impl<'scope> CopyScope<'scope, '_> {
     }
 }
 
-/// Pinned memory of any type.
-trait Strand {
+/// Pinned memory with elements of any type.
+trait LeakInUse {
     /// Leaks the memory, which the device may still use, and leaves an empty buffer.
-    fn strand(&mut self, stream: &Stream, error: &Error);
+    fn leak_in_use(&mut self, stream: &Stream, error: &Error);
 }
 
-impl<T> Strand for PinnedBuffer<T> {
-    fn strand(&mut self, stream: &Stream, error: &Error) {
+impl<T> LeakInUse for PinnedBuffer<T> {
+    fn leak_in_use(&mut self, stream: &Stream, error: &Error) {
         let empty = Self::empty(self.context());
-        strand(std::mem::replace(self, empty), stream.clone(), error);
+        leak_in_use(std::mem::replace(self, empty), stream.clone(), error);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Device memory that every stream may read.
+//! Device memory that several streams can read.
 
 use super::DeviceBuffer;
 use super::allocation::Allocation;
@@ -13,12 +13,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Device memory that is written no more, and that every stream may read; of
-/// [`DeviceBuffer::share`].
+/// Read-only device memory that several streams can read.
 ///
-/// [`on`](Self::on) gives the right to read it on a stream. Clones share the memory. It is released
-/// in the order of the stream that it was written on, behind the work of all readers; nothing of
-/// this waits on the host.
+/// [`DeviceBuffer::share`] returns one. [`on`](Self::on) returns the right to read the memory on a
+/// stream. Clones share the memory. The memory is released on the stream that it was written on, in
+/// stream order and after the work of all readers. None of this blocks the host.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer};
@@ -40,40 +39,46 @@ pub struct SharedBuffer<T> {
 
 struct Memory {
     allocation: Allocation,
-    /// Behind all that was written.
+    /// Recorded after the last write.
     written: Event,
 }
 
-/// The right to read a [`SharedBuffer`] on a stream; of [`SharedBuffer::on`].
+/// The right to read a [`SharedBuffer`] on a stream. It converts to a [`DeviceSlice`] of that
+/// stream, for copies and kernels.
 ///
-/// It is a [`DeviceSlice`] of that stream, for copies and kernels. Dropping it waits for nothing:
-/// it records an event behind the work that was given to the stream (`cuEventRecord`), and makes
-/// the stream that the memory was written on wait for it (`cuStreamWaitEvent`), unless that is the
-/// same. Should that fail, the memory is never released, and
-/// [`set_report_hook`](crate::set_report_hook)'s function hears of it.
-#[must_use = "it is the right to read, as long as it lives"]
+/// [`SharedBuffer::on`] returns one. Dropping it does not block. The drop records an event after
+/// the work that was enqueued on the reader's stream (`cuEventRecord`), and makes the stream that
+/// the memory was written on wait for it (`cuStreamWaitEvent`), unless both are the same stream. If
+/// this fails, the memory is never released, and the leak is reported to the function given to
+/// [`set_report_hook`](crate::set_report_hook).
+#[must_use = "the right to read ends when it is dropped"]
 pub struct SharedReader<T> {
     reading: Reading,
     len: usize,
     elements: PhantomData<Arc<T>>,
 }
 
-/// A reader without a type.
+/// A reader without an element type.
 #[derive(Clone)]
 struct Reading {
-    /// What to record behind the reads; none on the stream that wrote.
+    /// The event to record after the reads, or `None` if the reader's stream is the one that wrote.
     end: Option<Event>,
     stream: Stream,
     memory: Arc<Memory>,
 }
 
 impl<T> DeviceBuffer<T> {
-    /// Gives up writing, so that all streams may read: makes an event and records it behind what
-    /// was written (`cuEventRecord`). The thread does not wait.
+    /// Makes the memory read-only, so that several streams can read it. Does not block.
+    ///
+    /// Creates an event and records it after the writes (`cuEventRecord`).
     ///
     /// # Errors
-    /// With the buffer given back: [`Invalid::ForeignMemory`], as those who keep it think of its
-    /// stream; [`Invalid::StreamIsCaptured`]; those of the driver.
+    /// On failure the buffer is returned with the error.
+    ///
+    /// - [`Invalid::ForeignMemory`] if the buffer does not own its memory, because the lifetime of
+    ///   the memory was promised for the buffer's stream.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - Errors from the driver.
     pub fn share(self) -> Result<SharedBuffer<T>, Rejected<Self>> {
         match self.mark_written() {
             Ok(written) => {
@@ -103,11 +108,17 @@ impl<T> DeviceBuffer<T> {
 }
 
 impl<T> SharedBuffer<T> {
-    /// The right to read on `stream`: makes it wait for what was written (`cuStreamWaitEvent`), and
-    /// makes an event for the end of the reads. On the stream that wrote, neither.
+    /// Returns the right to read the memory on `stream`.
+    ///
+    /// Makes `stream` wait for the writes (`cuStreamWaitEvent`) and creates an event that marks the
+    /// end of the reads. If `stream` is the stream that the memory was written on, neither is
+    /// necessary.
     ///
     /// # Errors
-    /// A stream of another context; [`Invalid::StreamIsCaptured`]; those of the driver.
+    /// - [`Invalid::OtherContext`] if the stream belongs to another
+    ///   context.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - Errors from the driver.
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
@@ -116,7 +127,7 @@ impl<T> SharedBuffer<T> {
         self.reader(stream)
     }
 
-    /// The right to read on a stream of any context and device.
+    /// Returns the right to read the memory on a stream of any context and device.
     pub(super) fn reader(&self, stream: &Stream) -> Result<SharedReader<T>> {
         let end = if self.stream() == stream {
             None
@@ -136,14 +147,14 @@ impl<T> SharedBuffer<T> {
         })
     }
 
-    /// The buffer, to be written again, if there is no other clone and no reader.
+    /// Returns the buffer for writing, if there are no other clones and no readers.
     ///
     /// # Errors
-    /// There is one; this is given back.
+    /// If other clones or readers exist, this `SharedBuffer` is returned.
     pub fn into_buffer(self) -> Result<DeviceBuffer<T>, Self> {
         let Self { memory, len, .. } = self;
         match Arc::try_unwrap(memory) {
-            // The stream comes behind the reads: each reader saw to that at its end.
+            // The stream is ordered after all reads: each reader ensured this when it was dropped.
             Ok(memory) => Ok(DeviceBuffer::of_allocation(memory.allocation, len)),
             Err(memory) => Err(Self {
                 memory,
@@ -153,35 +164,35 @@ impl<T> SharedBuffer<T> {
         }
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Returns whether the memory has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The stream that it was written on, and that it is released on.
+    /// Returns the stream that the memory was written on and is released on.
     pub fn stream(&self) -> &Stream {
         self.memory.allocation.stream()
     }
 }
 
 impl<T> SharedReader<T> {
-    /// The memory, to read on the reader's stream.
+    /// Returns the memory for reading on the reader's stream.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         let address = self.reading.memory.allocation.address();
         DeviceSlice::new(address, self.len, &self.reading.stream)
     }
 
-    /// The stream that it may be read on.
+    /// Returns the stream on which the memory may be read.
     pub fn stream(&self) -> &Stream {
         &self.reading.stream
     }
 
-    /// The stream that the memory was written on.
+    /// Returns the stream that the memory was written on.
     pub(super) fn home(&self) -> &Stream {
         self.reading.memory.allocation.stream()
     }

@@ -1,4 +1,4 @@
-//! Parts of device memory, to read and to write.
+//! Borrowed slices of device memory, for reading and for writing.
 
 use crate::error::Result;
 use crate::invalid::Invalid;
@@ -8,9 +8,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
-/// Device memory to read: a buffer or a part of it, which is borrowed.
+/// A borrowed slice of device memory, for reading: a whole buffer or a part of it.
 ///
-/// It is bound to the buffer's stream. Whatever takes one takes `&DeviceBuffer` as well.
+/// [`DeviceBuffer::as_slice`](crate::DeviceBuffer::as_slice) and
+/// [`DeviceBuffer::slice`](crate::DeviceBuffer::slice) return one. The slice is bound to the
+/// buffer's stream. Functions that take `impl Into<DeviceSlice>` also accept `&DeviceBuffer`.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer};
@@ -30,16 +32,20 @@ pub struct DeviceSlice<'a, T> {
     elements: PhantomData<&'a T>,
 }
 
-/// Device memory to read and write: a buffer or a part of it, which is borrowed mutably.
+/// A mutably borrowed slice of device memory, for reading and writing: a whole buffer or a part of
+/// it.
 ///
-/// It is bound to the buffer's stream. Whatever takes one takes `&mut DeviceBuffer` as well.
+/// [`DeviceBuffer::as_mut_slice`](crate::DeviceBuffer::as_mut_slice) and
+/// [`DeviceBuffer::slice_mut`](crate::DeviceBuffer::slice_mut) return one. The slice is bound to
+/// the buffer's stream. Functions that take `impl Into<DeviceSliceMut>` also accept
+/// `&mut DeviceBuffer`.
 pub struct DeviceSliceMut<'a, T> {
     whole: DeviceSlice<'a, T>,
     elements: PhantomData<&'a mut T>,
 }
 
 impl<'a, T> DeviceSlice<'a, T> {
-    /// Of memory that is valid for `'a`, used on that stream.
+    /// Creates a slice of memory that is valid for `'a` and is used on `stream`.
     pub(crate) fn new(address: CUdeviceptr, len: usize, stream: &'a Stream) -> Self {
         Self {
             address,
@@ -49,35 +55,35 @@ impl<'a, T> DeviceSlice<'a, T> {
         }
     }
 
-    /// The address on the device.
+    /// Returns the device address.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Returns whether the slice has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes of all elements.
+    /// Returns the size of all elements in bytes.
     pub fn size_bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
 
-    /// The stream that all work on the memory runs on.
+    /// Returns the stream that the memory is bound to.
     pub fn stream(&self) -> &'a Stream {
         self.stream
     }
 
-    /// A part.
+    /// Returns a part of this slice.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: it is not within this.
+    /// [`Invalid::Range`] if the range is not within this slice.
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (start, end) = within(&range, self.len)?;
         let offset = start * size_of::<T>();
@@ -88,15 +94,15 @@ impl<'a, T> DeviceSlice<'a, T> {
         ))
     }
 
-    /// The parts before and from `middle`.
+    /// Divides the slice into two at `middle`: the elements before `middle`, and the rest.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: it is beyond the end.
+    /// [`Invalid::Range`] if `middle` is greater than the length.
     pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
         Ok((self.slice(..middle)?, self.slice(middle..)?))
     }
 
-    /// An error that names both streams, unless the memory is bound to `stream`.
+    /// Returns an error that names both streams, unless the memory is bound to `stream`.
     #[inline]
     pub(crate) fn check_stream(
         &self,
@@ -111,7 +117,7 @@ impl<'a, T> DeviceSlice<'a, T> {
 }
 
 impl<'a, T> DeviceSliceMut<'a, T> {
-    /// Of memory that is valid for `'a`, which nobody else has, used on that stream.
+    /// Creates a slice of memory that is valid for `'a`, is not aliased, and is used on `stream`.
     pub(crate) fn new(address: CUdeviceptr, len: usize, stream: &'a Stream) -> Self {
         Self {
             whole: DeviceSlice::new(address, len, stream),
@@ -119,45 +125,45 @@ impl<'a, T> DeviceSliceMut<'a, T> {
         }
     }
 
-    /// The address on the device.
+    /// Returns the device address.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.whole.address
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.whole.len
     }
 
-    /// Whether there is no element.
+    /// Returns whether the slice has no elements.
     pub fn is_empty(&self) -> bool {
         self.whole.is_empty()
     }
 
-    /// The bytes of all elements.
+    /// Returns the size of all elements in bytes.
     pub fn size_bytes(&self) -> usize {
         self.whole.size_bytes()
     }
 
-    /// The stream that all work on the memory runs on.
+    /// Returns the stream that the memory is bound to.
     pub fn stream(&self) -> &'a Stream {
         self.whole.stream
     }
 
-    /// The same memory, to read, for as long as this is borrowed.
+    /// Borrows the same memory for reading.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         self.whole
     }
 
-    /// The same memory, for as long as this is borrowed.
+    /// Borrows the same memory for reading and writing, with a shorter lifetime.
     pub fn reborrow(&mut self) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut::new(self.whole.address, self.whole.len, self.whole.stream)
     }
 
-    /// A part.
+    /// Returns a part of this slice.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: it is not within this.
+    /// [`Invalid::Range`] if the range is not within this slice.
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         Ok(Self {
             whole: self.whole.slice(range)?,
@@ -165,10 +171,11 @@ impl<'a, T> DeviceSliceMut<'a, T> {
         })
     }
 
-    /// The parts before and from `middle`, which do not overlap.
+    /// Divides the slice into two disjoint slices at `middle`: the elements before `middle`, and
+    /// the rest.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: it is beyond the end.
+    /// [`Invalid::Range`] if `middle` is greater than the length.
     pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
         let (before, from) = self.whole.split_at(middle)?;
         let part = |whole| Self {
@@ -179,7 +186,7 @@ impl<'a, T> DeviceSliceMut<'a, T> {
     }
 }
 
-/// Where a range of `len` elements starts and ends.
+/// Returns the start and the end of a range within `len` elements.
 pub(super) fn within(range: &impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => Some(*start),
@@ -228,7 +235,7 @@ impl<T> fmt::Debug for DeviceSliceMut<'_, T> {
     }
 }
 
-/// What there is to say of device memory, under the name of what has it.
+/// Formats device memory under the name of the type that holds it.
 pub(super) fn debug<T>(
     name: &str,
     slice: &DeviceSlice<'_, T>,

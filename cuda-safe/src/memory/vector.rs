@@ -1,10 +1,10 @@
-//! The memory of a vector, without its type.
+//! The memory of a vector, without its element type.
 
 use std::alloc::{Layout, dealloc};
 use std::any::Any;
 
-/// The memory of a vector whose elements need no drop. It is freed by [`free`](Self::free), and
-/// where that is not called it is leaked.
+/// The memory of a vector whose elements need no drop. [`free`](Self::free) frees it. If `free` is
+/// not called, the memory is leaked.
 #[derive(Debug)]
 pub(crate) struct VectorMemory {
     start: *mut u8,
@@ -12,12 +12,14 @@ pub(crate) struct VectorMemory {
 }
 
 impl VectorMemory {
+    /// Takes the memory of a vector.
+    ///
     /// # Safety
-    /// `start` and `capacity` are those of a `Vec<T>` with at least one byte of memory, which
-    /// nobody else frees, and whose elements need no drop.
+    /// `start` and `capacity` are those of a `Vec<T>` with at least one byte of memory. No other
+    /// code frees the memory, and the elements need no drop.
     pub(crate) unsafe fn new<T>(start: *mut T, capacity: usize) -> Self {
         let size = capacity * size_of::<T>();
-        // SAFETY: the vector was allocated with this layout, so it is one.
+        // SAFETY: the vector was allocated with this layout, so the layout is valid.
         let layout = unsafe { Layout::from_size_align_unchecked(size, align_of::<T>()) };
         Self {
             start: start.cast(),
@@ -29,22 +31,22 @@ impl VectorMemory {
         self.start
     }
 
-    /// As something that frees it when it is dropped.
+    /// Returns an owner that frees the memory when it is dropped.
     pub(crate) fn into_owner(self) -> Box<dyn Any + Send> {
         Box::new(Freed(Some(self)))
     }
 
     pub(crate) fn free(self) {
-        // SAFETY: the memory is of the global allocator with this layout, and nobody else frees it
-        // (see `new`).
+        // SAFETY: the global allocator allocated the memory with this layout, and no other code
+        // frees it (see `new`).
         unsafe { dealloc(self.start, self.layout) };
     }
 }
 
-/// The memory of a vector that is freed with this.
+/// The memory of a vector, which is freed when this is dropped.
 struct Freed(Option<VectorMemory>);
 
-// SAFETY: it is memory without values, and this has it alone.
+// SAFETY: this is raw memory without values, and this object is its only owner.
 unsafe impl Send for Freed {}
 
 impl Drop for Freed {

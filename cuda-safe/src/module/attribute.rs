@@ -1,4 +1,4 @@
-//! What a kernel can be asked, and what it can be set to, each with its type.
+//! Attributes of kernels, each with its type. Some can be set.
 //!
 //! ```no_run
 //! use cuda_safe::{Context, Device, Module, attribute, kernel_attribute};
@@ -6,9 +6,9 @@
 //! # let ptx = "";
 //! let device = Device::get(0)?;
 //! let kernel = Module::from_ptx(&Context::primary(&device)?, ptx)?.kernel("gemm")?;
-//! println!("{} registers a thread", kernel.attribute(kernel_attribute::REGISTERS)?);
+//! println!("{} registers per thread", kernel.attribute(kernel_attribute::REGISTERS)?);
 //!
-//! // A block may have more than 48 KiB of shared memory if the kernel is set to it.
+//! // Allow blocks with more than 48 KiB of shared memory.
 //! let most = device.attribute(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
 //! let own = kernel.attribute(kernel_attribute::STATIC_SHARED_BYTES)?;
 //! kernel.set_attribute(kernel_attribute::MAX_DYNAMIC_SHARED_BYTES, most - own)?;
@@ -27,28 +27,29 @@ use cuda_sys::{
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A kernel's attribute whose value is a `T`, and whether it can be set. The constants of
-/// [this module](self) are all there are.
+/// A kernel attribute whose value has the type `T`. `SETTABLE` tells whether it can be set. The
+/// constants in [this module](self) are the only values of this type.
 pub struct KernelAttribute<T, const SETTABLE: bool = false> {
     raw: CUfunction_attribute,
     name: &'static str,
-    /// 0 where every driver that these bindings know has it.
+    /// The version that introduced the attribute, or 0 if every driver that these bindings support has
+    /// it.
     since: i32,
     value: PhantomData<fn(T) -> T>,
 }
 
 impl<T, const SETTABLE: bool> KernelAttribute<T, SETTABLE> {
-    /// The driver's number for it.
+    /// Returns the driver's number for the attribute.
     pub fn raw(&self) -> CUfunction_attribute {
         self.raw
     }
 
-    /// The name of its constant.
+    /// Returns the name of the constant.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The first CUDA version that knows it; none for those of 11.7 and before.
+    /// Returns the CUDA version that introduced the attribute, or `None` for CUDA 11.7 and earlier.
     pub fn since(&self) -> Option<CudaVersion> {
         (self.since != 0).then_some(CudaVersion::from_number(self.since))
     }
@@ -68,20 +69,21 @@ impl<T, const SETTABLE: bool> fmt::Debug for KernelAttribute<T, SETTABLE> {
     }
 }
 
-/// How much of the on-chip memory is to be shared memory rather than L1 cache: a hint.
+/// The preferred fraction of on-chip memory to use as shared memory rather than L1 cache. This is a
+/// hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Carveout {
-    /// The driver's choice.
+    /// The driver's default.
     #[default]
     Default,
-    /// So many percent of what can be shared memory at most; the driver takes the next possible.
+    /// A percentage of the maximum shared memory. The driver uses the next possible value.
     Percent(u8),
-    /// What a newer driver answered, by its number.
+    /// A value that only a newer driver knows, by its number.
     Other(i32),
 }
 
-/// A type that attributes of kernels have. Sealed: the driver takes and gives all of them as an
+/// The type of a kernel attribute's value. This trait is sealed. The driver represents all values as an
 /// `int`.
 pub trait KernelAttributeValue: sealed::Sealed + fmt::Debug {
     #[doc(hidden)]
@@ -94,7 +96,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The types of attributes, and how each is read and written.
+/// Implements the attribute value types, with the conversions from and to `int`.
 macro_rules! values {
     ($($ty:ty: |$raw:ident| $read:expr, |$value:ident| $write:expr;)*) => {$(
         impl sealed::Sealed for $ty {}
@@ -113,7 +115,8 @@ macro_rules! values {
 
 values! {
     bool: |raw| raw != 0, |value| i32::from(value);
-    // More than an `int` holds is more than any device has: the driver says so.
+    // A value above the range of `int` exceeds the limits of every device, and the driver returns an
+    // error.
     u32: |raw| raw as Self, |value| i32::try_from(value).unwrap_or(i32::MAX);
     Carveout: |raw| match raw {
         -1 => Self::Default,
@@ -127,7 +130,7 @@ values! {
     CUsharedMemoryMode: |raw| Self(raw as u32), |value| value.0 as i32;
 }
 
-/// The rows become constants.
+/// Defines one constant per row.
 macro_rules! attributes {
     ($($(#[$meta:meta])* $name:ident: $ty:ty, $settable:literal = $c:ident, $since:literal;)*) => {$(
         $(#[$meta])*
@@ -143,60 +146,59 @@ macro_rules! attributes {
 }
 
 attributes! {
-    /// Threads of a block, at most: what the kernel's registers leave room for on this device.
+    /// The maximum number of threads per block, as limited by the kernel's registers on this device.
     MAX_THREADS_PER_BLOCK: u32, false = CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0;
-    /// Shared memory that the kernel's own variables take in each block, in bytes.
+    /// The static shared memory per block, in bytes.
     STATIC_SHARED_BYTES: u32, false = CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 0;
-    /// Constant memory of the program's that the kernel needs, in bytes.
+    /// The constant memory that the kernel requires, in bytes.
     CONST_BYTES: u32, false = CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, 0;
-    /// Local memory of each thread, in bytes: what has no room in registers.
+    /// The local memory per thread, in bytes. It holds data that does not fit into registers.
     LOCAL_BYTES: u32, false = CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 0;
-    /// Registers of each thread.
+    /// The number of registers per thread.
     REGISTERS: u32, false = CU_FUNC_ATTRIBUTE_NUM_REGS, 0;
-    /// The virtual architecture that it was compiled for, as ten times the major version and the
-    /// minor: 80 for `compute_80`.
+    /// The virtual architecture for which the kernel was compiled, as ten times the major version plus
+    /// the minor version: 80 for `compute_80`.
     PTX_VERSION: u32, false = CU_FUNC_ATTRIBUTE_PTX_VERSION, 0;
-    /// The architecture of the code that runs, counted in the same way: 90 on an H200.
+    /// The architecture of the binary code, in the same format: 90 on an H200.
     BINARY_VERSION: u32, false = CU_FUNC_ATTRIBUTE_BINARY_VERSION, 0;
-    /// Whether it was compiled to cache global loads in L1 (`-dlcm=ca`).
+    /// Whether the kernel was compiled to cache global loads in L1 (`-dlcm=ca`).
     CACHE_MODE_CA: bool, false = CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, 0;
-    /// Dynamic shared memory that a launch may give a block, in bytes: 48 KiB less its own
-    /// variables unless set to more. With those it stays within
-    /// [`MAX_SHARED_MEMORY_PER_BLOCK_OPTIN`](crate::attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-    /// of the device.
+    /// The maximum dynamic shared memory per block of a launch, in bytes. The default is 48 KiB minus
+    /// the static shared memory. Static and dynamic shared memory together must not exceed the device's
+    /// [`MAX_SHARED_MEMORY_PER_BLOCK_OPTIN`](crate::attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).
     MAX_DYNAMIC_SHARED_BYTES: u32, true = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 0;
-    /// The preferred share of shared memory in the on-chip memory.
+    /// The preferred shared memory carveout.
     CARVEOUT: Carveout, true = CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 0;
-    /// Whether a launch has to name the size of its clusters.
+    /// Whether a launch must specify a cluster size.
     CLUSTER_SIZE_MUST_BE_SET: bool, false = CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, 11080;
-    /// Blocks of a cluster along x; 0 where none are required. Set all three, or none; the driver
-    /// checks them at a launch, and refuses to change what was compiled in
-    /// (`CUDA_ERROR_NOT_PERMITTED`).
+    /// The required cluster size in blocks along x, or 0 if none is required. Set all three dimensions
+    /// or none. The driver checks them at a launch, and refuses to change a size that was set at
+    /// compile time (`CUDA_ERROR_NOT_PERMITTED`).
     REQUIRED_CLUSTER_WIDTH: u32, true = CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 11080;
-    /// Blocks of a cluster along y, as [`REQUIRED_CLUSTER_WIDTH`].
+    /// The required cluster size in blocks along y. See [`REQUIRED_CLUSTER_WIDTH`].
     REQUIRED_CLUSTER_HEIGHT: u32, true = CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 11080;
-    /// Blocks of a cluster along z, as [`REQUIRED_CLUSTER_WIDTH`].
+    /// The required cluster size in blocks along z. See [`REQUIRED_CLUSTER_WIDTH`].
     REQUIRED_CLUSTER_DEPTH: u32, true = CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 11080;
-    /// Whether clusters may be larger than every device with clusters has them: a launch may then
-    /// work on some devices only.
+    /// Whether clusters may be larger than the size that every device with clusters supports. A launch
+    /// may then work only on some devices.
     NON_PORTABLE_CLUSTER_SIZE_ALLOWED: bool, true =
         CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 11080;
-    /// How blocks of clusters are spread over the multiprocessors: a preference.
+    /// How the blocks of clusters are distributed over the SMs. This is a preference.
     CLUSTER_SCHEDULING_POLICY: CUclusterSchedulingPolicy, true =
         CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, 11080;
-    /// Whether kernels may change its node in a graph.
+    /// Whether device code may update the kernel's node in a graph.
     DEVICE_NODE_UPDATE_SUPPORTED: bool, false =
         CU_FUNC_ATTRIBUTE_DEVICE_NODE_UPDATE_SUPPORTED, 13030;
-    /// Whether blocks may have more shared memory than every device of the architecture has.
+    /// Whether blocks may have more shared memory than every device of the architecture supports.
     SHARED_MEMORY_MODE: CUsharedMemoryMode, true = CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE, 13040;
 }
 
 impl Kernel {
-    /// `cuFuncGetAttribute(&value, attribute, kernel)`: one of the [`kernel_attribute`](self)s.
+    /// Returns a [`kernel_attribute`](self). Calls `cuFuncGetAttribute`.
     ///
     /// # Errors
-    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) where the driver is older
-    /// than the attribute.
+    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) if the driver is older than the
+    /// attribute.
     ///
     /// Since CUDA 2.2. Raw: [`cuFuncGetAttribute`](fn@cuda_sys::cuFuncGetAttribute).
     #[doc(alias = "cuFuncGetAttribute")]
@@ -207,31 +209,30 @@ impl Kernel {
         let mut value = 0;
         let place = &raw mut value;
         without_current(self.context(), || {
-            // SAFETY: the function is alive, and the pointer is to a local.
+            // SAFETY: the function is alive, and the pointer refers to a local variable.
             unsafe { answer!(cuFuncGetAttribute(place, attribute.raw, self.as_raw())) }
         })
         .map_err(|error| explain_newer(error, attribute.name, attribute.since()))?;
         Ok(T::from_raw(value))
     }
 
-    /// `cuFuncSetAttribute(kernel, attribute, value)`: sets one of the
-    /// [`kernel_attribute`](self)s that can be set.
+    /// Sets a [`kernel_attribute`](self) that can be set. Calls `cuFuncSetAttribute`.
     ///
-    /// It is a property of the kernel in its context: for all clones, for other handles of the
-    /// same kernel, and for what any thread launches after. (So it is for whoever shares a kernel
-    /// to agree; nothing worse comes of it than a launch that is refused or runs in other
-    /// clusters, which the promise of a launch includes.)
+    /// The value applies to the kernel in its context: to all clones, to other handles of the same
+    /// kernel, and to later launches on any thread. Code that shares a kernel must therefore agree on
+    /// the value. At worst, a launch fails or uses other clusters, which the safety conditions of a
+    /// launch cover.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for more than the device has;
-    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) as for
-    /// [`attribute`](Self::attribute).
+    /// `CUDA_ERROR_INVALID_VALUE` if the value exceeds the device's limits;
+    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) if the driver is older than the
+    /// attribute.
     ///
     /// Since CUDA 9.0. Raw: [`cuFuncSetAttribute`](fn@cuda_sys::cuFuncSetAttribute).
     ///
     /// ```compile_fail,E0308
     /// # fn f(kernel: cuda_safe::Kernel) {
-    /// // What the compiler decided cannot be set.
+    /// // The compiler chose the number of registers, so it cannot be set.
     /// let _ = kernel.set_attribute(cuda_safe::kernel_attribute::REGISTERS, 32);
     /// # }
     /// ```
@@ -243,34 +244,38 @@ impl Kernel {
     ) -> Result<()> {
         let value = value.into_raw();
         without_current(self.context(), || {
-            // SAFETY: the function is alive; two numbers.
+            // SAFETY: the function is alive. The other arguments are numbers.
             unsafe { answer!(cuFuncSetAttribute(self.as_raw(), attribute.raw, value)) }
         })
         .map_err(|error| explain_newer(error, attribute.name, attribute.since()))
     }
 
-    /// `cuFuncSetCacheConfig(kernel, config)`: the kernel's own preference, for all who launch it;
-    /// [none](CachePreference::None) is the context's
-    /// ([`Context::set_cache_preference`](crate::Context::set_cache_preference)).
-    /// [`CARVEOUT`] says the same in percent.
+    /// Sets the cache preference of the kernel. Calls `cuFuncSetCacheConfig`.
+    ///
+    /// The value applies to all launches of the kernel. [`CachePreference::None`] selects the
+    /// preference of the context
+    /// ([`Context::set_cache_preference`](crate::Context::set_cache_preference)). [`CARVEOUT`]
+    /// expresses the same in percent.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for an [other](CachePreference::Other) one that the driver does not know.
+    /// `CUDA_ERROR_INVALID_VALUE` for an [other](CachePreference::Other) value that the driver does not
+    /// know.
     ///
     /// Since CUDA 3.0. Raw: [`cuFuncSetCacheConfig`](fn@cuda_sys::cuFuncSetCacheConfig).
     #[doc(alias = "cuFuncSetCacheConfig")]
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {
         without_current(self.context(), || {
-            // SAFETY: the function is alive; a number.
+            // SAFETY: the function is alive. The other argument is a number.
             unsafe { answer!(cuFuncSetCacheConfig(self.as_raw(), preference.raw())) }
         })
     }
 
-    /// `cuFuncLoad(kernel)`: loads the kernel's code onto the device now, where it is loaded
-    /// [lazily](crate::LoadingMode): then its first launch does not have to.
+    /// Loads the kernel's code onto the device now. Calls `cuFuncLoad`.
+    ///
+    /// With [lazy loading](crate::LoadingMode), the first launch then does not have to load it.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver is older.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver is too old.
     ///
     /// Since CUDA 12.4. Raw: [`cuFuncLoad`](fn@cuda_sys::cuFuncLoad).
     #[doc(alias = "cuFuncLoad")]
@@ -281,10 +286,10 @@ impl Kernel {
         })
     }
 
-    /// `cuFuncIsLoaded(&state, kernel)`: whether the kernel's code is on the device.
+    /// Returns whether the kernel's code is loaded on the device. Calls `cuFuncIsLoaded`.
     ///
     /// # Errors
-    /// The driver is older.
+    /// The driver is too old.
     ///
     /// Since CUDA 12.4. Raw: [`cuFuncIsLoaded`](fn@cuda_sys::cuFuncIsLoaded).
     #[doc(alias = "cuFuncIsLoaded")]
@@ -292,7 +297,7 @@ impl Kernel {
         let mut state = CUfunctionLoadingState::default();
         let place = &raw mut state;
         without_current(self.context(), || {
-            // SAFETY: the function is alive, and the pointer is to a local.
+            // SAFETY: the function is alive, and the pointer refers to a local variable.
             unsafe { answer!(cuFuncIsLoaded(place, self.as_raw())) }
         })?;
         Ok(state == CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED)

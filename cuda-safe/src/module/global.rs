@@ -12,10 +12,10 @@ use cuda_sys::{CUdeviceptr, CUresult};
 use std::fmt;
 use std::sync::Arc;
 
-/// A variable of a module, as one context has it.
+/// A variable of a module in one context. Returned by [`Module::global`].
 ///
-/// It holds its module or library. Clones are the same variable. Its memory is the module's: it
-/// goes when that is unloaded.
+/// It keeps its module or library loaded. Clones refer to the same variable. The module owns the memory
+/// and frees it when it is unloaded.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, Module};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// let stream = context.stream()?;
 /// let module = Module::from_ptx(&context, ptx)?;
 ///
-/// // SAFETY: nothing was launched, so nobody else uses the variable.
+/// // SAFETY: no kernel was launched, so nothing else uses the variable.
 /// let mut factors = unsafe { module.global("factors")?.buffer::<f32>(&stream) }?;
 /// factors.copy_from_slice(&[0.5; 4])?;
 /// # Ok::<_, cuda_safe::Error>(())
@@ -35,49 +35,51 @@ pub struct Global {
     address: CUdeviceptr,
     size: usize,
     name: Arc<str>,
-    /// Before the context in the order of drops: code is unloaded while its context lives.
+    /// Declared before the context, so that the code is unloaded while its context is alive.
     #[allow(dead_code, reason = "held, not read")]
     code: Code,
     context: Context,
 }
 
 impl Global {
-    /// The address on the device.
+    /// Returns the device address.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     pub fn size_bytes(&self) -> usize {
         self.size
     }
 
-    /// Its name in the module.
+    /// Returns the variable's name in the module.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The context whose copy of the variable this is.
+    /// Returns the context to which this instance of the variable belongs.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The variable as a buffer of as many `T` as it has, bound to `stream`: for copies, fills and
-    /// launches in the stream's order. The buffer holds the module; nothing is freed with it.
+    /// Returns the variable as a buffer of `T`, bound to `stream`, for stream-ordered copies, fills and
+    /// launches.
+    ///
+    /// The buffer keeps the module loaded. Dropping it frees no memory.
     ///
     /// # Errors
-    /// [`Invalid::GlobalLayout`]; a stream of another context.
+    /// [`Invalid::GlobalLayout`]; the stream belongs to another context.
     ///
     /// # Safety
-    /// Kernels use the variable by its name, which nobody can see here. So, until the buffer and
-    /// what is made of it are gone, and the work on them is done:
-    /// - what else uses the variable, kernels by its name and other code, is in order with the
-    ///   stream that the buffer is bound to: given to it; or done before, or waited for by it; or
-    ///   given to another stream after a wait for it. (What only reads needs no order with what
-    ///   only reads.)
-    /// - There is no other buffer of it, unless both are only read.
-    /// - What is written through it are bits that the module's kernels can do with: an index within
-    ///   bounds, say, or a pointer to what is there.
+    /// Kernels access the variable by its name, which this crate cannot see. Until the buffer and every
+    /// object created from it are dropped and the work on them is complete:
+    /// - Other accesses to the variable, by kernels through its name or by other code, must be ordered
+    ///   with respect to the buffer's stream: enqueued on that stream, complete before or waited for by
+    ///   that stream, or enqueued on another stream after it has waited for that stream. Reads need no
+    ///   order with respect to other reads.
+    /// - No other buffer of the variable may exist, unless both are only read.
+    /// - Bits written through the buffer must be valid for the module's kernels: for example, an index
+    ///   must be in bounds, and a pointer must refer to existing memory.
     pub unsafe fn buffer<T: 'static>(&self, stream: &Stream) -> Result<DeviceBuffer<T>> {
         crate::stream::same_context("the variable", &self.context, stream.context())?;
         let (element, align) = (size_of::<T>(), align_of::<T>());
@@ -93,16 +95,17 @@ impl Global {
             .into());
         }
         let (len, owner) = (self.size / element, self.clone());
-        // SAFETY: the memory is the module's, which the owner holds; it has `len` elements and
-        // their alignment; that nobody else uses it is the caller's promise, and unloading the
-        // module, should the owner be the last to hold it, waits for all work.
+        // SAFETY: the module owns the memory, and `owner` keeps the module loaded. The memory has `len`
+        // elements with the required alignment. The caller guarantees that no other code uses it. If
+        // `owner` is the last owner of the module, unloading the module waits for all work.
         Ok(unsafe { DeviceBuffer::from_foreign(self.address, len, stream, owner) })
     }
 }
 
 impl Module {
-    /// `cuModuleGetGlobal(&address, &bytes, module, name)`: the variable of that name (for C++
-    /// without `extern "C"`: the mangled one).
+    /// Returns the variable with this name. Calls `cuModuleGetGlobal`.
+    ///
+    /// For C++ variables without `extern "C"`, this is the mangled name.
     ///
     /// # Errors
     /// [`Invalid::NoSuchGlobal`].
@@ -115,8 +118,8 @@ impl Module {
         let (at, bytes) = (&raw mut address, &raw mut size);
         let (module, text) = (self.as_raw(), c_name.as_ptr());
         let found = without_current(self.context(), || {
-            // SAFETY: the module is alive, the name ends with a NUL, and the pointers are to
-            // locals.
+            // SAFETY: the module is alive, the name ends with a NUL, and the pointers refer to local
+            // variables.
             unsafe { answer!(cuModuleGetGlobal_v2(at, bytes, module, text)) }
         });
         explain_missing(found, name)?;
@@ -131,33 +134,35 @@ impl Module {
 }
 
 impl Library {
-    /// `cuLibraryGetGlobal(&address, &bytes, library, name)`: the variable of that name, as
-    /// `context` has it.
+    /// Returns the variable with this name in `context`. Calls `cuLibraryGetGlobal`.
     ///
     /// # Errors
-    /// [`Invalid::NoSuchGlobal`]; those of the compiler, for PTX that no context needed before.
+    /// [`Invalid::NoSuchGlobal`]; errors of the compiler, for PTX that no context has used before.
     ///
     /// Since CUDA 12.0. Raw: [`cuLibraryGetGlobal`](fn@cuda_sys::cuLibraryGetGlobal).
     #[doc(alias = "cuLibraryGetGlobal")]
     pub fn global(&self, context: &Context, name: &str) -> Result<Global> {
         self.find(context, name, |at, bytes, text| {
-            // SAFETY: the library is alive, the name ends with a NUL, and the pointers are to
-            // locals.
+            // SAFETY: the library is alive, the name ends with a NUL, and the pointers refer to local
+            // variables.
             unsafe { call!(cuLibraryGetGlobal(at, bytes, self.as_raw(), text)) }
         })
     }
 
-    /// `cuLibraryGetManaged(&address, &bytes, library, name)`: the managed variable of that name,
-    /// which is one for all contexts; the buffers of this handle are for streams of `context`.
+    /// Returns the managed variable with this name. Calls `cuLibraryGetManaged`.
+    ///
+    /// All contexts share one instance of it. Buffers of the returned handle are for streams of
+    /// `context`.
     ///
     /// # Errors
-    /// As for [`global`](Self::global).
+    /// See [`global`](Self::global).
     ///
     /// Since CUDA 12.0. Raw: [`cuLibraryGetManaged`](fn@cuda_sys::cuLibraryGetManaged).
     #[doc(alias = "cuLibraryGetManaged")]
     pub fn managed(&self, context: &Context, name: &str) -> Result<Global> {
         self.find(context, name, |at, bytes, text| {
-            // SAFETY: as above.
+            // SAFETY: the library is alive, the name ends with a NUL, and the pointers refer to local
+            // variables.
             unsafe { call!(cuLibraryGetManaged(at, bytes, self.as_raw(), text)) }
         })
     }

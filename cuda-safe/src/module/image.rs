@@ -1,13 +1,13 @@
-//! What can be seen of a module before the driver sees it.
+//! Checks of module images before they are passed to the driver.
 
 use crate::error::Result;
 use crate::invalid::Invalid;
 use std::ffi::CString;
 
-/// PTX as C has it.
+/// Checks PTX text and converts it to a C string.
 ///
-/// The driver tells formats apart by their first bytes, and some of the binary ones, which it
-/// trusts, can be valid UTF-8: so text has to begin as PTX does.
+/// The driver distinguishes formats by their first bytes. Some of the binary formats, which it trusts,
+/// can be valid UTF-8, so the text must begin as PTX does.
 pub(super) fn ptx(text: &str) -> Result<CString> {
     if text.trim().is_empty() {
         return Err(Invalid::EmptyImage.into());
@@ -19,7 +19,7 @@ pub(super) fn ptx(text: &str) -> Result<CString> {
     Ok(c_text)
 }
 
-/// What follows the white space and comments at the start of PTX.
+/// Returns the text after the white space and comments at the start of PTX.
 fn after_comments(mut text: &str) -> &str {
     loop {
         text = text.trim_start_matches([' ', '\t', '\r', '\n']);
@@ -30,12 +30,12 @@ fn after_comments(mut text: &str) -> &str {
         } else {
             return text;
         };
-        // A comment to the end leaves nothing.
+        // Nothing follows a comment that extends to the end.
         text = rest.map_or("", |(_, rest)| rest);
     }
 }
 
-/// Text that ends with the one NUL in it.
+/// Converts text without a NUL to a C string.
 pub(super) fn name(text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| {
         Invalid::NulInText {
@@ -48,7 +48,8 @@ pub(super) fn name(text: &str) -> Result<CString> {
 const ELF: [u8; 4] = [0x7f, b'E', b'L', b'F'];
 const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 
-/// Refuses what is plainly no whole cubin or fatbin. A courtesy: the driver trusts the rest.
+/// Rejects data that is obviously not a complete cubin or fatbin. The driver trusts the rest, so this
+/// is a convenience and not a guarantee.
 pub(super) fn check(image: &[u8]) -> Result<()> {
     if image.is_empty() {
         return Err(Invalid::EmptyImage.into());
@@ -68,7 +69,7 @@ pub(super) fn check(image: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The bytes that an ELF file's headers speak of.
+/// Returns the length that an ELF file's headers imply, in bytes.
 fn elf_length(image: &[u8]) -> u64 {
     const HEADER: u64 = 64;
     const NO_BITS: u64 = 8;
@@ -86,14 +87,14 @@ fn elf_length(image: &[u8]) -> u64 {
         match (field(4, 4), field(24, 8), field(32, 8)) {
             (Some(NO_BITS), ..) => {}
             (Some(_), Some(start), Some(size)) => length = length.max(start.saturating_add(size)),
-            // The table itself is cut off, which its own length above tells.
+            // The table itself is truncated. Its length, computed above, reveals that.
             _ => {}
         }
     }
     length
 }
 
-/// The bytes that a fatbin's header speaks of: its own, and those of the images after it.
+/// Returns the length that a fatbin's header implies, in bytes: the header and the images after it.
 fn fatbin_length(image: &[u8]) -> u64 {
     const HEADER: u64 = 16;
     match (number(image, 6, 2), number(image, 8, 8)) {
@@ -102,7 +103,7 @@ fn fatbin_length(image: &[u8]) -> u64 {
     }
 }
 
-/// A little-endian number of `size` bytes at `offset`; none where the image ends before.
+/// Returns the little-endian number of `size` bytes at `offset`, or `None` if the image ends before.
 fn number(image: &[u8], offset: u64, size: usize) -> Option<u64> {
     let start = usize::try_from(offset).ok()?;
     let bytes = image.get(start..start.checked_add(size)?)?;
@@ -111,7 +112,7 @@ fn number(image: &[u8], offset: u64, size: usize) -> Option<u64> {
     Some(u64::from_le_bytes(number))
 }
 
-/// The version that PTX text names: `.version 8.3` is (8, 3).
+/// Returns the version that PTX text declares: `.version 8.3` is (8, 3).
 pub(super) fn ptx_version(text: &str) -> Option<(u32, u32)> {
     let rest = after_comments(text).strip_prefix(".version")?;
     let version = rest.split_whitespace().next()?;
@@ -127,11 +128,11 @@ mod tests {
     fn refusal(image: &[u8]) -> Invalid {
         match check(image) {
             Err(Error::Invalid(invalid)) => *invalid,
-            other => panic!("not refused: {other:?}"),
+            other => panic!("expected an invalid image, got {other:?}"),
         }
     }
 
-    /// A 64-byte header and one section of 100 bytes behind the table.
+    /// An ELF file with a 64-byte header and one section of 100 bytes after the section table.
     fn elf() -> Vec<u8> {
         let mut image = vec![0; 64 + 64 + 100];
         image[..4].copy_from_slice(b"\x7fELF");

@@ -1,4 +1,4 @@
-//! The driver's compiler: what it is told, what it writes, and what its errors mean.
+//! Options, logs and errors of the driver's compiler.
 
 use super::image;
 use crate::driver;
@@ -8,11 +8,11 @@ use core::ffi::{CStr, c_void};
 use cuda_sys::CudaVersion;
 use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_target, CUresult};
 
-/// `CUjit_option`: what the driver's compiler and linker are told. The default is nothing but a
-/// log of errors, which always comes with one.
+/// Options for the driver's compiler and linker (`CUjit_option`). The default sets none; an error
+/// always contains the error log.
 ///
-/// Most concern PTX; the driver passes over them where there is nothing to compile. Code that the
-/// driver has in its cache is not compiled again.
+/// Most options apply to PTX, and the driver ignores them if there is nothing to compile. The driver
+/// does not recompile code that is in its cache.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, JitOptions, Module};
@@ -30,69 +30,72 @@ use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_targe
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 ///
-/// # What is not here
-/// - `GLOBAL_SYMBOL_NAMES`, `…_ADDRESSES`, `…_COUNT`: addresses that the code would use unseen.
-/// - `WALL_TIME`: take the time of the call.
-/// - `TARGET_FROM_CUCONTEXT`: so it is without [`target`](Self::target).
-/// - `LTO`, `FTZ`, `PREC_DIV`, `PREC_SQRT`, `FMA`, `REFERENCED_…`, `OPTIMIZE_UNUSED_…`: of a kind
-///   of input that ended with CUDA 12.0. `NEW_SM3X_OPT`, `FAST_COMPILE`: the driver's own.
+/// # Omitted options
+/// - `GLOBAL_SYMBOL_NAMES`, `…_ADDRESSES` and `…_COUNT` pass addresses that the code would use
+///   unchecked.
+/// - `WALL_TIME`: measure the time of the call instead.
+/// - `TARGET_FROM_CUCONTEXT` is the default without [`target`](Self::target).
+/// - `LTO`, `FTZ`, `PREC_DIV`, `PREC_SQRT`, `FMA`, `REFERENCED_…` and `OPTIMIZE_UNUSED_…` apply to a
+///   kind of input that CUDA 12.0 removed. `NEW_SM3X_OPT` and `FAST_COMPILE` are internal to the
+///   driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JitOptions {
-    /// Registers of a thread, at most.
+    /// The maximum number of registers per thread.
     pub max_registers: Option<u32>,
-    /// Threads of the blocks that the kernels will be launched with, at least: the compiler saves
-    /// registers for them. Not together with [`target`](Self::target).
+    /// The minimum number of threads per block with which the kernels will be launched. The compiler
+    /// limits the registers accordingly. Cannot be combined with [`target`](Self::target).
     pub threads_per_block: Option<u32>,
-    /// How hard to optimise, from 0 to 4; the driver takes 4.
+    /// The optimization level, from 0 to 4. The driver's default is 4.
     pub optimization_level: Option<u32>,
     /// The architecture to compile for, instead of the context's device.
     pub target: Option<CUjit_target>,
-    /// Whether binaries or PTX come first where an image has both and no binary fits exactly. Not
+    /// Whether binaries or PTX are preferred if an image has both and no binary matches exactly. Not
     /// for linkers.
     pub fallback: Option<CUjit_fallback>,
-    /// Information for debuggers, which takes optimisation away.
+    /// Whether to generate debug information, which disables optimization.
     pub debug_info: bool,
-    /// Lines of the source, for profilers.
+    /// Whether to generate line information, for profilers.
     pub line_info: bool,
     /// How global loads are cached (`-dlcm`).
     pub cache_mode: Option<CUjit_cacheMode>,
-    /// Code that does not depend on its address. Since CUDA 12.0.
+    /// Whether to generate position-independent code. Since CUDA 12.0.
     pub position_independent: bool,
-    /// Blocks of a kernel that a multiprocessor is to run at a time, at least, where the text does
-    /// not say: a hint, which wants [`max_threads_per_block`](Self::max_threads_per_block) as well
-    /// and is passed over with the two limits at the top. Since CUDA 12.3.
+    /// The minimum number of blocks of a kernel that should run on an SM at the same time, if the PTX
+    /// does not specify it. This is a hint. It also requires
+    /// [`max_threads_per_block`](Self::max_threads_per_block), and is ignored if one of the first two
+    /// limits is set. Since CUDA 12.3.
     pub min_blocks_per_sm: Option<u32>,
-    /// Threads of a block, at most, where the text does not say. Since CUDA 12.4.
+    /// The maximum number of threads per block, if the PTX does not specify it. Since CUDA 12.4.
     pub max_threads_per_block: Option<u32>,
-    /// These limits count even where the text has its own. Since CUDA 12.4.
+    /// Whether these limits override those in the PTX. Since CUDA 12.4.
     pub override_directives: bool,
-    /// How many threads may compile a module: 0 for as many as the machine runs at once. Since
-    /// CUDA 13.0.
+    /// The maximum number of threads that compile a module, or 0 for the number that the machine runs
+    /// in parallel. Since CUDA 13.0.
     pub split_compile: Option<u32>,
-    /// How many threads may load a binary: 0 for as many as the machine runs at once. Since
-    /// CUDA 13.1.
+    /// The maximum number of threads that load a binary, or 0 for the number that the machine runs in
+    /// parallel. Since CUDA 13.1.
     pub loader_threads: Option<u32>,
-    /// Keeps what the compiler writes about code that it takes: [`Module::log`](super::Module::log)
-    /// and [`Linked::log`](super::Linked::log). A [`Library`](super::Library) compiles later, and
-    /// has none.
+    /// Whether to keep the compiler's info log for [`Module::log`](super::Module::log) and
+    /// [`Linked::log`](super::Linked::log). A [`Library`](super::Library) compiles later and has no
+    /// log.
     pub info_log: bool,
-    /// Has the compiler write more.
+    /// Whether the compiler writes verbose log messages.
     pub verbose: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
-/// One option on its way to the driver.
+/// An option in the driver's representation.
 struct Entry {
     name: &'static str,
     key: Key,
     value: usize,
-    /// What came after CUDA 11.7.
+    /// The version that introduced the option, if that is later than CUDA 11.7.
     since: Option<(u16, u16)>,
 }
 
 impl JitOptions {
-    /// All that are set, but for the logs.
+    /// Returns all options that are set, except the logs.
     fn entries(&self) -> Result<Vec<Entry>> {
         let Self {
             max_registers,
@@ -205,7 +208,7 @@ impl JitOptions {
             ("verbose", Key::CU_JIT_LOG_VERBOSE, flag(verbose), None),
         ];
         if let (Some(_), Some(target)) = (threads_per_block, target) {
-            let possible = "set without threads_per_block only";
+            let possible = "only without threads_per_block";
             return Err(refused("target", format!("{target:?}"), possible));
         }
         let mut entries = Vec::new();
@@ -236,29 +239,29 @@ fn refused(option: &'static str, given: String, possible: &'static str) -> Error
     .into()
 }
 
-/// What goes to the driver with code: options, and room for what the compiler writes.
+/// The options and log buffers that are passed to the driver with code.
 ///
-/// The driver may come back to all of it as long as a library is loaded or a linker is there, so
-/// everything is on the heap, and goes with those.
+/// The driver may access all of this as long as a library is loaded or a linker exists, so everything
+/// is on the heap and is freed with those.
 pub(super) struct Request {
     keys: Vec<Key>,
     values: Vec<*mut c_void>,
     errors: Vec<u8>,
-    /// Empty unless it was asked for.
+    /// Empty unless the info log was requested.
     info: Vec<u8>,
 }
 
-// SAFETY: the pointers are to the memory of the other fields, which nobody changes but the driver,
-// in calls on the object that this belongs to.
+// SAFETY: the pointers refer to the memory of the other fields, which only the driver changes, during
+// calls on the object that owns this request.
 unsafe impl Send for Request {}
-// SAFETY: as above; what reads a log does so between such calls.
+// SAFETY: see `Send`. The logs are read between such calls.
 unsafe impl Sync for Request {}
 
 impl Request {
     const ROOM: usize = 8192;
 
     /// # Errors
-    /// A value that an option cannot have, or an option that is newer than the driver.
+    /// An option has an invalid value, or is newer than the driver.
     pub(super) fn new(options: &JitOptions) -> Result<Self> {
         let mut request = Self {
             keys: Vec::new(),
@@ -293,7 +296,7 @@ impl Request {
 
     fn add(&mut self, key: Key, number: usize) {
         self.keys.push(key);
-        // A number in the place of a pointer: the API's way.
+        // The API passes numbers in place of pointers.
         self.values.push(std::ptr::without_provenance_mut(number));
     }
 
@@ -303,13 +306,13 @@ impl Request {
         self.add(size, Self::ROOM);
     }
 
-    /// How many options there are, the keys, and the values.
+    /// Returns the number of options, the keys and the values.
     pub(super) fn options(&mut self) -> (u32, *mut Key, *mut *mut c_void) {
         let count = u32::try_from(self.keys.len()).unwrap_or(0);
         (count, self.keys.as_mut_ptr(), self.values.as_mut_ptr())
     }
 
-    /// What the compiler wrote about code that it took.
+    /// Returns the info log.
     pub(super) fn info(&self) -> String {
         text(&self.info)
     }
@@ -322,18 +325,19 @@ impl Request {
         }
     }
 
-    /// Adds what the compiler wrote to an error of it.
+    /// Adds the log to a compiler error.
     pub(super) fn attach(&self, done: Result<()>) -> Result<()> {
         self.attach_if(done, is_compile_error)
     }
 
-    /// What the compiler wrote about errors up to now.
+    /// Returns the error log written so far.
     pub(super) fn errors(&self) -> String {
         text(&self.errors)
     }
 
-    /// As [`attach`](Self::attach), for a linker: whatever its code, it may have written why. (But
-    /// not `before`, about something else.)
+    /// Adds the log to an error of a linker. Unlike [`attach`](Self::attach), this does not depend on
+    /// the error code, because the linker may have written the reason to the log. It ignores a log that
+    /// equals `before`, which is about an earlier error.
     pub(super) fn attach_new(&self, done: Result<()>, before: &str) -> Result<()> {
         self.attach_if(done, |code| {
             is_compile_error(code) || self.errors() != before
@@ -351,14 +355,14 @@ impl Request {
     }
 }
 
-/// A log up to its NUL.
+/// Returns a log up to its NUL.
 fn text(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0);
     let text = &log[..end.unwrap_or(log.len())];
     String::from_utf8_lossy(text).trim_end().to_owned()
 }
 
-/// An option that the driver does not know is refused here, with its name.
+/// Returns an error that names the option if the driver is too old for it.
 fn check_driver(entry: &Entry) -> Result<()> {
     let Some((major, minor)) = entry.since else {
         return Ok(());
@@ -391,7 +395,7 @@ pub(super) fn is_compile_error(code: CUresult) -> bool {
     )
 }
 
-/// Names both versions where the text is newer than the compiler.
+/// Names both versions in the error if the PTX is newer than the compiler.
 pub(super) fn explain_ptx(error: Error, text: &CStr) -> Error {
     match (error.code(), driver::version()) {
         (Some(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION), Ok(driver)) => Error::PtxTooNew {

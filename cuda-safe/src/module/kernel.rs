@@ -9,9 +9,10 @@ use cuda_sys::{CUfunction, CUresult};
 use std::fmt;
 use std::sync::Arc;
 
-/// `CUfunction`: a kernel in one context.
+/// A kernel in one context (`CUfunction`). Returned by [`Module::kernel`] and [`Library::kernel`].
 ///
-/// It holds its module or library. Clones share it. [`typed`](Self::typed) makes it callable.
+/// It keeps its module or library loaded. Clones share it. [`typed`](Self::typed) returns a kernel that
+/// can be launched with checked arguments.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, LaunchConfig, Module};
@@ -20,9 +21,9 @@ use std::sync::Arc;
 /// let context = Context::primary(&Device::get(0)?)?;
 /// let stream = context.stream()?;
 /// let nothing = Module::from_ptx(&context, ptx)?.kernel("nothing")?;
-/// // The types are compared with the kernel's own list once, here.
+/// // This compares the types with the kernel's parameter list once.
 /// let nothing = nothing.typed::<()>()?;
-/// // SAFETY: the kernel touches nothing.
+/// // SAFETY: the kernel accesses no memory.
 /// unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 32), ()) }?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
@@ -34,13 +35,13 @@ pub struct Kernel {
 struct Inner {
     raw: CUfunction,
     name: Box<str>,
-    /// Before the context in the order of drops: code is unloaded while its context lives.
+    /// Declared before the context, so that the code is unloaded while its context is alive.
     #[allow(dead_code, reason = "held, not read")]
     code: Code,
     context: Context,
 }
 
-/// What a kernel or variable is part of.
+/// The module or library that a kernel or variable belongs to.
 #[derive(Clone)]
 pub(super) enum Code {
     Module(#[allow(dead_code, reason = "held, not read")] Module),
@@ -59,20 +60,21 @@ impl From<Library> for Code {
     }
 }
 
-// SAFETY: the driver lets any thread use a function, several at once.
+// SAFETY: the driver allows several threads to use a function at the same time.
 unsafe impl Send for Inner {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for Inner {}
 
-/// A kernel's parameters have at most this many bytes (CUDA 12.1), each at least one.
-const MOST_PARAMETERS: usize = 32_764;
+/// The maximum number of parameters: a kernel's parameters have at most this many bytes in total (CUDA
+/// 12.1), and each has at least one.
+const MAX_PARAMETERS: usize = 32_764;
 
-/// Where a parameter of a kernel is in its parameter buffer, in bytes.
+/// The position of a kernel parameter in the parameter buffer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// From the start of the buffer.
+    /// The offset from the start of the buffer, in bytes.
     pub offset: usize,
-    /// Its size.
+    /// The size of the parameter, in bytes.
     pub size: usize,
 }
 
@@ -93,32 +95,32 @@ impl Kernel {
         }
     }
 
-    /// The driver's handle, alive as long as this is.
+    /// Returns the raw handle, which is valid as long as this object is alive.
     #[inline]
     pub fn as_raw(&self) -> CUfunction {
         self.inner.raw
     }
 
-    /// Its name in the module.
+    /// Returns the kernel's name in the module.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The context that it runs in: on its streams, and on those of its green contexts if it is a
-    /// primary one.
+    /// Returns the kernel's context. The kernel can be launched on streams of this context, and on
+    /// streams of its green contexts if it is a primary context.
     #[inline]
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// `cuFuncGetParamInfo(kernel, index, &offset, &size)`: the kernel's parameters; none where
-    /// the driver cannot tell.
+    /// Returns the kernel's parameters, or `None` if the driver cannot report them. Calls
+    /// `cuFuncGetParamInfo`.
     ///
-    /// Before CUDA 13.2 the number is found by asking until the driver refuses, which a memory
-    /// checker that reports refused calls will list.
+    /// Before CUDA 13.2, the number of parameters is found by querying until the driver returns an
+    /// error. A memory checker that reports failed API calls lists that error.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     ///
     /// Since CUDA 12.4. Raw: [`cuFuncGetParamInfo`](fn@cuda_sys::cuFuncGetParamInfo),
     /// [`cuFuncGetParamCount`](fn@cuda_sys::cuFuncGetParamCount).
@@ -127,18 +129,18 @@ impl Kernel {
     pub fn parameters(&self) -> Result<Option<Vec<Parameter>>> {
         let known = self.parameter_count()?;
         let mut parameters = Vec::new();
-        while parameters.len() < known.unwrap_or(MOST_PARAMETERS) {
+        while parameters.len() < known.unwrap_or(MAX_PARAMETERS) {
             let (mut offset, mut size) = (0, 0);
             let (function, index) = (self.as_raw(), parameters.len());
             let (at, long) = (&raw mut offset, &raw mut size);
             let answer = without_current(self.context(), || {
-                // SAFETY: the function is alive, and the pointers are to locals.
+                // SAFETY: the function is alive, and the pointers refer to local variables.
                 unsafe { answer!(cuFuncGetParamInfo(function, index, at, long)) }
             });
             match answer {
                 Ok(()) => parameters.push(Parameter { offset, size }),
                 Err(Error::Missing(_)) => return Ok(None),
-                // There is no parameter of this index: that was all.
+                // There is no parameter with this index, so the previous one was the last.
                 Err(error)
                     if known.is_none()
                         && error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) =>
@@ -151,11 +153,12 @@ impl Kernel {
         Ok(Some(parameters))
     }
 
-    /// `cuFuncGetParamCount(kernel, &count)`; none on drivers before CUDA 13.2.
+    /// Returns the number of parameters, or `None` on drivers before CUDA 13.2. Calls
+    /// `cuFuncGetParamCount`.
     fn parameter_count(&self) -> Result<Option<usize>> {
         let mut count = 0;
         let counted = without_current(self.context(), || {
-            // SAFETY: the function is alive, and the pointer is to a local.
+            // SAFETY: the function is alive, and the pointer refers to a local variable.
             unsafe { answer!(cuFuncGetParamCount(self.as_raw(), &raw mut count)) }
         });
         match counted {
@@ -165,8 +168,10 @@ impl Kernel {
         }
     }
 
-    /// The kernel with the types of its arguments, checked against its own parameter list where
-    /// the driver has one (CUDA 12.4): `kernel.typed::<(&[f32], &mut [f32], u32)>()`.
+    /// Returns the kernel with typed parameters: `kernel.typed::<(&[f32], &mut [f32], u32)>()`.
+    ///
+    /// The types are checked against the kernel's parameter list if the driver can report it (CUDA
+    /// 12.4).
     ///
     /// # Errors
     /// [`Invalid::ArgumentCount`](crate::Invalid::ArgumentCount) and

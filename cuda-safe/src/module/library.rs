@@ -6,7 +6,7 @@ use crate::call::call;
 use crate::context::Context;
 use crate::driver;
 use crate::error::{Error, Result};
-use crate::hold::Hold;
+use crate::ownership::Ownership;
 use crate::release::{self, Parent, Resource, release};
 use core::ffi::c_void;
 use cuda_sys::{CUkernel, CUlibrary};
@@ -15,11 +15,12 @@ use std::ffi::CString;
 use std::fmt;
 use std::sync::Arc;
 
-/// `CUlibrary`: code that belongs to no context; it is loaded into each that uses a kernel of it.
+/// A library (`CUlibrary`): code that is not bound to a context, and that is loaded into each context
+/// that uses one of its kernels. Create one with [`Library::from_ptx`].
 ///
-/// Clones share it; kernels hold it. Unloading waits for *all* running work.
+/// Clones share the library, and its kernels keep it alive. Unloading waits for *all* running work.
 ///
-/// Since CUDA 12.0; [`Module`](super::Module) is there on every driver.
+/// Since CUDA 12.0. [`Module`](super::Module) is available on every driver.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, Library};
@@ -39,32 +40,33 @@ pub struct Library {
 
 struct Inner {
     raw: CUlibrary,
-    hold: Hold,
+    ownership: Ownership,
     code: Arc<Code>,
 }
 
-/// What the driver may come back to as long as the library is loaded.
+/// The data that the driver may access as long as the library is loaded.
 struct Code {
-    /// PTX is compiled when a context first needs it, and its errors are found then.
+    /// The PTX and its options. PTX is compiled when a context first uses it, and errors appear only
+    /// then.
     ptx: Option<(CString, JitOptions)>,
-    /// Given to the driver for the compiler's log; it may write there at any later time, so it is
-    /// never read once the library is loaded.
+    /// The log buffers for the compiler. The driver may write to them at any time, so they are never
+    /// read while the library is loaded.
     #[allow(dead_code, reason = "held for the driver")]
     request: Option<Request>,
 }
 
-// SAFETY: the driver lets any thread use a library.
+// SAFETY: the driver allows any thread to use a library.
 unsafe impl Send for Inner {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for Inner {}
 
 impl Library {
-    /// `cuLibraryLoadData(&library, ptx, …)`: takes PTX text, compiled when a context first needs
-    /// it (or now, as `CUDA_MODULE_LOADING` says).
+    /// Loads PTX text, which is compiled when a context first uses it, or immediately, depending on
+    /// `CUDA_MODULE_LOADING`. Calls `cuLibraryLoadData`.
     ///
     /// # Errors
     /// [`Error::Compile`](crate::Error::Compile) with the compiler's log;
-    /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); empty text, or a NUL inside.
+    /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); the text is empty or contains a NUL.
     ///
     /// Since CUDA 12.0. Raw: [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData),
     /// [`cuLibraryUnload`](fn@cuda_sys::cuLibraryUnload).
@@ -74,64 +76,69 @@ impl Library {
         Self::from_ptx_with(ptx, &JitOptions::default())
     }
 
-    /// `cuLibraryLoadData(&library, text, options, …)`: as [`from_ptx`](Self::from_ptx), with options for the compiler. (Its
-    /// [log](JitOptions::info_log) is not kept: it is written when a context needs the code.)
+    /// Loads PTX text with options for the compiler. Calls `cuLibraryLoadData`.
+    ///
+    /// The [info log](JitOptions::info_log) is not available, because it is written when a context
+    /// first uses the code.
     ///
     /// # Errors
-    /// As for [`from_ptx`](Self::from_ptx) and [`Module::from_ptx_with`].
+    /// See [`from_ptx`](Self::from_ptx) and [`Module::from_ptx_with`].
     ///
-    /// Since CUDA 12.0; some options are newer. Raw: [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData).
+    /// Since CUDA 12.0; some options are newer. Raw:
+    /// [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData).
     #[doc(alias = "cuLibraryLoadData")]
     pub fn from_ptx_with(ptx: &str, options: &JitOptions) -> Result<Self> {
         let text = image::ptx(ptx)?;
         let code = text.as_ptr().cast();
-        // SAFETY: the driver takes text that begins so for PTX, up to the NUL, and its compiler
+        // SAFETY: the driver recognizes such text as PTX and reads it up to the NUL. Its compiler
         // checks the rest.
         match unsafe { Self::load(code, options) } {
             Ok((raw, request)) => {
                 let ptx = Some((text, *options));
-                Ok(Self::own(raw, Hold::Owned, ptx, Some(request)))
+                Ok(Self::own(raw, Ownership::Owned, ptx, Some(request)))
             }
             Err(error) => Err(jit::explain_ptx(error, &text)),
         }
     }
 
-    /// `cuLibraryLoadData(&library, image, …)`: loads a cubin or fatbin.
+    /// Loads a cubin or fatbin. Calls `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// As for [`Module::from_image`](super::Module::from_image).
+    /// See [`Module::from_image`](super::Module::from_image).
     ///
     /// # Safety
-    /// `image` is a whole image made by NVIDIA's tools: the driver's loader trusts what is in it.
+    /// `image` must be a complete image made by NVIDIA's tools, because the driver's loader trusts its
+    /// contents.
     ///
     /// Since CUDA 12.0.
     pub unsafe fn from_image(image: &[u8]) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the conditions of this function.
         unsafe { Self::from_image_with(image, &JitOptions::default()) }
     }
 
-    /// `cuLibraryLoadData(&library, image, options, …)`: as [`from_image`](Self::from_image), with options for the PTX in a fatbin, and for which of
-    /// its images is taken.
+    /// Loads a cubin or fatbin with options for the PTX in a fatbin and for the choice among its
+    /// images. Calls `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// As for [`Module::from_image_with`].
+    /// See [`Module::from_image_with`].
     ///
     /// # Safety
-    /// As for [`from_image`](Self::from_image).
+    /// See [`from_image`](Self::from_image).
     ///
-    /// Since CUDA 12.0; some options are newer. Raw: [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData).
+    /// Since CUDA 12.0; some options are newer. Raw:
+    /// [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData).
     #[doc(alias = "cuLibraryLoadData")]
     pub unsafe fn from_image_with(image: &[u8], options: &JitOptions) -> Result<Self> {
         image::check(image)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the conditions of this function.
         let (raw, request) = unsafe { Self::load(image.as_ptr().cast(), options) }?;
-        Ok(Self::own(raw, Hold::Owned, None, Some(request)))
+        Ok(Self::own(raw, Ownership::Owned, None, Some(request)))
     }
 
-    /// The library, and the request that has to live as long as it is loaded.
+    /// Returns the library, and the request that must live as long as it is loaded.
     ///
     /// # Safety
-    /// `code` is a whole image, or text that ends with a NUL.
+    /// `code` must be a complete image, or text that ends with a NUL.
     unsafe fn load(code: *const c_void, options: &JitOptions) -> Result<(CUlibrary, Request)> {
         driver::init()?;
         release::drain();
@@ -141,9 +148,10 @@ impl Library {
         let (count, keys, values) = request.options();
         let none = std::ptr::null_mut();
         let options = std::ptr::null_mut();
-        // SAFETY: the caller's promise for the code, which the driver copies; the options are
-        // `count` keys and values of the types that they want, and all of that is heap memory of
-        // `request`, which lives as long as the library is loaded; there are no library options.
+        // SAFETY: the caller guarantees that the code is valid, and the driver copies it. There are
+        // `count` option keys, with values of the expected types. They and the memory that they refer
+        // to are heap memory of `request`, which lives as long as the library is loaded. There are no
+        // library options.
         let done = unsafe {
             call!(cuLibraryLoadData(
                 library, code, keys, values, count, options, none, 0
@@ -155,64 +163,72 @@ impl Library {
 
     fn own(
         raw: CUlibrary,
-        hold: Hold,
+        ownership: Ownership,
         ptx: Option<(CString, JitOptions)>,
         request: Option<Request>,
     ) -> Self {
-        // Other code may have started the driver: from here on a fork is noticed. Why it cannot be
-        // started, the first call of the library says.
+        // Foreign code may have initialized the driver. Initializing it here too lets this crate detect
+        // a fork from now on. An error is ignored, because the first call on the library reports it.
         let _ = driver::init();
         let code = Arc::new(Code { ptx, request });
         Self {
-            inner: Arc::new(Inner { raw, hold, code }),
+            inner: Arc::new(Inner {
+                raw,
+                ownership,
+                code,
+            }),
         }
     }
 
-    /// Takes over a library: it is unloaded with the last clone and the last kernel of it.
+    /// Takes ownership of `raw`. The library is unloaded when its last clone and its last kernel are
+    /// dropped.
     ///
     /// # Safety
-    /// `raw` is a library that is loaded, and nobody else unloads it. What its loader gave the driver
-    /// to keep (buffers for logs, a binary that the driver was told to use in place) stays until it
-    /// is unloaded: until the process ends, if that fails.
+    /// `raw` must be a loaded library that no other code unloads. Memory that the loading code passed
+    /// to the driver to keep (log buffers, or a binary that the driver uses in place) must stay valid
+    /// until the library is unloaded, or until the process exits if unloading fails.
     pub unsafe fn from_raw(raw: CUlibrary) -> Self {
-        Self::own(raw, Hold::Owned, None, None)
+        Self::own(raw, Ownership::Owned, None, None)
     }
 
-    /// A library that somebody else owns: never unloaded here.
+    /// Wraps a library that foreign code owns. It is never unloaded here.
     ///
     /// # Safety
-    /// `raw` is a library that stays loaded until the last clone of this, and the last kernel of
-    /// it, is gone.
+    /// `raw` must be a library that stays loaded until the last clone of the returned object and its
+    /// last kernel are dropped.
     pub unsafe fn borrow_raw(raw: CUlibrary) -> Self {
-        Self::own(raw, Hold::Borrowed, None, None)
+        Self::own(raw, Ownership::Borrowed, None, None)
     }
 
-    /// A library that `owner` keeps: never unloaded here, and `owner` is dropped after the last
-    /// clone of this and the last kernel of it.
+    /// Wraps a library that `owner` keeps loaded. It is never unloaded here. `owner` is dropped after
+    /// the last clone of the returned object and its last kernel.
     ///
     /// # Safety
-    /// `raw` is a library that stays loaded as long as `owner` is.
+    /// `raw` must be a library that stays loaded as long as `owner` is alive.
     pub unsafe fn from_foreign(raw: CUlibrary, owner: impl Any + Send + Sync) -> Self {
-        Self::own(raw, Hold::Foreign(Box::new(owner)), None, None)
+        Self::own(raw, Ownership::Foreign(Box::new(owner)), None, None)
     }
 
-    /// Never unloads the library: it stays until the process ends.
-    pub fn leak(self) -> CUlibrary {
+    /// Releases ownership and returns the raw handle. This crate never unloads the library; it stays
+    /// loaded until the process exits.
+    pub fn into_raw(self) -> CUlibrary {
         let raw = self.as_raw();
         std::mem::forget(self);
         raw
     }
 
-    /// The driver's handle. It stays this object's: do not unload it.
+    /// Returns the raw handle without giving up ownership. Do not unload it.
     pub fn as_raw(&self) -> CUlibrary {
         self.inner.raw
     }
 
-    /// `cuLibraryGetKernel` and `cuKernelGetFunction`: the kernel of that name, for streams of
-    /// `context`.
+    /// Returns the kernel with this name for streams of `context`. Calls `cuLibraryGetKernel` and
+    /// `cuKernelGetFunction`.
     ///
     /// # Errors
-    /// [`Invalid::NoSuchKernel`](crate::Invalid::NoSuchKernel), which lists the kernels there are where the driver can (12.4).
+    /// [`Invalid::NoSuchKernel`](crate::Invalid::NoSuchKernel), which lists the available kernels if
+    /// the driver can enumerate them (12.4). Errors of the compiler, for PTX that no context has used
+    /// before.
     ///
     /// Since CUDA 12.0. Raw: [`cuLibraryGetKernel`](fn@cuda_sys::cuLibraryGetKernel),
     /// [`cuKernelGetFunction`](fn@cuda_sys::cuKernelGetFunction).
@@ -222,7 +238,8 @@ impl Library {
         let c_name = image::name(name)?;
         let mut kernel = std::ptr::null_mut();
         let (place, library, text) = (&raw mut kernel, self.as_raw(), c_name.as_ptr());
-        // SAFETY: the library is alive, the name ends with a NUL, and the pointer is to a local.
+        // SAFETY: the library is alive, the name ends with a NUL, and the pointer refers to a local
+        // variable.
         let found = unsafe { call!(cuLibraryGetKernel(place, library, text)) };
         explain_missing(found, name, || self.kernel_names())
             .map_err(|error| self.explain_compilation(context, error))?;
@@ -230,14 +247,16 @@ impl Library {
         let mut function = std::ptr::null_mut();
         let loaded = {
             let _current = context.enter()?;
-            // SAFETY: the kernel is of this library, which is alive; the pointer is to a local.
+            // SAFETY: the kernel belongs to this library, which is alive, and the pointer refers to a
+            // local variable.
             unsafe { call!(cuKernelGetFunction(&raw mut function, kernel)) }
         };
         loaded.map_err(|error| self.explain_compilation(context, error))?;
         Ok(Kernel::new(function, name, context, self.clone()))
     }
 
-    /// The compiler's log for PTX that it refused only now: compiled once more, as a module.
+    /// Returns the error with the compiler's log for PTX whose compilation failed on first use. This
+    /// compiles the PTX again, as a module.
     pub(super) fn explain_compilation(&self, context: &Context, error: Error) -> Error {
         match (&self.inner.code.ptx, error.code()) {
             (Some((ptx, options)), Some(code)) if jit::is_compile_error(code) => {
@@ -250,10 +269,10 @@ impl Library {
         }
     }
 
-    /// `cuLibraryEnumerateKernels(kernels, count, library)`: the names of all kernels.
+    /// Returns the names of all kernels. Calls `cuLibraryEnumerateKernels`.
     ///
     /// # Errors
-    /// The driver is older.
+    /// The driver is too old.
     ///
     /// Since CUDA 12.4. Raw: [`cuLibraryEnumerateKernels`](fn@cuda_sys::cuLibraryEnumerateKernels),
     /// [`cuLibraryGetKernelCount`](fn@cuda_sys::cuLibraryGetKernelCount),
@@ -263,7 +282,7 @@ impl Library {
     #[doc(alias = "cuKernelGetName")]
     pub fn kernel_names(&self) -> Result<Vec<String>> {
         let mut count = 0;
-        // SAFETY: the library is alive, and the pointer is to a local.
+        // SAFETY: the library is alive, and the pointer refers to a local variable.
         unsafe { call!(cuLibraryGetKernelCount(&raw mut count, self.as_raw())) }?;
         let mut kernels: Vec<CUkernel> = vec![std::ptr::null_mut(); count as usize];
         let start = kernels.as_mut_ptr();
@@ -272,7 +291,8 @@ impl Library {
         let mut names = Vec::with_capacity(kernels.len());
         for kernel in kernels {
             let mut name = std::ptr::null();
-            // SAFETY: the kernel is of this library, which is alive; the pointer is to a local.
+            // SAFETY: the kernel belongs to this library, which is alive, and the pointer refers to a
+            // local variable.
             unsafe { call!(cuKernelGetName(&raw mut name, kernel)) }?;
             // SAFETY: the driver's string ends with a NUL and lives as long as the library.
             names.push(unsafe { owned_string(name, "cuKernelGetName") }?);
@@ -283,7 +303,7 @@ impl Library {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.hold.is_owned() {
+        if self.ownership.is_owned() {
             release(Resource::Library(self.raw), &self.code);
         }
     }

@@ -1,4 +1,4 @@
-//! The driver's linker: several pieces of code become one image.
+//! The driver's linker, which combines several inputs into one image.
 
 use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
@@ -13,8 +13,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// `CUlinkState`: takes pieces of code one after another, and makes one image of them for a
-/// context's device, or for another [target](JitOptions::target).
+/// A linker (`CUlinkState`). Create one with [`Linker::new`].
+///
+/// It takes several inputs and combines them into one image for a context's device, or for another
+/// [target](JitOptions::target).
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, Linker, Module};
@@ -30,19 +32,20 @@ use std::sync::Arc;
 /// ```
 pub struct Linker {
     raw: CUlinkState,
-    needs: Arc<Needs>,
+    retained: Arc<Retained>,
 }
 
-/// What has to outlive the driver's linker: it writes into the request until it is destroyed.
-struct Needs {
+/// The objects that must outlive the driver's linker, which writes to the request until it is
+/// destroyed.
+struct Retained {
     request: Request,
     context: Context,
 }
 
-// SAFETY: any thread may use a linker, one at a time, which `&mut` sees to.
+// SAFETY: any thread may use a linker, one thread at a time, which `&mut` guarantees.
 unsafe impl Send for Linker {}
 
-/// What a piece of code for the linker is.
+/// The format of an input for the linker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LinkInput {
@@ -50,11 +53,11 @@ pub enum LinkInput {
     Ptx,
     /// A binary for one architecture.
     Cubin,
-    /// Binaries and PTX for several.
+    /// Binaries and PTX for several architectures.
     Fatbin,
-    /// An object file of the host with such code in it.
+    /// A host object file with embedded device code.
     Object,
-    /// An archive of such object files.
+    /// An archive of host object files with embedded device code.
     Library,
 }
 
@@ -70,7 +73,7 @@ impl LinkInput {
     }
 }
 
-/// An image that a [`Linker`] made, for [`Module::from_linked`] and [`Library::from_linked`].
+/// The image that a [`Linker`] created, for [`Module::from_linked`] and [`Library::from_linked`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Linked {
     image: Box<[u8]>,
@@ -78,28 +81,28 @@ pub struct Linked {
 }
 
 impl Linked {
-    /// The image, a cubin: a copy of the driver's.
+    /// Returns the image, a cubin. It is a copy of the driver's image.
     pub fn bytes(&self) -> &[u8] {
         &self.image
     }
 
-    /// What the compiler and the linker wrote, if that was [asked for](JitOptions::info_log).
+    /// Returns the info log of the compiler and the linker, if [requested](JitOptions::info_log).
     pub fn log(&self) -> &str {
         &self.log
     }
 }
 
 impl Linker {
-    /// A linker for the context's device.
+    /// Creates a linker for the context's device.
     ///
     /// # Errors
-    /// As for [`with`](Self::with).
+    /// See [`with`](Self::with).
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, &JitOptions::default())
     }
 
-    /// `cuLinkCreate(count, keys, values, &linker)`: a linker with options, which are for what it
-    /// compiles too.
+    /// Creates a linker with options, which also apply to the PTX that it compiles. Calls
+    /// `cuLinkCreate`.
     ///
     /// # Errors
     /// [`Invalid::JitOption`], [`Invalid::JitOptionNeedsNewerDriver`];
@@ -117,47 +120,46 @@ impl Linker {
         let state = &raw mut raw;
         {
             let _current = context.enter()?;
-            // SAFETY: the options are `count` keys and values of the types that they want, and
-            // point to heap memory of the request, which lives until the linker is destroyed; the
-            // other pointer is to a local.
+            // SAFETY: there are `count` option keys, with values of the expected types. They refer to
+            // heap memory of the request, which lives until the linker is destroyed. The other pointer
+            // refers to a local variable.
             unsafe { call!(cuLinkCreate_v2(count, keys, values, state)) }?;
         }
-        let needs = Needs {
+        let retained = Retained {
             request,
             context: context.clone(),
         };
         Ok(Self {
             raw,
-            needs: Arc::new(needs),
+            retained: Arc::new(retained),
         })
     }
 
-    /// `cuLinkAddData(linker, PTX, text, …)`: compiles PTX text and adds it, under a name for the
-    /// log.
+    /// Compiles PTX text and adds it, with a name for the log. Calls `cuLinkAddData`.
     ///
     /// # Errors
     /// [`Error::Compile`](crate::Error::Compile) with the log so far;
-    /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); empty text, or a NUL inside.
+    /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); the text is empty or contains a NUL.
     ///
     /// Since CUDA 6.5. Raw: [`cuLinkAddData_v2`](fn@cuda_sys::cuLinkAddData_v2).
     #[doc(alias = "cuLinkAddData")]
     pub fn add_ptx(&mut self, name: &str, ptx: &str) -> Result<()> {
         let text = image::ptx(ptx)?;
         let bytes = text.as_bytes_with_nul();
-        // SAFETY: the driver takes it for PTX, up to the NUL, and its compiler checks the rest.
+        // SAFETY: the driver recognizes the text as PTX and reads it up to the NUL. Its compiler checks
+        // the rest.
         unsafe { self.add(LinkInput::Ptx, name, bytes) }
             .map_err(|error| jit::explain_ptx(error, &text))
     }
 
-    /// `cuLinkAddData(linker, kind, data, bytes, …)`: adds a piece of binary code, under a name for
-    /// the log.
+    /// Adds binary code, with a name for the log. Calls `cuLinkAddData`.
     ///
     /// # Errors
-    /// As for [`add_ptx`](Self::add_ptx) and [`Module::from_image`].
+    /// See [`add_ptx`](Self::add_ptx) and [`Module::from_image`].
     ///
     /// # Safety
-    /// `data` is a whole piece of that kind, made by NVIDIA's tools: the driver trusts what is in
-    /// it.
+    /// `data` must be a complete input of that format made by NVIDIA's tools, because the driver trusts
+    /// its contents.
     ///
     /// Since CUDA 6.5. Raw: [`cuLinkAddData_v2`](fn@cuda_sys::cuLinkAddData_v2).
     #[doc(alias = "cuLinkAddData")]
@@ -174,42 +176,43 @@ impl Linker {
                 }
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the conditions of this function.
         unsafe { self.add(kind, name, data) }
     }
 
     /// # Safety
-    /// `data` is a whole piece of that kind; of PTX with a NUL at its end.
+    /// `data` must be a complete input of that format. PTX must end with a NUL.
     unsafe fn add(&mut self, kind: LinkInput, name: &str, data: &[u8]) -> Result<()> {
         let name = image::name(name)?;
         let start = data.as_ptr().cast_mut().cast::<c_void>();
         let size = data.len();
         let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (state, kind, name) = (self.raw, kind.raw(), name.as_ptr());
-        let before = self.needs.request.errors();
+        let before = self.retained.request.errors();
         let done = {
-            let _current = self.needs.context.enter()?;
-            // SAFETY: the linker is alive; the caller's promise for the data, which the driver
-            // only reads, and has copied when it returns; the name ends with a NUL; there are no
-            // options.
+            let _current = self.retained.context.enter()?;
+            // SAFETY: the linker is alive. The caller guarantees that the data is valid. The driver
+            // only reads it and has copied it when the call returns. The name ends with a NUL, and
+            // there are no options.
             unsafe {
                 call!(cuLinkAddData_v2(
                     state, kind, start, size, name, 0, keys, values
                 ))
             }
         };
-        self.needs.request.attach_new(done, &before)
+        self.retained.request.attach_new(done, &before)
     }
 
-    /// `cuLinkAddFile(linker, kind, path, …)`: adds a file.
+    /// Adds a file. Calls `cuLinkAddFile`.
+    ///
+    /// PTX can also be read and passed to [`add_ptx`](Self::add_ptx), which is safe.
     ///
     /// # Errors
-    /// `CUDA_ERROR_FILE_NOT_FOUND`; as for [`add_data`](Self::add_data).
+    /// `CUDA_ERROR_FILE_NOT_FOUND`. See also [`add_data`](Self::add_data).
     ///
     /// # Safety
-    /// The file is a whole piece of that kind, made by NVIDIA's tools: the driver trusts what is in
-    /// it. Nobody changes it meanwhile. (PTX can be read and given to
-    /// [`add_ptx`](Self::add_ptx).)
+    /// The file must be a complete input of that format made by NVIDIA's tools, because the driver
+    /// trusts its contents. The file must not change during the call.
     ///
     /// Since CUDA 6.5. Raw: [`cuLinkAddFile_v2`](fn@cuda_sys::cuLinkAddFile_v2).
     #[doc(alias = "cuLinkAddFile")]
@@ -222,92 +225,92 @@ impl Linker {
         let (state, kind) = (self.raw, kind.raw());
         let path: &CStr = &path;
         let path = path.as_ptr();
-        let before = self.needs.request.errors();
+        let before = self.retained.request.errors();
         let done = {
-            let _current = self.needs.context.enter()?;
-            // SAFETY: the linker is alive; the caller's promise for the file; the path ends with a
-            // NUL; there are no options.
+            let _current = self.retained.context.enter()?;
+            // SAFETY: the linker is alive. The caller guarantees that the file is valid. The path ends
+            // with a NUL, and there are no options.
             unsafe { call!(cuLinkAddFile_v2(state, kind, path, 0, keys, values)) }
         };
-        self.needs.request.attach_new(done, &before)
+        self.retained.request.attach_new(done, &before)
     }
 
-    /// `cuLinkComplete(linker, &image, &bytes)`: links, and ends the linker.
+    /// Links the inputs and consumes the linker. Calls `cuLinkComplete`.
     ///
     /// # Errors
-    /// [`Error::Compile`](crate::Error::Compile) with the log: of a name that no piece has, or that
-    /// several have.
+    /// [`Error::Compile`](crate::Error::Compile) with the log, for example about an undefined or
+    /// multiply defined symbol.
     ///
     /// Since CUDA 5.5. Raw: [`cuLinkComplete`](fn@cuda_sys::cuLinkComplete).
     #[doc(alias = "cuLinkComplete")]
     pub fn complete(self) -> Result<Linked> {
         let (mut image, mut size) = (std::ptr::null_mut(), 0);
         let (place, bytes) = (&raw mut image, &raw mut size);
-        let before = self.needs.request.errors();
+        let before = self.retained.request.errors();
         let done = {
-            let _current = self.needs.context.enter()?;
-            // SAFETY: the linker is alive, and the pointers are to locals.
+            let _current = self.retained.context.enter()?;
+            // SAFETY: the linker is alive, and the pointers refer to local variables.
             unsafe { call!(cuLinkComplete(self.raw, place, bytes)) }
         };
-        self.needs.request.attach_new(done, &before)?;
+        self.retained.request.attach_new(done, &before)?;
         if image.is_null() {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
             let call = "cuLinkComplete";
             return Err(DriverError { code, call }.into());
         }
-        // SAFETY: the driver has `size` bytes there until the linker is destroyed, which it is
-        // after this.
+        // SAFETY: the driver's image has `size` bytes and stays valid until the linker is destroyed,
+        // which happens after the copy.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) };
         Ok(Linked {
             image: image.into(),
-            log: self.needs.request.info().into(),
+            log: self.retained.request.info().into(),
         })
     }
 
-    /// The context whose device it links for.
+    /// Returns the context for whose device the linker links.
     pub fn context(&self) -> &Context {
-        &self.needs.context
+        &self.retained.context
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
     pub fn as_raw(&self) -> CUlinkState {
         self.raw
     }
 }
 
 impl Module {
-    /// `cuModuleLoadDataEx(&module, image, …)`: loads what a [`Linker`] made.
+    /// Loads the image that a [`Linker`] created. Calls `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` where it was linked for another device.
+    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it was linked for another device.
     ///
     /// Since CUDA 2.1.
     pub fn from_linked(context: &Context, linked: &Linked) -> Result<Self> {
-        // SAFETY: a whole image, made by the driver itself.
+        // SAFETY: the image is complete and was made by the driver.
         unsafe { Self::from_image(context, linked.bytes()) }
     }
 }
 
 impl Library {
-    /// `cuLibraryLoadData(&library, image, …)`: loads what a [`Linker`] made.
+    /// Loads the image that a [`Linker`] created. Calls `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// As for [`Module::from_linked`], when a context first needs it.
+    /// See [`Module::from_linked`]. That error appears when a context first uses the code.
     ///
     /// Since CUDA 12.0.
     pub fn from_linked(linked: &Linked) -> Result<Self> {
-        // SAFETY: a whole image, made by the driver itself.
+        // SAFETY: the image is complete and was made by the driver.
         unsafe { Self::from_image(linked.bytes()) }
     }
 }
 
 impl Drop for Linker {
     fn drop(&mut self) {
-        release(Resource::Linker(self.raw), &self.needs);
+        release(Resource::Linker(self.raw), &self.retained);
     }
 }
 
-impl Parent for Arc<Needs> {
+impl Parent for Arc<Retained> {
     fn context(&self) -> Option<&Context> {
         Some(&self.context)
     }

@@ -1,4 +1,4 @@
-//! How many blocks and clusters of a kernel the device has room for.
+//! Occupancy: how many blocks and clusters of a kernel fit on the device.
 
 use super::{Kernel, kernel_attribute};
 use crate::call::call;
@@ -10,25 +10,25 @@ use cuda_sys::{CUlaunchConfig, CUoccupancy_flags};
 use std::cell::Cell;
 use std::ffi::c_int;
 
-/// The block for which most threads are at work, of [`Kernel::suggested_block`].
+/// The block size with the highest occupancy. Returned by [`Kernel::suggested_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct SuggestedBlock {
-    /// Threads of a block.
+    /// The number of threads per block.
     pub threads: u32,
-    /// Blocks that fill the device.
+    /// The number of blocks that fill the device.
     pub blocks: u32,
 }
 
-/// A question about occupancy. The default is for a kernel without dynamic shared memory.
+/// Options for occupancy queries. The default is a kernel without dynamic shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OccupancyOptions {
-    /// Dynamic shared memory of a block, in bytes.
+    /// The dynamic shared memory per block, in bytes.
     pub shared_bytes: usize,
-    /// Threads of a block, at most; none: what the kernel and the device allow.
+    /// The maximum number of threads per block, or `None` for the limit of the kernel and the device.
     pub max_threads: Option<u32>,
-    /// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`: on devices where caching of global loads costs
-    /// occupancy, do not count on its being switched off.
+    /// Whether caching of global loads stays enabled on devices where it reduces occupancy
+    /// (`CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`).
     pub keep_caching: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -44,12 +44,13 @@ impl OccupancyOptions {
 }
 
 impl Kernel {
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`: how many blocks of `threads`
-    /// threads one multiprocessor runs at a time; 0 where not even one fits.
-    /// ([`OccupancyOptions::max_threads`] plays no part.)
+    /// Returns how many blocks of `threads` threads run on one SM at the same time, or 0 if not even
+    /// one fits. Calls `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`.
+    ///
+    /// [`OccupancyOptions::max_threads`] has no effect.
     ///
     /// # Errors
-    /// [`Invalid::LaunchConfig`] for a block without threads.
+    /// [`Invalid::LaunchConfig`] if `threads` is zero.
     ///
     /// Since CUDA 7.0. Raw:
     /// [`cuOccupancyMaxActiveBlocksPerMultiprocessor`](fn@cuda_sys::cuOccupancyMaxActiveBlocksPerMultiprocessor),
@@ -67,7 +68,8 @@ impl Kernel {
         let mut blocks = 0;
         let (place, function) = (&raw mut blocks, self.as_raw());
         let _current = self.context().enter()?;
-        // SAFETY: the function is alive and of the current context; the pointer is to a local.
+        // SAFETY: the function is alive and belongs to the current context, and the pointer refers to a
+        // local variable.
         unsafe {
             call!(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
                 place,
@@ -80,12 +82,14 @@ impl Kernel {
         Ok(unsigned(blocks))
     }
 
-    /// `cuOccupancyMaxPotentialBlockSizeWithFlags`: the block with which most threads are at work
-    /// at a time, for a kernel whose blocks have the same dynamic shared memory whatever their
-    /// size; and how many such blocks fill the device. (In a green context fewer do.)
+    /// Returns the block size with the highest occupancy, and the number of such blocks that fill the
+    /// device. Calls `cuOccupancyMaxPotentialBlockSizeWithFlags`.
+    ///
+    /// This is for a kernel whose dynamic shared memory does not depend on the block size. In a green
+    /// context, fewer blocks fill the partition.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     ///
     /// Since CUDA 7.0. Raw:
     /// [`cuOccupancyMaxPotentialBlockSize`](fn@cuda_sys::cuOccupancyMaxPotentialBlockSize),
@@ -107,15 +111,16 @@ impl Kernel {
         self.potential_block(None, limit, options)
     }
 
-    /// As [`suggested_block`](Self::suggested_block), for a kernel whose dynamic shared memory
-    /// depends on the size of the block: `shared_bytes(threads)` bytes.
+    /// Returns the block size with the highest occupancy for a kernel whose dynamic shared memory
+    /// depends on the block size. See [`suggested_block`](Self::suggested_block).
     ///
-    /// C's callback has no data of its own, and runs inside of the driver. So the function is asked
-    /// before, outside: for every multiple of 32 threads that the kernel allows, and for the most
-    /// it allows. ([`OccupancyOptions::shared_bytes`] plays no part.)
+    /// `shared_bytes` returns the dynamic shared memory in bytes for a number of threads. C's callback
+    /// has no user data and runs inside the driver. Therefore `shared_bytes` is called before the
+    /// driver call, for every multiple of 32 threads that the kernel allows and for the maximum.
+    /// [`OccupancyOptions::shared_bytes`] has no effect.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     ///
     /// Since CUDA 7.0.
     pub fn suggested_block_with(
@@ -148,13 +153,14 @@ impl Kernel {
         let (mut blocks, mut threads) = (0, 0);
         let (grid, block) = (&raw mut blocks, &raw mut threads);
         let _current = self.context().enter()?;
-        let asked = table.map(Asked::start);
-        let shared_of = asked
+        let guard = table.map(TableGuard::start);
+        let shared_of = guard
             .is_some()
             .then_some(shared_bytes_of as unsafe extern "C" fn(c_int) -> usize);
         let function = self.as_raw();
-        // SAFETY: the function is alive and of the current context; the pointers are to locals;
-        // the callback looks into the table that `asked` keeps for this thread, if at all.
+        // SAFETY: the function is alive and belongs to the current context, and the pointers refer to
+        // local variables. The callback only reads the table that `guard` keeps for this thread, if
+        // there is one.
         unsafe {
             call!(cuOccupancyMaxPotentialBlockSizeWithFlags(
                 grid,
@@ -166,20 +172,19 @@ impl Kernel {
                 flags
             ))
         }?;
-        drop(asked);
+        drop(guard);
         Ok(SuggestedBlock {
             threads: unsigned(threads),
             blocks: unsigned(blocks),
         })
     }
 
-    /// `cuOccupancyAvailableDynamicSMemPerBlock(&bytes, kernel, blocks, threads)`: the dynamic
-    /// shared memory, in bytes, that each of `blocks` blocks of `threads` threads may have on one
-    /// multiprocessor.
+    /// Returns the dynamic shared memory, in bytes, that is available to each of `blocks` blocks of
+    /// `threads` threads on one SM. Calls `cuOccupancyAvailableDynamicSMemPerBlock`.
     ///
     /// # Errors
-    /// [`Invalid::LaunchConfig`] for no blocks, or blocks without threads;
-    /// `CUDA_ERROR_INVALID_VALUE` where so many do not fit.
+    /// [`Invalid::LaunchConfig`] if `blocks` or `threads` is zero; `CUDA_ERROR_INVALID_VALUE` if that
+    /// many do not fit.
     ///
     /// Since CUDA 10.2. Raw:
     /// [`cuOccupancyAvailableDynamicSMemPerBlock`](fn@cuda_sys::cuOccupancyAvailableDynamicSMemPerBlock).
@@ -189,7 +194,8 @@ impl Kernel {
         let mut bytes = 0;
         let (place, function) = (&raw mut bytes, self.as_raw());
         let _current = self.context().enter()?;
-        // SAFETY: the function is alive and of the current context; the pointer is to a local.
+        // SAFETY: the function is alive and belongs to the current context, and the pointer refers to a
+        // local variable.
         unsafe {
             call!(cuOccupancyAvailableDynamicSMemPerBlock(
                 place, function, blocks, threads
@@ -198,14 +204,16 @@ impl Kernel {
         Ok(bytes)
     }
 
-    /// `cuOccupancyMaxPotentialClusterSize(&blocks, kernel, &config)`: the most blocks that a
-    /// cluster of such a launch may have; the size in `attributes` plays no part.
+    /// Returns the largest cluster size, in blocks, for a launch with this configuration. Calls
+    /// `cuOccupancyMaxPotentialClusterSize`.
     ///
-    /// More than every device allows only if the kernel is set to it
-    /// ([`NON_PORTABLE_CLUSTER_SIZE_ALLOWED`](kernel_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED)).
+    /// The cluster size in `attributes` has no effect. Sizes above the portable maximum require the
+    /// kernel attribute
+    /// [`NON_PORTABLE_CLUSTER_SIZE_ALLOWED`](kernel_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED).
     ///
     /// # Errors
-    /// Those of a launch of that shape; devices without clusters (compute capability below 9.0).
+    /// Errors of a launch with this configuration; the device does not support clusters (compute
+    /// capability below 9.0).
     ///
     /// Since CUDA 11.7. Raw:
     /// [`cuOccupancyMaxPotentialClusterSize`](fn@cuda_sys::cuOccupancyMaxPotentialClusterSize).
@@ -218,12 +226,16 @@ impl Kernel {
         self.potential_cluster(None, config, attributes)
     }
 
-    /// As [`max_cluster_size`](Self::max_cluster_size), for launches on a stream: one of a green
-    /// context may have room for less, as it has fewer SMs, and perhaps not together. See
+    /// Returns the largest cluster size, in blocks, for a launch on a stream. See
+    /// [`max_cluster_size`](Self::max_cluster_size).
+    ///
+    /// A stream of a green context may support only smaller clusters, because the partition has fewer
+    /// SMs, which may not be co-scheduled. See
     /// [`GreenContext::max_cluster_size`](crate::green::GreenContext::max_cluster_size).
     ///
     /// # Errors
-    /// As for [`max_cluster_size`](Self::max_cluster_size); a stream of another context.
+    /// See [`max_cluster_size`](Self::max_cluster_size). It is also an error if the stream belongs to
+    /// another context.
     ///
     /// Since CUDA 11.7.
     pub fn max_cluster_size_on(
@@ -245,19 +257,22 @@ impl Kernel {
         let mut size = 0;
         let (place, function) = (&raw mut size, self.as_raw());
         self.with_config(stream, config, attributes, |config| {
-            // SAFETY: the function is alive and of the current context, as is the stream, if there is
-            // one; the configuration has the attributes that it counts, and the pointer is to a local.
+            // SAFETY: the function and the stream, if there is one, are alive and belong to the current
+            // context. The configuration has as many attributes as it counts, and the pointer refers to
+            // a local variable.
             unsafe { call!(cuOccupancyMaxPotentialClusterSize(place, function, config)) }
         })?;
         Ok(unsigned(size))
     }
 
-    /// `cuOccupancyMaxActiveClusters(&clusters, kernel, &config)`: how many clusters of such a
-    /// launch the device runs at a time: an estimate, as other work may be in the way.
+    /// Returns how many clusters of a launch run on the device at the same time. Calls
+    /// `cuOccupancyMaxActiveClusters`.
+    ///
+    /// This is an estimate, because other work may occupy the device.
     ///
     /// # Errors
-    /// As for [`max_cluster_size`](Self::max_cluster_size); no
-    /// [cluster size](LaunchAttributes::cluster), where the kernel requires none itself.
+    /// See [`max_cluster_size`](Self::max_cluster_size). It is also an error if `attributes` has no
+    /// [cluster size](LaunchAttributes::cluster) and the kernel does not require one itself.
     ///
     /// Since CUDA 11.7. Raw: [`cuOccupancyMaxActiveClusters`](fn@cuda_sys::cuOccupancyMaxActiveClusters).
     #[doc(alias = "cuOccupancyMaxActiveClusters")]
@@ -269,7 +284,8 @@ impl Kernel {
         let mut clusters = 0;
         let (place, function) = (&raw mut clusters, self.as_raw());
         self.with_config(None, config, attributes, |config| {
-            // SAFETY: as above.
+            // SAFETY: the function is alive and belongs to the current context. The configuration has
+            // as many attributes as it counts, and the pointer refers to a local variable.
             unsafe { call!(cuOccupancyMaxActiveClusters(place, function, config)) }
         })?;
         Ok(unsigned(clusters))
@@ -293,12 +309,13 @@ impl Kernel {
 
 const WARP: u32 = 32;
 
-/// A number of the driver's that is never below 0.
+/// Converts a number from the driver that is never negative.
 fn unsigned(number: c_int) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
-/// Blocks or threads, as the driver counts. More than it can count is more than it allows.
+/// Converts a number of blocks or threads to the driver's type. A number above the range of the type
+/// exceeds what the driver allows.
 fn count(number: u32) -> Result<c_int> {
     if number == 0 {
         return Err(Error::from(Invalid::LaunchConfig {
@@ -309,45 +326,45 @@ fn count(number: u32) -> Result<c_int> {
     Ok(c_int::try_from(number).unwrap_or(c_int::MAX))
 }
 
-/// Sizes of blocks, ascending, with the shared memory of each.
+/// Block sizes in ascending order, each with its dynamic shared memory in bytes.
 type Table = [(u32, usize)];
 
 thread_local! {
-    /// What the callback is to answer on this thread.
-    static ASKED: Cell<Option<*const Table>> = const { Cell::new(None) };
+    /// The table from which the callback answers on this thread.
+    static CURRENT_TABLE: Cell<Option<*const Table>> = const { Cell::new(None) };
 }
 
-/// The table of one call of the driver.
-struct Asked<'a> {
+/// Sets the table for one driver call, and restores the previous one on drop.
+struct TableGuard<'a> {
     before: Option<*const Table>,
     #[allow(dead_code, reason = "borrowed, not read")]
     table: &'a Table,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> TableGuard<'a> {
     fn start(table: &'a Table) -> Self {
-        let before = ASKED.try_with(|asked| asked.replace(Some(table)));
+        let before = CURRENT_TABLE.try_with(|current| current.replace(Some(table)));
         let before = before.unwrap_or(None);
         Self { before, table }
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for TableGuard<'_> {
     fn drop(&mut self) {
-        let _ = ASKED.try_with(|asked| asked.set(self.before));
+        let _ = CURRENT_TABLE.try_with(|current| current.set(self.before));
     }
 }
 
-/// What the driver calls: the shared memory of a block, or of the next larger one that was asked
-/// about.
+/// The callback for the driver. Returns the shared memory of a block size in the table, or of the next
+/// larger one.
 ///
 /// # Safety
-/// None: it is the type of C's callback.
+/// There are no conditions; `unsafe` is part of the type of C's callback.
 unsafe extern "C" fn shared_bytes_of(threads: c_int) -> usize {
-    let Some(table) = ASKED.try_with(Cell::get).ok().flatten() else {
+    let Some(table) = CURRENT_TABLE.try_with(Cell::get).ok().flatten() else {
         return 0;
     };
-    // SAFETY: an `Asked` of this thread is alive, and with it its borrow of the table.
+    // SAFETY: a `TableGuard` on this thread is alive, and with it the borrow of the table.
     let table = unsafe { &*table };
     let threads = unsigned(threads);
     let found = table.iter().find(|(size, _)| *size >= threads);

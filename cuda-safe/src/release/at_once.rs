@@ -1,19 +1,24 @@
-//! The way of most releases: nothing is in the way, and the driver takes it back at once.
+//! The path of most releases: nothing prevents the release, and the driver releases the resource
+//! immediately.
 //!
-//! It is a way through [`release`](super::release) by itself, so that it costs nothing of the others.
-//! Where something is in the way, which is seen before the call, the release goes there instead.
+//! This path is separate from [`release`](super::release), so that it pays nothing for the other cases.
+//! If something prevents the release, which is detected before the driver call, the release takes the
+//! other path instead.
 
 use super::before::enter;
-use super::{Answer, Parent, Resource, exchange_mode, not_yet, release_again, restore_mode};
+use super::{Answer, Parent, Resource, exchange_mode, handle_failure, release_again, restore_mode};
 use crate::capture::Operation;
 use crate::fork;
 use crate::stream::{Stream, is_inside};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
-/// As [`release`](super::release), for what waits for nothing and disturbs no capture: events, streams.
-/// (`what` is made anew wherever it is needed: where its address is known, what it is would be asked.)
+/// Releases a resource whose release waits for nothing and disturbs no capture: an event or a stream.
+/// See [`release`](super::release).
+///
+/// `what` is a closure that creates the value at each use, so that the compiler knows the variant. A
+/// value whose address escapes would be matched at run time.
 #[inline(always)]
-pub(crate) fn release_at_once(what: impl Fn() -> Resource, parent: &impl Parent) {
+pub(crate) fn release_now(what: impl Fn() -> Resource, parent: &impl Parent) {
     let is_free = !fork::in_child() && !is_inside();
     let code = if is_free {
         what().call_in_this_mode().code()
@@ -23,13 +28,13 @@ pub(crate) fn release_at_once(what: impl Fn() -> Resource, parent: &impl Parent)
     end(code, what, parent);
 }
 
-/// As [`release`](super::release), for memory that is freed in the order of a stream.
+/// Releases stream-ordered memory. See [`release`](super::release).
 #[inline(always)]
-pub(crate) fn release_in_order(what: impl Fn() -> Resource, stream: &Stream) {
+pub(crate) fn release_stream_ordered(what: impl Fn() -> Resource, stream: &Stream) {
     end(free_in_order(&what, stream), what, stream);
 }
 
-/// What the driver says to a free; none, if it was not asked.
+/// Frees the memory. Returns the driver's code, or `None` if the driver was not called.
 #[inline(always)]
 fn free_in_order(what: &impl Fn() -> Resource, stream: &Stream) -> Option<CUresult> {
     if fork::in_child() || is_inside() {
@@ -45,7 +50,7 @@ fn free_in_order(what: &impl Fn() -> Resource, stream: &Stream) -> Option<CUresu
     answer.code()
 }
 
-/// What becomes of a release by the driver's code; none, if it was not asked.
+/// Handles the driver's code, or `None` if the driver was not called.
 #[inline(always)]
 fn end(code: Option<CUresult>, what: impl Fn() -> Resource, parent: &impl Parent) {
     match code {
@@ -65,14 +70,14 @@ fn otherwise(resource: Resource, parent: &dyn Parent) {
 #[inline(never)]
 fn refused(resource: Resource, parent: &dyn Parent, code: CUresult) {
     let mut answer = Answer::Said(code, resource.function());
-    if answer.wants_a_context() {
-        // A capture may have begun since.
+    if answer.needs_context() {
+        // A capture may have begun in the meantime.
         answer = match enter(parent) {
             Ok(_calls) => resource.release_under_current(parent, answer),
             Err(answer) => answer,
         };
     }
     if !answer.is_done() {
-        not_yet(resource, parent, 0, answer);
+        handle_failure(resource, parent, 0, answer);
     }
 }

@@ -1,4 +1,4 @@
-//! What is asked before a release, and what is waited for.
+//! Queries and waits before a release.
 
 use super::{Answer, Parent, is_for_now};
 use crate::capture::{CallGuard, Operation};
@@ -10,8 +10,8 @@ use crate::report::in_hook;
 use crate::stream::{OrderedOn, is_inside};
 use cuda_sys::{CUresult, CUstream, CUstreamCaptureStatus};
 
-/// Waits for the streams on which memory was used that is not freed in their order; what the first that
-/// fails answers.
+/// Waits for the streams on which memory was used that is not freed in stream order. Returns the answer
+/// of the first wait that fails.
 pub(super) fn wait_for_uses(parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     let streams = parent.ordered_on().into_iter().flatten();
     streams.map(|on| on.raw()).find_map(|stream| {
@@ -21,13 +21,13 @@ pub(super) fn wait_for_uses(parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     })
 }
 
-/// Waits for all work of the parent's context; what that answers, if it fails.
+/// Waits for all work of the parent's context. Returns the answer if that fails.
 #[cold]
 pub(super) fn wait_for_everything(parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     let waited = parent.context().map(wait_for_context);
     match waited {
         Some(Ok(())) => None,
-        // There may be more later.
+        // More memory may be available later.
         Some(Err(Error::Driver(error))) if error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
             Some(Answer::Unknown(error.code, error.call))
         }
@@ -39,7 +39,7 @@ pub(super) fn wait_for_everything(parent: &(impl Parent + ?Sized)) -> Option<Ans
     }
 }
 
-/// Waits for events; what the first that fails answers.
+/// Waits for events. Returns the answer of the first wait that fails.
 #[cold]
 pub(super) fn wait_for_all(events: &[Event]) -> Option<Answer> {
     events.iter().find_map(|event| {
@@ -49,10 +49,11 @@ pub(super) fn wait_for_all(events: &[Event]) -> Option<Answer> {
     })
 }
 
-/// Counts the release as a call on the streams that it enqueues work on.
+/// Counts the release as a call on the streams on which it enqueues work.
 ///
 /// # Errors
-/// What becomes of the release otherwise: a stream is captured, or the driver does not tell.
+/// The outcome of the release if it cannot continue: a stream is capturing, or the driver does not
+/// answer.
 #[inline(always)]
 pub(super) fn enter(parent: &(impl Parent + ?Sized)) -> Result<[Option<CallGuard<'_>>; 2], Answer> {
     let [first, second] = parent.ordered_on();
@@ -67,17 +68,18 @@ fn enter_one<'a>(
 ) -> Result<Option<CallGuard<'a>>, Answer> {
     let entered = match (on, context) {
         (Some(OrderedOn::Stream(stream)), _) => stream.uncaptured(Operation::Release),
-        // SAFETY: who released this keeps the stream alive until then.
+        // SAFETY: the object that is being released keeps the stream alive until then.
         (Some(OrderedOn::Foreign(stream)), Some(context)) => unsafe {
             stream.uncaptured(Operation::Release, context)
         },
-        // The driver is asked later: see `raw_capture`.
+        // The driver is asked later, in `raw_capture`.
         _ => return Ok(None),
     };
     entered.map(Some).or_else(not_entered)
 }
 
-/// What becomes of a release that a stream forbids; none: it goes on, as the driver is too old to ask.
+/// Returns the outcome of a release that a stream prevents, or `None` to continue because the driver is
+/// too old to be asked.
 #[cold]
 #[inline(never)]
 fn not_entered<T>(error: Error) -> Result<Option<T>, Answer> {
@@ -91,7 +93,7 @@ fn not_entered<T>(error: Error) -> Result<Option<T>, Answer> {
     }
 }
 
-/// Whether a stream of other code on which the release enqueues work is captured.
+/// Returns an answer if a foreign stream on which the release enqueues work is capturing.
 pub(super) fn raw_capture(parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     let streams = parent.ordered_on().into_iter().flatten();
     let mut raw = streams.filter_map(|on| match on {
@@ -101,15 +103,15 @@ pub(super) fn raw_capture(parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     raw.find_map(|stream| ask_for_capture(stream, parent))
 }
 
-/// The driver's word on it.
+/// Asks the driver whether the stream is capturing.
 #[inline(never)]
 fn ask_for_capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<Answer> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the buffer kept its stream alive, and the pointer is to a local.
+    // SAFETY: the buffer keeps its stream alive, and the pointer refers to a local variable.
     let mut ask = || unsafe { cuda_sys::cuStreamIsCapturing(stream, &raw mut status) };
     let mut code = ask();
     if code == CUresult::CUDA_ERROR_INVALID_CONTEXT {
-        // As for the release itself.
+        // The release itself is retried in the same way.
         if let Some(Ok(_current)) = parent.context().map(Context::enter) {
             code = ask();
         }
@@ -121,10 +123,10 @@ fn ask_for_capture(stream: CUstream, parent: &(impl Parent + ?Sized)) -> Option<
     }
 }
 
-/// What becomes of a release if a question before it was not answered; none: it goes on.
+/// Returns the outcome of a release after a query before it failed, or `None` to continue.
 pub(super) fn unanswered(function: &'static str, code: CUresult) -> Option<Answer> {
     match code {
-        // The driver is older, or will refuse the release for the same reason.
+        // The driver is too old, or will refuse the release for the same reason.
         CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
         | CUresult::CUDA_ERROR_NOT_FOUND
         | CUresult::CUDA_ERROR_NOT_INITIALIZED
@@ -138,18 +140,18 @@ pub(super) fn unanswered(function: &'static str, code: CUresult) -> Option<Answe
     }
 }
 
-/// Whether nobody who is waited for can be waiting for this thread, and what is waited for is not this
-/// thread's own: not in a host function of this crate, nor in a callback of other code, nor in the report hook.
+/// Returns whether this thread may wait without the risk of a deadlock: it runs no host function of
+/// this crate, no callback of foreign code and no report hook.
 #[cold]
 pub(crate) fn may_wait() -> bool {
     !is_inside() && !in_hook() && callback_thread().is_none()
 }
 
-/// Whether the driver refuses this thread, because it is running one of its callbacks: or may, as what
-/// waits there may wait for ever.
+/// Returns an answer if the driver refuses calls on this thread because it runs a driver callback, or
+/// if that is unknown. A wait on such a thread might never end.
 pub(super) fn callback_thread() -> Option<Answer> {
     let mut current = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     match unsafe { cuda_sys::cuCtxGetCurrent(&raw mut current) } {
         CUresult::CUDA_SUCCESS => None,
         code => unanswered("cuCtxGetCurrent", code),

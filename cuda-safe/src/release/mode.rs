@@ -1,18 +1,18 @@
-//! The thread's capture mode, in which releases break nobody's capture.
+//! The thread's capture mode. Releases run in the relaxed mode, which invalidates no capture.
 
 use crate::call::fail;
 use crate::error::{Result, is_fatal};
 use crate::report::{Report, report};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
-/// Sets the thread's capture mode; `mode` is then the one before.
+/// Sets the thread's capture mode, and stores the previous one in `mode`.
 #[inline]
 pub(super) fn exchange_mode(mode: &mut CUstreamCaptureMode) -> CUresult {
-    // SAFETY: the pointer is to a borrowed value.
+    // SAFETY: the pointer refers to a borrowed value.
     unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(mode) }
 }
 
-/// Puts the thread's capture mode back; once more, should the driver refuse.
+/// Restores the thread's capture mode, with one retry if the driver refuses.
 #[inline]
 pub(crate) fn restore_mode(before: CUstreamCaptureMode) {
     let mut mode = before;
@@ -37,8 +37,11 @@ fn restore_again(before: CUstreamCaptureMode, code: CUresult) {
     }
 }
 
-/// Calls something in the capture mode that breaks nobody's capture. Its error is that of the mode, if the driver
-/// refuses it: then nothing was called.
+/// Calls a function in the relaxed capture mode, which invalidates no capture. If the driver refuses to
+/// change the mode, the function is not called.
+///
+/// # Errors
+/// The driver's refusal to change the mode; errors of `f`.
 pub(crate) fn relaxed<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let code = exchange_mode(&mut mode);

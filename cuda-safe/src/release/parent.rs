@@ -1,31 +1,31 @@
-//! What resources need until they are released.
+//! The objects that resources require until they are released.
 
 use crate::context::Context;
 use crate::event::Event;
 use crate::stream::OrderedOn;
 
-/// What has to outlive a resource, and the context that its release may want.
+/// The owner that must outlive a resource, with the context that its release may require.
 pub(crate) trait Parent {
-    /// A context to make current should a driver want one.
+    /// Returns a context to make current if the driver requires one.
     fn context(&self) -> Option<&Context>;
-    /// Keeps the parent alive while the release waits in the queue.
+    /// Keeps the parent alive while the release is deferred.
     fn keep(&self) -> Box<dyn Parent + Send>;
-    /// Whether what it keeps alive hangs on something that was only lent, so that nothing may wait
-    /// in the queue for it.
+    /// Returns whether the parent depends on a borrowed object, so that a release must not be deferred.
     fn is_borrowed(&self) -> bool;
 
-    /// What a release waits for.
+    /// Returns the events that a release waits for.
     fn waited_for(&self) -> &[Event] {
         &[]
     }
 
-    /// Hears that memory was given back to the pool that it is a parent of, in the order of its stream.
+    /// Called when memory was freed on its stream to the pool that this parent keeps alive.
     fn has_been_freed(&self) {}
 
-    /// Hears that what it is the parent of could not be released.
+    /// Called when a resource of this parent could not be released.
     fn has_leaked(&self) {}
 
-    /// The streams on which the release enqueues work. While one of them is captured, it is deferred.
+    /// Returns the streams on which the release enqueues work. The release is deferred while one of
+    /// them is capturing.
     fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
         [None, None]
     }
@@ -41,11 +41,11 @@ impl Parent for Context {
     }
 
     fn is_borrowed(&self) -> bool {
-        self.hangs_on_borrowed()
+        self.depends_on_borrowed()
     }
 }
 
-/// For what has no parent: contexts.
+/// The parent of resources without an owner: contexts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
     pub(crate) is_borrowed: bool,

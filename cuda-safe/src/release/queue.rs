@@ -1,4 +1,4 @@
-//! What waits for a moment in which it can be released.
+//! The release queue, which holds deferred releases.
 
 use super::{Answer, Parent, Resource, release_again};
 use crate::call::fail;
@@ -13,24 +13,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 struct Waiting {
     resource: Resource,
     parent: Box<dyn Parent + Send>,
-    /// How often it was put off for want of an answer.
+    /// The number of retries so far after a query failed.
     before: u32,
 }
 
 static QUEUE: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 static QUEUED: AtomicUsize = AtomicUsize::new(0);
 
-/// Has a release wait, unless what it hangs on may be gone before its turn comes.
-pub(super) fn put_off(
-    resource: Resource,
-    parent: &(impl Parent + ?Sized),
-    before: u32,
-    why: Answer,
-) {
+/// Defers a release, unless it depends on a borrowed object, which may be destroyed before the retry.
+pub(super) fn defer(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, why: Answer) {
     if !parent.is_borrowed() {
         return enqueue(resource, parent, before);
     }
-    resource.keep_what_is_used(parent);
+    resource.leak_dependents(parent);
     report(&Report::Leaked {
         what: resource.name(),
         error: match why {
@@ -40,8 +35,10 @@ pub(super) fn put_off(
     });
 }
 
-/// Returns the number of releases that are deferred: during a capture of their stream, or on a driver
-/// callback thread. The next call that creates, copies or synchronizes attempts them again.
+/// Returns the number of deferred releases.
+///
+/// A release is deferred during a capture of its stream, or on a driver callback thread. The next call
+/// that creates, copies or synchronizes retries it.
 pub fn deferred_releases() -> usize {
     QUEUED.load(Ordering::Acquire)
 }
@@ -64,10 +61,10 @@ fn dequeue() -> Option<Waiting> {
     first
 }
 
-/// Releases what had to wait. Whatever creates, copies or synchronises calls this first.
+/// Retries deferred releases. Every function that creates, copies or synchronizes calls this first.
 #[inline]
 pub(crate) fn drain() {
-    // A forked child has the queue, and perhaps its lock, of a moment in another process.
+    // A forked child inherits the queue, and perhaps a locked mutex, from its parent process.
     if QUEUED.load(Ordering::Acquire) != 0 && !fork::in_child() {
         drain_queue();
     }
@@ -75,8 +72,9 @@ pub(crate) fn drain() {
 
 #[cold]
 fn drain_queue() {
-    // Those of now: what still has to wait goes to the end of the queue. One by one, so that a
-    // foreign owner that panics when it is dropped leaves the others where they are.
+    // Only the releases that are queued now are retried, because a release that is deferred again is
+    // appended to the queue. They are dequeued one by one, so that a foreign owner that panics when it
+    // is dropped leaves the others in the queue.
     for _ in 0..QUEUED.load(Ordering::Acquire) {
         let Some(waiting) = dequeue() else {
             return;

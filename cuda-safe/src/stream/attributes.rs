@@ -1,4 +1,4 @@
-//! What a stream is set to, for the work that it is given from then on.
+//! Stream attributes. They apply to work that is enqueued later.
 
 use super::{Stream, same_context};
 use crate::call::{answer, without_current};
@@ -16,7 +16,7 @@ use cuda_sys::{
 };
 use std::ops::Range;
 
-/// A C enum's values that are known, and others by their numbers.
+/// Defines an enum with the known values of a C enum, and a variant for other values.
 macro_rules! values {
     ($(#[$meta:meta])* $name:ident = $raw:ident { $($(#[$doc:meta])* $value:ident = $constant:ident,)* }) => {
         $(#[$meta])*
@@ -24,7 +24,7 @@ macro_rules! values {
         #[non_exhaustive]
         pub enum $name {
             $($(#[$doc])* $value,)*
-            /// One that is newer than this crate, by its number.
+            /// A value that is newer than this crate.
             Other(u32),
         }
 
@@ -47,54 +47,56 @@ macro_rules! values {
 }
 
 values! {
-    /// `CUsynchronizationPolicy`: how a thread waits for a stream.
+    /// The method with which a thread waits for a stream (`CUsynchronizationPolicy`).
     SynchronizationPolicy = CUsynchronizationPolicy {
-        /// As the driver finds best.
+        /// The driver selects the method.
         #[default]
         Auto = CU_SYNC_POLICY_AUTO,
-        /// Spinning: lowest latency, one core busy.
+        /// Spin: the lowest latency, but one core is busy.
         Spin = CU_SYNC_POLICY_SPIN,
-        /// Yielding the core.
+        /// Yield the core.
         Yield = CU_SYNC_POLICY_YIELD,
-        /// Sleeping.
+        /// Sleep.
         BlockingSync = CU_SYNC_POLICY_BLOCKING_SYNC,
     }
 }
 
 values! {
-    /// `CUaccessProperty`: how long data that was accessed is to stay in the L2 cache.
+    /// How likely accessed data stays in the L2 cache (`CUaccessProperty`).
     AccessProperty = CUaccessProperty {
-        /// As long as other data.
+        /// Normal: like other data.
         #[default]
         Normal = CU_ACCESS_PROPERTY_NORMAL,
-        /// Shorter: it will not be accessed again.
+        /// Streaming: less likely to stay, because the data will not be accessed again.
         Streaming = CU_ACCESS_PROPERTY_STREAMING,
-        /// Longer, in the part of the cache that is
-        /// [set aside](crate::Limit::PersistingL2CacheSize) for that.
+        /// Persisting: more likely to stay, in the part of the cache that is
+        /// [set aside](crate::Limit::PersistingL2CacheSize) for this.
         Persisting = CU_ACCESS_PROPERTY_PERSISTING,
     }
 }
 
 values! {
-    /// `CUlaunchMemSyncDomain`: whose writes a kernel's fences wait for.
+    /// The memory synchronization domain of a kernel (`CUlaunchMemSyncDomain`). The fences of a kernel
+    /// wait only for writes of its domain.
     MemorySyncDomain = CUlaunchMemSyncDomain {
-        /// The domain of usual kernels.
+        /// The domain of normal kernels.
         #[default]
         Default = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
-        /// The domain of kernels that write to other devices, for whose traffic the fences of usual
-        /// ones are not to wait.
+        /// The domain of kernels that write to other devices, so that the fences of normal kernels do
+        /// not wait for their traffic.
         Remote = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE,
     }
 }
 
-/// `CUaccessPolicyWindow`: what the L2 cache does with accesses to some memory. A hint.
+/// An access policy of the L2 cache for a range of memory (`CUaccessPolicyWindow`). It is a hint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessWindow {
-    /// The part of the accesses, from 0 to 1, that are hits; the others are misses.
+    /// The fraction of accesses, from 0 to 1, that get the `hit` property. The others get the `miss`
+    /// property.
     pub hit_ratio: f32,
-    /// For hits.
+    /// The property of hits.
     pub hit: AccessProperty,
-    /// For misses: not persisting.
+    /// The property of misses. It cannot be persisting.
     pub miss: AccessProperty,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -112,22 +114,22 @@ impl Default for AccessWindow {
     }
 }
 
-/// `CUlaunchMemSyncDomainMap`: which of the device's domains
-/// ([`MEM_SYNC_DOMAIN_COUNT`](crate::attribute::MEM_SYNC_DOMAIN_COUNT)) the logical ones are.
+/// The map from logical to physical memory synchronization domains (`CUlaunchMemSyncDomainMap`). The
+/// device has [`MEM_SYNC_DOMAIN_COUNT`](crate::attribute::MEM_SYNC_DOMAIN_COUNT) physical domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemorySyncDomainMap {
-    /// That of [`MemorySyncDomain::Default`].
+    /// The physical domain of [`MemorySyncDomain::Default`].
     pub default: u8,
-    /// That of [`MemorySyncDomain::Remote`].
+    /// The physical domain of [`MemorySyncDomain::Remote`].
     pub remote: u8,
 }
 
 impl Stream {
-    /// `cuStreamGetFlags(stream, &flags)`: whether the stream is *blocking*, that is, waits for the
-    /// legacy default stream and it for this one.
+    /// Returns whether the stream is *blocking*: the stream and the legacy default stream wait for each
+    /// other. Calls `cuStreamGetFlags`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 5.5. Raw: [`cuStreamGetFlags`](fn@cuda_sys::cuStreamGetFlags).
     #[doc(alias = "cuStreamGetFlags")]
@@ -140,29 +142,31 @@ impl Stream {
         Ok(flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0)
     }
 
-    /// `cuStreamGetAttribute(stream, SYNCHRONIZATION_POLICY, &value)`: how threads wait for the
-    /// stream; none if nobody has said, so that the [context's flags](crate::ContextFlags) do.
+    /// Returns the method with which threads wait for the stream. Calls `cuStreamGetAttribute` with
+    /// `CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY`.
+    ///
+    /// Returns `None` if it was not set. Then the [flags of the context](crate::ContextFlags) apply.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn synchronization_policy(&self) -> Result<Option<SynchronizationPolicy>> {
         let value = self.attribute(POLICY)?;
-        // SAFETY: the driver has filled this field in, in a value of zeros; it is an integer.
+        // SAFETY: the driver has filled in this field of a zeroed value, and the field is an integer.
         let policy = unsafe { value.syncPolicy };
-        // All ones is what a driver (580) gives of a stream that was not set to anything.
+        // Driver 580 returns all ones if the attribute was not set.
         let is_set = policy.0 != u32::MAX;
         Ok(is_set.then(|| SynchronizationPolicy::from_raw(policy)))
     }
 
-    /// `cuStreamSetAttribute(stream, SYNCHRONIZATION_POLICY, value)`: changes how threads wait for the
-    /// stream.
+    /// Sets the method with which threads wait for the stream. Calls `cuStreamSetAttribute` with
+    /// `CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for an [other](SynchronizationPolicy::Other) one that the driver does not
-    /// know.
+    /// `CUDA_ERROR_INVALID_VALUE` for a value of [`SynchronizationPolicy::Other`] that the driver does
+    /// not know.
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
@@ -170,11 +174,13 @@ impl Stream {
         self.set_attribute(POLICY, |value| value.syncPolicy = policy.raw())
     }
 
-    /// `cuStreamSetAttribute(stream, PRIORITY, value)`: changes the priority, as
-    /// [`StreamOptions::priority`](crate::StreamOptions::priority) has it.
+    /// Sets the priority of the stream. Calls `cuStreamSetAttribute` with
+    /// `CU_STREAM_ATTRIBUTE_PRIORITY`.
+    ///
+    /// See [`StreamOptions::priority`](crate::StreamOptions::priority) for the meaning of the number.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` on a driver that is older.
+    /// `CUDA_ERROR_INVALID_VALUE` on an older driver.
     ///
     /// Since CUDA 11.8. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
@@ -182,26 +188,28 @@ impl Stream {
         self.set_attribute(PRIORITY, |value| value.priority = priority)
     }
 
-    /// `cuStreamGetAttribute(stream, MEM_SYNC_DOMAIN, &value)`: the domain of the stream's kernels.
+    /// Returns the memory synchronization domain of the kernels of this stream. Calls
+    /// `cuStreamGetAttribute` with `CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` on a driver that is older.
+    /// `CUDA_ERROR_INVALID_VALUE` on an older driver.
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn memory_sync_domain(&self) -> Result<MemorySyncDomain> {
         let value = self.attribute(DOMAIN)?;
-        // SAFETY: the driver has filled this field in, in a value of zeros; it is an integer.
+        // SAFETY: the driver has filled in this field of a zeroed value, and the field is an integer.
         let domain = unsafe { value.memSyncDomain };
         Ok(MemorySyncDomain::from_raw(domain))
     }
 
-    /// `cuStreamSetAttribute(stream, MEM_SYNC_DOMAIN, value)`: changes the domain of kernels that are
-    /// launched from now on. Kernels of two domains that run at the same time and watch each other's
-    /// writes need fences of the system's scope.
+    /// Sets the memory synchronization domain of kernels that are launched later. Calls
+    /// `cuStreamSetAttribute` with `CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN`.
+    ///
+    /// Concurrent kernels of two domains that read each other's writes need fences of system scope.
     ///
     /// # Errors
-    /// As for [`memory_sync_domain`](Self::memory_sync_domain).
+    /// `CUDA_ERROR_INVALID_VALUE` on an older driver.
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
@@ -209,17 +217,17 @@ impl Stream {
         self.set_attribute(DOMAIN, |value| value.memSyncDomain = domain.raw())
     }
 
-    /// `cuStreamGetAttribute(stream, MEM_SYNC_DOMAIN_MAP, &value)`: which of the device's domains the
-    /// logical ones are.
+    /// Returns the map from logical to physical memory synchronization domains. Calls
+    /// `cuStreamGetAttribute` with `CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP`.
     ///
     /// # Errors
-    /// As for [`memory_sync_domain`](Self::memory_sync_domain).
+    /// `CUDA_ERROR_INVALID_VALUE` on an older driver.
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn memory_sync_domain_map(&self) -> Result<MemorySyncDomainMap> {
         let value = self.attribute(DOMAIN_MAP)?;
-        // SAFETY: the driver has filled this field in, in a value of zeros; it is two integers.
+        // SAFETY: the driver has filled in this field of a zeroed value, and the field is two integers.
         let CUlaunchMemSyncDomainMap { default_, remote } = unsafe { value.memSyncDomainMap };
         Ok(MemorySyncDomainMap {
             default: default_,
@@ -227,11 +235,11 @@ impl Stream {
         })
     }
 
-    /// `cuStreamSetAttribute(stream, MEM_SYNC_DOMAIN_MAP, value)`: changes that.
+    /// Sets the map from logical to physical memory synchronization domains. Calls
+    /// `cuStreamSetAttribute` with `CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a domain that the device does not have, and on a driver that is
-    /// older.
+    /// `CUDA_ERROR_INVALID_VALUE` for a domain that the device does not have, and on an older driver.
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
@@ -245,18 +253,18 @@ impl Stream {
         })
     }
 
-    /// `cuStreamGetAttribute(stream, ACCESS_POLICY_WINDOW, &value)`: the addresses that the stream has
-    /// a policy for, and that.
+    /// Returns the address range and the access policy of the stream, or `None` if there is no policy.
+    /// Calls `cuStreamGetAttribute` with `CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
     pub fn access_window(&self) -> Result<Option<(Range<CUdeviceptr>, AccessWindow)>> {
         let value = self.attribute(WINDOW)?;
-        // SAFETY: the driver has filled this field in, in a value of zeros; it is of numbers, and
-        // nobody follows the pointer.
+        // SAFETY: the driver has filled in this field of a zeroed value. It consists of numbers and a
+        // pointer that is never dereferenced.
         let raw = unsafe { value.accessPolicyWindow };
         let start = raw.base_ptr.addr() as CUdeviceptr;
         let window = AccessWindow {
@@ -269,11 +277,11 @@ impl Stream {
         Ok((!range.is_empty()).then_some((range, window)))
     }
 
-    /// `cuStreamSetAttribute(stream, ACCESS_POLICY_WINDOW, value)`: how the L2 cache treats accesses
-    /// to `memory` by kernels that the stream is given from now on; a policy before is replaced.
+    /// Sets the L2 access policy for `memory`, for kernels that are enqueued later, and replaces the
+    /// previous policy. Calls `cuStreamSetAttribute` with `CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW`.
     ///
-    /// A hint, which reads and writes nothing: it does no harm when the memory is freed, and then is
-    /// of whatever comes to its addresses.
+    /// The policy is a hint and does not access the memory, so the memory can be freed while the policy
+    /// is set. The policy then applies to later allocations at the same addresses.
     ///
     /// ```no_run
     /// # use cuda_safe::{AccessProperty, AccessWindow, Context, Device, DeviceBuffer};
@@ -288,7 +296,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Memory of another context; [`Invalid::AccessWindow`]; `CUDA_ERROR_INVALID_VALUE` for more bytes
+    /// [`Invalid::OtherContext`]; [`Invalid::AccessWindow`]; `CUDA_ERROR_INVALID_VALUE` for more bytes
     /// than [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
@@ -325,23 +333,23 @@ impl Stream {
         })
     }
 
-    /// `cuStreamSetAttribute(stream, ACCESS_POLICY_WINDOW, value)` of no bytes: all accesses are as
-    /// usual again.
+    /// Removes the access policy, so that all accesses are normal again. Calls `cuStreamSetAttribute`
+    /// with a window of zero bytes.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
     pub fn clear_access_window(&self) -> Result<()> {
-        // Zeros are no bytes, and normal.
+        // A value of zeros is a window of zero bytes with normal properties.
         self.set_attribute(WINDOW, |_| {})
     }
 
-    /// `cuStreamCopyAttributes(stream, source)`: sets this stream to what `source` is set to.
+    /// Copies all attributes of `source` to this stream. Calls `cuStreamCopyAttributes`.
     ///
     /// # Errors
-    /// A stream of another context.
+    /// [`Invalid::OtherContext`].
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamCopyAttributes`](fn@cuda_sys::cuStreamCopyAttributes).
     #[doc(alias = "cuStreamCopyAttributes")]

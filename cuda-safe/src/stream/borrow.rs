@@ -1,4 +1,4 @@
-//! Streams of others whose context is asked for.
+//! Borrowed streams with a check of their context.
 
 use super::{Stream, other_context, refuse_default};
 use crate::call::call;
@@ -9,16 +9,20 @@ use crate::error::{Error, Result};
 use cuda_sys::{CUcontext, CUresult, CUstream};
 
 impl Stream {
-    /// [`borrow_raw`](Self::borrow_raw) with a look at whose stream it is (`cuStreamGetCtx`, and for
-    /// a stream of a green context `cuStreamGetGreenCtx`, with `cuCtxFromGreenCtx` on CUDA 12.5 to
-    /// 12.9): for handles of other code that may have another context.
+    /// Borrows a stream of other code after a check that it belongs to `context`.
+    ///
+    /// Calls `cuStreamGetCtx`. For a stream of a green context it also calls `cuStreamGetGreenCtx`, and
+    /// `cuCtxFromGreenCtx` on CUDA 12.5 to 12.9. Use it instead of [`borrow_raw`](Self::borrow_raw) if
+    /// the stream may belong to a different context.
     ///
     /// # Errors
-    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext); as for `borrow_raw`.
+    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext);
+    /// [`Invalid::Handle`](crate::Invalid::Handle) for the handles 0, 1 and 2, which are default
+    /// streams.
     ///
     /// # Safety
-    /// `raw` is a stream that stays alive until the last clone of this, and every buffer bound to it,
-    /// is gone.
+    /// `raw` is a stream that stays alive until the last clone of the returned stream and every buffer
+    /// bound to it is dropped.
     ///
     /// Since CUDA 9.2. Raw: [`cuStreamGetCtx`](fn@cuda_sys::cuStreamGetCtx),
     /// [`cuStreamGetGreenCtx`](fn@cuda_sys::cuStreamGetGreenCtx).
@@ -31,21 +35,23 @@ impl Stream {
             let its = format!("a context ({its:p})");
             return Err(other_context("the stream", its, context));
         }
-        // SAFETY: the caller's promise; the context was just asked for.
+        // SAFETY: the caller guarantees that the stream stays alive, and its context was just checked.
         unsafe { Self::borrow_raw(raw, context) }
     }
 }
 
 impl Stream {
-    /// The device that a stream of other code works on (`cuStreamGetCtx`, and `cuCtxGetDevice` of
-    /// that): so that its primary context is the one for [`borrow_checked`](Self::borrow_checked).
+    /// Returns the device of a stream of other code. Calls `cuStreamGetCtx` and `cuCtxGetDevice`.
+    ///
+    /// The primary context of this device can then be passed to
+    /// [`borrow_checked`](Self::borrow_checked).
     ///
     /// # Errors
-    /// The handles 0, 1 and 2, which are the default streams of whatever context is current; those of
-    /// the driver.
+    /// [`Invalid::Handle`](crate::Invalid::Handle) for the handles 0, 1 and 2, which are the default
+    /// streams of the current context; the errors of the driver calls.
     ///
     /// # Safety
-    /// `raw` is a stream that is alive.
+    /// `raw` is a live stream.
     ///
     /// Since CUDA 9.2. Raw: [`cuStreamGetCtx`](fn@cuda_sys::cuStreamGetCtx).
     #[doc(alias = "cuStreamGetCtx")]
@@ -56,13 +62,14 @@ impl Stream {
     }
 }
 
-/// The context of a stream that is alive; of a stream of a green context, that one's view.
+/// Returns the context of a live stream. For a stream of a green context this is the view of that green
+/// context (`cuCtxFromGreenCtx`).
 fn context_of(stream: CUstream) -> Result<CUcontext> {
     let mut its = std::ptr::null_mut();
     // SAFETY: the stream is alive, and the pointer is to a local.
     match unsafe { call!(cuStreamGetCtx(stream, &raw mut its)) } {
         Ok(()) => Ok(its),
-        // Drivers of CUDA 12.5 to 12.9 do not tell, of streams of green contexts.
+        // Drivers of CUDA 12.5 to 12.9 do not support this call for streams of green contexts.
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
             let mut green = std::ptr::null_mut();
             // SAFETY: as above.
@@ -70,7 +77,8 @@ fn context_of(stream: CUstream) -> Result<CUcontext> {
             if green.is_null() {
                 return Err(error);
             }
-            // SAFETY: a green context is alive while its stream is of use; the pointer is to a local.
+            // SAFETY: the green context is alive, because its stream is in use; the pointer is to a
+            // local.
             unsafe { call!(cuCtxFromGreenCtx(&raw mut its, green)) }?;
             Ok(its)
         }
@@ -78,7 +86,7 @@ fn context_of(stream: CUstream) -> Result<CUcontext> {
     }
 }
 
-/// Whether a stream is of a green context.
+/// Returns whether a stream belongs to a green context.
 ///
 /// # Safety
 /// The stream is alive.
@@ -86,13 +94,14 @@ pub(crate) unsafe fn has_green_context(stream: CUstream) -> Result<bool> {
     let mut green = std::ptr::null_mut();
     // SAFETY: the stream is alive, and the pointer is to a local.
     match unsafe { call!(cuStreamGetGreenCtx(stream, &raw mut green)) } {
-        // There were none.
+        // A driver without this function has no green contexts.
         Err(Error::Missing(_)) => Ok(false),
         asked => asked.map(|()| !green.is_null()),
     }
 }
 
-/// Whether a stream of that view is one of a green context on the device of a primary context.
+/// Returns whether a stream with this view belongs to a green context on the device of `primary`, and
+/// `primary` is a primary context.
 fn is_green_of(raw: CUstream, view: CUcontext, primary: &Context) -> Result<bool> {
     // SAFETY: the stream is alive.
     if !unsafe { has_green_context(raw) }? || device_of(view)? != primary.device() {

@@ -1,4 +1,4 @@
-//! Capture: work given to a stream becomes a graph instead of being done.
+//! Stream capture: work that is enqueued in a stream becomes a graph instead of being executed.
 
 use super::Stream;
 use crate::call::{answer, call, without_current};
@@ -12,19 +12,20 @@ use cuda_sys::{CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// `CUstreamCaptureMode`: which calls are refused, and break the capture, while it is under way.
+/// The capture mode (`CUstreamCaptureMode`): which threads cannot make unsafe calls during a capture.
 ///
-/// Those are the calls that might wait for work which is recorded and never done: plain and pinned
-/// allocations and their frees, waits, and others. (What is dropped here is released in a way that
-/// breaks no capture.)
+/// Unsafe calls are calls that could wait for work that is captured and never executed: synchronous and
+/// pinned allocations and their frees, waits, and others. An unsafe call fails and invalidates the
+/// capture. (Objects of this crate can be dropped at any time: their release does not invalidate a
+/// capture.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CaptureMode {
-    /// Such calls of every thread of the process: of code that knows nothing of the capture, too.
+    /// No thread of the process can make unsafe calls, including code that is unrelated to the capture.
     Global,
-    /// Such calls of the thread that began the capture.
+    /// The thread that began the capture cannot make unsafe calls.
     #[default]
     ThreadLocal,
-    /// None.
+    /// All threads can make unsafe calls.
     Relaxed,
 }
 
@@ -37,25 +38,26 @@ impl CaptureMode {
         }
     }
 
-    /// `cuThreadExchangeStreamCaptureMode(&mode)`: runs `f` with this mode on the calling thread,
-    /// and puts back the one before, a panic in `f` included.
+    /// Runs `f` with this capture mode on the calling thread, and then restores the previous mode, also
+    /// if `f` panics. Calls `cuThreadExchangeStreamCaptureMode`.
     ///
-    /// A thread's mode is [`Global`](Self::Global) at first. In the relaxed one its calls break
-    /// nobody's capture, and nothing tells if they should have.
+    /// The initial mode of a thread is [`Global`](Self::Global). In the mode
+    /// [`Relaxed`](Self::Relaxed), calls of the thread never invalidate a capture, and incorrect calls
+    /// are not detected.
     ///
     /// # Errors
-    /// The driver refuses; then `f` is not called. If the mode cannot be put back, that is told to
-    /// [`set_report_hook`](crate::set_report_hook)'s function.
+    /// An error of the driver call. On an error, `f` is not called. If the mode cannot be restored, the
+    /// failure is reported to the function of [`set_report_hook`](crate::set_report_hook).
     ///
     /// Since CUDA 10.1. Raw:
     /// [`cuThreadExchangeStreamCaptureMode`](fn@cuda_sys::cuThreadExchangeStreamCaptureMode).
     #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
     pub fn with<R>(self, f: impl FnOnce() -> R) -> Result<R> {
-        /// The mode that was there before, which its drop puts back.
+        /// The previous mode, which `Drop` restores.
         struct Before(CUstreamCaptureMode);
         impl Drop for Before {
             fn drop(&mut self) {
-                // In a forked child the driver is out of reach.
+                // In a forked child the driver cannot be called.
                 if !fork::in_child() {
                     release::restore_mode(self.0);
                 }
@@ -69,17 +71,18 @@ impl CaptureMode {
     }
 }
 
-/// `CUstreamCaptureStatus`: whether work given to a stream is recorded.
+/// The capture status of a stream (`CUstreamCaptureStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CaptureStatus {
-    /// It is done, not recorded.
+    /// The stream is not captured. Its work is executed.
     None,
-    /// It is recorded.
+    /// The stream is captured.
     Active,
-    /// A call that was not allowed has broken the recording, which only its end clears away.
+    /// An unsafe call has invalidated the capture. The stream stays in this state until the capture
+    /// ends.
     Invalidated,
-    /// What a newer driver answered, by its number.
+    /// An unknown value of a newer driver.
     Other(u32),
 }
 
@@ -94,27 +97,32 @@ impl CaptureStatus {
     }
 }
 
-/// The capture of [`Stream::begin_capture`]: ends when it is dropped, and what was recorded is
-/// thrown away; [`finish`](Self::finish) gives it out.
+/// An open capture of a stream, returned by [`Stream::begin_capture`].
 ///
-/// The driver wants the end on the thread of the beginning, so this is not `Send`. Forgotten, the
-/// stream stays as it is, and is never destroyed.
-#[must_use = "dropping it throws away what was recorded"]
+/// [`finish`](Self::finish) ends the capture and returns the graph. Dropping this value ends the
+/// capture and discards the captured work.
+///
+/// This type is not `Send`, because the driver requires that the same thread begins and ends a capture.
+/// If the value is forgotten, the stream remains captured and is never destroyed.
+#[must_use = "dropping a capture discards the captured work"]
 #[derive(Debug)]
 pub struct Capture {
     stream: Stream,
     open: Arc<Open>,
-    /// Whether nothing is left to end.
+    /// Whether the capture has already ended.
     is_over: bool,
     not_send: PhantomData<*mut ()>,
 }
 
 impl Stream {
-    /// Records what `record` gives to the stream: [`begin_capture`](Self::begin_capture) and
-    /// [`finish`](Capture::finish). The capture ends also if `record` fails or panics.
+    /// Captures the work that `record` enqueues in the stream, and returns the graph. Calls
+    /// [`begin_capture`](Self::begin_capture) and [`finish`](Capture::finish).
+    ///
+    /// The capture also ends if `record` fails or panics.
     ///
     /// # Errors
-    /// That of `record`; those of the beginning and the end.
+    /// The error of `record`; the errors of [`begin_capture`](Self::begin_capture) and
+    /// [`finish`](Capture::finish).
     ///
     /// Since CUDA 10.1.
     ///
@@ -125,7 +133,7 @@ impl Stream {
     /// let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 1000)?;
     /// let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(7))?;
     /// let graph = graph.instantiate()?;
-    /// // SAFETY: the buffer is alive until the work is done, and on this stream.
+    /// // SAFETY: the buffer stays alive until the work is complete, and is bound to this stream.
     /// unsafe { graph.launch(&stream) }?;
     /// assert_eq!(buffer.to_vec()?, [7; 1000]);
     /// # Ok::<_, cuda_safe::Error>(())
@@ -140,30 +148,32 @@ impl Stream {
         capture.finish()
     }
 
-    /// `cuStreamBeginCapture(stream, mode)`: from now on work given to the stream, by any thread,
-    /// is recorded and not done.
+    /// Begins a capture: work that any thread enqueues in the stream is captured and not executed. Calls
+    /// `cuStreamBeginCapture`.
     ///
-    /// A stream that [waits](Self::wait) for an event which is recorded here becomes part of the
-    /// recording; before the end this stream has to wait for it in turn. What a captured stream is
-    /// good for:
+    /// A second stream joins the capture when it [waits](Self::wait) for an event that is recorded in
+    /// this stream. This stream must wait for the second stream before the capture ends. The following
+    /// table lists the effect of operations on a captured stream:
     ///
-    /// | what | in a capture |
+    /// | operation | in a capture |
     /// |---|---|
-    /// | launches, fills, copies between buffers, [`Event::record`](crate::Event::record), [`wait`](Self::wait), memory operations | recorded |
-    /// | allocations ([`DeviceBuffer::uninit`](crate::DeviceBuffer::uninit) and its kin) | refused: it would be memory of the graph, which is there only in its launches |
-    /// | copies from and to slices and pinned buffers, host functions, [`done`](Self::done) | refused: a launch would use what is gone by then |
-    /// | [`rebind`](crate::DeviceBuffer::rebind), [`share`](crate::DeviceBuffer::share), [`SharedBuffer::on`](crate::SharedBuffer::on) | refused: it would be no order of what is done |
-    /// | [`synchronize`](Self::synchronize), [`is_idle`](Self::is_idle), waits for recorded events and for [`Pending`](crate::Pending) copies of before | errors of the driver, which break the capture |
-    /// | drops of buffers bound to it | released after the capture |
+    /// | launches, fills, copies between buffers, [`Event::record`](crate::Event::record), [`wait`](Self::wait), memory operations | captured |
+    /// | allocations, such as [`DeviceBuffer::uninit`](crate::DeviceBuffer::uninit) | rejected: the memory would belong to the graph and exist only during its launches |
+    /// | copies from and to slices and pinned buffers, host functions, [`completion`](Self::completion) | rejected: a launch could use memory or values that no longer exist |
+    /// | [`rebind`](crate::DeviceBuffer::rebind), [`share`](crate::DeviceBuffer::share), [`SharedBuffer::on`](crate::SharedBuffer::on) | rejected: a captured wait does not order real execution |
+    /// | [`synchronize`](Self::synchronize), [`is_idle`](Self::is_idle), waits for captured events and for earlier [`Pending`](crate::Pending) copies | an error of the driver, which invalidates the capture |
+    /// | drops of buffers that are bound to the stream | released after the capture |
     ///
-    /// "Refused" is [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), and the capture goes on.
+    /// A rejected operation returns [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured),
+    /// and the capture continues.
     ///
     /// # Errors
-    /// [`Invalid::CallsUnderWay`](crate::Invalid::CallsUnderWay): another thread is inside a call of this crate on the stream, and was
-    /// after a number of attempts; nothing was begun. [`Invalid::OtherCapture`](crate::Invalid::OtherCapture): the stream is captured
-    /// already. Those of the driver.
+    /// - [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress): another thread is in a call of
+    ///   this crate on the stream, and still was after several attempts. No capture was begun.
+    /// - [`Invalid::OtherCapture`](crate::Invalid::OtherCapture): the stream is already captured.
+    /// - The errors of the driver call.
     ///
-    /// A second call (`cuStreamGetCaptureInfo`) asks for the number of the capture.
+    /// A second driver call (`cuStreamGetCaptureInfo`) gets the ID of the capture.
     ///
     /// Since CUDA 10.1. Raw: [`cuStreamBeginCapture_v2`](fn@cuda_sys::cuStreamBeginCapture_v2).
     #[doc(alias = "cuStreamBeginCapture")]
@@ -186,7 +196,7 @@ impl Stream {
         if !has_begun {
             open.close();
         }
-        // From here on a failure drops this, which ends the capture.
+        // If a later step fails, this value is dropped, which ends the capture.
         let capture = Capture {
             stream: self.clone(),
             open,
@@ -201,11 +211,11 @@ impl Stream {
         Ok(capture)
     }
 
-    /// `cuStreamIsCapturing(stream, &status)`: whether work given to the stream is recorded.
+    /// Returns the capture status of the stream. Calls `cuStreamIsCapturing`.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error). A capture that was broken is a status,
-    /// not an error.
+    /// Only the errors that every call can return. See [`Error`](crate::Error). An invalidated capture
+    /// is a status, not an error.
     ///
     /// Since CUDA 10.0. Raw: [`cuStreamIsCapturing`](fn@cuda_sys::cuStreamIsCapturing).
     #[doc(alias = "cuStreamIsCapturing")]
@@ -214,14 +224,15 @@ impl Stream {
         self.ask_driver().map(CaptureStatus::from_raw)
     }
 
-    /// `cuStreamGetCaptureInfo(stream, &status, &id, …)`: the number of the capture that the stream
-    /// is part of, which no other capture of this process has or will have; none if work given to
-    /// it is not recorded. Streams of one capture have one number.
+    /// Returns the ID of the capture to which the stream belongs, or `None` if the stream is not
+    /// captured. Calls `cuStreamGetCaptureInfo`.
     ///
-    /// The graph under way, which the driver tells as well, is its own until the capture ends.
+    /// The ID is unique in the process, including later captures. All streams of one capture have the
+    /// same ID. The driver also returns the graph under construction, but it owns that graph until the
+    /// capture ends, so this function does not return it.
     ///
     /// # Errors
-    /// Only those that any call may have: see [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
     ///
     /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`). Raw:
     /// [`cuStreamGetCaptureInfo_v3`](fn@cuda_sys::cuStreamGetCaptureInfo_v3).
@@ -235,17 +246,17 @@ impl Stream {
 }
 
 impl Capture {
-    /// The stream that is captured.
+    /// Returns the captured stream.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// `cuStreamEndCapture(stream, &graph)`: the end of the capture; what was recorded.
+    /// Ends the capture and returns the graph. Calls `cuStreamEndCapture`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED` if it was broken,
-    /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` if other streams are part of it for which this one does
-    /// not wait. With any error the recording is thrown away, and the stream is as before.
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED` if the capture was invalidated;
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` if this stream does not wait for another stream that joined
+    /// the capture. On any error the captured work is discarded, and the stream is no longer captured.
     ///
     /// Since CUDA 10.0. Raw: [`cuStreamEndCapture`](fn@cuda_sys::cuStreamEndCapture).
     #[doc(alias = "cuStreamEndCapture")]
@@ -264,21 +275,21 @@ impl Capture {
         if ended.as_ref().map_or_else(has_ended, |_| true) {
             return self.close(ended);
         }
-        // A recording that is lost is better than a stream that stays captured.
+        // Losing the captured work is better than a stream that stays captured, so this tries again.
         match self.end_once() {
-            Err(again) if !has_ended(&again) && !is_gone(&again) => {
+            Err(again) if !has_ended(&again) && !is_destroyed(&again) => {
                 report(&Report::Capture { error: again });
             }
-            // If it is a graph, it is dropped here.
+            // If the second attempt returns a graph, it is dropped here.
             again => drop(self.close(again)),
         }
         ended
     }
 
-    /// After the end: what the capture retained belongs to the graph, if there is one.
+    /// Closes the ended capture, and moves the retained objects to the graph, if there is one.
     fn close(&self, ended: Result<Graph>) -> Result<Graph> {
         let retained = self.open.close();
-        ended.map(|graph| graph.with_needs(retained))
+        ended.map(|graph| graph.with_retained(retained))
     }
 
     fn end_once(&self) -> Result<Graph> {
@@ -287,18 +298,19 @@ impl Capture {
             // SAFETY: the stream is alive, and the pointer is to a local.
             unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
         })?;
-        Ok(Graph::own(raw, self.stream.need()))
+        Ok(Graph::own(raw, self.stream.retained()))
     }
 }
 
-/// Whether there is no capture of this stream now that was begun with this answer. An error of earlier work says
-/// nothing of that; but after a fatal one nothing is captured any more.
+/// Returns whether an error of the begin means that no capture has begun. An error of earlier work does
+/// not tell, but after a fatal error no stream is captured any more.
 fn has_not_begun(error: &Error) -> bool {
     let is_captured = error.code() == Some(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     is_captured || error.is_refusal() || error.is_fatal()
 }
 
-/// Whether the driver refuses the graph, and not the end of the capture.
+/// Returns whether the error means that the capture has ended without a graph, so that it must not be
+/// ended again.
 fn has_ended(error: &Error) -> bool {
     matches!(
         error.code(),
@@ -306,14 +318,15 @@ fn has_ended(error: &Error) -> bool {
             CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
                 | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
                 | CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE
-                // Somebody else has ended it.
+                // Other code has ended the capture.
                 | CUresult::CUDA_ERROR_ILLEGAL_STATE
         )
     )
 }
 
-/// Whether the stream is gone with its context, or everything with the process.
-fn is_gone(error: &Error) -> bool {
+/// Returns whether the error means that the stream no longer exists, because its context was destroyed,
+/// or that the process can no longer use the GPU.
+fn is_destroyed(error: &Error) -> bool {
     error.is_fatal()
         || matches!(
             error.code(),
@@ -324,7 +337,7 @@ fn is_gone(error: &Error) -> bool {
 impl Drop for Capture {
     fn drop(&mut self) {
         if !self.is_over {
-            // What went wrong has been reported, or is only that the recording is thrown away.
+            // A failure was already reported, or only means that the captured work is discarded.
             let _ = self.end();
         }
     }

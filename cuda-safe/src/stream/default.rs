@@ -1,7 +1,7 @@
-//! The default streams, which are other ones in each context or thread.
+//! Default streams, which differ between contexts or threads.
 
 use super::host::{self, Panicked};
-use super::needs::Need;
+use super::retained::Retained;
 use super::{Home, ready, refuse_inside, same_context};
 use crate::call::call;
 use crate::capture::{Member, Operation, State, driver_status, is_capturing, wait_captured};
@@ -15,15 +15,18 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-/// One of the default streams of a context, or of a green context, that is current: where code works
-/// that names no stream.
+/// A default stream of the current context or green context. Code that names no stream uses it.
 ///
-/// Their handles, 1 and 2, mean another stream in each context, or on each thread; so they are no
-/// [`Stream`](crate::Stream), no buffer is bound to them, and this is got from a guard, which it borrows, and stays
-/// on its thread. It is for getting in order with other code: wait for it, have it wait, mark it.
+/// Get one from a guard, with [`CurrentContext::legacy_stream`] or
+/// [`CurrentContext::per_thread_stream`].
 ///
-/// Each call looks whether the guard's context is still the current one (`cuCtxGetCurrent`), and
-/// otherwise, as inside of another guard, makes it current for its own length.
+/// The handles of default streams, 1 and 2, mean a different stream in each context or on each thread.
+/// A default stream is therefore not a [`Stream`](crate::Stream), and no buffer can be bound to it.
+/// This type borrows the guard and stays on its thread. Use it to order work with other code: wait for
+/// its work, make it wait for an event, or record an event in it.
+///
+/// Each call checks whether the context of the guard is still current (`cuCtxGetCurrent`). If it is
+/// not, for example inside another guard, the context is made current for the duration of the call.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device};
@@ -32,9 +35,9 @@ use std::sync::Arc;
 /// let stream = context.stream()?;
 /// let event = context.event()?;
 /// context.with_current(|current| {
-///     // A C library called here has given work to the default stream.
-///     let theirs = current.legacy_stream();
-///     theirs.record(&event)?;
+///     // A C library that was called here has enqueued work in the default stream.
+///     let default = current.legacy_stream();
+///     default.record(&event)?;
 ///     stream.wait(&event)
 /// })??;
 /// # Ok::<_, cuda_safe::Error>(())
@@ -43,13 +46,13 @@ use std::sync::Arc;
 pub struct DefaultStream<'guard> {
     raw: CUstream,
     guard: &'guard CurrentContext,
-    /// The green context whose view the guard makes current.
+    /// The green context, if the guard makes its view current.
     green: Option<&'guard GreenContext>,
 }
 
 impl CurrentContext {
-    /// The legacy default stream of the context (`CU_STREAM_LEGACY`): what the driver takes for
-    /// stream 0. It and the context's *blocking* streams
+    /// Returns the legacy default stream of the context (`CU_STREAM_LEGACY`), which the driver uses for
+    /// stream 0. This stream and the *blocking* streams of the context
     /// ([`StreamOptions::blocking`](crate::StreamOptions::blocking)) wait for each other.
     ///
     /// Since CUDA 7.0.
@@ -62,7 +65,8 @@ impl CurrentContext {
         }
     }
 
-    /// This thread's own default stream of the context (`CU_STREAM_PER_THREAD`): a blocking stream.
+    /// Returns the per-thread default stream of the context (`CU_STREAM_PER_THREAD`). It is a blocking
+    /// stream.
     ///
     /// Since CUDA 7.0.
     #[doc(alias = "CU_STREAM_PER_THREAD")]
@@ -76,19 +80,20 @@ impl CurrentContext {
 }
 
 impl<'guard> DefaultStream<'guard> {
-    /// The same stream, of the green context whose view is the guard's context.
+    /// Returns the same default stream for a green context whose view is the context of the guard.
     pub(crate) fn of_green(mut self, green: &'guard GreenContext) -> Self {
         self.green = Some(green);
         self
     }
 
-    /// The handle, 1 or 2: of this stream while its context is current, on this thread.
+    /// Returns the handle, 1 or 2. It means this stream only on this thread and while its context is
+    /// current.
     pub fn as_raw(&self) -> CUstream {
         self.raw
     }
 
-    /// The context that events and memory for this stream belong to: the primary context for the default
-    /// streams of a green context.
+    /// Returns the context of events and memory for this stream. For a default stream of a green
+    /// context this is the primary context.
     pub fn context(&self) -> &Context {
         match self.green {
             Some(green) => green.context(),
@@ -96,19 +101,20 @@ impl<'guard> DefaultStream<'guard> {
         }
     }
 
-    /// Returns the green context whose default stream this is; none for a stream of an ordinary context.
+    /// Returns the green context of this default stream, or `None` for a stream of an ordinary context.
     ///
-    /// No driver call: `cuStreamGetGreenCtx` answers for the legacy stream by what is current, and is
-    /// documented to refuse a thread's own stream while a green context is current.
+    /// This function makes no driver call: for the legacy stream, the result of `cuStreamGetGreenCtx`
+    /// depends on the current context, and for the per-thread stream the call is documented to fail
+    /// while a green context is current.
     pub fn green_context(&self) -> Option<&'guard GreenContext> {
         self.green
     }
 
-    /// `cuStreamSynchronize(stream)`: waits until all work given to the stream is done.
+    /// Blocks the thread until all work in the stream is complete. Calls `cuStreamSynchronize`.
     ///
     /// # Errors
-    /// As for [`Stream::synchronize`](crate::Stream::synchronize); of host functions those that were
-    /// launched through default streams of the same guard.
+    /// See [`Stream::synchronize`](crate::Stream::synchronize). Panics are returned for host functions
+    /// that were launched through default streams of the same guard.
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
     #[doc(alias = "cuStreamSynchronize")]
@@ -117,16 +123,17 @@ impl<'guard> DefaultStream<'guard> {
         release::drain();
         {
             let _current = self.guard.context().enter()?;
-            // SAFETY: the stream of the current context or this thread, which is always there.
+            // SAFETY: this is a default stream of the current context or of this thread, which always
+            // exists.
             unsafe { call!(cuStreamSynchronize(self.raw)) }?;
         }
         self.panicked().take()
     }
 
-    /// `cuStreamQuery(stream)`: whether all work given to the stream is done.
+    /// Returns whether all work in the stream is complete. Calls `cuStreamQuery`.
     ///
     /// # Errors
-    /// Those of the work that is done; [`Error::Forked`](crate::Error::Forked).
+    /// The errors of completed work; [`Error::Forked`](crate::Error::Forked).
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
     #[doc(alias = "cuStreamQuery")]
@@ -136,21 +143,22 @@ impl<'guard> DefaultStream<'guard> {
         ready(unsafe { call!(cuStreamQuery(self.raw)) })
     }
 
-    /// `cuStreamWaitEvent(stream, event, 0)`: work given to the stream from now on starts after the
-    /// work that the event recorded last. The thread does not wait.
+    /// Makes all later work in the stream wait for the most recent record of the event. The thread does
+    /// not wait. Calls `cuStreamWaitEvent`.
     ///
-    /// The event may be of another context or device.
+    /// The event may belong to another context or device. If the event was recorded in a captured
+    /// stream, the per-thread default stream joins that capture.
     ///
     /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` and its kin, for an event recorded in a captured stream:
-    /// of the legacy stream. The thread's own one becomes part of the capture.
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` and related codes: the legacy default stream cannot wait
+    /// for an event that was recorded in a captured stream.
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let _current = self.guard.context().enter()?;
         let on_event = event.state().enter(Operation::Wait);
-        // SAFETY: as in `synchronize`; the event is alive, and the driver keeps what it needs of it.
+        // SAFETY: as in `synchronize`; the event is alive, and the driver keeps the state that it needs.
         let wait = || unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) };
         if on_event.seen().is_plain() || self.raw == CU_STREAM_LEGACY {
             return wait();
@@ -159,7 +167,7 @@ impl<'guard> DefaultStream<'guard> {
         let member = Member {
             state: &state,
             stream: None,
-            need: Need::Home(match self.green {
+            retained: Retained::Home(match self.green {
                 Some(green) => Home::Green(green.clone()),
                 None => Home::Context(self.context().clone()),
             }),
@@ -169,10 +177,10 @@ impl<'guard> DefaultStream<'guard> {
         wait_captured(&member, (event.state(), &on_event), wait, ask)
     }
 
-    /// `cuEventRecord(event, stream)`: has the event mark what the stream has been given up to now.
+    /// Records an event after all work that is in the stream. Calls `cuEventRecord`.
     ///
     /// # Errors
-    /// The event is of another context.
+    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext).
     ///
     /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
     #[doc(alias = "cuEventRecord")]
@@ -190,12 +198,14 @@ impl<'guard> DefaultStream<'guard> {
         self.enqueue_record(event)
     }
 
-    /// `cuLaunchHostFunc(stream, function, data)`: as
-    /// [`Stream::launch_host_function`](crate::Stream::launch_host_function). A panic in it is the
-    /// error of the next [`synchronize`](Self::synchronize) of a default stream of this guard.
+    /// Enqueues a function that runs once on a driver thread. Calls `cuLaunchHostFunc`. See
+    /// [`Stream::launch_host_function`](crate::Stream::launch_host_function).
+    ///
+    /// If the function panics, the next [`synchronize`](Self::synchronize) of a default stream of this
+    /// guard returns the panic as an error.
     ///
     /// # Errors
-    /// As there.
+    /// See [`Stream::launch_host_function`](crate::Stream::launch_host_function).
     ///
     /// Since CUDA 10.0. Raw: [`cuLaunchHostFunc`](fn@cuda_sys::cuLaunchHostFunc).
     #[doc(alias = "cuLaunchHostFunc")]
@@ -204,12 +214,12 @@ impl<'guard> DefaultStream<'guard> {
         let _current = self.guard.context().enter()?;
         let state = self.state();
         let call = state.enter(Operation::HostFunction);
-        // SAFETY: as in `synchronize`. (Of the legacy one the driver tells that a blocking stream is
-        // captured.)
+        // SAFETY: as in `synchronize`. (For the legacy stream, the driver reports whether a blocking
+        // stream is captured.)
         let ask = || unsafe { is_capturing(self.raw) };
         let _call = call.uncaptured(Operation::HostFunction, ask)?;
         host::launch(function, self.panicked(), |run, data| {
-            // SAFETY: as in `synchronize`; the function takes the box that `data` is, once.
+            // SAFETY: as in `synchronize`; the function runs once and takes the box in `data`.
             unsafe { call!(cuLaunchHostFunc(self.raw, run, data)) }
         })
     }
@@ -219,8 +229,8 @@ impl<'guard> DefaultStream<'guard> {
         unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
     }
 
-    /// The capture state: of the thread's own stream, one for each thread and context. The legacy default
-    /// stream is never captured.
+    /// Returns the capture state. The per-thread default stream has one for each thread and context.
+    /// The legacy default stream is never captured.
     fn state(&self) -> Arc<State> {
         type States = Vec<(usize, Option<u64>, Arc<State>)>;
         thread_local! {
@@ -237,13 +247,13 @@ impl<'guard> DefaultStream<'guard> {
             if let Some((.., state)) = known {
                 return Arc::clone(state);
             }
-            // One that no capture has says nothing.
+            // A state that no capture refers to has no information.
             states.retain(|(.., state)| Arc::strong_count(state) > 1);
             let state = State::of_default();
             states.push((raw, id, Arc::clone(&state)));
             state
         });
-        // At the end of a thread there is nothing to keep it in.
+        // While a thread exits, the thread-local storage may already be destroyed.
         found.unwrap_or_else(|_| State::of_default())
     }
 

@@ -1,11 +1,11 @@
-//! How a stream ends: what a manager has in its order, and the driver's handle.
+//! The destruction of a stream: the notification of the memory manager, and the release of the handle.
 
 use super::{Home, Inner, OrderedOn, Stream};
 use crate::context::Context;
 use crate::fork;
-use crate::hold::Hold;
 use crate::manager::StreamEnd;
-use crate::release::{self, Parent, Resource, release_at_once};
+use crate::ownership::Ownership;
+use crate::release::{self, Parent, Resource, release_now};
 use std::sync::Arc;
 
 impl Drop for Inner {
@@ -13,19 +13,20 @@ impl Drop for Inner {
         if self.context.made_manager().is_some() && self.end_for_manager() {
             return;
         }
-        if self.hold.is_owned() {
+        if self.ownership.is_owned() {
             self.state.unpublish();
-            release_at_once(|| Resource::Stream(self.raw), &self.home);
+            release_now(|| Resource::Stream(self.raw), &self.home);
         }
     }
 }
 
 impl Inner {
-    /// A manager may have memory in the order of the stream; whether that ends later.
+    /// Notifies the memory manager, which may have stream-ordered memory of this stream. Returns
+    /// whether the destruction was deferred.
     #[cold]
     #[inline(never)]
     fn end_for_manager(&mut self) -> bool {
-        // In the order of one that is lent it keeps nothing.
+        // The manager caches no memory for a borrowed stream.
         if fork::in_child() || self.is_lent {
             return false;
         }
@@ -34,18 +35,18 @@ impl Inner {
             return true;
         }
         if let Some(manager) = self.context.made_manager() {
-            StreamEnd::of(&self.raw).tell(manager);
+            StreamEnd::of(&self.raw).notify(manager);
         }
         false
     }
 
-    /// In a callback of the driver a manager may have to wait for somebody who waits for that: another object
-    /// of the stream stands in the queue of releases, and ends elsewhere.
+    /// Defers the destruction: puts another object of the stream into the release queue. In a driver
+    /// callback the manager might have to wait for a thread that waits for the callback.
     fn end_later(&mut self) {
         let again = Stream {
             inner: Arc::new(Self {
                 raw: self.raw,
-                hold: std::mem::replace(&mut self.hold, Hold::Borrowed),
+                ownership: std::mem::replace(&mut self.ownership, Ownership::Borrowed),
                 is_lent: false,
                 home: self.home.clone(),
                 context: self.context.clone(),

@@ -1,4 +1,5 @@
-//! Calls that enqueue work on a stream: whether it is captured, and that no capture begins meanwhile.
+//! Guards for calls that enqueue work in a stream. They check whether the stream is captured, and
+//! prevent that a capture begins during the call.
 
 use super::Stream;
 use crate::call::without_current;
@@ -8,13 +9,13 @@ use crate::error::Result;
 use cuda_sys::{CUstream, CUstreamCaptureStatus};
 use std::sync::Arc;
 
-/// A stream on which a release enqueues work.
+/// A stream in which a release enqueues work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OrderedOn<'a> {
     Stream(&'a Stream),
     /// A stream of other code, or a default stream.
     Foreign(&'a ForeignStream),
-    /// The same without its state: the caller promised that nobody captures it.
+    /// A stream of other code, without its capture state. The caller promised that it is not captured.
     Raw(CUstream),
 }
 
@@ -36,9 +37,9 @@ pub(crate) struct ForeignStream {
     state: Arc<State>,
 }
 
-// SAFETY: it is the handle of a stream, which any thread may use.
+// SAFETY: this is the handle of a stream, which any thread may use.
 unsafe impl Send for ForeignStream {}
-// SAFETY: as for Send.
+// SAFETY: see the argument for `Send`.
 unsafe impl Sync for ForeignStream {}
 
 impl ForeignStream {
@@ -57,10 +58,10 @@ impl ForeignStream {
     /// Counts a call that must not be captured.
     ///
     /// # Errors
-    /// As for [`Stream::uncaptured`].
+    /// See [`Stream::uncaptured`].
     ///
     /// # Safety
-    /// The stream is alive. A default stream is that of `context`.
+    /// The stream is alive. If it is a default stream, it is the default stream of `context`.
     pub(crate) unsafe fn uncaptured(
         &self,
         operation: Operation,
@@ -69,7 +70,8 @@ impl ForeignStream {
         let ask = || {
             let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
             let mut ask = || {
-                // SAFETY: the caller's promise; the context of a default stream is current.
+                // SAFETY: the caller guarantees that the stream is alive, and the context of a default
+                // stream is current.
                 status = unsafe { is_capturing(self.raw) }?;
                 Ok(())
             };
@@ -85,7 +87,7 @@ impl ForeignStream {
     }
 }
 
-/// Whether a handle means another stream in each context or thread.
+/// Whether a handle is a default stream, which means a different stream in each context or thread.
 pub(crate) fn is_default(stream: CUstream) -> bool {
     stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr()
 }
@@ -106,18 +108,18 @@ impl Stream {
     /// Counts a call that must not be captured.
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); of a shared stream those of the
-    /// driver.
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); for a shared stream also the
+    /// errors of the driver call.
     #[inline(always)]
     pub(crate) fn uncaptured(&self, operation: Operation) -> Result<CallGuard<'_>> {
         self.enter(operation)
             .uncaptured(operation, || self.ask_driver())
     }
 
-    /// Counts a call that a capture may record, and finds the capture.
+    /// Counts a call that may be captured, and finds the capture.
     ///
     /// # Errors
-    /// Of a shared stream those of the driver.
+    /// For a shared stream, the errors of the driver call.
     pub(crate) fn entry(&self, operation: Operation) -> Result<Entry<'_>> {
         self.enter(operation)
             .resolve(operation, || self.ask_driver())

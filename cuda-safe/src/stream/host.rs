@@ -1,4 +1,4 @@
-//! Host functions: Rust code in the order of a stream.
+//! Host functions: Rust code that runs in stream order.
 
 use super::Stream;
 use crate::call::{answer, without_current};
@@ -14,12 +14,12 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// What a host function of a stream panicked with, until a wait for the stream tells it.
+/// The message of a panic in a host function of a stream, until a synchronization returns it.
 #[derive(Debug, Default)]
 pub(crate) struct Panicked(Mutex<Option<String>>);
 
 impl Panicked {
-    /// The panic that nobody has heard of yet.
+    /// Takes the panic that has not been returned yet, as an error.
     pub(super) fn take(&self) -> Result<()> {
         let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         message.map_or(Ok(()), |message| Err(Error::HostFunctionPanicked(message)))
@@ -32,7 +32,7 @@ impl Panicked {
     }
 }
 
-/// A function that the driver has for a stream.
+/// A host function that was passed to the driver.
 struct Job {
     function: Box<dyn FnOnce() + Send>,
     panicked: Arc<Panicked>,
@@ -42,7 +42,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Waits are refused inside of a host function: one for its own stream would never end.
+/// Returns an error in a host function, where waiting is not allowed: a wait for its own stream would
+/// never end.
 #[inline]
 pub(crate) fn refuse_inside() -> Result<()> {
     if is_inside() {
@@ -54,23 +55,25 @@ pub(crate) fn refuse_inside() -> Result<()> {
 /// Whether this thread is in a host function.
 #[inline]
 pub(crate) fn is_inside() -> bool {
-    // At the end of a thread there is none.
+    // While a thread exits, the value may already be destroyed.
     INSIDE.try_with(Cell::get).unwrap_or(false)
 }
 
 impl Stream {
-    /// `cuLaunchHostFunc(stream, function, data)`: runs `function` on a thread of the driver's, once,
-    /// when the work given to the stream before is done; the work after it waits until it returns.
+    /// Enqueues a function that runs once on a driver thread, after all earlier work in the stream.
+    /// Later work waits until it returns. Calls `cuLaunchHostFunc`.
     ///
-    /// A panic in it becomes the error of the next [`synchronize`](Self::synchronize). In it the
-    /// driver refuses most calls, and waits are refused here; what is dropped in it is released by
-    /// a later call elsewhere. If the stream's work fails it is never run.
+    /// If the function panics, the next [`synchronize`](Self::synchronize) returns the panic as an
+    /// error. If the work of the stream fails, the function never runs.
+    ///
+    /// Inside the function the driver rejects most calls, and this crate rejects blocking calls. The
+    /// release of an object that is dropped there is deferred to a later call on another thread.
     ///
     /// # Errors
-    /// Those of earlier work: then nobody knows whether the driver has the function, which is leaked,
-    /// with all that it owns, if it does not run.
-    ///
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured): a graph would run it more than once.
+    /// - The errors of earlier work. In this case it is not known whether the driver has accepted the
+    ///   function. If it does not run, the function is leaked with everything it owns.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured): a graph would run the
+    ///   function more than once.
     ///
     /// Since CUDA 10.0. Raw: [`cuLaunchHostFunc`](fn@cuda_sys::cuLaunchHostFunc).
     ///
@@ -79,8 +82,8 @@ impl Stream {
     /// # let stream = Context::primary(&Device::get(0)?)?.stream()?;
     /// let (sender, done) = std::sync::mpsc::channel();
     /// stream.launch_host_function(move || {
-    ///     // Nobody may be listening any more.
-    ///     let _ = sender.send("the work before is done");
+    ///     // The receiver may already be dropped.
+    ///     let _ = sender.send("the earlier work is complete");
     /// })?;
     /// println!("{:?}", done.recv());
     /// # Ok::<_, cuda_safe::Error>(())
@@ -91,14 +94,14 @@ impl Stream {
         let _call = self.uncaptured(Operation::HostFunction)?;
         launch(function, &self.inner.panicked, |run, data| {
             without_current(self.context(), || {
-                // SAFETY: the stream is alive; the function takes the box that `data` is, once.
+                // SAFETY: the stream is alive, and the function runs once and takes the box in `data`.
                 unsafe { answer!(cuLaunchHostFunc(self.raw(), run, data)) }
             })
         })
     }
 }
 
-/// Has the driver run a function, which is dropped if the driver does not take it.
+/// Passes a function to the driver. The function is dropped if the driver rejects it.
 pub(super) fn launch(
     function: impl FnOnce() + Send + 'static,
     panicked: &Arc<Panicked>,
@@ -113,30 +116,31 @@ pub(super) fn launch(
     match &given {
         Ok(()) => {}
         Err(error) if error.is_refusal() => {
-            // SAFETY: the driver did not take it, so the box is still this function's.
+            // SAFETY: the driver rejected the function, so the box is still owned here.
             drop(unsafe { Box::from_raw(data.cast::<Job>()) });
         }
-        // It may be of earlier work, and the driver have the function all the same: its box stays.
+        // The error may come from earlier work, and the driver may have accepted the function: the box
+        // is leaked.
         Err(_) => count_leak(),
     }
     given
 }
 
-/// What the driver calls.
+/// The function that the driver calls.
 ///
 /// # Safety
-/// `data` is a [`Job`] as a raw box, which nobody else has.
+/// `data` is a raw box of a [`Job`], which no other code owns.
 unsafe extern "C" fn run(data: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `data` is an owned raw box of a `Job`.
     let job = unsafe { Box::from_raw(data.cast::<Job>()) };
     let Job { function, panicked } = *job;
     run_inside(&panicked, function);
 }
 
-/// Runs something on a thread of the driver's, where waits are refused.
+/// Runs a function on a driver thread, where waiting is not allowed.
 pub(super) fn run_inside(panicked: &Panicked, function: impl FnOnce()) {
     let before = INSIDE.try_with(|inside| inside.replace(true));
-    // Unwinding into the driver would be undefined.
+    // Unwinding into the driver would be undefined behavior.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
         panicked.keep(payload);
     }

@@ -1,4 +1,4 @@
-//! Memory operations: single words that a stream writes, or waits for.
+//! Stream memory operations: a stream writes a word of memory, or waits for its value.
 
 use super::Stream;
 use crate::call::{answer, call, without_current};
@@ -11,88 +11,91 @@ use cuda_sys::{
     CUstreamWriteValue_flags as WriteFlags,
 };
 
-/// What a stream can do with a word of memory, in its order: of [`Stream::memory_operation`].
+/// An operation on a word of memory in stream order, for [`Stream::memory_operation`].
 ///
-/// Addresses are multiples of the word's size, in memory of the device
-/// ([plain](crate::DeviceBuffer::plain_zeroed), pitched, mapped by virtual memory management, or a
-/// module's variable) or in pinned memory. Stream-ordered and managed memory is refused, by a driver
-/// for CUDA 13.0 on an H200 at least.
+/// The address must be a multiple of the word size. The memory must be device memory
+/// ([synchronous](crate::DeviceBuffer::zeroed_sync), pitched, mapped by virtual memory management, or a
+/// variable of a module) or pinned memory. At least the driver for CUDA 13.0 on an H200 rejects
+/// stream-ordered and managed memory.
 ///
 /// # Deadlocks
 /// A wait whose word is written by a later call can deadlock in the driver. A module load or a free of
-/// synchronous or pinned memory, on any thread of the process, waits for all running work, and so for the
-/// waiting stream. Meanwhile the driver blocks most calls of every other thread, among them the one that would
-/// write the word (measured on an H200, driver 580). Enqueue the write before such a call can be made, or write
-/// the word from the host.
+/// synchronous or pinned memory, on any thread of the process, waits for all running work, and so for
+/// the waiting stream. Meanwhile the driver blocks most calls of every other thread, among them the one
+/// that would write the word (measured on an H200, driver 580). Enqueue the write before such a call
+/// can be made, or write the word from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryOperation {
-    /// Writes 4 bytes. What the stream wrote before is visible, to the whole system, before the word
-    /// is.
+    /// Writes 4 bytes. Earlier writes of the stream become visible to the whole system before this
+    /// write.
     Write32 {
-        /// Where.
+        /// The address of the word.
         address: CUdeviceptr,
-        /// What is written.
+        /// The value to write.
         value: u32,
     },
-    /// Writes 8 bytes, as the other. On devices with
+    /// Writes 8 bytes. Earlier writes of the stream become visible to the whole system before this
+    /// write. Needs a device with
     /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     Write64 {
-        /// Where.
+        /// The address of the word.
         address: CUdeviceptr,
-        /// What is written.
+        /// The value to write.
         value: u64,
     },
-    /// Lets the work behind it wait until 4 bytes are as they should.
+    /// Makes later work wait until a word of 4 bytes satisfies a condition.
     Wait32 {
-        /// Where.
+        /// The address of the word.
         address: CUdeviceptr,
-        /// What it is compared with.
+        /// The value for the comparison.
         value: u32,
-        /// How the word is to compare with the value.
+        /// The condition for the word and the value.
         condition: WaitCondition,
-        /// Then makes what others wrote before, through PCIe, visible to the work behind it. On
-        /// devices with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
+        /// Whether earlier remote writes through PCIe become visible to later work after the wait.
+        /// Needs a device with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
         flush: bool,
     },
-    /// Lets the work behind it wait until 8 bytes are as they should: as the two others say.
+    /// Makes later work wait until a word of 8 bytes satisfies a condition. Needs a device with
+    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     Wait64 {
-        /// Where.
+        /// The address of the word.
         address: CUdeviceptr,
-        /// What it is compared with.
+        /// The value for the comparison.
         value: u64,
-        /// How the word is to compare with the value.
+        /// The condition for the word and the value.
         condition: WaitCondition,
-        /// As for 4 bytes.
+        /// Whether earlier remote writes through PCIe become visible to later work after the wait.
+        /// Needs a device with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
         flush: bool,
     },
-    /// As `flush` of a wait, by itself.
+    /// Makes earlier remote writes visible to later work, like `flush` of a wait, but without a wait.
     FlushRemoteWrites,
-    /// A fence: what comes before it is visible before what comes after it.
+    /// A memory barrier: earlier writes become visible before later writes.
     Barrier(BarrierScope),
 }
 
-/// What a word `w` should be, for a value `v`.
+/// The condition of a wait for a word `w` and a value `v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WaitCondition {
-    /// `w - v` is at least 0, as a signed number: `w >= v` for counters that may overflow.
+    /// `w - v >= 0` as a signed number. This is `w >= v` for counters that may overflow.
     AtLeast,
     /// `w == v`.
     Equal,
-    /// `w & v != 0`: one bit of `v` is set.
+    /// `w & v != 0`: at least one bit of `v` is set in `w`.
     AnyBit,
-    /// `!(w | v) != 0`: one bit that `v` has not is not set. On devices with
+    /// `!(w | v) != 0`: at least one bit is set in neither `w` nor `v`. Needs a device with
     /// [`CAN_USE_STREAM_WAIT_VALUE_NOR`](crate::attribute::CAN_USE_STREAM_WAIT_VALUE_NOR).
     Nor,
 }
 
-/// Whom a fence is for.
+/// The scope of a memory barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BarrierScope {
-    /// The host and other devices as well.
+    /// The whole system: the device, the host and other devices.
     #[default]
     System,
-    /// The device.
+    /// The device only.
     Device,
 }
 
@@ -112,30 +115,38 @@ impl WaitCondition {
     }
 }
 
-/// A batch takes no more: NVIDIA's text says less than 256, and so does a driver (580).
+/// The maximum number of operations in a batch. The documentation of NVIDIA says fewer than 256, and
+/// driver 580 enforces this.
 const BATCH: usize = 255;
 
-/// The other flag, which does without the fence, is for functions before CUDA 11.7.
+/// The flags of a write. The other flag, which omits the fence, is only for the functions before CUDA
+/// 11.7.
 const WRITE: u32 = WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT.0;
 
 impl Stream {
-    /// `cuStreamWriteValue32(stream, address, value, flags)` and its kin: one memory operation, in the
-    /// order of the stream.
+    /// Enqueues a memory operation. Calls `cuStreamWriteValue32`, `cuStreamWriteValue64`,
+    /// `cuStreamWaitValue32`, `cuStreamWaitValue64` or, for other operations, `cuStreamBatchMemOp`.
     ///
-    /// A wait whose value never comes stops the stream for good, and with it whatever waits for the
-    /// stream: the process too, at its end. (The software driver says so instead.) There is no safe
-    /// wait, as safe code writes no word that another stream reads.
+    /// If the condition of a wait is never satisfied, the stream blocks forever, and so does everything
+    /// that waits for the stream, including the process when it exits. (The simulated driver reports
+    /// this instead.) There is no safe wait, because safe code cannot write a word that another stream
+    /// reads.
     ///
     /// # Errors
-    /// [`Invalid::NoMemoryOperations`] for stream-ordered and managed memory, where the driver refuses
-    /// it; `CUDA_ERROR_INVALID_VALUE` for an address that is no multiple of the size;
-    /// `CUDA_ERROR_NOT_SUPPORTED`. Of an operation that is captured the driver refuses the launch of the
-    /// graph, with `CUDA_ERROR_INVALID_VALUE`.
+    /// - [`Invalid::NoMemoryOperations`] for stream-ordered and managed memory, if the driver rejects
+    ///   it.
+    /// - `CUDA_ERROR_INVALID_VALUE` for an address that is not a multiple of the word size.
+    /// - `CUDA_ERROR_NOT_SUPPORTED`.
+    ///
+    /// If a captured operation is invalid, the driver rejects the launch of the graph with
+    /// `CUDA_ERROR_INVALID_VALUE`.
     ///
     /// # Safety
-    /// Until it is done, the word is memory that the stream's device can access, and stays allocated.
-    /// Nobody else writes or reads what is written there at the same time, but through such operations
-    /// or atomically; and the bits are allowed for the type that the memory has.
+    /// - Until the operation is complete, the word is in memory that the device of the stream can
+    ///   access, and stays allocated.
+    /// - While the operation can run, no other code reads or writes a word that it writes, except
+    ///   atomically or through memory operations.
+    /// - The written bits are valid for the type of the memory.
     ///
     /// Since CUDA 11.7. Raw: [`cuStreamWriteValue32_v2`](fn@cuda_sys::cuStreamWriteValue32_v2),
     /// [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2),
@@ -149,7 +160,7 @@ impl Stream {
         let stream = self.raw();
         let done = without_current(self.context(), || match operation {
             MemoryOperation::Write32 { address, value } => {
-                // SAFETY: the stream is alive; for the address the caller's promise.
+                // SAFETY: the stream is alive, and the caller guarantees that the address is valid.
                 unsafe { call!(cuStreamWriteValue32_v2(stream, address, value, WRITE)) }
             }
             MemoryOperation::Write64 { address, value } => {
@@ -184,14 +195,14 @@ impl Stream {
         done.map_err(|error| self.explain(error, &[operation]))
     }
 
-    /// `cuStreamBatchMemOp(stream, count, operations, 0)`: memory operations one after the other, in
-    /// one call and in the order of the stream.
+    /// Enqueues several memory operations, which run one after the other, with one call. Calls
+    /// `cuStreamBatchMemOp`.
     ///
     /// # Errors
-    /// [`Invalid::TooManyOperations`]; else as for [`memory_operation`](Self::memory_operation).
+    /// [`Invalid::TooManyOperations`]; the errors of [`memory_operation`](Self::memory_operation).
     ///
     /// # Safety
-    /// As for [`memory_operation`](Self::memory_operation), of each.
+    /// Each operation satisfies the conditions of [`memory_operation`](Self::memory_operation).
     ///
     /// Since CUDA 11.7. Raw: [`cuStreamBatchMemOp_v2`](fn@cuda_sys::cuStreamBatchMemOp_v2).
     ///
@@ -200,7 +211,7 @@ impl Stream {
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// let (producer, consumer) = (context.stream()?, context.stream()?);
-    /// let flag = DeviceBuffer::<u32>::plain_zeroed(&producer, 1)?;
+    /// let flag = DeviceBuffer::<u32>::zeroed_sync(&producer, 1)?;
     /// producer.synchronize()?;
     /// let address = flag.as_raw();
     /// let wait = MemoryOperation::Wait32 {
@@ -210,7 +221,7 @@ impl Stream {
     ///     flush: false,
     /// };
     /// let write = MemoryOperation::Write32 { address, value: 1 };
-    /// // SAFETY: the flag outlives both, which are all that use it.
+    /// // SAFETY: the flag outlives both operations, and no other code uses it.
     /// unsafe { consumer.memory_operations(&[wait]) }?;
     /// // SAFETY: as above.
     /// unsafe { producer.memory_operations(&[write]) }?;
@@ -230,14 +241,14 @@ impl Stream {
         let mut raw: Vec<CUstreamBatchMemOpParams> = operations.iter().map(raw).collect();
         let first = raw.as_mut_ptr();
         let done = without_current(self.context(), || {
-            // SAFETY: the stream is alive, and there are `number` operations, which the driver copies;
-            // for the addresses the caller's promise.
+            // SAFETY: the stream is alive, and there are `number` operations, which the driver copies.
+            // The caller guarantees that the addresses are valid.
             unsafe { answer!(cuStreamBatchMemOp_v2(self.raw(), number, first, 0)) }
         });
         done.map_err(|error| self.explain(error, operations))
     }
 
-    /// Looks for the memory that made the driver refuse operations, as its code does not tell.
+    /// Finds the memory that the driver rejected, which the error code does not name.
     #[cold]
     fn explain(&self, error: Error, operations: &[MemoryOperation]) -> Error {
         if error.code() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
@@ -265,7 +276,7 @@ impl Stream {
 }
 
 impl MemoryOperation {
-    /// The word that it is about, and how many bytes that has.
+    /// Returns the address of the word and its size in bytes.
     fn word(&self) -> Option<(CUdeviceptr, u64)> {
         match *self {
             Self::Write32 { address, .. } | Self::Wait32 { address, .. } => Some((address, 4)),
@@ -275,7 +286,7 @@ impl MemoryOperation {
     }
 }
 
-/// As C has it. The driver's own field, `alias`, stays 0.
+/// Converts an operation to the C type. The field `alias`, which is for the driver, stays 0.
 fn raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
     let mut raw = CUstreamBatchMemOpParams::default();
     match *operation {
@@ -328,13 +339,12 @@ fn raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
 }
 
 impl DeviceSliceMut<'_, u32> {
-    /// `cuStreamWriteValue32(stream, address, value, 0)`: writes one element in the order of the
-    /// stream, behind a fence for the whole system.
+    /// Writes one element in stream order, after a fence of system scope. Calls `cuStreamWriteValue32`.
     ///
     /// # Errors
-    /// [`Invalid::Range`]: there is no such element; [`Invalid::NoMemoryOperations`]: it is of
-    /// stream-ordered or managed memory (a buffer made by
-    /// [`plain_zeroed`](crate::DeviceBuffer::plain_zeroed) will do, and mapped pinned memory).
+    /// - [`Invalid::Range`] if the index is out of bounds.
+    /// - [`Invalid::NoMemoryOperations`] for stream-ordered or managed memory. Use a buffer of
+    ///   [`zeroed_sync`](crate::DeviceBuffer::zeroed_sync) or mapped pinned memory.
     ///
     /// Since CUDA 11.7. Raw: [`cuStreamWriteValue32_v2`](fn@cuda_sys::cuStreamWriteValue32_v2).
     #[doc(alias = "cuStreamWriteValue32")]
@@ -344,19 +354,21 @@ impl DeviceSliceMut<'_, u32> {
             address: element.as_raw(),
             value,
         };
-        // SAFETY: the element is of a buffer that is bound to this stream, and freed in its order or
-        // after a wait; any bits are a u32, and it is aligned (the driver checks).
+        // SAFETY: the element belongs to a buffer that is bound to this stream, and that is freed in
+        // stream order or after a wait. Any bits are a valid u32, and the driver checks the alignment.
         unsafe { self.stream().memory_operation(write) }
     }
 }
 
 impl DeviceSliceMut<'_, u64> {
-    /// `cuStreamWriteValue64(stream, address, value, 0)`: writes one element in the order of the
-    /// stream, behind a fence for the whole system.
+    /// Writes one element in stream order, after a fence of system scope. Calls `cuStreamWriteValue64`.
     ///
     /// # Errors
-    /// As for elements of 4 bytes; `CUDA_ERROR_NOT_SUPPORTED` on devices without
-    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    /// - [`Invalid::Range`] if the index is out of bounds.
+    /// - [`Invalid::NoMemoryOperations`] for stream-ordered or managed memory. Use a buffer of
+    ///   [`zeroed_sync`](crate::DeviceBuffer::zeroed_sync) or mapped pinned memory.
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without
+    ///   [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     ///
     /// Since CUDA 11.7. Raw: [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2).
     #[doc(alias = "cuStreamWriteValue64")]
@@ -366,12 +378,12 @@ impl DeviceSliceMut<'_, u64> {
             address: element.as_raw(),
             value,
         };
-        // SAFETY: as for u32.
+        // SAFETY: see the argument for `u32`; any bits are a valid u64.
         unsafe { self.stream().memory_operation(write) }
     }
 }
 
-/// The range of one element.
+/// Returns the range that contains one element.
 fn element(index: usize) -> std::ops::Range<usize> {
     index..index.saturating_add(1)
 }

@@ -1,6 +1,6 @@
-//! Waits of a stream for events.
+//! Waits of streams for events.
 
-use super::{Need, Stream};
+use super::{Retained, Stream};
 use crate::call::{answer, without_current};
 use crate::capture::{CapturedBy, DriverStatus, Member, Operation, driver_status, wait_captured};
 use crate::error::Result;
@@ -8,18 +8,19 @@ use crate::event::Event;
 use cuda_sys::CUevent_wait_flags;
 
 impl Stream {
-    /// `cuStreamWaitEvent(stream, event, 0)`: work given to the stream from now on starts after
-    /// the work that the event recorded last. The thread does not wait. An event that was never
-    /// recorded makes nothing wait.
+    /// Makes all later work in the stream wait for the most recent record of the event. The thread does
+    /// not wait. Calls `cuStreamWaitEvent`.
     ///
-    /// The event may be of another context or device. One that was recorded in a captured stream
-    /// makes this one part of the [capture](Self::begin_capture); a second call
-    /// (`cuStreamGetCaptureInfo`) then asks whether it did.
+    /// If the event was never recorded, the call has no effect. The event may belong to another context
+    /// or device. If the event was recorded in a captured stream, this stream joins that
+    /// [capture](Self::begin_capture); a second call (`cuStreamGetCaptureInfo`) then checks whether it
+    /// joined.
     ///
     /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and related codes: in a capture the stream cannot wait for
-    /// what is outside of it, or in another one. [`Invalid::CallsUnderWay`](crate::Invalid): the stream
-    /// would join a capture, and other threads use it.
+    /// - `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and related codes: a captured stream cannot wait for an
+    ///   event outside of its capture or in another capture.
+    /// - [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress): the stream would join a capture
+    ///   while other threads use it.
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
@@ -40,15 +41,17 @@ impl Stream {
         )
     }
 
-    /// As [`wait`](Self::wait), for an event that no other code and no capture knows.
+    /// [`wait`](Self::wait) for an event that no other code knows and that is not part of a capture.
     pub(crate) fn wait_private(&self, event: &Event) -> Result<()> {
         let _call = self.uncaptured(Operation::Wait)?;
         self.enqueue_wait(event, 0)
     }
 
-    /// `cuStreamWaitEvent(stream, event, EXTERNAL)`: makes the wait itself a part of what a captured
-    /// stream records. Each launch of the graph waits for what the event has recorded by then;
-    /// [`wait`](Self::wait) in a capture is an order within the graph only. The graph retains the event.
+    /// Captures an external wait: each launch of the graph waits for the event. Calls
+    /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
+    ///
+    /// A launch waits for the most recent record of the event at that time. In contrast,
+    /// [`wait`](Self::wait) in a capture only orders work within the graph. The graph retains the event.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` if the stream is not captured.
@@ -58,25 +61,25 @@ impl Stream {
     pub fn wait_external(&self, event: &Event) -> Result<()> {
         let entry = self.entry(Operation::Wait)?;
         if let CapturedBy::Crate(open) = &entry.captured_by {
-            open.retain(Need::Event(event.clone()));
+            open.retain(Retained::Event(event.clone()));
         }
         self.enqueue_wait(event, CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0)
     }
 
     fn enqueue_wait(&self, event: &Event, flags: u32) -> Result<()> {
         without_current(self.context(), || {
-            // SAFETY: the stream and the event are alive; the driver keeps what it needs of the event,
-            // which may be recorded anew or destroyed while the stream waits.
+            // SAFETY: the stream and the event are alive. The driver keeps the state that the wait
+            // needs, so that the event may be recorded again or destroyed while the stream waits.
             unsafe { answer!(cuStreamWaitEvent(self.raw(), event.raw(), flags)) }
         })
     }
 
-    /// This stream as a member of a capture.
+    /// Returns this stream as a member of a capture.
     pub(super) fn member(&self) -> Member<'_> {
         Member {
             state: self.state(),
             stream: Some(self),
-            need: self.need(),
+            retained: self.retained(),
         }
     }
 

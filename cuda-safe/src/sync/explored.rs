@@ -1,7 +1,7 @@
-//! Locks that call the hooks of a schedule explorer, of the feature `explore`.
+//! Locks that call the hooks of a schedule explorer (feature `explore`).
 //!
-//! Each is the lock of the standard library behind a scheduling point. Where it is taken, the thread
-//! waits in the explorer until it is free, and then takes it; without hooks it blocks as usual.
+//! Each type wraps the lock of the standard library and adds a scheduling point. If the lock is taken,
+//! the thread waits in the explorer until the lock is free. Without hooks the thread blocks as usual.
 
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
@@ -29,7 +29,7 @@ pub(crate) fn set_hooks(
     wait: fn(Place, &mut (dyn FnMut() -> bool + Send)),
     yield_now: fn(Place),
 ) {
-    // A second time changes nothing.
+    // A second call changes nothing.
     let _ = HOOKS.set(Hooks {
         is_explored,
         point,
@@ -38,12 +38,12 @@ pub(crate) fn set_hooks(
     });
 }
 
-/// The hooks, on a thread that is explored.
+/// Returns the hooks if the explorer controls this thread.
 fn hooks() -> Option<&'static Hooks> {
     HOOKS.get().filter(|hooks| (hooks.is_explored)())
 }
 
-/// Takes a lock, without blocking where the thread is explored.
+/// Takes a lock. An explored thread does not block in the lock, but waits in the explorer.
 #[track_caller]
 fn take<G>(
     mut is_free: impl FnMut() -> bool + Send,
@@ -72,7 +72,7 @@ fn point() {
     }
 }
 
-/// Lets other threads run, where this one repeats an attempt.
+/// Lets other threads run before this thread repeats an attempt.
 #[track_caller]
 pub(crate) fn yield_now() {
     match hooks() {
@@ -246,7 +246,7 @@ impl<T: ?Sized + Send + Sync> RwLock<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Condvar {
     condvar: std::sync::Condvar,
-    /// How often a thread was notified.
+    /// The number of notifications.
     notified: AtomicU64,
 }
 
@@ -263,8 +263,8 @@ impl Condvar {
         self.condvar.notify_all();
     }
 
-    /// Waits. An explored thread waits without a time limit, so that a wait which only its limit
-    /// ends shows as a deadlock.
+    /// Waits for a notification. An explored thread waits without a time limit, so that a wait that
+    /// only its limit would end is found as a deadlock.
     #[track_caller]
     pub(crate) fn wait_timeout<'a, T: Send>(
         &self,
@@ -279,7 +279,8 @@ impl Condvar {
                 self.notified.load(Ordering::Acquire) != before
             });
             let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
-            // The result of a wait that does not block is that of the standard library.
+            // A wait with zero duration does not block. It is only needed for its result type, which
+            // has no public constructor.
             return self.finish(guard, Duration::ZERO);
         }
         self.finish(guard, limit)

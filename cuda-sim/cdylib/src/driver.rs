@@ -1,4 +1,4 @@
-//! The driver that is played: started by the first call of any function.
+//! The simulated driver. The first call of any function starts it.
 
 use crate::{errors, exports, lookup};
 use core::ffi::c_void;
@@ -9,29 +9,30 @@ use cuda_sim::Profile;
 use cuda_sys::{CudaVersion, Function};
 use std::sync::LazyLock;
 
-/// A function of any type, to be called as what it is.
+/// A function of unknown type. It must be cast to its type before it is called.
 pub(crate) type Entry = unsafe extern "C" fn();
 
 pub(crate) struct Driver {
     pub(crate) version: CudaVersion,
-    /// By the functions' places: what plays each, if this driver has it.
+    /// By function index: the implementation, if this driver has the function.
     played: Vec<Option<Entry>>,
-    /// By the functions' places: what this library exports under its name.
+    /// By function index: the function that this library exports under the name.
     exported: Vec<Option<Entry>>,
 }
 
 static DRIVER: LazyLock<Driver> = LazyLock::new(start);
 
-/// What `CUDA_SIM` asks for.
+/// The profile that `CUDA_SIM` selects.
 pub(crate) static PROFILE: LazyLock<Profile> = LazyLock::new(profile);
 
-/// After so many calls the account of them starts anew.
+/// The record of calls is cleared after this number of calls.
 const CALLS: u32 = 1 << 16;
 
 fn start() -> Driver {
     let version = PROFILE.driver();
     if let Err(why) = cuda_sim::install(PROFILE.clone()) {
-        // Every function is then missing: this library's own copy of the crates cannot be in use.
+        // All functions are then missing. This cannot happen unless this library's copy of the crates is
+        // already in use.
         eprintln!("cuda-sim: {why}");
     }
     let played = |function: Function| {
@@ -58,14 +59,14 @@ fn profile() -> Profile {
         return Profile::h200();
     };
     name.to_string_lossy().parse().unwrap_or_else(|why| {
-        eprintln!("cuda-sim: CUDA_SIM: {why}; there is no device");
+        eprintln!("cuda-sim: CUDA_SIM: {why}; the driver reports no devices");
         Profile::h200().with_devices(0)
     })
 }
 
 fn entry_of(address: NonNull<c_void>) -> Entry {
-    // SAFETY: all addresses here are those of functions, and an entry is called only as the type
-    // of its symbol, which is what each of them is.
+    // SAFETY: all addresses here are those of functions, and an entry is called only with the type of
+    // its symbol, which is the type of the function.
     unsafe { transmute::<NonNull<c_void>, Entry>(address) }
 }
 
@@ -73,10 +74,10 @@ pub(crate) fn driver() -> &'static Driver {
     &DRIVER
 }
 
-/// What plays the function, or nothing if the driver does not have it.
+/// Returns the implementation of a function, or `None` if the driver does not have it.
 pub(crate) fn entry(index: usize) -> Option<Entry> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    // Nobody asks for the account of calls here, and programs may make very many.
+    // Nothing reads the record of calls in this library, and a program may make a large number of calls.
     if COUNT.fetch_add(1, Ordering::Relaxed) % CALLS == CALLS - 1 {
         cuda_sim::clear_calls();
     }
@@ -84,15 +85,15 @@ pub(crate) fn entry(index: usize) -> Option<Entry> {
 }
 
 impl Driver {
-    /// What `dlsym` gives for the function.
+    /// Returns the address that `dlsym` returns for the function.
     pub(crate) fn exported(&self, index: usize) -> Option<Entry> {
         self.exported[index]
     }
 }
 
-/// The functions that are played here and not in `cuda-sim`.
+/// Returns the functions that are implemented here rather than in `cuda-sim`.
 pub(crate) fn own(symbol: &str) -> Option<NonNull<c_void>> {
-    // Each cast to the type of the symbol holds the signature.
+    // Each cast to the type of the symbol checks the signature.
     let function = match symbol {
         "cuGetErrorName" => errors::name as cuda_sys::cuGetErrorName as *const c_void,
         "cuGetErrorString" => errors::text as cuda_sys::cuGetErrorString as *const c_void,

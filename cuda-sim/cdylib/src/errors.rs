@@ -1,4 +1,4 @@
-//! Names and texts of the codes, as C has them.
+//! Names and descriptions of error codes as C strings.
 
 use core::ffi::{CStr, c_char};
 use cuda_sys::CUresult;
@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::LazyLock;
 
-/// Name and text of each code that has them.
+/// The name and description of each known code.
 static CODES: LazyLock<BTreeMap<CUresult, (CString, CString)>> = LazyLock::new(|| {
-    // The highest code, for what the driver does not know either, is 999.
+    // 999 is the highest code. The driver returns it for errors that it cannot classify.
     let codes = (0..=CUresult::CUDA_ERROR_UNKNOWN.0).map(CUresult);
     codes
         .filter_map(|code| {
@@ -22,18 +22,18 @@ static CODES: LazyLock<BTreeMap<CUresult, (CString, CString)>> = LazyLock::new(|
 /// `cuGetErrorName`.
 pub(crate) unsafe extern "C" fn name(code: CUresult, place: *mut *const c_char) -> CUresult {
     let name = CODES.get(&code).map(|(name, _)| name.as_c_str());
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `place` is null or a place for a pointer.
     unsafe { tell(name, place) }
 }
 
 /// `cuGetErrorString`.
 pub(crate) unsafe extern "C" fn text(code: CUresult, place: *mut *const c_char) -> CUresult {
     let text = CODES.get(&code).map(|(_, text)| text.as_c_str());
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `place` is null or a place for a pointer.
     unsafe { tell(text, place) }
 }
 
-/// Gives a text; of an unknown code null, and an error.
+/// Writes a string. For an unknown code it writes null and returns an error.
 ///
 /// # Safety
 /// `place` is null or a place for a pointer.
@@ -42,7 +42,7 @@ unsafe fn tell(text: Option<&'static CStr>, place: *mut *const c_char) -> CUresu
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     }
     let start = text.map_or(core::ptr::null(), CStr::as_ptr);
-    // SAFETY: it is not null, and so a place for a pointer.
+    // SAFETY: the pointer is not null, and therefore is a place for a pointer.
     unsafe { place.write(start) };
     match text {
         Some(_) => CUresult::CUDA_SUCCESS,

@@ -1,5 +1,5 @@
-//! The functions that the library exports: the rows of `cuda-sys`, each with the symbol's own name
-//! and type, handing its arguments on.
+//! The functions that the library exports. Each has the name and type of a symbol of `cuda-sys` and
+//! forwards its arguments.
 
 #![allow(
     non_snake_case,
@@ -13,28 +13,28 @@ use core::ffi::c_void;
 macro_rules! functions {
     ($($(#[$meta:meta])* $index:literal $name:ident($($param:ident: $ty:ty),*);)*) => {
         $(
-            // SAFETY (of the name): it is the driver's, and this library is there to be taken for
-            // the driver; nothing links it.
+            // SAFETY (of the name): it is the driver's name. This library is loaded in place of the
+            // driver, and nothing links it.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($param: $ty),*) -> CUresult {
                 let Some(entry) = driver::entry($index) else {
                     return CUresult::CUDA_ERROR_NOT_FOUND;
                 };
-                // SAFETY: the entry at the symbol's place is a function of the symbol's type.
+                // SAFETY: the entry at the symbol's index is a function of the symbol's type.
                 let function = unsafe { transmute::<Entry, $name>(entry) };
-                // SAFETY: the caller keeps the rules of the function.
+                // SAFETY: the caller follows the rules of the function.
                 unsafe { function($($param),*) }
             }
         )*
 
-        /// Place and address of each.
+        /// The index and address of each function.
         pub(super) const ALL: &[(usize, *const c_void)] =
-            // The cast to the type of the symbol holds the signature.
+            // The cast to the type of the symbol checks the signature.
             &[$(($index, $name as $name as *const c_void)),*];
     };
 }
 
-/// What the rows name.
+/// The names that the rows use.
 macro_rules! names {
     () => {
         use crate::driver::{self, Entry};
@@ -61,7 +61,7 @@ mod per_thread {
     include!("../../../cuda-sys/src/bindings/functions_ptds.rs");
 }
 
-/// Place and address of every function.
+/// Returns the index and address of every function.
 pub(crate) fn all() -> impl Iterator<Item = (usize, *const c_void)> {
     let all = [newest::ALL, older::ALL, per_thread::ALL];
     all.into_iter().flatten().copied()

@@ -1,10 +1,10 @@
-//! Takes the functions that the profile's driver does not have out of what `dlsym` finds.
+//! Hides the functions that the profile's driver does not have from `dlsym`.
 //!
-//! Programs ask a driver for a function to learn whether there is one, and what a library exports
-//! is fixed when it is linked. So the library edits its own table of dynamic symbols while it is
-//! loaded, before anybody can have asked: there a newer function becomes undefined. Where this
-//! cannot be done, and for programs that are bound before, the function answers that it is not
-//! there.
+//! Programs look up a function in the driver to find out whether it exists, but the exports of a library
+//! are fixed when it is linked. Therefore this library edits its own dynamic symbol table while it is
+//! loaded, before a program can look up a symbol: the entries of newer functions become undefined. Where
+//! this is not possible, and in programs that bind symbols before that, a hidden function returns
+//! `CUDA_ERROR_NOT_FOUND`.
 
 use crate::driver::PROFILE;
 use crate::exports;
@@ -32,7 +32,7 @@ struct Found {
     address: *mut c_void,
 }
 
-/// What `dladdr1` is to tell besides: the entry of the table.
+/// Makes `dladdr1` return the symbol table entry too.
 const RTLD_DL_SYMENT: c_int = 1;
 const PROT_READ: c_int = 1;
 const PROT_WRITE: c_int = 2;
@@ -50,8 +50,8 @@ unsafe extern "C" {
     fn sysconf(name: c_int) -> c_long;
 }
 
-// SAFETY (of the section): the dynamic linker calls what is there, once, when the library is
-// loaded; a function that takes no arguments may be given some.
+// SAFETY (of the section): the dynamic linker calls the functions in this section once, when the library
+// is loaded. It passes arguments, which a function without parameters may ignore.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = hide;
@@ -66,7 +66,7 @@ extern "C" fn hide() {
     let (Some(first), Some(last)) = (symbols.iter().min(), symbols.iter().max()) else {
         return;
     };
-    // SAFETY: it takes a number.
+    // SAFETY: the function takes an integer.
     let page = unsafe { sysconf(SC_PAGESIZE) };
     let Some(page) = usize::try_from(page)
         .ok()
@@ -80,24 +80,25 @@ extern "C" fn hide() {
         return;
     }
     for symbol in symbols {
-        // SAFETY: an entry of the table, which can be written now, and which nobody else uses: the
-        // dynamic linker holds its lock while it loads the library.
+        // SAFETY: the pointer is to an entry of the table, which is writable now. Nothing else uses the
+        // entry, because the dynamic linker holds its lock while it loads the library.
         let symbol = unsafe { &mut *symbol };
-        // An entry of no section, without a value, is undefined.
+        // An entry without a section and without a value is undefined.
         symbol.section = 0;
         symbol.value = 0;
     }
-    // Some linkers put the table beside the code.
+    // Some linkers place the table in the same pages as code.
     protect(start, length, PROT_READ | PROT_EXEC);
 }
 
 fn protect(start: *mut Symbol, length: usize, protection: c_int) -> bool {
-    // SAFETY: the pages of the table. What lies beside it is read only too, or code, of which none
-    // runs before the library is loaded but this function, which lies elsewhere.
+    // SAFETY: these are the pages of the table. Anything else in them is read-only data, or code. No
+    // code of this library runs before the library is loaded, except for this function, which is in
+    // other pages.
     unsafe { mprotect(start.cast(), length, protection) == 0 }
 }
 
-/// The entry of an exported function in the table of dynamic symbols.
+/// Returns the entry of an exported function in the dynamic symbol table.
 fn symbol_of(address: *const c_void, name: &CStr) -> Option<*mut Symbol> {
     let mut found = Found {
         file: null(),
@@ -106,12 +107,12 @@ fn symbol_of(address: *const c_void, name: &CStr) -> Option<*mut Symbol> {
         address: null_mut(),
     };
     let mut symbol = null_mut();
-    // SAFETY: the address is one of this library's, and the pointers are to locals.
+    // SAFETY: the address belongs to this library, and the pointers are to local variables.
     let code = unsafe { dladdr1(address, &raw mut found, &raw mut symbol, RTLD_DL_SYMENT) };
     if code == 0 || found.name.is_null() || symbol.is_null() {
         return None;
     }
-    // SAFETY: what the dynamic linker tells is a name of its table, which ends with a NUL.
+    // SAFETY: the dynamic linker returned a name from its table, which is NUL-terminated.
     let is_it = unsafe { CStr::from_ptr(found.name) } == name;
     is_it.then_some(symbol)
 }

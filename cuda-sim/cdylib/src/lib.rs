@@ -1,4 +1,4 @@
-//! The software driver of `cuda-sim` as a shared library, for programs in any language.
+//! The software driver of `cuda-sim` as a shared library, `libcuda.so.1`, for programs in any language.
 //!
 //! ```text
 //! cargo build -p cuda-sim-cdylib
@@ -6,16 +6,16 @@
 //! CUDA_SIM=h200@12.4 LD_LIBRARY_PATH=driver PROGRAM
 //! ```
 //!
-//! - `CUDA_SIM` names the profile; without it there is an H200. With a value that names none the
-//!   library says so on stderr, and answers as a driver without a device. It is read when the
-//!   library is loaded.
-//! - Functions are found as in the profile's driver, by `dlsym` and by `cuGetProcAddress`: those
-//!   newer than it are not there. In a program that was linked with them, and bound when it was
-//!   started, they answer `CUDA_ERROR_NOT_FOUND`.
-//! - What is not played answers `CUDA_ERROR_NOT_SUPPORTED`.
-//! - No kernel runs here: kernels are functions that a Rust program registers.
+//! - `CUDA_SIM` selects the profile. The default is an H200. If the value is not a valid profile, the
+//!   library reports this on stderr and behaves as a driver without devices. The variable is read when
+//!   the library is loaded.
+//! - `dlsym` and `cuGetProcAddress` find the same functions as in the profile's driver. Newer functions
+//!   are absent. In a program that was linked against them and bound at startup, they return
+//!   `CUDA_ERROR_NOT_FOUND`.
+//! - Functions that are not implemented return `CUDA_ERROR_NOT_SUPPORTED`.
+//! - Kernels do not run, because only Rust programs can register kernels.
 //!
-//! Nothing links this crate.
+//! Other crates do not link this crate.
 
 mod driver;
 mod errors;

@@ -1,7 +1,7 @@
-//! `cuGetProcAddress`: from a base name, a version and a stream mode to a function.
+//! `cuGetProcAddress`: the lookup of a function by base name, version and stream mode.
 //!
-//! The rules are those of driver 580 for every name, mode and version, and for a version above the
-//! driver's, of which drivers before 13.0 ignore the excess, those of 525 to 555.
+//! The rules are those of driver 580 for every name, mode and version. Only for a version above the
+//! driver's, drivers before 13.0 ignore the excess, as drivers 525 to 555 do.
 
 use crate::driver::driver;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -10,10 +10,10 @@ use cuda_sys::{
     CudaVersion, Function, cuuint64_t,
 };
 
-/// Since this version a version above the driver's is refused.
+/// Since this version, a version above the driver's is an error.
 const STRICT: CudaVersion = CudaVersion::new(13, 0);
 
-/// `cuGetProcAddress_v2`. What is not there is no error, and the address is null.
+/// `cuGetProcAddress_v2`. If the function does not exist, the call succeeds and the address is null.
 pub(crate) unsafe extern "C" fn by_name_v2(
     symbol: *const c_char,
     address: *mut *mut c_void,
@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn by_name_v2(
     flags: cuuint64_t,
     status: *mut Status,
 ) -> CUresult {
-    // SAFETY: the caller's promises are those that this asks for.
+    // SAFETY: the caller gives the guarantees that `find` requires.
     let found = match unsafe { find(symbol, address, version, flags) } {
         Ok(found) => found,
         Err(refusal) => return refusal,
@@ -30,38 +30,40 @@ pub(crate) unsafe extern "C" fn by_name_v2(
         Ok(function) => (function, Status::CU_GET_PROC_ADDRESS_SUCCESS),
         Err(status) => (core::ptr::null_mut(), status),
     };
-    // SAFETY: it is not null, and the caller has a place for an address there.
+    // SAFETY: the pointer is not null, and the caller passes a place for an address.
     unsafe { address.write(function) };
     if !status.is_null() {
-        // SAFETY: the caller has a place for a status there.
+        // SAFETY: the caller passes a place for a status.
         unsafe { status.write(found) };
     }
     CUresult::CUDA_SUCCESS
 }
 
-/// `cuGetProcAddress`, its first ABI. What is not there is an error, and the address stays.
+/// `cuGetProcAddress`, its first ABI. If the function does not exist, the call fails and the address is
+/// not written.
 pub(crate) unsafe extern "C" fn by_name(
     symbol: *const c_char,
     address: *mut *mut c_void,
     version: c_int,
     flags: cuuint64_t,
 ) -> CUresult {
-    // SAFETY: the caller's promises are those that this asks for.
+    // SAFETY: the caller gives the guarantees that `find` requires.
     match unsafe { find(symbol, address, version, flags) } {
         Err(refusal) => refusal,
         Ok(Err(_)) => CUresult::CUDA_ERROR_NOT_FOUND,
         Ok(Ok(function)) => {
-            // SAFETY: it is not null, and the caller has a place for an address there.
+            // SAFETY: the pointer is not null, and the caller passes a place for an address.
             unsafe { address.write(function) };
             CUresult::CUDA_SUCCESS
         }
     }
 }
 
-/// The address of the function, or why there is none; or the code that refuses the arguments.
+/// Returns the address of a function, or the reason why it does not exist; or an error code if the
+/// arguments are invalid.
 ///
 /// # Safety
-/// `symbol` is null or a text that ends with a NUL.
+/// `symbol` is null or a NUL-terminated string.
 unsafe fn find(
     symbol: *const c_char,
     address: *mut *mut c_void,
@@ -75,7 +77,7 @@ unsafe fn find(
     if symbol.is_null() || address.is_null() || flags & !u64::from(known) != 0 || too_new {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: it is not null, and so a text that ends with a NUL.
+    // SAFETY: the pointer is not null, and therefore a NUL-terminated string.
     let symbol = unsafe { CStr::from_ptr(symbol) };
     let per_thread = u64::from(Flags::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM.0) & flags != 0;
     let index = symbol
@@ -88,7 +90,7 @@ unsafe fn find(
     }))
 }
 
-/// The place of the newest ABI of `base` that a program made for `version` knows.
+/// Returns the index of the newest ABI of `base` that a program compiled for `version` knows.
 fn newest(base: &str, version: CudaVersion, per_thread: bool) -> Result<usize, Status> {
     let mut status = Status::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     let mut best: Option<(usize, Function)> = None;
@@ -101,7 +103,7 @@ fn newest(base: &str, version: CudaVersion, per_thread: bool) -> Result<usize, S
             status = Status::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
             continue;
         }
-        // A variant for the per-thread stream goes before everything else, if it is asked for.
+        // If per-thread variants are requested, they come before all others.
         let rank = |function: Function| (function.is_per_thread(), function.since());
         let is_wanted = per_thread || !function.is_per_thread();
         if is_wanted && best.is_none_or(|(_, best)| rank(best) < rank(function)) {

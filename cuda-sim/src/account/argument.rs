@@ -1,4 +1,4 @@
-//! The arguments of calls, for tests of what an option becomes.
+//! Arguments of recorded calls. With them a test checks how an option is passed to the driver.
 
 use cuda_sys::{CUctxCreateParams, CUlaunchConfig};
 use std::any::{Any, type_name};
@@ -6,11 +6,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An argument of a [`Call`](crate::Call): the value, or the values that a pointer led to when the
-/// call began.
+/// An argument of a [`Call`](crate::Call): the value, or a copy of the values that a pointer referred to
+/// when the call began.
 #[derive(Clone)]
 pub struct Argument {
-    /// The parameter's name in this crate; `config.attrs` for what a field of `config` points to.
+    /// The parameter's name in this crate, or `config.attrs` for the array that a field of `config`
+    /// points to.
     pub name: &'static str,
     type_name: &'static str,
     values: Arc<dyn Any + Send + Sync>,
@@ -19,10 +20,10 @@ pub struct Argument {
 /// The values of one argument, as the caller passed them.
 struct Values<T>(Box<[T]>);
 
-// SAFETY: `List` makes these of the arguments of driver functions only: numbers, and addresses that
-// nothing follows.
+// SAFETY: `List` creates these only from arguments of driver functions, which are numbers and addresses
+// that are never dereferenced.
 unsafe impl<T> Send for Values<T> {}
-// SAFETY: as for Send.
+// SAFETY: see the implementation of `Send`.
 unsafe impl<T> Sync for Values<T> {}
 
 impl Argument {
@@ -34,15 +35,15 @@ impl Argument {
         }
     }
 
-    /// Returns the values: one of an argument that is passed by value, the elements of an array, no
-    /// element for a null pointer. `None` if `T` is not the type of the argument.
+    /// Returns the values: one value for an argument that is passed by value, the elements of an array,
+    /// or an empty slice for a null pointer. Returns `None` if `T` is not the type of the argument.
     pub fn values<T: 'static>(&self) -> Option<&[T]> {
         let values = self.values.downcast_ref::<Values<T>>()?;
         Some(&values.0)
     }
 }
 
-/// The name and the type; [`values`](Argument::values) has the rest.
+/// Prints the name and the type. [`values`](Argument::values) returns the values.
 impl fmt::Debug for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name, self.type_name)
@@ -51,11 +52,11 @@ impl fmt::Debug for Argument {
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
-/// Records the arguments of calls from now on, or no longer. They are not recorded at first, since
-/// that takes time and memory for every call.
+/// Turns the recording of arguments on or off. It is off at first, because it takes time and memory in
+/// every call.
 ///
-/// The values that a pointer leads to are recorded for those parameters that the driver reads
-/// structures and arrays from: options, not the memory that a copy moves.
+/// Values behind a pointer are recorded for parameters from which the driver reads structures and
+/// arrays, that is, for options. The memory that a copy moves is not recorded.
 ///
 /// ```
 /// use cuda_safe::{Context, Device, Limit};
@@ -75,7 +76,7 @@ pub fn record_arguments(on: bool) {
     IS_ON.store(on, Ordering::Relaxed);
 }
 
-/// Returns the arguments that `fill` adds; none unless they are recorded.
+/// Returns the arguments that `fill` adds, or no arguments if recording is off.
 #[inline]
 pub(crate) fn arguments(fill: impl FnOnce(&mut List)) -> Vec<Argument> {
     if !IS_ON.load(Ordering::Relaxed) {
@@ -86,7 +87,7 @@ pub(crate) fn arguments(fill: impl FnOnce(&mut List)) -> Vec<Argument> {
     list.0
 }
 
-/// The arguments of a call that is about to begin.
+/// The arguments of a call that is starting.
 pub(crate) struct List(Vec<Argument>);
 
 impl List {
@@ -95,7 +96,7 @@ impl List {
         self.0.push(Argument::new(name, &[value]));
     }
 
-    /// Adds what a pointer leads to.
+    /// Adds the values that a pointer refers to.
     ///
     /// # Safety
     /// `start` is null or points to `count` readable values. The same is true of the pointers in a
@@ -109,21 +110,22 @@ impl List {
         let values = if start.is_null() || count == 0 {
             &[]
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `start` points to `count` readable values, and it is
+            // not null here.
             unsafe { std::slice::from_raw_parts(start, count) }
         };
         self.0.push(Argument::new(name, values));
         let value: Option<&dyn Any> = values.first().map(|value| value as _);
         if let Some(config) = value.and_then(|value| value.downcast_ref::<CUlaunchConfig>()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this for the pointers in a `CUlaunchConfig`.
             unsafe { self.pointed("config.attrs", config.attrs, config.numAttrs as usize) };
         }
         if let Some(params) = value.and_then(|value| value.downcast_ref::<CUctxCreateParams>()) {
             let count = usize::try_from(params.numExecAffinityParams).unwrap_or(0);
             let affinity = params.execAffinityParams;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this for the pointers in `CUctxCreateParams`.
             unsafe { self.pointed("params.execAffinityParams", affinity, count) };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this for the pointers in `CUctxCreateParams`.
             unsafe { self.pointed("params.cigParams", params.cigParams, 1) };
         }
     }

@@ -1,4 +1,4 @@
-//! What streams are set to, and whose they are. Unverified (from documentation), but for contexts.
+//! Stream attributes, and the contexts of streams. Unverified (from documentation), except for contexts.
 
 use super::Out;
 use super::context::pointer;
@@ -12,16 +12,16 @@ use cuda_sys::{
     CUstreamAttrValue, CUsynchronizationPolicy, CudaVersion,
 };
 
-/// An H200 has four.
+/// The number of memory synchronization domains of an H200.
 const DOMAINS: u8 = 4;
 
-/// The value of a stream that was not set to anything.
+/// Returns the value of an attribute that was not set on a stream.
 fn default_value(id: Id, priority: i32) -> Option<CUstreamAttrValue> {
     let mut value = CUstreamAttrValue::default();
     match id {
         Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => {}
         Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
-            // No policy, as an H200 has it.
+            // The value that an H200 returns, which is not a valid policy.
             value.syncPolicy = CUsynchronizationPolicy(u32::MAX);
         }
         Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => value.priority = priority,
@@ -36,7 +36,7 @@ fn default_value(id: Id, priority: i32) -> Option<CUstreamAttrValue> {
     Some(value)
 }
 
-/// Whether the driver has an attribute of streams.
+/// Returns whether the driver supports an attribute of streams.
 fn is_known(world: &World, id: Id) -> bool {
     let needed = match id {
         Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => CudaVersion::new(11, 8),
@@ -75,7 +75,7 @@ pub(super) fn set(
     value: *const CUstreamAttrValue,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    // SAFETY: the caller gives null or a value.
+    // SAFETY: the caller passes null or a pointer to a value.
     let value = unsafe { value.as_ref() };
     let value = value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if default_value(id, 0).is_none() || !is_known(world, id) || !is_allowed(id, value) {
@@ -84,11 +84,11 @@ pub(super) fn set(
     let its = world.streams.get_mut(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     if id == Id::CU_LAUNCH_ATTRIBUTE_PRIORITY {
-        // SAFETY: this field is the attribute's, an integer.
+        // SAFETY: this is the field of the attribute, an integer.
         its.priority = unsafe { value.priority }.clamp(HIGHEST_PRIORITY, 0);
         return Ok(());
     }
-    // SAFETY: the caller gives a whole value; any bytes are bytes.
+    // SAFETY: the caller passes a complete value, and every byte pattern is valid for bytes.
     its.attributes.insert(id.0, unsafe { value.pad });
     Ok(())
 }
@@ -96,7 +96,7 @@ pub(super) fn set(
 fn is_allowed(id: Id, value: &CUstreamAttrValue) -> bool {
     match id {
         Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {
-            // SAFETY: this field is the attribute's, of numbers.
+            // SAFETY: this is the field of the attribute and contains only numbers.
             let window = unsafe { value.accessPolicyWindow };
             let last = CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING;
             (0.0..=1.0).contains(&window.hitRatio)
@@ -104,18 +104,18 @@ fn is_allowed(id: Id, value: &CUstreamAttrValue) -> bool {
                 && window.missProp.0 < last.0
         }
         Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
-            // SAFETY: as above.
+            // SAFETY: this is the field of the attribute, a number.
             let policy = unsafe { value.syncPolicy };
             let last = CUsynchronizationPolicy::CU_SYNC_POLICY_BLOCKING_SYNC;
             (1..=last.0).contains(&policy.0)
         }
         Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => {
-            // SAFETY: as above.
+            // SAFETY: this is the field of the attribute, a number.
             let domain = unsafe { value.memSyncDomain };
             domain.0 <= CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE.0
         }
         Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
-            // SAFETY: as above.
+            // SAFETY: this is the field of the attribute and contains only numbers.
             let map = unsafe { value.memSyncDomainMap };
             map.default_ < DOMAINS && map.remote < DOMAINS
         }
@@ -150,8 +150,8 @@ pub(super) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>
     Ok(())
 }
 
-/// Unverified (from documentation): while a green context is current, a thread's own default stream
-/// is none to ask for its context.
+/// Unverified (from documentation): while a green context is current, the context of the per-thread
+/// default stream cannot be queried.
 fn refuse_per_thread(world: &World, stream: CUstream) -> Answer {
     let is_view = |current| {
         let its = world.context(current);
@@ -163,8 +163,8 @@ fn refuse_per_thread(world: &World, stream: CUstream) -> Answer {
     Ok(())
 }
 
-/// Of a stream of a green context: that one's view (measured). Unverified (from documentation): from
-/// CUDA 12.5 to 12.9 such a stream has none.
+/// For a stream of a green context, returns the view of the green context (measured). Unverified (from
+/// documentation): from CUDA 12.5 to 12.9 such a stream has no context.
 pub(super) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUcontext>) -> Answer {
     context.required()?;
     refuse_per_thread(world, stream)?;
@@ -189,7 +189,8 @@ pub(super) fn green(world: &mut World, stream: CUstream, green: &mut Out<CUgreen
     Ok(())
 }
 
-/// Both: of a stream of a green context the primary one, unverified (from documentation), and that.
+/// Returns both contexts of a stream. For a stream of a green context these are the primary context
+/// (unverified, from documentation) and the green context.
 pub(super) fn contexts(
     world: &mut World,
     stream: CUstream,

@@ -1,8 +1,8 @@
-//! Copies of planes and volumes, and many copies in one call.
+//! 2-D and 3-D copies and fills, and batches of copies.
 
 use super::Out;
 use super::memory::{check_given, copy_to_host, host_bytes};
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::exec::Work;
 use crate::world::{Answer, World};
 use core::ffi::c_uint;
@@ -11,7 +11,7 @@ use cuda_sys::{
     CUmemorytype as Type, CUresult, CUstream,
 };
 
-/// Rows begin at multiples of this: unverified (from documentation).
+/// Alignment of rows. Unverified (from documentation).
 const PITCH: usize = 512;
 
 pub(super) fn allocate(
@@ -37,7 +37,7 @@ pub(super) fn allocate(
     Ok(())
 }
 
-/// One side of a copy: where each of its rows begins.
+/// One side of a copy, from which the start of each row is computed.
 #[derive(Clone, Copy)]
 struct Side {
     kind: Type,
@@ -61,7 +61,7 @@ impl Side {
     }
 }
 
-/// A copy of a box, in bytes.
+/// A 2-D or 3-D copy, in bytes.
 struct BoxCopy {
     from: Side,
     to: Side,
@@ -72,7 +72,7 @@ struct BoxCopy {
 
 impl BoxCopy {
     fn of_plane(copy: *const CUDA_MEMCPY2D) -> Answer<Self> {
-        // SAFETY: the caller has a copy there, or null.
+        // SAFETY: the caller passes null or a pointer to a copy.
         let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let from = copy.srcY * copy.srcPitch + copy.srcXInBytes;
         let to = copy.dstY * copy.dstPitch + copy.dstXInBytes;
@@ -96,7 +96,7 @@ impl BoxCopy {
     }
 
     fn of_volume(copy: *const CUDA_MEMCPY3D) -> Answer<Self> {
-        // SAFETY: the caller has a copy there, or null.
+        // SAFETY: the caller passes null or a pointer to a copy.
         let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let begin =
             |x: usize, y: usize, z: usize, pitch: usize, rows: usize| (z * rows + y) * pitch + x;
@@ -135,7 +135,7 @@ impl BoxCopy {
 
     fn new(from: Side, to: Side, [width, height, depth]: [usize; 3]) -> Answer<Self> {
         for side in [&from, &to] {
-            // Arrays are not played, nor is memory of which the driver finds out whose it is.
+            // Arrays are not supported, nor memory of the unified type.
             if !matches!(
                 side.kind,
                 Type::CU_MEMORYTYPE_HOST | Type::CU_MEMORYTYPE_DEVICE
@@ -156,13 +156,13 @@ impl BoxCopy {
         })
     }
 
-    /// Where each row begins, on both sides.
+    /// Returns the start of each row on both sides.
     fn rows(&self) -> impl Iterator<Item = (usize, usize)> {
         let slices = (0..self.depth).flat_map(|z| (0..self.height).map(move |y| (y, z)));
         slices.map(|(y, z)| (self.from.row(y, z), self.to.row(y, z)))
     }
 
-    /// The copies of the rows, in the order of a stream.
+    /// Returns the copies of the rows as stream-ordered work.
     fn work(&self, world: &World) -> Answer<Vec<Work>> {
         let len = self.width;
         self.rows()
@@ -191,7 +191,8 @@ impl BoxCopy {
                         let from = from as u64;
                         Work::CopyOut { from, to, len }
                     }
-                    // From host to host, or to memory that only a wait lets be written.
+                    // Host-to-host copies, and copies to memory that may be written only after a wait,
+                    // are not supported.
                     _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
                 })
             })
@@ -204,7 +205,7 @@ impl BoxCopy {
         world.give_or_capture(stream, work)
     }
 
-    /// In the legacy default stream, with a wait.
+    /// Copies synchronously, in the order of the legacy default stream.
     fn make(&self, world: &mut World) -> Answer {
         let current = world.current()?;
         let legacy = world.context(current)?.legacy;
@@ -317,15 +318,15 @@ pub(super) fn fill_32(
 }
 
 /// # Safety
-/// The array has an element of that number.
+/// `array` has an element at `index`.
 unsafe fn element<T: Copy>(array: *const T, index: usize) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the array has this element.
     let place = unsafe { array.add(index) };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees that the array has this element.
     unsafe { place.read() }
 }
 
-/// Copies on the device, whose sources are read in the order of the stream.
+/// Enqueues copies on the device. Their sources are read in stream order.
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(super) fn copy_batch(
     world: &mut World,
@@ -338,7 +339,8 @@ pub(super) fn copy_batch(
     sets: usize,
     stream: CUstream,
 ) -> Answer {
-    // The legacy default stream takes no batches, and others only where any context is current.
+    // The legacy default stream does not accept batches. Other streams accept them only while a context
+    // is current.
     let legacy = stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr();
     if legacy || world.current().is_err() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -347,15 +349,15 @@ pub(super) fn copy_batch(
     if count == 0 || sets == 0 || to.is_null() || from.is_null() || sizes.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: the caller has a set of attributes there, or null.
+    // SAFETY: the caller passes null or a pointer to a set of attributes.
     let set = unsafe { attributes.as_ref() };
-    // SAFETY: the caller has a number there, or null.
+    // SAFETY: the caller passes null or a pointer to a number.
     let first = unsafe { firsts.as_ref() };
     let in_order = set.is_some_and(|set| {
         set.srcAccessOrder == CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
     });
     if !in_order || first != Some(&0) || sets != 1 {
-        mistake("a batch of copies with other attributes than are played here");
+        misuse("a batch of copies has attributes that cuda-sim does not support");
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     if world
@@ -367,11 +369,11 @@ pub(super) fn copy_batch(
     }
     let mut work = Vec::new();
     for index in 0..count {
-        // SAFETY: the caller has `count` targets there.
+        // SAFETY: the caller passes `count` targets.
         let to = unsafe { element(to, index) };
-        // SAFETY: as above, sources.
+        // SAFETY: the caller passes `count` sources.
         let from = unsafe { element(from, index) };
-        // SAFETY: as above, sizes.
+        // SAFETY: the caller passes `count` sizes.
         let len = unsafe { element(sizes, index) };
         if len == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -396,7 +398,7 @@ pub(super) fn copy_batch_telling(
     failed: &mut Out<usize>,
     stream: CUstream,
 ) -> Answer {
-    // That no copy in particular is at fault.
+    // This value means that the error does not belong to a particular copy.
     failed.set(usize::MAX);
     copy_batch(
         world, to, from, sizes, count, attributes, firsts, sets, stream,

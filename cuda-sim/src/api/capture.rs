@@ -1,4 +1,4 @@
-//! Capture of streams.
+//! Stream capture.
 
 use super::Out;
 use super::context::pointer;
@@ -23,7 +23,7 @@ pub(super) fn is_capturing(
     Ok(())
 }
 
-/// The graph under way and its nodes are not told.
+/// Does not return the graph under construction or its nodes.
 pub(super) fn info(
     world: &mut World,
     stream: CUstream,
@@ -66,7 +66,7 @@ pub(super) fn info_with_edges(
 }
 
 pub(super) fn begin(world: &mut World, stream: CUstream, mode: Mode) -> Answer {
-    // The legacy default stream cannot be recorded.
+    // The legacy default stream cannot be captured.
     if stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }

@@ -1,7 +1,7 @@
-//! Contexts and the stack.
+//! Contexts and the context stack.
 
 use super::Out;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::objects::{Context, ContextKind, Settings, Stream};
 use crate::thread;
 use crate::world::{Answer, World};
@@ -11,13 +11,13 @@ use cuda_sys::{
 };
 use std::collections::BTreeMap;
 
-/// A handle as C has it.
+/// Returns a handle as a C pointer.
 pub(super) fn pointer<T>(handle: usize) -> *mut T {
     core::ptr::without_provenance_mut(handle)
 }
 
 impl World {
-    /// Gives a context its handle, and its default stream.
+    /// Creates a context for a handle, with its default stream.
     pub(super) fn make_context(
         &mut self,
         handle: usize,
@@ -26,7 +26,7 @@ impl World {
         kind: ContextKind,
     ) {
         let (id, stream_id) = (self.new_id(), self.new_id());
-        // The default stream of a view is one of the primary context's, on the view's SMs.
+        // The default stream of a view belongs to the primary context and runs on the SMs of the view.
         let (owner, green) = match kind {
             ContextKind::View(green) => (self.primaries[device].0, Some(green)),
             ContextKind::Primary | ContextKind::Created => (handle, None),
@@ -63,14 +63,14 @@ impl World {
         );
     }
 
-    /// Destroys a context with all that was made in it. The real driver waits for its work; what
-    /// came of that is the inner answer.
+    /// Destroys a context with everything that was created in it. The real driver waits for its work;
+    /// the inner result is that of the work.
     pub(super) fn end_context(&mut self, handle: usize) -> Answer<Answer> {
         let waited = self.run_down()?;
         let streams: Vec<usize> = self.members.streams.of(handle).collect();
         for stream in streams {
-            // A view's default stream is destroyed with the view, although it is the primary
-            // context's.
+            // The default stream of a view belongs to the primary context but is destroyed with the
+            // view.
             let is_of_view = |its: &Stream| its.is_legacy && its.green.is_some();
             if !self.streams.get(stream).is_some_and(is_of_view) {
                 self.remove_stream(stream);
@@ -90,8 +90,8 @@ impl World {
         Ok(waited)
     }
 
-    /// Follows what is current on this thread, for the views of green contexts: one of them on two
-    /// threads at a time is what NVIDIA's text forbids (unverified, from documentation).
+    /// Tracks which views of green contexts are current on which threads. NVIDIA's documentation forbids
+    /// that a view is current on two threads at the same time (unverified, from documentation).
     fn note_current(&mut self) {
         let this = thread::id();
         if let Some(before) = self.current_views.remove(&this) {
@@ -113,7 +113,7 @@ impl World {
         let threads = self.view_threads.entry(view).or_default();
         *threads += 1;
         if *threads > 1 {
-            mistake("the view of a green context is current on two threads at once");
+            misuse("the view of a green context is current on two threads at once");
         }
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn release(world: &mut World, device: CUdevice) -> Answer {
     let (handle, retains) = world.primaries[number];
     match retains {
         0 => {
-            mistake("a primary context is released once more than it was retained");
+            misuse("a primary context is released more often than it was retained");
             Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
         }
         1 => {
@@ -189,11 +189,12 @@ pub(super) fn create_v4(
     flags: c_uint,
     device: CUdevice,
 ) -> Answer {
-    // SAFETY: the caller has parameters there, or null.
+    // SAFETY: the caller passes null or a pointer to parameters.
     if let Some(params) = unsafe { params.as_ref() } {
-        // SAFETY: likewise; they say whose data they are.
+        // SAFETY: the caller passes null or a pointer to parameters of a graphics client; their type
+        // says what the shared data are.
         if let Some(client) = unsafe { params.cigParams.as_ref() } {
-            // Measured: of a queue the driver does not look at the pointer.
+            // Measured: for a queue the driver does not check the pointer.
             let is_blob = client.sharedDataType == CUcigDataType::CIG_DATA_TYPE_NV_BLOB;
             return Err(if is_blob && client.sharedData.is_null() {
                 CUresult::CUDA_ERROR_INVALID_VALUE
@@ -212,7 +213,7 @@ pub(super) fn destroy(world: &mut World, context: CUcontext) -> Answer {
     if world.context(handle)?.kind != ContextKind::Created {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    // It goes even after a fatal error.
+    // The context is destroyed even after a fatal error.
     let _ = world.end_context(handle)?;
     if thread::current() == Some(handle) {
         thread::pop();
@@ -221,7 +222,7 @@ pub(super) fn destroy(world: &mut World, context: CUcontext) -> Answer {
     Ok(())
 }
 
-/// Counts a use of the current context. Unverified (from documentation).
+/// Increments the use count of the current context. Unverified (from documentation).
 pub(super) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_uint) -> Answer {
     context.required()?;
     if flags != 0 {
@@ -235,9 +236,9 @@ pub(super) fn attach(world: &mut World, context: &mut Out<CUcontext>, flags: c_u
     Ok(())
 }
 
-/// Ends a use of the current context. A created context is destroyed with its last use; the use count of
-/// a primary context or of a view is not a reason to keep or to destroy it. Unverified (from
-/// documentation): books say that neither call has an effect since CUDA 4.0.
+/// Decrements the use count of the current context. A created context is destroyed when its count
+/// reaches zero; the count of a primary context or of a view neither keeps nor destroys it. Unverified
+/// (from documentation); books say that neither call has had an effect since CUDA 4.0.
 pub(super) fn detach(world: &mut World, context: CUcontext) -> Answer {
     let handle = context.addr();
     world.context(handle)?;

@@ -1,4 +1,4 @@
-//! Start, version, devices.
+//! Initialization, driver version and devices.
 
 use super::Out;
 use crate::world::{Answer, World};
@@ -47,11 +47,11 @@ pub(super) fn name(world: &mut World, name: *mut c_char, len: c_int, device: CUd
     }
     let bytes = world.profile.gpu.name.as_bytes();
     let fits = bytes.len().min(room - 1);
-    // SAFETY: the caller has `len` bytes there, more than are copied.
+    // SAFETY: the caller passes a buffer of `len` bytes, more than are copied.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), name, fits) };
-    // SAFETY: as above; this is the last of them at most.
+    // SAFETY: the buffer has more than `fits` bytes, so this is at most its last byte.
     let end = unsafe { name.add(fits) };
-    // SAFETY: as above.
+    // SAFETY: the buffer has more than `fits` bytes, so this is at most its last byte.
     unsafe { end.write(0) };
     Ok(())
 }
@@ -60,7 +60,7 @@ pub(super) fn uuid(world: &mut World, uuid: &mut Out<CUuuid>, device: CUdevice) 
     let number = world.device(device)?;
     uuid.required()?;
     let mut bytes = [0; 16];
-    // Nobody's: marked by its first bytes, told apart by its last.
+    // Not the UUID of a real device. The first bytes identify this driver and the last byte the device.
     bytes[..8].copy_from_slice(&b"cudasim0".map(|byte| byte as c_char));
     bytes[15] = c_char::try_from(number % 100).unwrap_or(0);
     uuid.set(CUuuid { bytes });
@@ -74,10 +74,10 @@ pub(super) fn total_memory(world: &mut World, bytes: &mut Out<usize>, device: CU
     Ok(())
 }
 
-/// What an H200 answered.
+/// The attributes that an H200 returned.
 const RECORDED: &str = include_str!("../../data/nvidia-h200-13.0/attributes.txt");
 
-/// A recorded attribute, by any of the names that its number has.
+/// Returns a recorded attribute. An attribute may have several names for one number.
 fn recorded(attribute: Attribute) -> Option<u32> {
     let is_named = |name: &str| {
         Attribute::from_name(&format!("CU_DEVICE_ATTRIBUTE_{name}")) == Some(attribute)
@@ -93,7 +93,7 @@ fn recorded(attribute: Attribute) -> Option<u32> {
     }
 }
 
-/// A constant of one of the types that attributes have.
+/// Returns the value of a constant of one of the types that attributes have.
 fn constant(name: &str) -> Option<u32> {
     CUmemAllocationHandleType::from_name(name)
         .map(|value| value.0)
@@ -103,8 +103,8 @@ fn constant(name: &str) -> Option<u32> {
         .or_else(|| CUflushGPUDirectRDMAWritesOptions::from_name(name).map(|value| value.0))
 }
 
-/// The attributes that are played: those that differ from GPU to GPU, then what an H200 answered.
-/// The driver says of others that it does not know them.
+/// Returns a device attribute: first those that differ between GPUs, then those that an H200 returned.
+/// Other attributes are unknown, and the call fails as with a real driver.
 pub(super) fn attribute(
     world: &mut World,
     value: &mut Out<c_int>,
@@ -125,7 +125,7 @@ pub(super) fn attribute(
             gpu.shared_memory_per_sm
         }
         Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE => gpu.clock,
-        // True where several are linked (measured).
+        // Nonzero only if several devices are linked (measured).
         Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => gpu.sms,
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => gpu.capability.0,

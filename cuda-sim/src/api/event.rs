@@ -2,7 +2,7 @@
 
 use super::Out;
 use super::context::pointer;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::exec::Work;
 use crate::handles::State;
 use crate::objects::Event;
@@ -40,7 +40,7 @@ pub(super) fn destroy(world: &mut World, event: CUevent) -> Answer {
             Ok(())
         }
         State::Dead => {
-            mistake("an event is destroyed twice, or after its context");
+            misuse("an event is destroyed twice, or after its context");
             Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
         }
         State::Unknown => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
@@ -119,7 +119,7 @@ pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
     Err(CUresult::CUDA_ERROR_NOT_READY)
 }
 
-/// There is no time here: each operation takes a millisecond.
+/// Time is not modeled: each operation takes one millisecond.
 pub(super) fn elapsed(
     world: &mut World,
     milliseconds: &mut Out<f32>,

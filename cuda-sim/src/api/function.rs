@@ -1,7 +1,7 @@
-//! What a kernel is, and what it can be set to.
+//! Kernel attributes and settings.
 //!
-//! Unverified (from documentation) but for the usual 48 KiB: nothing is compiled here, so that a
-//! kernel has no registers, no local and no constant memory.
+//! Unverified (from documentation), except for the default limit of 48 KiB. Kernels are not compiled, so
+//! a kernel has no registers, no local memory and no constant memory.
 
 use super::Out;
 use crate::objects::{Function, FunctionSettings, Limits};
@@ -12,16 +12,16 @@ use cuda_sys::{
     CUmoduleLoadingMode, CUresult, CUsharedconfig, CudaVersion,
 };
 
-/// Dynamic and static shared memory of a block, unless the kernel is set to more.
+/// Limit of the dynamic and static shared memory of a block, unless a higher limit is set.
 const USUAL_SHARED: u32 = 48 * 1024;
 
-/// Dynamic shared memory that a launch may ask for.
+/// Returns the maximum dynamic shared memory of a launch.
 pub(super) fn most_dynamic_shared(limits: &Limits, settings: &FunctionSettings) -> u32 {
     let usual = USUAL_SHARED.saturating_sub(limits.shared);
     settings.dynamic_shared.unwrap_or(usual)
 }
 
-/// The cluster that the text or the setting requires; none if any will do.
+/// Returns the cluster size that the PTX or the setting requires, or `None` if any size is allowed.
 pub(super) fn required_cluster(limits: &Limits, settings: &FunctionSettings) -> Option<[u32; 3]> {
     let all = [limits.cluster, settings.cluster];
     all.into_iter().find(|cluster| *cluster != [0; 3])
@@ -66,7 +66,7 @@ pub(super) fn attribute(
             most_dynamic_shared(&limits, &settings)
         }
         Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
-            // -1: the driver's choice.
+            // -1 means that the driver chooses.
             settings.carveout.unwrap_or(u32::MAX)
         }
         Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => cluster[0],
@@ -150,7 +150,7 @@ pub(super) fn set_cache(
     Ok(())
 }
 
-/// Has no effect where the size of banks is fixed. Unverified (from documentation).
+/// Has no effect on GPUs with a fixed bank size. Unverified (from documentation).
 pub(super) fn set_bank_size(
     world: &mut World,
     function: CUfunction,
@@ -160,7 +160,7 @@ pub(super) fn set_bank_size(
     super::settings::check_bank_size(config)
 }
 
-/// Lazy by default since 12.2 (from documentation).
+/// Lazy by default since CUDA 12.2 (from documentation).
 pub(super) fn loading_mode(world: &mut World, mode: &mut Out<CUmoduleLoadingMode>) -> Answer {
     mode.required()?;
     mode.set(if world.profile.driver < CudaVersion::new(12, 2) {

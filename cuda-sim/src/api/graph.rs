@@ -1,8 +1,8 @@
-//! Graphs that were captured.
+//! Captured graphs.
 
 use super::Out;
 use super::context::pointer;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::exec::Work;
 use crate::handles::State;
 use crate::objects::Executable;
@@ -15,7 +15,7 @@ pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
         return Ok(());
     }
     if world.graphs.state(graph.addr()) == State::Dead {
-        mistake("a graph is destroyed twice");
+        misuse("a graph is destroyed twice");
     }
     Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -39,23 +39,23 @@ pub(super) fn instantiate(
     Ok(())
 }
 
-/// Each node is an operation of its own, in order with those that it depends on and no others.
+/// Enqueues each node as a separate operation that is ordered only after the nodes it depends on.
 pub(super) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstream) -> Answer {
     let stream = world.stream(stream.addr())?;
     let Some(its) = world.executables.get(executable.addr()) else {
         if world.executables.state(executable.addr()) == State::Dead {
-            mistake("an executable graph is launched after it was destroyed");
+            misuse("an executable graph is launched after it was destroyed");
         }
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };
     let (nodes, last) = (its.nodes.clone(), its.last);
     if let Some(capture) = world.recording(stream)? {
-        // Measured: it does not become a node of the other graph.
+        // Measured: the launch does not become a node of the other graph.
         world.break_capture(capture);
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     world.check_nodes(&nodes, "launched")?;
-    // Runs of one executable graph do not overlap.
+    // Launches of one executable graph do not overlap.
     let start = world.give(stream, Work::Nothing, last.into_iter().collect());
     let mut given: Vec<u64> = Vec::new();
     for node in nodes {
@@ -84,7 +84,7 @@ pub(super) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstrea
     Ok(())
 }
 
-/// Waits for nothing, not even launches of it (measured).
+/// Does not wait, not even for launches of the graph (measured).
 pub(super) fn destroy_executable(world: &mut World, executable: CUgraphExec) -> Answer {
     world.forbidden_in_capture()?;
     if let Some(its) = world.executables.get(executable.addr()) {
@@ -93,7 +93,7 @@ pub(super) fn destroy_executable(world: &mut World, executable: CUgraphExec) -> 
     match world.executables.state(executable.addr()) {
         State::Alive => {}
         State::Dead => {
-            mistake("an executable graph is destroyed twice");
+            misuse("an executable graph is destroyed twice");
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         State::Unknown => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

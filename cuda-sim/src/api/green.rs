@@ -1,9 +1,9 @@
-//! Device resources, splits, descriptors, green contexts.
+//! Device resources, splits, descriptors and green contexts.
 
 use super::Out;
 use super::context::pointer;
 use super::workqueue::{self, Queues};
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::handles::State;
 use crate::objects::{ContextKind, Green};
 use crate::sms::{granularity, split_by_count as counts};
@@ -16,38 +16,38 @@ use cuda_sys::{
 };
 use std::collections::BTreeSet;
 
-/// What the driver keeps in the part of a resource that is nobody else's: which SMs it means.
+/// The part of a resource that is internal to the driver. It identifies the SMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(super) device: u32,
-    /// 0: not out of a split.
+    /// The id of the split, or 0 if the resource is not from a split.
     pub(super) split: u32,
-    /// As the driver counts, which is more where groups overlap.
+    /// The number of SMs that the driver reports. It is larger if groups overlap.
     pub(super) count: u32,
-    /// The id of the green context that it is a part of; 0: of the device.
+    /// The id of the green context that the resource is a part of, or 0 for the device.
     pub(super) within: u32,
-    /// How many SMs run clusters together.
+    /// The number of SMs that run a cluster together.
     pub(super) alignment: u32,
-    /// How an exact split chose it.
+    /// The flags of the request in an exact split.
     pub(super) flags: u32,
     pub(super) domain: u32,
-    /// What a split left over.
+    /// Whether it is the remainder of a split.
     pub(super) is_remainder: bool,
-    /// A bit for each.
+    /// One bit for each SM.
     pub(super) sms: [u32; WORDS],
 }
 
-/// What a green context is made of.
+/// The resources of a green context to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct Descriptor {
     groups: Vec<Group>,
     queues: Queues,
 }
 
-/// Room for the SMs of any GPU that is played.
+/// Enough words for the SMs of every simulated GPU.
 const WORDS: usize = 8;
 
-/// Marks a resource that this driver made.
+/// Marks a resource that this driver created.
 const MARK: u32 = 0x5349_4d31;
 
 impl Group {
@@ -60,7 +60,7 @@ impl Group {
             u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
         };
         if word(0) != MARK {
-            mistake("a resource that the driver did not make, or that was not copied whole");
+            misuse("a resource that the driver did not make, or that was not copied whole");
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         Ok(Self {
@@ -76,7 +76,7 @@ impl Group {
         })
     }
 
-    /// SMs that are not out of a split.
+    /// Returns SMs that are not from a split.
     fn whole(world: &World, device: usize, count: u32, within: u64, sms: [u32; WORDS]) -> Self {
         Self {
             device: u32::try_from(device).unwrap_or(0),
@@ -91,8 +91,8 @@ impl Group {
         }
     }
 
-    /// What is left of it, without the guarantees that groups have. Unverified (from documentation): up
-    /// to CUDA 13.0 it says the same of itself as the groups do.
+    /// Returns the remainder, without the guarantees of groups. Unverified (from documentation): up to
+    /// CUDA 13.0 the remainder reports the same values as the groups.
     pub(super) fn remainder(self, world: &World) -> Self {
         let alignment = if world.profile.driver < CudaVersion::new(13, 1) {
             self.alignment
@@ -108,7 +108,7 @@ impl Group {
         }
     }
 
-    /// The resource as C sees it; fields newer than the driver are zero.
+    /// Returns the resource in its C representation. Fields that are newer than the driver are zero.
     pub(super) fn resource(self, world: &World) -> CUdevResource {
         let mut resource = CUdevResource {
             type_: Type::CU_DEV_RESOURCE_TYPE_SM,
@@ -164,14 +164,15 @@ pub(super) fn bits(sms: impl IntoIterator<Item = u32>) -> [u32; WORDS] {
     bits
 }
 
-/// A green context that is not destroyed. The code for one that is: unverified (from documentation).
+/// Returns a green context that is not destroyed. The error code for a destroyed one is unverified (from
+/// documentation).
 fn alive(world: &World, green: CUgreenCtx) -> Answer<&Green> {
     let known = world.greens.get(green.addr());
     known.ok_or_else(|| {
         if world.greens.state(green.addr()) != State::Dead {
             return CUresult::CUDA_ERROR_INVALID_CONTEXT;
         }
-        mistake("a green context is used, or destroyed, after it was destroyed");
+        misuse("a green context is used, or destroyed, after it was destroyed");
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
     })
 }
@@ -276,7 +277,7 @@ pub(super) fn split_by_count(
     let both = Flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0
         | Flags::CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE.0;
     let count = count.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    // SAFETY: the caller has a resource there, or null.
+    // SAFETY: the caller passes null or a pointer to a resource.
     let input = unsafe { input.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let input = Group::of(input)?;
     if flags & both == both {
@@ -288,8 +289,8 @@ pub(super) fn split_by_count(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if flags & !both != 0 {
-        mistake(format!(
-            "split flags {flags:#x}: the driver ignores what it does not know"
+        misuse(format!(
+            "split flags {flags:#x}: the driver ignores unknown flags"
         ));
     }
     if min > input.count || input.split != 0 {
@@ -312,9 +313,9 @@ pub(super) fn split_by_count(
     };
     for index in 0..given {
         let group = part(index * size, size).resource(world);
-        // SAFETY: the caller has room for `count` resources there.
+        // SAFETY: the caller passes room for `count` resources.
         let place = unsafe { groups.add(index as usize) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes room for `count` resources.
         unsafe { place.write(group) };
     }
     **count = given;
@@ -337,7 +338,7 @@ pub(super) fn descriptor(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if count == 0 {
-        mistake("cuDevResourceGenerateDesc of no resources: driver 580 crashes on it");
+        misuse("cuDevResourceGenerateDesc without resources: driver 580 crashes");
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if count > 1 && world.profile.driver < CudaVersion::new(12, 5) {
@@ -346,9 +347,9 @@ pub(super) fn descriptor(
     let mut groups: Vec<Group> = Vec::new();
     let mut queues = None;
     for index in 0..count as usize {
-        // SAFETY: the caller has `count` resources there.
+        // SAFETY: the caller passes `count` resources.
         let resource = unsafe { resources.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes `count` resources.
         let resource = unsafe { &*resource };
         if let Some(its) = workqueue::queues(world, resource) {
             if queues.replace(its?).is_some() {
@@ -358,14 +359,14 @@ pub(super) fn descriptor(
         }
         let group = Group::of(resource)?;
         if groups.iter().any(|other| other.device != group.device) {
-            mistake("a descriptor of resources of different devices");
+            misuse("a descriptor of resources of different devices");
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
         if groups.iter().any(|other| other.split != group.split) {
-            mistake("a descriptor of resources of different splits, which driver 580 accepts");
+            misuse("a descriptor of resources of different splits, which driver 580 accepts");
         }
         if groups.contains(&group) {
-            mistake("a descriptor with the same resource twice, which driver 580 accepts");
+            misuse("a descriptor with the same resource twice, which driver 580 accepts");
         }
         // Unverified (from documentation).
         let since = |major, minor| world.profile.driver >= CudaVersion::new(major, minor);
@@ -407,12 +408,12 @@ pub(super) fn create(
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
         .clone();
     if groups.iter().any(|group| group.device as usize != number) {
-        mistake("a green context of a descriptor of another device");
+        misuse("a green context is created from a descriptor of another device");
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
     let sms: BTreeSet<u32> = groups.iter().flat_map(|group| group.sms()).collect();
     let sm_count = groups.iter().map(|group| group.count).sum();
-    // What it is a part of, and what that is a part of.
+    // The green contexts that it is a part of, directly or indirectly.
     let mut wholes: Vec<u64> = groups.iter().map(|its| u64::from(its.within)).collect();
     for group in &groups {
         let whole = world.green_ids.get(&u64::from(group.within));
@@ -420,7 +421,7 @@ pub(super) fn create(
         wholes.extend(whole.into_iter().flat_map(|its| &its.wholes));
     }
 
-    // It holds the primary context.
+    // The green context retains the primary context.
     let (primary, retains) = world.primaries[number];
     if retains == 0 {
         let flags = world.primary_flags[number];
@@ -445,18 +446,18 @@ pub(super) fn create(
     Ok(())
 }
 
-/// Waits for nothing: work that runs or is queued in it completes (measured).
+/// Does not wait: work that runs or is queued in the green context completes (measured).
 pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
     let handle = green.addr();
     let its = alive(world, green)?;
     let (device, view, id) = (its.device, its.view, its.id);
     if world.primaries[device].1 == 1 {
-        // The primary context goes with it, and its end waits for all work. Before anything else:
-        // this comes again after each callback.
+        // The primary context is destroyed too, and its destruction waits for all work. This comes
+        // first, because this function runs again after each callback.
         let _ = world.run_down()?;
     }
     let streams: Vec<usize> = world.members.green_streams.of(handle).collect();
-    // Unverified (from documentation): what is left of streams can be destroyed.
+    // Unverified (from documentation): detached streams can still be destroyed.
     let may_detach = world.profile.driver >= CudaVersion::new(13, 1);
     let mut has_streams = false;
     for stream in streams {
@@ -470,12 +471,12 @@ pub(super) fn destroy(world: &mut World, green: CUgreenCtx) -> Answer {
             its.is_detached = true;
             world.leave_capture(stream);
         } else {
-            // It is of no use any more, not even to be destroyed (measured).
+            // The stream cannot be used any more, not even be destroyed (measured).
             world.remove_stream(stream);
         }
     }
     if has_streams && !may_detach {
-        mistake("a green context is destroyed before its streams: on driver 580 they leak");
+        misuse("a green context is destroyed before its streams: on driver 580 they leak");
     }
     world.contexts.remove(view);
     world.green_ids.remove(&id);
@@ -504,7 +505,7 @@ pub(super) fn stream(
 pub(super) fn id(world: &mut World, green: CUgreenCtx, id: &mut Out<c_ulonglong>) -> Answer {
     id.required()?;
     let current = world.current().and_then(|current| world.context(current));
-    // Unverified (from documentation): null names the one that is current.
+    // Unverified (from documentation): null names the current green context.
     let green = match current.map(|its| its.kind) {
         Ok(ContextKind::View(current)) if green.is_null() => pointer(current),
         _ => green,
@@ -521,7 +522,7 @@ pub(super) fn view(world: &mut World, context: &mut Out<CUcontext>, green: CUgre
     Ok(())
 }
 
-/// The context that stands for a green context, which has the same streams.
+/// Returns the context that represents a green context. Both have the same streams.
 fn view_of(world: &World, green: CUgreenCtx) -> Answer<CUcontext> {
     Ok(pointer(alive(world, green)?.view))
 }

@@ -1,7 +1,7 @@
-//! Host memory that is pinned, and somebody's that is registered.
+//! Pinned and registered host memory.
 
 use super::Out;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::memory::HostKind;
 use crate::world::{Answer, World};
 use core::ffi::{c_uint, c_void};
@@ -11,7 +11,7 @@ use cuda_sys::{
 };
 
 impl World {
-    /// The context that host memory made now belongs to, and its device.
+    /// Returns the context that owns host memory allocated or registered now, and its device.
     pub(super) fn home(&self) -> Answer<(usize, usize)> {
         let owner = self.owner_of(self.current()?)?;
         Ok((owner, self.context(owner)?.device))
@@ -44,12 +44,12 @@ pub(super) fn free(world: &mut World, start: *mut c_void) -> Answer {
     if world.memory.forget_host(start.addr(), is_pinned) {
         return Ok(());
     }
-    mistake("cuMemFreeHost of what is no pinned allocation, or freed");
+    misuse("cuMemFreeHost of an address that is not a live pinned allocation");
     Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// The flags as they were given: unverified (from documentation), as a driver with unified
-/// addressing may add those that are always on there.
+/// Returns the flags as they were passed. Unverified (from documentation): a driver with unified
+/// addressing may add flags that are always on there.
 pub(super) fn flags(world: &mut World, flags: &mut Out<c_uint>, start: *mut c_void) -> Answer {
     flags.required()?;
     match world.memory.host_at(start.addr()) {
@@ -76,7 +76,7 @@ pub(super) fn device_pointer(
     Ok(())
 }
 
-/// Registering in a capture is taken for what allocating pinned memory is: unverified.
+/// Unverified: during a capture, registering memory is treated like allocating pinned memory.
 pub(super) fn register(
     world: &mut World,
     start: *mut c_void,
@@ -103,6 +103,6 @@ pub(super) fn unregister(world: &mut World, start: *mut c_void) -> Answer {
     if world.memory.forget_host(start.addr(), is_registered) {
         return Ok(());
     }
-    mistake("cuMemHostUnregister of what is not registered");
+    misuse("cuMemHostUnregister of memory that is not registered");
     Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
 }

@@ -1,11 +1,11 @@
-//! Memory that processes share. There is one process here: of another one it plays what it shares
-//! ([`shared_by_another`]).
+//! Memory shared between processes. There is only one process here; [`shared_by_another`] simulates
+//! memory that another process shares.
 //!
-//! That a handle of this process's own cannot be opened in it, and that one is open once in a context, is
-//! unverified (from documentation).
+//! Unverified (from documentation): a process cannot open a handle of its own memory, and a handle can
+//! be open only once in a context.
 
 use super::Out;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::memory::Kind;
 use crate::world::{self, Answer, World};
 use core::ffi::{c_char, c_uint};
@@ -13,18 +13,18 @@ use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult};
 use std::collections::{BTreeMap, BTreeSet};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
-/// What a handle begins with, of this process's memory or of another's.
+/// The first word of a handle, for memory of this process and of another one.
 pub(super) const OWN: u64 = 0x6f77_6e00_6375_6461;
 pub(super) const OTHERS: u64 = 0x6f74_6865_7273_0001;
 
-/// What is known of memory that processes share.
+/// The state of memory shared between processes.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Sizes of what another process shares, by its number.
+    /// Sizes of the memory that another process shares, by its number.
     others: BTreeMap<u64, usize>,
-    /// What is open: where, the number and the context.
+    /// Open memory: by address, its number and context.
     open: BTreeMap<u64, (u64, usize)>,
-    /// The numbers and contexts of what is open.
+    /// The numbers and contexts of open memory.
     numbers: BTreeSet<(u64, usize)>,
     last: u64,
 }
@@ -49,7 +49,7 @@ pub(super) fn read_bytes(bytes: &[u8; 64]) -> (u64, u64) {
     (number(0), number(8))
 }
 
-/// The handle of so many bytes that another process shares, as if it had sent it.
+/// Returns a handle of `size` bytes, as if another process had sent it.
 pub fn shared_by_another(size: usize) -> [u8; 64] {
     let number = world::with(|world| {
         world.shared.last += 1;
@@ -99,7 +99,7 @@ pub(super) fn open(
         return Err(CUresult::CUDA_ERROR_ALREADY_MAPPED);
     }
     let device = world.context(owner)?.device;
-    // It takes nothing of this process's limit.
+    // The memory does not count against this process's limit.
     let start = world
         .memory
         .allocate(size, Kind::Plain, owner, device, u64::MAX)?;
@@ -111,7 +111,7 @@ pub(super) fn open(
 
 pub(super) fn close(world: &mut World, address: CUdeviceptr) -> Answer {
     if !world.shared.open.contains_key(&address) {
-        mistake("cuIpcCloseMemHandle of what is not open, or closed");
+        misuse("cuIpcCloseMemHandle of an address that is not open");
         return Err(INVALID);
     }
     world.run_all()?;

@@ -1,10 +1,10 @@
-//! Options of the driver's compiler, and where its words go.
+//! Options of the driver's PTX compiler, and its log buffers.
 
 use crate::world::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUjit_option as Key, CUresult, CudaVersion};
 
-/// The buffers that options name; kept by linkers, which may write into them until they are
+/// The log buffers that options name. A linker keeps them, because it may write into them until it is
 /// destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
@@ -12,7 +12,7 @@ pub(crate) struct Logs {
     info: Buffer,
 }
 
-/// Room for text, or none.
+/// A text buffer, which may be empty.
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
     start: *mut u8,
@@ -28,16 +28,16 @@ impl Default for Buffer {
     }
 }
 
-// SAFETY: the driver writes there during calls, on whatever thread makes them: so the API says.
+// SAFETY: the driver writes there only during calls, on the calling thread, as the API specifies.
 unsafe impl Send for Logs {}
 
 impl Logs {
-    /// Unverified (from documentation): which values are refused, and that options which are newer
-    /// than the driver are.
+    /// Unverified (from documentation): which values are rejected, and that options newer than the
+    /// driver are rejected.
     ///
     /// # Safety
-    /// There are `count` keys and values, of the types that the keys want, and the buffers live as
-    /// long as this.
+    /// There are `count` keys and values, the values have the types that the keys require, and the
+    /// buffers outlive the result.
     pub(super) unsafe fn of_options(
         world: &World,
         keys: *mut Key,
@@ -46,13 +46,13 @@ impl Logs {
     ) -> Answer<Self> {
         let mut logs = Self::default();
         for index in 0..count as usize {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees `count` keys.
             let key = unsafe { keys.add(index) };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees `count` keys.
             let key = unsafe { key.read() };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees `count` values.
             let value = unsafe { values.add(index) };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees `count` values.
             let value = unsafe { value.read() };
             if since(key).is_none_or(|since| since > world.profile.driver) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -71,7 +71,7 @@ impl Logs {
         Ok(logs)
     }
 
-    /// Of something wrong.
+    /// Writes to the error log.
     pub(super) fn write(&mut self, words: &str) {
         self.error.write(words);
     }
@@ -87,16 +87,16 @@ impl Buffer {
             return;
         }
         let len = words.len().min(self.room - 1);
-        // SAFETY: the options gave `room` bytes there, more than are copied.
+        // SAFETY: the options gave a buffer of `room` bytes, more than are copied.
         unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), self.start, len) };
-        // SAFETY: as above.
+        // SAFETY: the buffer has more than `len` bytes.
         let end = unsafe { self.start.add(len) };
-        // SAFETY: as above.
+        // SAFETY: the buffer has more than `len` bytes.
         unsafe { end.write(0) };
     }
 }
 
-/// The first driver that knows an option.
+/// Returns the first driver version that supports an option.
 fn since(key: Key) -> Option<CudaVersion> {
     let (major, minor) = match key.0 {
         0..=29 => (11, 7),

@@ -1,4 +1,4 @@
-//! Launches and host functions.
+//! Kernel launches and host functions.
 
 use super::function::{most_dynamic_shared, required_cluster};
 use crate::exec::{Call, HostFunction, Work};
@@ -12,18 +12,18 @@ use cuda_sys::{
     CUstreamCallback, CudaVersion,
 };
 
-/// The same on every GPU.
+/// These limits are the same on every GPU.
 const MAX_GRID_X: u32 = i32::MAX.unsigned_abs();
 const MAX_GRID_YZ: u32 = 65_535;
 
-/// How a kernel is to run.
+/// The configuration of a launch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shape {
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
     pub(super) shared: u32,
     pub(super) cluster: Option<[u32; 3]>,
-    /// Clusters may be larger than every device allows.
+    /// Whether clusters may be larger than the size that every device supports.
     pub(super) non_portable: bool,
     cooperative: bool,
     /// Events that the launch records.
@@ -32,9 +32,9 @@ pub(super) struct Shape {
 
 impl Shape {
     /// # Safety
-    /// It is null, or a configuration with as many attributes as it says.
+    /// `config` is null or points to a configuration with the number of attributes that it states.
     pub(super) unsafe fn of_config(world: &World, config: *const CUlaunchConfig) -> Answer<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees null or a valid configuration.
         let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut shape = Self {
             grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
@@ -43,16 +43,17 @@ impl Shape {
             ..Self::default()
         };
         for index in 0..config.numAttrs as usize {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees `numAttrs` attributes.
             let attribute = unsafe { config.attrs.add(index) };
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees `numAttrs` attributes.
             let attribute = unsafe { attribute.read() };
             shape.add(world, &attribute)?;
         }
         Ok(shape)
     }
 
-    /// Unverified (from documentation): which values are refused, with which codes.
+    /// Adds an attribute. Unverified (from documentation): which values are rejected, and with which
+    /// codes.
     fn add(&mut self, world: &World, attribute: &CUlaunchAttribute) -> Answer {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         if since(attribute.id).is_none_or(|since| since > world.profile.driver) {
@@ -66,30 +67,30 @@ impl Shape {
         let value = &attribute.value;
         match attribute.id {
             Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
-                // SAFETY: the value of this attribute.
+                // SAFETY: this field belongs to the attribute.
                 self.cooperative = unsafe { value.cooperative } != 0;
             }
             Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
-                // SAFETY: the value of this attribute.
+                // SAFETY: this field belongs to the attribute.
                 let its = unsafe { value.clusterDim };
                 self.cluster = Some([its.x, its.y, its.z]);
             }
             Id::CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE => {
-                // SAFETY: the value of this attribute.
+                // SAFETY: this field belongs to the attribute.
                 let mode = unsafe { value.portableClusterSizeMode };
                 self.non_portable =
                     mode == Mode::CU_LAUNCH_PORTABLE_CLUSTER_MODE_ALLOW_NON_PORTABLE;
             }
             Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT => {
-                // SAFETY: the value of this attribute.
+                // SAFETY: this field belongs to the attribute.
                 self.record(world, unsafe { value.programmaticEvent }.event)?;
             }
             Id::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT => {
-                // SAFETY: the value of this attribute.
+                // SAFETY: this field belongs to the attribute.
                 self.record(world, unsafe { value.launchCompletionEvent }.event)?;
             }
             Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {
-                // SAFETY: the value of this attribute.
+                // SAFETY: this field belongs to the attribute.
                 let window = unsafe { value.accessPolicyWindow };
                 let persists = window.missProp == CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING;
                 if persists || !(0.0..=1.0).contains(&window.hitRatio) {
@@ -97,18 +98,18 @@ impl Shape {
                 }
             }
             Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
-                // SAFETY: the value of this attribute.
+                // SAFETY: this field belongs to the attribute.
                 let map = unsafe { value.memSyncDomainMap };
                 if map.default_ >= domains || map.remote >= domains {
                     return Err(invalid);
                 }
             }
             Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
-                // SAFETY: the value of this attribute.
+                // SAFETY: this field belongs to the attribute.
                 let percent = unsafe { value.sharedMemCarveout };
                 return if percent > 100 { Err(invalid) } else { Ok(()) };
             }
-            // Hints, and orders that may be looser than the usual ones: nothing has to change.
+            // Hints, and attributes that relax the usual order. They need no action here.
             _ => {}
         }
         Ok(())
@@ -127,7 +128,7 @@ impl Shape {
         extents.fold(1, u64::saturating_mul)
     }
 
-    /// Whether the device can run it.
+    /// Checks that the device can run the launch.
     fn check(&self, kernel: &Runnable, gpu: &Gpu, sms: usize) -> Answer {
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         let (limits, settings) = (&kernel.info.limits, &kernel.settings);
@@ -168,7 +169,8 @@ impl Shape {
     }
 }
 
-/// The first driver that knows an attribute of a launch; none where a launch has no such.
+/// Returns the first driver version that supports a launch attribute, or `None` if launches do not have
+/// it.
 fn since(id: Id) -> Option<CudaVersion> {
     let (major, minor) = match id.0 {
         0..=2 | 4..=8 => (11, 8),
@@ -246,11 +248,11 @@ pub(super) fn kernel_ex(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Answer {
-    // SAFETY: the caller gives a configuration with as many attributes as it says.
+    // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
-    // SAFETY: it was not null.
+    // SAFETY: `of_config` has checked that the pointer is not null.
     let stream = unsafe { &raw const (*config).hStream };
-    // SAFETY: as above.
+    // SAFETY: `of_config` has checked that the pointer is not null.
     let stream = unsafe { stream.read() };
     launch(world, function, shape, stream, params, extra)
 }
@@ -267,7 +269,7 @@ fn launch(
     let its = world.streams.get(stream);
     let (home, green) = its.map_or((0, None), |its| (its.context, its.green));
     let module = world.function(function.addr())?.module;
-    // A kernel of a library may come to a context only now.
+    // A library's variables are allocated in a context when one of its kernels is first used there.
     if world.libraries.get(module).is_some() {
         world.place_variables(module, home)?;
     }
@@ -289,7 +291,8 @@ fn launch(
     if let Some(function) = world.functions.get_mut(function.addr()) {
         function.settings.loaded = true;
     }
-    // SAFETY: the caller gives a pointer for each parameter, to as many bytes as it has.
+    // SAFETY: the caller passes a pointer for each parameter, to the number of bytes that the parameter
+    // has.
     let arguments = unsafe { copy_arguments(&kernel, params) };
     let required = required_cluster(&kernel.info.limits, &kernel.settings);
     let call = Call {
@@ -306,7 +309,7 @@ fn launch(
         partition,
     };
     world.give_or_capture(stream, Work::Kernel(Box::new(call)))?;
-    // An event of a launch may be as late as the end of the kernel.
+    // An event of a launch is recorded as late as allowed, at the end of the kernel.
     for event in shape.events {
         super::event::record(
             world,
@@ -318,16 +321,17 @@ fn launch(
 }
 
 /// # Safety
-/// There is a pointer for each parameter, to as many bytes as it has.
+/// There is a pointer for each parameter, to the number of bytes that the parameter has.
 unsafe fn copy_arguments(kernel: &Runnable, params: *mut *mut c_void) -> Vec<Vec<u8>> {
     let mut arguments = Vec::new();
     for (index, (_, size)) in kernel.info.params.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees a pointer for each parameter.
         let place = unsafe { params.add(index) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees a pointer for each parameter.
         let argument = unsafe { place.read() };
         let mut bytes = vec![0; *size];
-        // SAFETY: the caller's promise; the target is as long, and elsewhere.
+        // SAFETY: the caller guarantees that the argument has `size` bytes. The target has the same
+        // length and does not overlap it.
         unsafe { core::ptr::copy_nonoverlapping(argument.cast(), bytes.as_mut_ptr(), *size) };
         arguments.push(bytes);
     }
@@ -348,7 +352,8 @@ pub(super) fn host_function(
     world.give_or_capture(stream, Work::HostFn { function, data })
 }
 
-/// The older way: not in captures, and called with the error if work fails.
+/// The older function `cuStreamAddCallback`: it cannot be captured, and after a failure the callback
+/// gets the error.
 pub(super) fn callback(
     world: &mut World,
     raw: CUstream,

@@ -1,12 +1,12 @@
-//! The driver's linker.
+//! The linker of the driver.
 //!
-//! Unverified (from documentation): which code an unresolved name gives, and when.
+//! Unverified (from documentation): the code for an unresolved name, and which call returns it.
 
 use super::Out;
 use super::context::pointer;
 use super::jit::Logs;
 use super::module::is_built_in;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::handles::State;
 use crate::kernel;
 use crate::objects::{Contents, Linker};
@@ -17,14 +17,14 @@ use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState, CUresult};
 impl World {
     fn linker(&mut self, state: CUlinkState) -> Answer<&mut Linker> {
         if self.linkers.state(state.addr()) == State::Dead {
-            mistake("a linker is used after it was destroyed");
+            misuse("a linker is used after it was destroyed");
         }
         self.linkers
             .get_mut(state.addr())
             .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// Adds what is in text or in an image.
+    /// Adds the contents of PTX text or of an image.
     fn add(&mut self, state: CUlinkState, kind: Kind, data: *const c_void) -> Answer {
         let linker = self.linker(state)?;
         if linker.image.is_some() {
@@ -65,7 +65,7 @@ pub(super) fn create(
 ) -> Answer {
     state.required()?;
     world.current()?;
-    // SAFETY: the caller gives `count` keys and values, and buffers that live until the linker is
+    // SAFETY: the caller passes `count` keys and values, and buffers that live until the linker is
     // destroyed.
     let log = unsafe { Logs::of_options(world, keys, values, count) }?;
     let handle = world.linkers.insert(Linker {
@@ -108,10 +108,10 @@ pub(super) fn add_file(
     if path.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: the caller has text there that ends with a NUL.
+    // SAFETY: the caller passes a NUL-terminated string.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
     let mut bytes = std::fs::read(&*path).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
-    // Text is read up to a NUL.
+    // PTX text must be NUL-terminated.
     bytes.push(0);
     world.add(state, kind, bytes.as_ptr().cast())
 }
@@ -134,7 +134,7 @@ pub(super) fn complete(
         linker.log.write(&words);
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
-    // The header of an ELF file without sections, and a number by which it is known again.
+    // The header of an ELF file without sections, with a number that identifies it.
     let mut bytes = vec![0; 64];
     bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x33");
     bytes[8..12].copy_from_slice(&serial.to_le_bytes());

@@ -1,9 +1,9 @@
-//! Managed memory. Nothing moves here: advice and prefetches are kept, and answered.
+//! Managed memory. Memory does not migrate; advice and prefetches are stored and returned by queries.
 //!
-//! No real driver's answers are recorded: unverified (from documentation).
+//! Unverified (from documentation): nothing is recorded from a real driver.
 
 use super::Out;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::{Attached, HostKind, PAGE, Page};
 use crate::world::{Answer, World};
@@ -14,11 +14,11 @@ use cuda_sys::{
     CUstream,
 };
 
-/// A place as the driver's list of them has it: its type, its number.
+/// A location as the driver's attributes return it: type and number.
 type Place = (u32, i32);
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
-/// What is in memory that was discarded.
+/// The value of bytes that were discarded.
 const DISCARDED: u8 = 0x5a;
 
 pub(super) fn allocate(
@@ -38,7 +38,7 @@ pub(super) fn allocate(
         return Err(INVALID);
     }
     world.forbidden_in_capture()?;
-    // Where both may touch it at once, attaching is of no consequence.
+    // If host and device may access the memory at the same time, attaching has no effect.
     let attached = match world.profile.concurrent_managed_access {
         true => Attached::Global,
         false => attached,
@@ -48,7 +48,7 @@ pub(super) fn allocate(
     Ok(())
 }
 
-/// Whether it was managed memory that `cuMemFree` got: it waits for all work, and it is gone.
+/// Frees managed memory for `cuMemFree`, after all work. Returns whether the address was managed memory.
 pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer<bool> {
     let start = usize::try_from(address).map_err(|_| INVALID)?;
     let is_managed = |kind: &HostKind| matches!(kind, HostKind::Managed(..));
@@ -63,11 +63,11 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer<bool> {
     if world.memory.forget_host(start, is_managed) {
         return Ok(true);
     }
-    mistake("cuMemFree of an address inside of managed memory");
+    misuse("cuMemFree of an address inside managed memory");
     Err(INVALID)
 }
 
-/// Where managed memory starts, if all of it from there is.
+/// Returns the start of the managed memory that contains the whole range.
 fn managed(world: &World, address: CUdeviceptr, size: usize) -> Answer<usize> {
     let address = usize::try_from(address).map_err(|_| INVALID)?;
     match world.memory.host_at(address) {
@@ -105,7 +105,7 @@ pub(super) fn attach(
     world.give_or_capture(stream, Work::Attach(start, attached))
 }
 
-/// The pages that a range touches.
+/// Returns the pages that a range overlaps.
 fn pages(world: &mut World, address: CUdeviceptr, size: usize) -> Answer<&mut [Page]> {
     if size == 0 {
         return Err(INVALID);
@@ -119,9 +119,9 @@ fn pages(world: &mut World, address: CUdeviceptr, size: usize) -> Answer<&mut [P
         .ok_or(INVALID)
 }
 
-/// A location that the driver takes for managed memory.
+/// Converts a location that the driver accepts for managed memory.
 fn place(world: &World, location: CUmemLocation) -> Answer<Place> {
-    // SAFETY: both members of the union are plain numbers.
+    // SAFETY: both members of the union are integers.
     let id = unsafe { location.__bindgen_anon_1.id };
     match location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
@@ -133,13 +133,13 @@ fn place(world: &World, location: CUmemLocation) -> Answer<Place> {
         }
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok((location.type_.0, 0)),
-        // One node is all there is.
+        // There is only one NUMA node.
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if id == 0 => Ok((location.type_.0, id)),
         _ => Err(INVALID),
     }
 }
 
-/// What the older functions have for a location.
+/// Converts the device number that older functions use to a location.
 fn location(device: CUdevice) -> CUmemLocation {
     let kind = match device {
         CU_DEVICE_CPU => CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST,
@@ -151,7 +151,7 @@ fn location(device: CUdevice) -> CUmemLocation {
     }
 }
 
-/// And the other way round.
+/// Converts a location to the device number that older functions use.
 fn device((kind, id): Place) -> CUdevice {
     match CUmemLocationType(kind) {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => id,
@@ -235,7 +235,7 @@ pub(super) fn prefetch_device(
     prefetch(world, address, size, location(device), 0, stream)
 }
 
-/// The ranges of a batch.
+/// Returns the ranges of a batch.
 fn ranges(
     world: &World,
     addresses: *mut CUdeviceptr,
@@ -253,17 +253,17 @@ fn ranges(
     Ok(ranges)
 }
 
-/// A list that the caller gave, which is not empty.
+/// Returns a list that the caller passed, which must not be empty.
 fn list<T: Copy>(first: *const T, count: usize) -> Answer<Vec<T>> {
     if first.is_null() || count == 0 {
         return Err(INVALID);
     }
-    // SAFETY: the caller has `count` values there.
+    // SAFETY: the caller passes `count` values.
     Ok(unsafe { core::slice::from_raw_parts(first, count) }.to_vec())
 }
 
-/// The place of each of `count` ranges: a location is for those from its first on, up to that of
-/// the next.
+/// Returns the location of each of `count` ranges. A location applies to the ranges from its first one
+/// up to that of the next location.
 fn places(
     world: &World,
     locations: *mut CUmemLocation,
@@ -357,16 +357,16 @@ pub(super) fn discard_and_prefetch_batch(
     )
 }
 
-/// Writes as many numbers as there is room for, the rest of it `CU_DEVICE_INVALID`.
+/// Writes as many values as fit, and fills the rest with `CU_DEVICE_INVALID`.
 fn write(data: *mut c_void, size: usize, values: &[i32]) -> Answer {
     if data.is_null() || size == 0 || size % 4 != 0 {
         return Err(INVALID);
     }
     for index in 0..size / 4 {
         let value = values.get(index).copied().unwrap_or(CU_DEVICE_INVALID);
-        // SAFETY: the caller has `size` bytes there, of which these are 4.
+        // SAFETY: the caller passes `size` bytes, and these 4 are among them.
         let place = unsafe { data.cast::<i32>().add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes `size` bytes, and these 4 are among them.
         unsafe { place.write(value) };
     }
     Ok(())
@@ -385,7 +385,7 @@ pub(super) fn attributes(
     let newer = world.profile.driver >= cuda_sys::CudaVersion::new(12, 2);
     let pages = pages(world, address, size)?;
     let first = pages[0].clone();
-    // An answer is what all pages have in common.
+    // The result is the value that all pages have in common.
     let common = |place: fn(&Page) -> Option<Place>| {
         place(&first).filter(|its| pages.iter().all(|page| place(page) == Some(*its)))
     };

@@ -1,7 +1,7 @@
-//! Memory and copies.
+//! Device memory and copies.
 
 use super::Out;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::exec::Work;
 use crate::fault;
 use crate::memory::Kind;
@@ -36,7 +36,7 @@ pub(super) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
     Ok(())
 }
 
-/// Where there is too little memory, what streams have come to free is taken back first.
+/// If there is too little memory, runs the enqueued frees that are ready.
 fn make_room(world: &mut World, size: usize, device: usize, limit: u64) {
     if world.memory.used(device).saturating_add(size as u64) > limit {
         world.executor.free_what_is_next(&mut world.memory);
@@ -52,7 +52,7 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         return Ok(());
     }
     if world.memory.is_variable(address) {
-        mistake("cuMemFree of a variable of a module");
+        misuse("cuMemFree of a variable of a module");
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let kind = world.memory.starts_at(address).map(|its| its.kind);
@@ -60,16 +60,17 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         Some(Kind::Plain) => {
             world.run_all()?;
         }
-        // Whoever imported it has waited.
+        // `cuMemFree` may free imported pool memory. The importing process has waited for the work on
+        // it.
         Some(Kind::Ordered { freed: false, .. }) if world.pool_shared.is_imported(address) => {
             world.pool_shared.forget(address);
         }
         Some(Kind::Ordered { freed: false, .. }) => {
-            mistake("cuMemFree of stream-ordered memory: it does not wait for work that uses it");
+            misuse("cuMemFree of stream-ordered memory: it does not wait for work that uses it");
         }
         Some(Kind::Ordered { freed: true, .. }) | None => {
-            mistake(format!(
-                "cuMemFree of {address:#x}, which is no allocation, or freed"
+            misuse(format!(
+                "cuMemFree of {address:#x}, which is not a live allocation"
             ));
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -91,7 +92,7 @@ pub(super) fn allocate_async(
     allocate_from(world, address, size, pool, stream)
 }
 
-/// Memory of a pool, in the order of a stream.
+/// Allocates memory from a pool in stream order.
 pub(super) fn allocate_from(
     world: &mut World,
     address: &mut Out<CUdeviceptr>,
@@ -118,7 +119,7 @@ pub(super) fn allocate_from(
     world.now_of_pool(start, pool);
     let given = world.give_or_capture(stream, Work::Allocate(start));
     if given.is_err() {
-        // Nobody gets to know the address.
+        // The caller did not get the address.
         world.memory.free(start);
         return given;
     }
@@ -132,12 +133,12 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
     match world.memory.starts_at(address).map(|its| its.kind) {
         Some(Kind::Ordered { freed: false, .. }) => {}
         Some(Kind::Plain) => {
-            mistake("cuMemFreeAsync of memory that is not stream-ordered");
+            misuse("cuMemFreeAsync of memory that is not stream-ordered");
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         _ => {
-            mistake(format!(
-                "cuMemFreeAsync of {address:#x}, which is no allocation, or freed"
+            misuse(format!(
+                "cuMemFreeAsync of {address:#x}, which is not a live allocation"
             ));
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -155,7 +156,7 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
     Ok(())
 }
 
-/// A synchronous copy: in the legacy default stream, with a wait.
+/// Copies synchronously, in the order of the legacy default stream.
 pub(super) fn copy_in(
     world: &mut World,
     to: CUdeviceptr,
@@ -199,10 +200,11 @@ pub(super) fn copy_to_host(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     match world.memory.bytes(from, size) {
-        // SAFETY: the caller has `size` bytes there; the source is as long, and elsewhere.
+        // SAFETY: the caller passes `size` bytes. The source has the same length and does not overlap
+        // them.
         Ok(source) => unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), to.cast(), size) },
         Err(what) => {
-            mistake(what);
+            misuse(what);
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
@@ -214,21 +216,22 @@ pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let mut bytes = vec![0; size];
-    // SAFETY: the caller has `size` bytes there; the target is as long, and elsewhere.
+    // SAFETY: the caller passes `size` bytes. The target has the same length and does not overlap them.
     unsafe { core::ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), size) };
     Ok(bytes)
 }
 
-/// The device has to have the memory when the copy is given already, and nobody its free.
+/// Checks, when an operation is enqueued, that its memory is in one allocation and that no free was
+/// enqueued for it.
 pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize) -> Answer {
-    // Host memory by the address that devices have for it.
+    // Host memory, named by its device address.
     if world.memory.host_reached(address, size).is_some() {
         return Ok(());
     }
     let holder = world.memory.containing(address);
     if let Some((_, Kind::Ordered { freed: true, .. })) = holder.map(|(at, its)| (at, its.kind)) {
-        mistake(format!(
-            "{size} bytes at {address:#x} are used after their free was given"
+        misuse(format!(
+            "{size} bytes at {address:#x} are used after their free was enqueued"
         ));
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -236,8 +239,8 @@ pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize) -> A
     match end {
         Some(room) if room >= size as u64 => Ok(()),
         _ => {
-            mistake(format!(
-                "{size} bytes at {address:#x} are not one allocation's"
+            misuse(format!(
+                "{size} bytes at {address:#x} are not in one allocation"
             ));
             Err(CUresult::CUDA_ERROR_INVALID_VALUE)
         }
@@ -260,7 +263,7 @@ pub(super) fn copy_in_async(
             len: size,
         }
     } else if world.recording(stream)?.is_some() {
-        // The launch of the graph reads it.
+        // The launch of the graph reads the memory.
         Work::CopyInHost {
             to,
             from: from.expose_provenance(),
@@ -294,7 +297,7 @@ pub(super) fn copy_out_async(
         return world.give_or_capture(stream, work);
     }
     if world.recording(stream)?.is_some() {
-        // The launch of the graph writes there.
+        // The launch of the graph writes the memory.
         let work = Work::CopyOutHost {
             from,
             to: to.expose_provenance(),
@@ -302,7 +305,7 @@ pub(super) fn copy_out_async(
         };
         return world.give_or_capture(stream, work);
     }
-    // To pageable memory the call returns when the copy is done (measured).
+    // A copy to pageable memory returns when the copy is complete (measured).
     world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
     copy_to_host(world, to, from, size)
 }
@@ -325,7 +328,7 @@ pub(super) fn copy_on_device_async(
     world.give_or_capture(stream, work)
 }
 
-/// Between any two places; here not from host memory to host memory.
+/// Copies between any two addresses. Host-to-host copies are not supported.
 pub(super) fn copy_async(
     world: &mut World,
     to: CUdeviceptr,
@@ -333,7 +336,7 @@ pub(super) fn copy_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
-    // Host memory may be named by either of its addresses.
+    // Host memory may be named by its host address or its device address.
     let host = |address: CUdeviceptr| {
         let around = world.memory.host_around(address);
         let host = around.map_or(address as usize, |(_, host, _)| host);
@@ -370,8 +373,8 @@ fn fill(
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
 }
 
-/// In the legacy default stream of the current context, without a wait. (For memory of the host a
-/// real driver waits: unverified, from documentation, and not played.)
+/// Fills memory in the order of the legacy default stream of the current context, without waiting. For
+/// host memory a real driver waits (unverified, from documentation); this is not simulated.
 pub(super) fn fill_now(world: &mut World, at: CUdeviceptr, value: u8, count: usize) -> Answer {
     fill(world, at, vec![value], count, core::ptr::null_mut())
 }

@@ -1,5 +1,5 @@
-//! Memory operations: words that streams write, or wait for. The kinds of memory that have them were
-//! seen on an H200; the rest is unverified (from documentation).
+//! Stream memory operations, which write a word or wait for one. The kinds of memory that support them
+//! were measured on an H200; the rest is unverified (from documentation).
 
 use crate::exec::Work;
 use crate::memory::Kind;
@@ -10,10 +10,10 @@ use cuda_sys::{
     CUstreamWaitValue_flags as Wait, CUstreamWriteValue_flags as Write,
 };
 
-/// A batch takes no more.
+/// Maximum number of operations in a batch.
 const BATCH: c_uint = 255;
 
-/// The word has to be there when the operation is given.
+/// Checks that the word exists when the operation is enqueued.
 fn check(world: &World, address: u64, size: usize) -> Answer {
     if address % size as u64 != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -110,9 +110,9 @@ pub(super) fn batch(
     }
     let mut all = Vec::new();
     for index in 0..count as usize {
-        // SAFETY: the caller gives `count` operations.
+        // SAFETY: the caller passes `count` operations.
         let place = unsafe { operations.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes `count` operations.
         let operation = unsafe { place.read() };
         all.push(work(world, &operation)?);
     }
@@ -122,15 +122,16 @@ pub(super) fn batch(
     Ok(())
 }
 
-/// What one operation of a batch does.
+/// Returns the work of one operation of a batch.
 fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answer<Work> {
     // SAFETY: all operations begin with their kind, an integer.
     let kind = unsafe { operation.operation };
     match kind {
         Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Type::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
-            // SAFETY: the kind says that this field is the operation's, of integers.
+            // SAFETY: the kind selects this field, which contains integers.
             let its = unsafe { operation.writeValue };
-            // SAFETY: the same memory as the smaller value, on a machine whose low bytes come first.
+            // SAFETY: both values occupy the same memory, and on a little-endian machine the low bytes
+            // of the larger one are the smaller one.
             let value = unsafe { its.__bindgen_anon_1.value64 };
             let size = if kind == Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 {
                 4
@@ -141,20 +142,20 @@ fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answer<Work> {
             write(world, its.address, bytes, its.flags)
         }
         Type::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
-            // SAFETY: as above.
+            // SAFETY: the kind selects this field, which contains integers.
             let its = unsafe { operation.waitValue };
-            // SAFETY: as above.
+            // SAFETY: the kind selects this field, which contains integers.
             let value = unsafe { its.__bindgen_anon_1.value };
             wait(world, its.address, value.into(), 4, its.flags)
         }
         Type::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
-            // SAFETY: as above.
+            // SAFETY: the kind selects this field, which contains integers.
             let its = unsafe { operation.waitValue };
-            // SAFETY: as above.
+            // SAFETY: the kind selects this field, which contains integers.
             let value = unsafe { its.__bindgen_anon_1.value64 };
             wait(world, its.address, value, 8, its.flags)
         }
-        // Everything is visible at once here.
+        // Writes are visible at once in this driver.
         Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | Type::CU_STREAM_MEM_OP_BARRIER => {
             Ok(Work::Nothing)
         }

@@ -1,9 +1,9 @@
-//! Modules and libraries: PTX that is read for its kernels.
+//! Modules and libraries. PTX is parsed for its kernels.
 
 use super::Out;
 use super::context::pointer;
 use super::jit::Logs;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::handles::State;
 use crate::kernel;
 use crate::objects::{Contents, Function, FunctionSettings, KernelInfo, Module};
@@ -16,8 +16,8 @@ use cuda_sys::{
 use std::collections::BTreeMap;
 
 impl World {
-    /// The newest PTX that the driver's compiler knows, by the release notes of PTX. (That of CUDA
-    /// 13.5 is a guess.)
+    /// Returns the newest PTX version that the driver's compiler supports, according to the release
+    /// notes of PTX. The version for CUDA 13.5 is a guess.
     fn newest_ptx(&self) -> (u32, u32) {
         let driver = self.profile.driver;
         let (major, minor) = (driver.major().unsigned_abs(), driver.minor().unsigned_abs());
@@ -28,19 +28,19 @@ impl World {
         }
     }
 
-    /// What is in an image, or in text that begins as `image` does.
+    /// Returns the contents of an image or of PTX text.
     pub(super) fn read_image(&mut self, image: *const c_void, log: &mut Logs) -> Answer<Contents> {
         if image.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller has an image or text there, and no byte is read behind one that
-        // already told them apart.
+        // SAFETY: the caller passes an image or text, and no byte is read after one that already
+        // distinguishes it.
         let byte = |at: usize| unsafe { image.cast::<u8>().wrapping_add(at).read() };
         if matches!(byte(0), 0x7f | 0x50) {
-            // A cubin or fatbin: code for a GPU, of which this is none.
+            // A cubin or fatbin contains code for a GPU, which cannot run here.
             return kernel::find_image(byte).ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
         }
-        // SAFETY: what is no image is text that ends with a NUL.
+        // SAFETY: anything that is not an image must be NUL-terminated text.
         let text = unsafe { CStr::from_ptr(image.cast()) };
         match ptx::parse(&text.to_string_lossy(), self.newest_ptx()) {
             Ok(contents) => {
@@ -60,7 +60,8 @@ impl World {
         }
     }
 
-    /// As [`read_image`](Self::read_image), for a module, which has to be whole.
+    /// Returns the contents of a module, which must not have unresolved symbols. See
+    /// [`read_image`](Self::read_image).
     fn read_module(
         &mut self,
         image: *const c_void,
@@ -83,7 +84,7 @@ impl World {
         })
     }
 
-    /// A handle for each kernel of a module, made with the module: asking twice gives it twice.
+    /// Creates a handle for each kernel of a module. Later queries return the same handle.
     fn add_functions(&mut self, module: usize, context: Option<usize>, count: usize) -> Vec<usize> {
         (0..count)
             .map(|kernel| {
@@ -106,13 +107,13 @@ impl World {
             if self.modules.state(handle) == State::Dead
                 || self.libraries.state(handle) == State::Dead
             {
-                mistake("a module or library is used after it was unloaded");
+                misuse("a module or library is used after it was unloaded");
             }
             CUresult::CUDA_ERROR_INVALID_HANDLE
         })
     }
 
-    /// The kernel behind a function, or behind a library's kernel, which is one here.
+    /// Returns the kernel of a function handle, or of a library's kernel handle, which is the same here.
     pub(super) fn kernel_info(&self, function: usize) -> Answer<&KernelInfo> {
         let function = self.function(function)?;
         Ok(&self.module(function.module)?.kernels[function.kernel])
@@ -122,7 +123,7 @@ impl World {
         if name.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller has text there that ends with a NUL.
+        // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) };
         let module = self.module(module)?;
         let at = module
@@ -139,15 +140,15 @@ impl World {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         for (index, function) in functions.iter().take(room as usize).enumerate() {
-            // SAFETY: the caller has room for `room` handles there.
+            // SAFETY: the caller passes room for `room` handles.
             let place = unsafe { to.add(index) };
-            // SAFETY: as above.
+            // SAFETY: the caller passes room for `room` handles.
             unsafe { place.write(pointer(*function)) };
         }
         Ok(())
     }
 
-    /// What goes with a module: its functions and variables.
+    /// Removes the functions and variables of an unloaded module.
     pub(crate) fn forget_functions(&mut self, module: &Module) {
         for address in module.placed.values().flatten() {
             self.memory.free(*address);
@@ -158,7 +159,7 @@ impl World {
     }
 }
 
-/// The functions that every device has.
+/// Returns whether a name is a function that every device has.
 pub(super) fn is_built_in(name: &str) -> bool {
     matches!(name, "vprintf" | "malloc" | "free" | "__assertfail")
 }
@@ -175,7 +176,7 @@ pub(super) fn load_ex(
     keys: *mut CUjit_option,
     values: *mut *mut c_void,
 ) -> Answer {
-    // SAFETY: the caller gives `count` keys and values.
+    // SAFETY: the caller passes `count` keys and values.
     let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
     load_with(world, module, image, &mut log)
 }
@@ -244,7 +245,7 @@ pub(super) fn function_name(
     function: CUfunction,
 ) -> Answer {
     name.required()?;
-    // The text lives as long as the module does.
+    // The name lives as long as the module.
     name.set(world.kernel_info(function.addr())?.c_name.as_ptr());
     Ok(())
 }
@@ -289,7 +290,7 @@ pub(super) fn load_library(
     _options_count: c_uint,
 ) -> Answer {
     library.required()?;
-    // SAFETY: the caller gives `count` keys and values.
+    // SAFETY: the caller passes `count` keys and values.
     let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
     let read = world.read_module(image, None, &mut log)?;
     let count = read.kernels.len();
@@ -348,7 +349,8 @@ pub(super) fn kernel_name(
     function_name(world, name, kernel.cast())
 }
 
-/// A kernel of a library in the current context: the same handle serves in every context.
+/// Returns the function of a library's kernel in the current context. The handle is the same in every
+/// context.
 pub(super) fn kernel_function(
     world: &mut World,
     function: &mut Out<CUfunction>,

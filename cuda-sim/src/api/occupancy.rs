@@ -1,7 +1,7 @@
-//! How many blocks and clusters fit on the device.
+//! The number of blocks and clusters that fit on the device.
 //!
-//! Unverified (from documentation): threads, blocks and shared memory limit what fits; registers,
-//! of which a kernel that is not compiled has none, do not.
+//! Unverified (from documentation). Threads, blocks and shared memory limit the number. Registers do
+//! not, because kernels are not compiled.
 
 use super::Out;
 use super::function::{most_dynamic_shared, required_cluster};
@@ -13,14 +13,15 @@ use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult, CUstream};
 
-/// What a launch may ask of a cluster, at most: on every device, and on those of today.
+/// The maximum cluster size of a launch: on every device, and on current devices.
 const PORTABLE_CLUSTER: u32 = 8;
 const LARGEST_CLUSTER: u32 = 16;
 
 const WARP: u32 = 32;
 
 impl Limits {
-    /// Blocks of `threads` and `shared` bytes of dynamic shared memory that one SM holds.
+    /// Returns the number of blocks that fit on one SM, with `threads` threads and `shared` bytes of
+    /// dynamic shared memory each.
     pub(super) fn blocks_per_sm(
         &self,
         settings: &FunctionSettings,
@@ -38,7 +39,7 @@ impl Limits {
         by_threads.min(by_shared).min(gpu.blocks_per_sm)
     }
 
-    /// The most blocks that a cluster may have.
+    /// Returns the maximum number of blocks in a cluster.
     pub(super) fn largest_cluster(settings: &FunctionSettings, allowed: bool) -> u32 {
         if settings.non_portable || allowed {
             LARGEST_CLUSTER
@@ -57,9 +58,9 @@ impl World {
 }
 
 impl World {
-    /// How many SMs a stream has that a configuration names; none is the default stream.
+    /// Returns the number of SMs of the stream in a configuration. Null names the default stream.
     ///
-    /// Unverified (from documentation): in a green context, a cluster has a block for each SM at most.
+    /// Unverified (from documentation): in a green context a cluster has at most one block for each SM.
     fn sms_of_stream(&mut self, stream: CUstream) -> Answer<u32> {
         let all = self.profile.gpu.sms;
         if stream.is_null() {
@@ -124,7 +125,7 @@ pub(super) fn potential_block(
     while aligned != 0 {
         let threads = aligned.min(limit);
         let shared = match shared_of {
-            // SAFETY: the caller gave the function for this; it calls nothing of the driver.
+            // SAFETY: the caller passed this function for this purpose, and it does not call the driver.
             Some(its) => thread::kernel(|| unsafe { its(int(threads)) }),
             None => shared,
         };
@@ -155,7 +156,7 @@ pub(super) fn available_shared(
     if blocks > limits.blocks_per_sm(&settings, gpu, threads, 0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // As on an H200: what the driver keeps for itself is not taken off.
+    // As on an H200, the memory that the driver reserves is not subtracted.
     let share = (gpu.shared_memory_per_sm / blocks).saturating_sub(limits.shared);
     bytes.set(share.min(most_dynamic_shared(&limits, &settings)) as usize);
     Ok(())
@@ -169,16 +170,16 @@ pub(super) fn potential_cluster(
 ) -> Answer {
     size.required()?;
     let (limits, settings) = world.limits(function)?;
-    // SAFETY: the caller gives a configuration with as many attributes as it says.
+    // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
     if world.profile.gpu.capability.0 < 9 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let required = required_cluster(&limits, &settings).map(|its| its.iter().product());
     let most = Limits::largest_cluster(&settings, shape.non_portable);
-    // SAFETY: it was not null.
+    // SAFETY: `of_config` has checked that the pointer is not null.
     let stream = unsafe { &raw const (*config).hStream };
-    // SAFETY: as above.
+    // SAFETY: `of_config` has checked that the pointer is not null.
     let stream = unsafe { stream.read() };
     let room = world.sms_of_stream(stream)?;
     size.set(int(required.unwrap_or(most.min(room))));
@@ -193,7 +194,7 @@ pub(super) fn active_clusters(
 ) -> Answer {
     clusters.required()?;
     let (limits, settings) = world.limits(function)?;
-    // SAFETY: the caller gives a configuration with as many attributes as it says.
+    // SAFETY: the caller passes null or a configuration with the number of attributes that it states.
     let shape = unsafe { Shape::of_config(world, config) }?;
     let gpu = world.profile.gpu;
     if gpu.capability.0 < 9 {

@@ -1,5 +1,5 @@
-//! Several devices: what they can do with each other's memory, and copies between contexts. All of
-//! it unverified (from documentation).
+//! Several devices: peer access, and copies between contexts. Unverified (from documentation), except
+//! where marked.
 
 use super::Out;
 use crate::exec::Work;
@@ -20,9 +20,9 @@ pub(super) fn by_bus_id(
     if bus_id.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: the caller has text there that ends with a NUL.
+    // SAFETY: the caller passes a NUL-terminated string.
     let text = unsafe { CStr::from_ptr(bus_id) }.to_string_lossy();
-    // The domain may be missing, and the function is 0.
+    // The domain is optional, and the function is 0.
     let place = text.strip_suffix(".0").unwrap_or(&text);
     let parts: Option<Vec<u32>> = place
         .split(':')
@@ -33,14 +33,14 @@ pub(super) fn by_bus_id(
         Some([_, _, _] | [_, _]) => return Err(CUresult::CUDA_ERROR_INVALID_DEVICE),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
-    // As the attributes say: the number of the bus is that of the device.
+    // Device attributes report the device's number as its bus number.
     let number = CUdevice::try_from(bus).map_err(|_| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     world.device(number)?;
     device.set(number);
     Ok(())
 }
 
-/// Two devices that are not the same.
+/// Checks that two devices are valid and different.
 fn link(world: &World, device: CUdevice, peer: CUdevice) -> Answer {
     if world.device(device)? == world.device(peer)? {
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
@@ -85,7 +85,7 @@ pub(super) fn attribute(
     Ok(())
 }
 
-/// What a device does of an operation: numbers of 32 and 64 bits.
+/// Returns which atomic operations a device supports: those on 32-bit and 64-bit numbers.
 fn capabilities(
     capabilities: *mut c_uint,
     operations: *const CUatomicOperation,
@@ -98,16 +98,16 @@ fn capabilities(
         | CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_32.0
         | CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_64.0;
     for index in 0..count as usize {
-        // SAFETY: the caller has `count` operations there.
+        // SAFETY: the caller passes `count` operations.
         let operation = unsafe { operations.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes `count` operations.
         let operation = unsafe { operation.read() };
         if operation.0 >= CUatomicOperation::CU_ATOMIC_OPERATION_MAX.0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller has room for `count` answers there.
+        // SAFETY: the caller passes room for `count` results.
         let place = unsafe { capabilities.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes room for `count` results.
         unsafe { place.write(all) };
     }
     Ok(())
@@ -182,7 +182,7 @@ pub(super) fn copy(
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    // It cannot be captured (measured with driver 580).
+    // The copy cannot be captured (measured with driver 580).
     world.forbidden_on_capturing(stream)?;
     let work = Work::CopyOnDevice {
         from,
@@ -192,7 +192,7 @@ pub(super) fn copy(
     world.give_or_capture(stream, work)
 }
 
-/// For clients of MPS, of which this is none.
+/// Execution affinity exists only for clients of MPS, which is not simulated.
 pub(super) fn affinity_support(
     world: &mut World,
     can: &mut Out<c_int>,
@@ -218,7 +218,7 @@ pub(super) fn affinity(
     if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // No context has another, without MPS.
+    // Without MPS every context has all SMs.
     let val = world.profile.gpu.sms;
     affinity.set(CUexecAffinityParam {
         type_: kind,

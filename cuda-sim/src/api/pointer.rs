@@ -1,4 +1,4 @@
-//! What the driver knows of an address.
+//! Pointer attributes.
 
 use super::Out;
 use crate::memory::Kind;
@@ -10,20 +10,20 @@ use cuda_sys::{
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// What is known of the memory that holds an address.
+/// The memory that contains an address.
 struct Known {
     context: usize,
     device: usize,
     memory_type: CUmemorytype,
-    /// The addresses that devices and the host have for the one that was asked about.
+    /// The device address and the host address of the queried address.
     device_address: u64,
     host_address: Option<u64>,
     managed: bool,
-    /// As far below the address that was asked about as the memory begins.
+    /// The start of the memory, in the same address space as the queried address.
     start: u64,
     size: u64,
     id: u64,
-    /// None: of no pool.
+    /// `None` if the memory is not from a pool.
     pool: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
     })
 }
 
-/// How an attribute's value is written.
+/// An attribute's value with its C type.
 enum Value {
     Address(u64),
     Long(u64),
@@ -70,7 +70,7 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
     let is = |value: fn(&Known) -> bool| its.is_some_and(value);
     Ok(match attribute {
         Attribute::CU_POINTER_ATTRIBUTE_CONTEXT => {
-            // Pool memory is the device's.
+            // Pool memory belongs to the device, not to a context.
             Value::Address(its.map_or(0, |its| match its.pool {
                 Some(_) => 0,
                 None => its.context as u64,
@@ -115,7 +115,7 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
     })
 }
 
-/// Of an address that nobody knows, all values are zero: unverified (from documentation).
+/// For an unknown address all values are zero. Unverified (from documentation).
 pub(super) fn attributes(
     world: &mut World,
     count: c_uint,
@@ -129,13 +129,13 @@ pub(super) fn attributes(
     let known = known(world, address);
     let driver = world.profile.driver;
     for index in 0..count as usize {
-        // SAFETY: the caller has `count` attributes there.
+        // SAFETY: the caller passes `count` attributes.
         let attribute = unsafe { attributes.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes `count` attributes.
         let attribute = unsafe { attribute.read() };
-        // SAFETY: and as many places for their values.
+        // SAFETY: the caller passes `count` places for values.
         let place = unsafe { data.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes `count` places for values.
         let place = unsafe { place.read() };
         if place.is_null() {
             return Err(INVALID);
@@ -145,16 +145,16 @@ pub(super) fn attributes(
                 // SAFETY: the place is for a value of the attribute's type.
                 unsafe { place.cast::<c_ulonglong>().write(value) };
             }
-            // SAFETY: as above.
+            // SAFETY: the place is for a value of the attribute's type.
             Value::Int(value) => unsafe { place.cast::<c_uint>().write(value) },
-            // SAFETY: as above.
+            // SAFETY: the place is for a value of the attribute's type.
             Value::Flag(value) => unsafe { place.cast::<bool>().write(value) },
         }
     }
     Ok(())
 }
 
-/// Of an address that nobody knows it tells nothing, as an H200.
+/// For an unknown address the call fails, as on an H200.
 pub(super) fn attribute(
     world: &mut World,
     data: *mut c_void,
@@ -178,7 +178,7 @@ pub(super) fn set_attribute(
         return Err(INVALID);
     }
     match known(world, address) {
-        // Memory of a pool has no such setting: unverified (from documentation).
+        // Pool memory does not have this setting. Unverified (from documentation).
         Some(its) if its.pool.is_none() && !its.managed => Ok(()),
         _ => Err(INVALID),
     }

@@ -1,10 +1,10 @@
 //! Memory pools.
 //!
-//! What a pool reserves beyond what is allocated of it, and where pools of the host are possible,
-//! is unverified (from documentation).
+//! Unverified (from documentation): the memory that a pool reserves beyond its allocations, and where
+//! pools of host memory are supported.
 
 use super::Out;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::handles::State;
 use crate::world::{Answer, World};
 use core::ffi::{c_int, c_void};
@@ -16,35 +16,37 @@ use cuda_sys::{
 use std::collections::BTreeMap;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
-/// Pools take memory in portions of so much.
+/// Pools reserve memory in multiples of this size, in bytes.
 const PORTION: u64 = 32 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// None: it is of the host's memory.
+    /// `None` for a pool of host memory.
     pub(super) device: Option<usize>,
     location: (u32, i32),
     kind: u32,
     pub(super) handles: u32,
-    /// Whether a descriptor of it was made: without that no handles of its memory are (seen on 580).
+    /// Whether a descriptor of the pool was exported. Without one, handles of its memory cannot be
+    /// exported (measured on driver 580).
     pub(super) exported: bool,
-    /// The number of a pool of another process, if it is one.
+    /// The number of the other process's pool, for an imported pool.
     pub(super) imported: Option<u64>,
-    /// 0: as much as there is.
+    /// 0 means no limit.
     max_size: u64,
     usage: u16,
-    /// Whether freed memory may be used again: after events, at once if it is idle, by waits.
+    /// Whether freed memory may be reused: after events, opportunistically if it is idle, by inserted
+    /// waits.
     reuse: [bool; 3],
     threshold: u64,
     reserved: u64,
-    reserved_high: u64,
+    reserved_peak: u64,
     used_high: u64,
-    /// What devices may do, by their location.
+    /// The access of devices, by location.
     access: BTreeMap<(u32, i32), u32>,
 }
 
 impl Pool {
-    /// The pool that a device has by itself.
+    /// Returns the default pool of a device.
     pub(crate) fn of_device(device: usize) -> Self {
         let location = (
             CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
@@ -71,7 +73,7 @@ impl Pool {
             reuse: [true; 3],
             threshold: 0,
             reserved: 0,
-            reserved_high: 0,
+            reserved_peak: 0,
             used_high: 0,
             access: BTreeMap::from([(location, all)]),
         }
@@ -81,12 +83,12 @@ impl Pool {
 impl World {
     pub(super) fn pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {
         if self.pools.state(pool.addr()) == State::Dead {
-            mistake("a memory pool is used after it was destroyed");
+            misuse("a memory pool is used after it was destroyed");
         }
         self.pools.get_mut(pool.addr()).ok_or(INVALID)
     }
 
-    /// A pool of this process's own; an imported one is refused (the code is unverified).
+    /// Returns a pool of this process. An imported pool is an error (the code is unverified).
     fn own_pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {
         let its = self.pool(pool)?;
         match its.imported {
@@ -95,14 +97,15 @@ impl World {
         }
     }
 
-    /// A pool of another process, of memory of a device.
+    /// Adds a pool that another process shares, of memory of a device.
     pub(super) fn import_pool(&mut self, device: usize, number: u64) -> CUmemoryPool {
         let mut pool = Pool::of_device(device);
         pool.imported = Some(number);
         pointer(self.pools.insert(pool))
     }
 
-    /// The device of a pool's memory, if it has one; out of memory if it may not have so much more.
+    /// Returns the device of a pool's memory, if it has one. Fails if the pool's limit does not allow
+    /// `size` more bytes.
     pub(super) fn room_in_pool(&self, pool: usize, size: usize) -> Answer<Option<usize>> {
         let used = self.memory.used_of_pool(pool);
         let pool = self.pools.get(pool).ok_or(INVALID)?;
@@ -112,14 +115,14 @@ impl World {
         Ok(pool.device)
     }
 
-    /// An allocation is of a pool.
+    /// Assigns an allocation to a pool.
     pub(super) fn now_of_pool(&mut self, address: u64, pool: usize) {
         self.memory.set_pool(address, pool);
         let used = self.memory.used_of_pool(pool);
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.used_high = pool.used_high.max(used);
             pool.reserved = pool.reserved.max(used.next_multiple_of(PORTION));
-            pool.reserved_high = pool.reserved_high.max(pool.reserved);
+            pool.reserved_peak = pool.reserved_peak.max(pool.reserved);
         }
     }
 }
@@ -128,9 +131,9 @@ fn pointer(handle: usize) -> CUmemoryPool {
     core::ptr::without_provenance_mut(handle)
 }
 
-/// A location as numbers; none if it is no place where a pool may be.
+/// Returns a location as numbers, or `None` if a pool cannot be there.
 fn place(world: &World, location: &CUmemLocation) -> Option<(u32, i32)> {
-    // SAFETY: both members of the union are plain numbers.
+    // SAFETY: both members of the union are integers.
     let id = unsafe { location.__bindgen_anon_1.id };
     let is_possible = match location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => world.device(id).is_ok(),
@@ -151,7 +154,7 @@ pub(super) fn create(
     props: *const CUmemPoolProps,
 ) -> Answer {
     pool.required()?;
-    // SAFETY: null, or the caller has the properties there.
+    // SAFETY: the caller passes null or a pointer to properties.
     let props = unsafe { props.as_ref() }.ok_or(INVALID)?;
     let driver = world.profile.driver;
     let is_managed = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED
@@ -163,7 +166,7 @@ pub(super) fn create(
         None if is_managed && nowhere => (0, 0),
         _ => return Err(INVALID),
     };
-    // What an older driver does not know has to be zero.
+    // Fields that an older driver does not know must be zero.
     let reserved = props.reserved.iter().any(|byte| *byte != 0)
         || (props.maxSize != 0 && driver < CudaVersion::new(12, 2))
         || (props.usage != 0 && driver < CudaVersion::new(12, 6));
@@ -183,7 +186,7 @@ pub(super) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
     world.pool(pool)?;
     let handle = pool.addr();
     if world.pool_shared.has_of(handle) {
-        mistake("an imported memory pool is destroyed before its memory is freed");
+        misuse("an imported memory pool is destroyed before its memory is freed");
     }
     if world.default_pools.contains(&handle) {
         return Err(INVALID);
@@ -193,12 +196,12 @@ pub(super) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
             *current = world.default_pools[device];
         }
     }
-    // Its memory stays until it is freed.
+    // The pool's memory stays allocated until it is freed.
     world.pools.remove(handle);
     Ok(())
 }
 
-/// What an attribute's value is, as the driver counts.
+/// An attribute's value with its C type.
 enum Value {
     Int(c_int),
     Long(u64),
@@ -218,7 +221,7 @@ pub(super) fn attribute(
         1..=3 => Value::Int(c_int::from(its.reuse[attribute.0 as usize - 1])),
         4 => Value::Long(its.threshold),
         5 => Value::Long(its.reserved),
-        6 => Value::Long(its.reserved_high),
+        6 => Value::Long(its.reserved_peak),
         7 => Value::Long(used),
         8 => Value::Long(its.used_high),
         9 if newer => number(its.kind),
@@ -233,15 +236,15 @@ pub(super) fn attribute(
         return Err(INVALID);
     }
     match answer {
-        // SAFETY: the caller has a value of the attribute's type there.
+        // SAFETY: the caller passes a place for a value of the attribute's type.
         Value::Int(answer) => unsafe { value.cast::<c_int>().write(answer) },
-        // SAFETY: as above.
+        // SAFETY: the caller passes a place for a value of the attribute's type.
         Value::Long(answer) => unsafe { value.cast::<u64>().write(answer) },
     }
     Ok(())
 }
 
-/// The size of an attribute's value, in bytes; 0 for one that cannot be set.
+/// Returns the size of an attribute's value in bytes, or 0 if it cannot be set.
 pub(super) fn size_of_attribute(attribute: CUmemPool_attribute) -> usize {
     match attribute.0 {
         1..=3 => size_of::<c_int>(),
@@ -263,17 +266,18 @@ pub(super) fn set_attribute(
     }
     match attribute.0 {
         number @ 1..=3 => {
-            // SAFETY: the caller has a value of the attribute's type there.
+            // SAFETY: the caller passes a value of the attribute's type.
             its.reuse[number as usize - 1] = unsafe { value.cast::<c_int>().read() } != 0;
         }
         number @ (4 | 6 | 8) => {
-            // SAFETY: as above.
+            // SAFETY: the caller passes a value of the attribute's type.
             let value = unsafe { value.cast::<u64>().read() };
             match number {
                 4 => its.threshold = value,
-                // A high can be set to nothing but 0, which means: to what there is now.
+                // A high-water mark can only be reset: the value must be 0, and the mark becomes the
+                // current value.
                 _ if value != 0 => return Err(INVALID),
-                6 => its.reserved_high = its.reserved,
+                6 => its.reserved_peak = its.reserved,
                 _ => its.used_high = used,
             }
         }
@@ -297,7 +301,7 @@ pub(super) fn access(
     location: *mut CUmemLocation,
 ) -> Answer {
     access.required()?;
-    // SAFETY: null, or the caller has a location there.
+    // SAFETY: the caller passes null or a pointer to a location.
     let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
     let place = place(world, location).ok_or(INVALID)?;
     let its = world.pool(pool)?;
@@ -317,15 +321,15 @@ pub(super) fn set_access(
     }
     world.pool(pool)?;
     for index in 0..count {
-        // SAFETY: the caller has `count` of them there.
+        // SAFETY: the caller passes `count` descriptions.
         let place = unsafe { map.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes `count` descriptions.
         let description = unsafe { place.read() };
         let place = self::place(world, &description.location).ok_or(INVALID)?;
         let its = world.pool(pool)?;
         let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         if place == its.location && description.flags == none {
-            // Nobody can take it from where the memory is.
+            // The device that has the memory always has access.
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
         its.access.insert(place, description.flags.0);
@@ -375,7 +379,7 @@ pub(super) fn of_device(
 
 pub(super) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryPool) -> Answer {
     let number = world.device(device)?;
-    // Only memory of its own.
+    // The pool must have memory of this device.
     if world.own_pool(pool)?.device != Some(number) {
         return Err(INVALID);
     }
@@ -383,9 +387,9 @@ pub(super) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryP
     Ok(())
 }
 
-/// The device of a location; pools of other places are not played.
+/// Returns the device of a location. Pools at other locations are not supported.
 fn device_at(location: *mut CUmemLocation, kind: CUmemAllocationType) -> Answer<CUdevice> {
-    // SAFETY: null, or the caller has a location there.
+    // SAFETY: the caller passes null or a pointer to a location.
     let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
     if kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_INVALID {
         return Err(INVALID);
@@ -395,7 +399,7 @@ fn device_at(location: *mut CUmemLocation, kind: CUmemAllocationType) -> Answer<
     {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    // SAFETY: both members of the union are plain numbers.
+    // SAFETY: both members of the union are integers.
     Ok(unsafe { location.__bindgen_anon_1.id })
 }
 

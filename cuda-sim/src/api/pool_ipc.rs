@@ -1,13 +1,14 @@
-//! Memory pools that processes share. As with [plain memory](super::ipc), there is one process here, which
-//! plays what another one shares ([`pool_shared_by_another`], [`pool_memory_shared_by_another`]).
+//! Memory pools shared between processes. There is only one process here; [`pool_shared_by_another`] and
+//! [`pool_memory_shared_by_another`] simulate what another process shares. See [the module for
+//! synchronous memory](super::ipc).
 //!
-//! The descriptor of a pool is a file without a name, in which it says which pool it is. What a driver
-//! answers to an imported pool where one of its own is wanted, that it refuses a pool of this process, and
-//! that memory which is imported twice is there once (reported of drivers), is unverified.
+//! The descriptor of a pool is an unnamed file whose contents identify the pool. Unverified: the error
+//! if an imported pool is passed where a pool of this process is required, the error of importing a pool
+//! of this process, and that memory imported twice exists only once (reported for real drivers).
 
 use super::Out;
 use super::ipc::{OTHERS, OWN, handle, read_bytes};
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::memory::Kind;
 use crate::world::{self, Answer, World};
 use core::ffi::{c_int, c_ulonglong, c_void};
@@ -19,17 +20,18 @@ use std::collections::{BTreeMap, BTreeSet};
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const DESCRIPTOR: u32 = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
 
-/// What is known of pools that processes share.
+/// The state of pools shared between processes.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// What another process shares: the pool's number, and the size of each memory, by its number.
+    /// Memory that another process shares: by its number, the pool's number and the size.
     others: BTreeMap<u64, (u64, usize)>,
-    /// What is imported: where, and of which pool which memory.
+    /// Imported memory: by address, the pool and the number of the memory.
     imported: BTreeMap<u64, (usize, u64)>,
-    /// The same by the pool, and by the number of the memory.
+    /// The same, by pool, and by the number of the memory.
     imported_of: BTreeSet<(usize, u64)>,
     imported_as: BTreeMap<u64, u64>,
-    /// The devices of pools that another process shares, where they were said: else whichever imports it.
+    /// The devices of pools that another process shares, if specified. Otherwise it is the device that
+    /// imports the pool.
     devices: BTreeMap<u64, usize>,
     last: u64,
 }
@@ -39,7 +41,7 @@ impl Shared {
         self.imported.contains_key(&address)
     }
 
-    /// It is freed.
+    /// Called when the memory is freed.
     pub(crate) fn forget(&mut self, address: u64) {
         if let Some((pool, number)) = self.imported.remove(&address) {
             self.imported_of.remove(&(pool, address));
@@ -53,7 +55,7 @@ impl Shared {
         self.imported_as.insert(number, address);
     }
 
-    /// Whether memory of a pool is imported still.
+    /// Returns whether imported memory of a pool is alive.
     pub(super) fn has_of(&self, pool: usize) -> bool {
         let mut its = self.imported_of.range((pool, 0)..=(pool, u64::MAX));
         its.next().is_some()
@@ -65,15 +67,16 @@ impl Shared {
     }
 }
 
-/// The descriptor of a pool that another process shares, as if it had come from there; none if there can be no
-/// such file.
+/// Returns the descriptor of a pool, as if another process had sent it. Returns `None` if the file
+/// cannot be created.
 #[cfg(unix)]
 pub fn pool_shared_by_another() -> Option<std::os::fd::OwnedFd> {
     let number = world::with(|world| world.pool_shared.next())?;
     descriptor::make(OTHERS, number)
 }
 
-/// The same of a pool with memory of that device, by its number: another one has no access to it.
+/// Returns the descriptor of a pool with memory of `device` (its number), as if another process had sent
+/// it. Other devices have no access to that memory. Returns `None` if the file cannot be created.
 #[cfg(unix)]
 pub fn pool_of_device_shared_by_another(device: usize) -> Option<std::os::fd::OwnedFd> {
     let number = world::with(|world| {
@@ -84,7 +87,8 @@ pub fn pool_of_device_shared_by_another(device: usize) -> Option<std::os::fd::Ow
     descriptor::make(OTHERS, number)
 }
 
-/// The data of so many bytes that another process shares, of a pool of [`pool_shared_by_another`].
+/// Returns the export data of `size` bytes from a pool of [`pool_shared_by_another`], as if another
+/// process had sent it.
 #[cfg(unix)]
 pub fn pool_memory_shared_by_another(pool: &impl std::os::fd::AsFd, size: usize) -> [u8; 64] {
     use std::os::fd::AsRawFd;
@@ -110,7 +114,7 @@ pub(super) fn export_pool(
     }
     let number = pool.addr() as u64;
     let made = descriptor::number(OWN, number).ok_or(CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
-    // SAFETY: the caller has a descriptor's place there, as the kind says.
+    // SAFETY: the handle type says that the caller passes a place for a descriptor.
     unsafe { place.cast::<c_int>().write(made) };
     world.pool(pool)?.exported = true;
     Ok(())
@@ -126,7 +130,7 @@ pub(super) fn import_pool(
     pool.required()?;
     let current = world.current()?;
     let device = world.context(current)?.device;
-    // The standard input has the number 0 (seen on 580).
+    // 0 is a valid descriptor: the standard input (measured on driver 580).
     if flags != 0 || kind.0 != DESCRIPTOR || descriptor.is_null() {
         return Err(INVALID);
     }
@@ -168,7 +172,7 @@ pub(super) fn import_memory(
     data: *mut CUmemPoolPtrExportData,
 ) -> Answer {
     address.required()?;
-    // SAFETY: null, or the caller has the data there.
+    // SAFETY: the caller passes null or a pointer to the data.
     let data = unsafe { data.as_ref() }.ok_or(INVALID)?;
     let its = world.pool(pool)?;
     let (of, device) = (its.imported.ok_or(INVALID)?, its.device.unwrap_or(0));
@@ -179,7 +183,7 @@ pub(super) fn import_memory(
         return Err(INVALID);
     }
     if let Some(there) = world.pool_shared.imported_as.get(&number) {
-        mistake("memory of a pool is imported twice: the first free would take it from both");
+        misuse("memory of a pool is imported twice: the first free would free both");
         address.set(*there);
         return Ok(());
     }
@@ -189,7 +193,7 @@ pub(super) fn import_memory(
         ready: true,
         freed: false,
     };
-    // It takes nothing of this process's limit.
+    // The memory does not count against this process's limit.
     let start = world.memory.allocate(size, kind, owner, device, u64::MAX)?;
     world.memory.set_pool(start, pool.addr());
     world.pool_shared.import(start, pool.addr(), number);
@@ -206,7 +210,7 @@ mod descriptor {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// A file without a name, with which it is.
+    /// Creates an unnamed file that contains `kind` and `number`.
     pub(super) fn make(kind: u64, number: u64) -> Option<OwnedFd> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -229,12 +233,12 @@ mod descriptor {
         make(kind, number).map(IntoRawFd::into_raw_fd)
     }
 
-    /// Which it is; none if it is no such file.
+    /// Returns the contents of such a file, or `None` if it is a different file.
     pub(super) fn read(descriptor: c_int) -> Option<(u64, u64)> {
         if descriptor < 0 {
             return None;
         }
-        // SAFETY: it is not the one that stands for none; the caller has it open, or it is none.
+        // SAFETY: the descriptor is not -1. The caller has it open, or it is not a descriptor.
         let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let file = File::from(borrowed.try_clone_to_owned().ok()?);
         let mut bytes = [0; 16];
@@ -245,7 +249,7 @@ mod descriptor {
     }
 }
 
-/// Where there are no such descriptors.
+/// Systems without such descriptors.
 #[cfg(not(unix))]
 mod descriptor {
     use core::ffi::c_int;

@@ -1,4 +1,4 @@
-//! What contexts are set to, and their events.
+//! Context settings, and events of contexts.
 
 use super::Out;
 use crate::exec::Work;
@@ -10,7 +10,7 @@ use cuda_sys::{
     CudaVersion,
 };
 
-/// Limits as a context starts with them, and the versions that they are there since: unverified (from
+/// The default limits of a context, with the versions since which they exist. Unverified (from
 /// documentation).
 const LIMITS: [(CUlimit, usize, CudaVersion); 11] = [
     (CUlimit::CU_LIMIT_STACK_SIZE, 1024, ALWAYS),
@@ -35,11 +35,12 @@ const LIMITS: [(CUlimit, usize, CudaVersion); 11] = [
 ];
 
 const ALWAYS: CudaVersion = CudaVersion::new(3, 1);
-/// The version that has contexts for graphics clients.
+/// The first version with contexts for graphics clients.
 const GRAPHICS: CudaVersion = CudaVersion::new(12, 5);
 
 impl World {
-    /// The context whose settings the current one has: a green context's view has the primary's.
+    /// Returns the context whose settings apply to the current one. The view of a green context uses the
+    /// settings of the primary context.
     fn settings_of_current(&mut self) -> Answer<&mut Context> {
         let current = self.current()?;
         let owner = self.owner_of(current)?;
@@ -93,7 +94,7 @@ pub(super) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
     Ok(())
 }
 
-/// Several ways to wait at once exclude each other.
+/// The scheduling flags exclude each other.
 pub(super) fn check_flags(world: &World, flags: c_uint) -> Answer {
     let ways = flags & CUctx_flags::CU_CTX_SCHED_MASK.0;
     let known = if world.profile.driver >= CudaVersion::new(12, 1) {
@@ -108,7 +109,7 @@ pub(super) fn check_flags(world: &World, flags: c_uint) -> Answer {
     Ok(())
 }
 
-/// Kernels of all GPUs that are played have banks of 4 bytes. Unverified (from documentation).
+/// All simulated GPUs have banks of 4 bytes. Unverified (from documentation).
 pub(super) fn bank_size(world: &mut World, config: &mut Out<CUsharedconfig>) -> Answer {
     config.required()?;
     world.current()?;
@@ -116,7 +117,7 @@ pub(super) fn bank_size(world: &mut World, config: &mut Out<CUsharedconfig>) -> 
     Ok(())
 }
 
-/// Has no effect where the size of banks is fixed. Unverified (from documentation).
+/// Has no effect on GPUs with a fixed bank size. Unverified (from documentation).
 pub(super) fn set_bank_size(world: &mut World, config: CUsharedconfig) -> Answer {
     world.current()?;
     check_bank_size(config)
@@ -203,14 +204,15 @@ pub(super) fn reset_primary(world: &mut World, device: CUdevice) -> Answer {
     if retains == 0 {
         return Ok(());
     }
-    // It is there again at once for those who retain it, empty.
+    // The context exists again at once, empty, for those that retain it.
     let _ = world.end_context(handle)?;
     let flags = world.primary_flags[number];
     world.make_context(handle, number, flags, ContextKind::Primary);
     Ok(())
 }
 
-/// The streams of a context; of a primary one with those of its green contexts.
+/// Returns the streams of a context. Those of a primary context include the streams of its green
+/// contexts.
 fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
     if let ContextKind::View(green) = world.context(context)?.kind {
         return Ok(world.members.green_streams.of(green).collect());
@@ -218,9 +220,9 @@ fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
     Ok(world.members.streams.of(context).collect())
 }
 
-/// A captured stream of this very context breaks its capture, in every capture mode of the thread, and the
-/// call is refused. A primary context and its green contexts are different ones here (measured with driver
-/// 580).
+/// Fails if a stream of this context is capturing, and invalidates its capture, in every capture mode of
+/// the thread. A primary context and its green contexts count as different contexts (measured with
+/// driver 580).
 pub(super) fn refuse_captured(world: &mut World, context: usize) -> Answer {
     let is_green = matches!(world.context(context)?.kind, ContextKind::View(_));
     let is_own = |its: &Stream| is_green || its.green.is_none();
@@ -266,7 +268,7 @@ pub(super) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Ans
     for stream in streams {
         world.give(stream, Work::Nothing, recorded.into_iter().collect());
     }
-    // Streams that are made later wait as well.
+    // Streams that are created later also wait.
     let context = world.contexts.get_mut(context.addr());
     context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.after = recorded;
     Ok(())

@@ -1,4 +1,4 @@
-//! Splits into groups of given sizes: unverified (from documentation).
+//! Splits into groups of given sizes. Unverified (from documentation).
 
 use super::Out;
 use super::green::{Group, bits};
@@ -12,16 +12,16 @@ use cuda_sys::{
 
 const ANY_DOMAIN: u32 = !0;
 
-/// What a request comes to.
+/// The group found for a request.
 struct Found {
     sms: Vec<u32>,
-    /// How many run clusters together.
+    /// Number of SMs that run a cluster together.
     together: u32,
     domain: u32,
 }
 
-/// The SMs for a request, of those that are `free`; none of them if that is what is found and nothing
-/// is split.
+/// Returns the SMs for a request, from those that are `free`. With `only_asking` nothing is split, and
+/// the group may be empty or too small.
 fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Answer<Found> {
     let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     let profile = &world.profile;
@@ -36,14 +36,14 @@ fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Ans
         return Err(wrong);
     }
     check_flags(world, request)?;
-    // Filling up makes all else a hint.
+    // Backfilling makes the other parameters hints.
     let has = |flag: Flags| request.flags & flag.0 != 0;
     let backfill = has(Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL);
     let (mut sms, mut domain) = (free.to_vec(), 0);
     if has(Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID) {
         let home = |sm: &u32| profile.gpu.domain_of(*sm);
         domain = match request.localityDomainId {
-            // That which has most left, and of these the first.
+            // The domain with the most free SMs; the first one if several have the same number.
             ANY_DOMAIN => {
                 let left = |domain: &u32| free.iter().filter(|sm| home(sm) == *domain).count();
                 let domains = (0..profile.gpu.locality_domains).rev();
@@ -106,27 +106,27 @@ pub(super) fn exact(
     flags: c_uint,
     requests: *mut Params,
 ) -> Answer {
-    // SAFETY: the caller has a resource there, or null.
+    // SAFETY: the caller passes null or a pointer to a resource.
     let input = unsafe { input.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let input = Group::of(input)?;
     if flags != 0 || count == 0 || requests.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // Of what splits give, the remainder alone is said to be split again.
+    // Of the results of a split, only the remainder is documented to be divisible.
     if input.split != 0 && !input.is_remainder {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let mut free: Vec<u32> = input.sms().collect();
     let mut found = Vec::new();
     for index in 0..count as usize {
-        // SAFETY: the caller has `count` requests there.
+        // SAFETY: the caller passes `count` requests.
         let place = unsafe { requests.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes `count` requests.
         let mut request = unsafe { place.read() };
         let group = find(world, &free, &request, groups.is_null())?;
         request.smCount = u32::try_from(group.sms.len()).unwrap_or(u32::MAX);
         request.coscheduledSmCount = group.together;
-        // SAFETY: as above.
+        // SAFETY: the caller passes `count` requests.
         unsafe { place.write(request) };
         free.retain(|sm| !group.sms.contains(sm));
         found.push((group, request.flags));
@@ -149,9 +149,9 @@ pub(super) fn exact(
             domain: group.domain,
             ..part(&group.sms)
         };
-        // SAFETY: the caller has room for `count` resources there.
+        // SAFETY: the caller passes room for `count` resources.
         let place = unsafe { groups.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes room for `count` resources.
         unsafe { place.write(group.resource(world)) };
     }
     remainder.set(if free.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::Out;
 use super::context::pointer;
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::exec::Work;
 use crate::handles::State;
 use crate::objects::Stream;
@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{CUevent, CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
 use std::collections::BTreeMap;
 
-/// An H200 has priorities 0 to -5.
+/// The priorities of an H200 are 0 to -5.
 pub(super) const HIGHEST_PRIORITY: i32 = -5;
 
 impl World {
@@ -55,7 +55,8 @@ pub(super) fn create_with_priority(
 ) -> Answer {
     stream.required()?;
     let current = world.current()?;
-    // A stream made while a green context's view is current is that green context's.
+    // A stream that is created while the view of a green context is current belongs to the green
+    // context.
     let green = match world.context(current)?.kind {
         crate::objects::ContextKind::View(green) => Some(green),
         _ => None,
@@ -71,12 +72,12 @@ pub(super) fn destroy(world: &mut World, stream: CUstream) -> Answer {
     match world.streams.state(handle) {
         State::Alive => {}
         State::Dead => {
-            mistake("a stream is destroyed twice, or after its context");
+            misuse("a stream is destroyed twice, or after its context");
             return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
         State::Unknown => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
     }
-    // Its work goes on without it: the executor still has the queue.
+    // The stream's work continues: the executor still has the queue.
     world.remove_stream(handle);
     Ok(())
 }
@@ -96,7 +97,7 @@ pub(super) fn query(world: &mut World, stream: CUstream) -> Answer {
     if world.executor.is_idle(stream) {
         return Ok(());
     }
-    // Asking again and again has to end: each question runs something.
+    // A polling loop must end, so each query runs one operation.
     world.step()?;
     Err(CUresult::CUDA_ERROR_NOT_READY)
 }
@@ -131,7 +132,7 @@ pub(super) fn wait_event(
         if recorded.is_none() {
             return Ok(());
         }
-        // An order with what is outside of the graph.
+        // The graph would depend on work outside of it.
         world.break_capture(recording);
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     }

@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char};
 use cuda_sys::{CUdeviceptr, CUlibrary, CUmodule, CUresult};
 
 impl World {
-    /// Gives the variables of a module or library their memory in a context, once.
+    /// Allocates the variables of a module or library in a context, unless they are allocated there.
     pub(super) fn place_variables(&mut self, module: usize, context: usize) -> Answer {
         let its = self.module(module)?;
         if its.placed.contains_key(&context) {
@@ -38,7 +38,7 @@ impl World {
         Ok(())
     }
 
-    /// Where a variable is in a context, and its size.
+    /// Returns the address of a variable in a context, and its size.
     fn variable(
         &mut self,
         module: usize,
@@ -50,7 +50,7 @@ impl World {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         self.place_variables(module, context)?;
-        // SAFETY: the caller has text there that ends with a NUL.
+        // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let its = self.module(module)?;
         let places = its.placed.get(&context).into_iter().flatten();
@@ -79,7 +79,7 @@ pub(super) fn of_module(
     Ok(())
 }
 
-/// In the current context.
+/// Returns a variable of a library in the current context.
 pub(super) fn of_library(
     world: &mut World,
     address: &mut Out<CUdeviceptr>,
@@ -90,7 +90,7 @@ pub(super) fn of_library(
     of_library_in_current(world, address, bytes, library, name, false)
 }
 
-/// Unverified: that there is one for all contexts is not played.
+/// Unverified: a real driver has one variable for all contexts. This is not simulated.
 pub(super) fn managed(
     world: &mut World,
     address: &mut Out<CUdeviceptr>,

@@ -1,4 +1,4 @@
-//! Resources of work queues: unverified (from documentation).
+//! Resources of work queues. Unverified (from documentation).
 
 use crate::world::{Answer, World};
 use cuda_sys::{
@@ -6,17 +6,17 @@ use cuda_sys::{
     CUdevWorkqueueConfigScope as Scope, CUdevWorkqueueResource, CUresult, CudaVersion,
 };
 
-/// What `CUDA_DEVICE_MAX_CONNECTIONS` is if nobody sets it.
+/// The default of `CUDA_DEVICE_MAX_CONNECTIONS`.
 const CONNECTIONS: u32 = 8;
 
-/// How a green context's queues are set, or whose they are.
+/// The work queues of a green context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queues {
     Own {
         limit: u32,
         scope: u32,
     },
-    /// Those of another green context, by its id.
+    /// The queues of another green context, by its id.
     Of(u64),
 }
 
@@ -35,7 +35,7 @@ fn known(world: &World, kind: Type) -> bool {
     world.profile.driver >= CudaVersion::new(13, 1) && kinds.contains(&kind)
 }
 
-/// The resource of a device, or of a context of it whose id is that of its queues.
+/// Returns the work queue resource of a device, or of a context; `id` is the id of the context's queues.
 pub(super) fn resource(
     world: &World,
     device: usize,
@@ -51,7 +51,7 @@ pub(super) fn resource(
         ..CUdevResource::default()
     };
     if kind == Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE {
-        // A device has no queues of its own.
+        // A device does not have queues itself.
         let id = id.ok_or(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
         let mut reserved = [0; 40];
         reserved[..8].copy_from_slice(&id.to_ne_bytes());
@@ -70,18 +70,18 @@ pub(super) fn resource(
     Ok(resource)
 }
 
-/// What a resource says, if it is one of queues.
+/// Returns the queues that a resource describes, or `None` if it is a resource of another type.
 pub(super) fn queues(world: &World, resource: &CUdevResource) -> Option<Answer<Queues>> {
     if !known(world, resource.type_) {
         return None;
     }
     if resource.type_ == Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE {
-        // SAFETY: a resource of this type has this record, of bytes.
+        // SAFETY: a resource of this type has this record, which contains bytes.
         let bytes = unsafe { resource.__bindgen_anon_1.wq }.reserved;
         let [a, b, c, d, e, f, g, h, ..] = bytes;
         return Some(Ok(Queues::Of(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))));
     }
-    // SAFETY: a resource of this type has this record, of integers.
+    // SAFETY: a resource of this type has this record, which contains integers.
     let config = unsafe { resource.__bindgen_anon_1.wqConfig };
     let scope = config.sharingScope;
     if config.wqConcurrencyLimit == 0 || scope.0 > Scope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED.0 {

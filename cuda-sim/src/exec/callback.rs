@@ -1,4 +1,4 @@
-//! Callbacks under way, which other threads may have to wait for.
+//! Callbacks that are running, for which other threads may have to wait.
 
 use super::{Executor, Work};
 use crate::thread;
@@ -6,16 +6,17 @@ use core::ffi::c_void;
 use cuda_sys::{CUhostFn, CUresult, CUstream, CUstreamCallback};
 use std::thread::ThreadId;
 
-/// What the host is to run.
+/// A function that runs on the host.
 #[derive(Clone, Copy)]
 pub(crate) enum HostFunction {
-    /// Of `cuLaunchHostFunc`: not run if work fails.
+    /// A function of `cuLaunchHostFunc`, which does not run after a failure.
     Plain(CUhostFn),
-    /// Of `cuStreamAddCallback`: then called with the error. With the stream that it was given.
+    /// A function of `cuStreamAddCallback`, with its stream. After a failure it is called with the
+    /// error.
     WithResult(CUstreamCallback, CUstream),
 }
 
-/// Something that the host is to run before the call can go on.
+/// A callback that the host must run before the current call can continue.
 pub(crate) struct Callback {
     pub(crate) operation: u64,
     pub(crate) function: HostFunction,
@@ -23,36 +24,36 @@ pub(crate) struct Callback {
     pub(crate) data: *mut c_void,
 }
 
-// SAFETY: the pointer is passed on, never followed; any thread may run the function.
+// SAFETY: the pointer is passed on and never dereferenced, and any thread may run the function.
 unsafe impl Send for Callback {}
 
-/// What the callbacks that have not ended are doing.
+/// The state of the callbacks that have not ended.
 pub(crate) enum Progress {
-    /// There are none.
+    /// There are no such callbacks.
     None,
-    /// One will end without this thread.
+    /// At least one will end without this thread.
     Elsewhere,
-    /// Each is this thread's own, or waits for another.
+    /// Each runs on this thread, or waits for another one.
     Never,
 }
 
 impl Executor {
-    /// A callback runs on that thread.
+    /// Records that a callback runs on `thread`.
     pub(crate) fn run_on(&mut self, operation: u64, thread: ThreadId) {
         if let Some(its) = self.running.get_mut(&operation) {
             *its = thread;
         }
     }
 
-    /// A callback has returned: what is behind it may run.
+    /// Records that a callback has returned. Work after it may now run.
     pub(crate) fn end_callback(&mut self, operation: u64) {
-        // Nothing has it if its context went meanwhile.
+        // There is no such operation if its context was destroyed meanwhile.
         self.finish(operation);
-        // They look again.
+        // Blocked threads evaluate their conditions again.
         self.blocked.clear();
     }
 
-    /// After a failure nothing more is done, and those callbacks are called that want to know.
+    /// Returns the callbacks that must be called after a failure. No other work runs after that.
     pub(crate) fn take_failed(&mut self, result: CUresult) -> Vec<Callback> {
         let mut failed = Vec::new();
         for id in std::mem::take(&mut self.failing) {
@@ -84,7 +85,7 @@ impl Executor {
         progress
     }
 
-    /// Whether this thread waits for the end of a callback.
+    /// Sets whether this thread waits for a callback to end.
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
         let here = thread::id();
         if blocked {

@@ -1,26 +1,27 @@
-//! Which streams have an operation that can run now. An operation's place here changes only when
-//! an operation that it comes after is done, so that no step has to look at all streams.
+//! The streams whose first operation can run now. A stream's state changes only when an operation that
+//! its first operation depends on is complete, so no step has to scan all streams.
 
 use super::{Call, Executor, Work};
-use crate::account::mistake;
+use crate::account::misuse;
 use crate::memory::Memory;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Streams whose first operation comes after nothing that is not done.
+/// Streams whose first operation depends on no incomplete operation.
 #[derive(Default)]
 pub(super) struct Ready {
     streams: Choices,
-    /// Streams whose first operation waits for a value in memory. Any work, and the host, may
-    /// write that value, so each step looks at all of them.
+    /// Streams whose first operation waits for a value in memory. Any operation, and the host, may write
+    /// that value, so each step checks all of them.
     for_values: BTreeSet<usize>,
-    /// Those of `streams` whose first operation is a free.
+    /// The streams in `streams` whose first operation is a free.
     frees: BTreeSet<usize>,
-    /// Those of `streams` whose first operation is a kernel of a green context, by its id.
+    /// The streams in `streams` whose first operation is a kernel of a green context, by the id of the
+    /// green context.
     partitions: BTreeMap<u64, BTreeSet<usize>>,
 }
 
-/// A set of streams with a number for each, which a random number chooses. The numbers depend only
-/// on the insertions and removals so far.
+/// A set of streams with consecutive indices, from which a random number selects. The indices depend
+/// only on the insertions and removals so far.
 #[derive(Default)]
 struct Choices {
     streams: Vec<usize>,
@@ -84,12 +85,12 @@ impl Ready {
 }
 
 impl Executor {
-    /// The first operation of a stream.
+    /// Returns the first operation of a stream.
     fn first(&self, stream: usize) -> Option<u64> {
         self.queues.get(&stream)?.front().copied()
     }
 
-    /// Makes a stream ready if its first operation is.
+    /// Makes a stream ready if its first operation is ready.
     pub(super) fn note_first(&mut self, stream: usize) {
         let Some(id) = self.first(stream) else {
             return;
@@ -101,7 +102,7 @@ impl Executor {
         }
     }
 
-    /// The first operation of a stream is about to run.
+    /// Called before the first operation of a stream runs.
     pub(super) fn begin(&mut self, stream: usize) {
         let its = self.first(stream).and_then(|id| self.operations.get(&id));
         if let Some(its) = its {
@@ -109,7 +110,7 @@ impl Executor {
         }
     }
 
-    /// An operation is done: what comes after it may be ready.
+    /// Called when an operation is complete. Makes operations ready that depend on it.
     pub(super) fn finish(&mut self, id: u64) -> Option<Work> {
         let operation = self.operations.remove(&id)?;
         self.running.remove(&id);
@@ -120,7 +121,7 @@ impl Executor {
                 self.ready.remove(operation.stream, &operation.work);
             }
             if queue.is_empty() {
-                // Streams come and go.
+                // Empty queues are removed, because streams are created and destroyed.
                 self.queues.remove(&operation.stream);
             }
         }
@@ -138,7 +139,7 @@ impl Executor {
         Some(operation.work)
     }
 
-    /// A stream that is ready, chosen by the seed.
+    /// Returns a stream that is ready, chosen by the seed.
     pub(super) fn choose(&mut self, memory: &Memory) -> Option<usize> {
         let waiting = self.ready.for_values.iter().copied();
         let arrived: Vec<usize> = waiting
@@ -157,13 +158,13 @@ impl Executor {
             .copied()
     }
 
-    /// A stream whose first operation is a free that can run now.
+    /// Returns a stream whose first operation is a free that can run now.
     pub(super) fn next_free(&self) -> Option<(usize, u64)> {
         let stream = *self.ready.frees.first()?;
         Some((stream, self.first(stream)?))
     }
 
-    /// Whether the first operation of a stream waits for a value that is not there.
+    /// Returns whether the first operation of a stream waits for a value that memory does not have yet.
     fn waits_for_value(&self, stream: usize, memory: &Memory) -> bool {
         let first = self.first(stream).and_then(|id| self.operations.get(&id));
         let Some(Work::WaitValue {
@@ -175,26 +176,26 @@ impl Executor {
         else {
             return false;
         };
-        // What is not there any more shows when it runs.
+        // A word that was freed is reported when the wait runs.
         let word = memory.word(*at, *size);
         word.is_some_and(|word| !super::holds(*condition, word, *value, *size))
     }
 
-    /// Whether streams wait for values, and for nothing else.
+    /// Returns whether any stream waits for a value that memory does not have yet.
     pub(crate) fn waits_for_values(&self, memory: &Memory) -> bool {
         let mut streams = self.ready.for_values.iter();
         streams.any(|stream| self.waits_for_value(*stream, memory))
     }
 
-    /// Kernels of other green contexts that could run now must not use the SMs of this kernel's
-    /// green context. One kernel of each is looked at.
+    /// Reports a misuse if a kernel of another green context that could run now shares SMs with this
+    /// kernel's green context. Checks one kernel of each green context.
     pub(super) fn check_partitions(&self, call: &Call) {
         for streams in self.ready.partitions.values() {
             let id = streams.first().and_then(|stream| self.first(*stream));
             let other = id.and_then(|id| self.operations.get(&id));
             if let Some(Work::Kernel(other)) = other.map(|its| &its.work) {
                 if call.shares_sms(other) {
-                    mistake("kernels of two green contexts that share SMs run at a time");
+                    misuse("kernels of two green contexts that share SMs run at the same time");
                 }
             }
         }

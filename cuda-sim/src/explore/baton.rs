@@ -1,4 +1,4 @@
-//! The baton: which thread runs, and when another one takes over.
+//! The baton: the right to run, which one thread has at a time, and its transfer between threads.
 
 use crate::{call, thread};
 use std::cell::Cell;
@@ -6,13 +6,14 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Of threads that are not explored.
+/// Number of threads that are not explored.
 const NONE: usize = usize::MAX;
 
-/// After so many points in a row a thread loses its priority: others may have to run for it to end.
+/// After this number of consecutive points a thread drops to the lowest priority, because it may be
+/// waiting for another thread in a loop.
 const STREAK: u64 = 2_000;
 
-/// A schedule with more points than this is taken to have no end.
+/// A schedule with more points than this is treated as endless.
 const ENDLESS: u64 = 200_000;
 
 /// The thread that has the baton.
@@ -43,15 +44,15 @@ struct Thread {
     priority: u64,
     condition: Option<Condition>,
     place: &'static Location<'static>,
-    /// The calls of the driver that it is inside of.
+    /// The driver calls that the thread is inside.
     calls: Vec<&'static str>,
-    /// The last call of the driver that it made.
+    /// The last driver call that the thread made.
     last_call: Option<&'static str>,
     is_callback: bool,
 }
 
 impl Thread {
-    /// The call of the driver that it is inside of, or has made before.
+    /// Names the driver call that the thread is inside, or its last one.
     fn call(&self) -> String {
         match (self.calls.last(), self.last_call) {
             (Some(call), _) => format!(" in {call}"),
@@ -61,29 +62,29 @@ impl Thread {
     }
 }
 
-// SAFETY: the condition is `Send`, and its thread waits as long as it is in here.
+// SAFETY: the condition is `Send`, and its thread stays blocked while it is stored here.
 unsafe impl Send for Thread {}
 
-/// What a schedule is made of.
+/// The parameters of a schedule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     pub(super) seed: u64,
-    /// Whether threads run one after another, and in which order.
+    /// For a serial schedule, in which threads run one after another: the order of the threads.
     pub(super) serial: Option<bool>,
     /// The steps at which the running thread drops to the lowest priority, in ascending order.
     pub(super) changes: Vec<u64>,
-    /// At one point of so many a thread is chosen at random; never if 0.
+    /// A thread is chosen at random at one point out of `walk` on average; never if 0.
     pub(super) walk: u64,
-    /// The device makes a step of its own at one point of so many; never if 0.
+    /// The device runs an operation by itself at one point out of `eager` on average; never if 0.
     pub(super) eager: u64,
 }
 
-/// The schedule that runs.
+/// The schedule under way.
 struct Run {
     plan: Plan,
     random: Random,
     threads: Vec<Thread>,
-    /// Points since there was a second thread.
+    /// Scheduling points since the second thread was added.
     steps: u64,
     streak: u64,
     last: usize,
@@ -95,7 +96,7 @@ struct Run {
     failure: Option<String>,
 }
 
-// SAFETY: as for `Thread`.
+// SAFETY: see `Thread`.
 unsafe impl Sync for Run {}
 
 impl Run {
@@ -133,7 +134,7 @@ impl Run {
         self.threads[thread].priority = self.lowest;
     }
 
-    /// A point that `me` passes: whether it is preempted there.
+    /// Counts a scheduling point of `me` and preempts it there if the schedule says so.
     fn step(&mut self, me: usize) {
         self.steps += 1;
         self.streak = if self.last == me { self.streak + 1 } else { 0 };
@@ -159,7 +160,7 @@ impl Run {
         }
     }
 
-    /// Where each thread waits.
+    /// Describes where each thread waits.
     fn waits(&self) -> String {
         let mut text = String::from("deadlock");
         let mut separator = ": ";
@@ -182,7 +183,7 @@ const LOWEST: u64 = 1 << 32;
 /// Priorities of threads that were chosen at random are above this.
 const TOP: u64 = 1 << 63;
 
-/// Splitmix64.
+/// The splitmix64 generator.
 #[derive(Clone, Debug)]
 pub(super) struct Random(pub(super) u64);
 
@@ -206,11 +207,11 @@ fn run() -> MutexGuard<'static, Run> {
 
 /// Returns whether the calling thread is run by an [`Explorer`](super::Explorer).
 pub fn is_explored() -> bool {
-    // At the end of a thread it is not.
+    // During the destruction of its thread-local variables a thread is not explored.
     ME.try_with(Cell::get).is_ok_and(|me| me != NONE)
 }
 
-/// The number of the calling thread, if it may lose its turn here.
+/// Returns the number of the calling thread, if it may be preempted here.
 fn explored() -> Option<usize> {
     let me = ME.try_with(Cell::get).ok().filter(|me| *me != NONE)?;
     (!IN_CONDITION.get() && !thread::in_kernel()).then_some(me)
@@ -277,8 +278,8 @@ pub fn wait_at(place: &'static Location<'static>, condition: &mut (dyn FnMut() -
         return;
     };
     let condition: *mut (dyn FnMut() -> bool + Send + '_) = condition;
-    // SAFETY: only the lifetime changes. The condition outlives its use: it is removed before this
-    // function returns, which it does not do by a panic.
+    // SAFETY: only the lifetime changes. The condition outlives its use, because it is removed before
+    // this function returns, and this function does not unwind.
     let condition = unsafe {
         core::mem::transmute::<*mut (dyn FnMut() -> bool + Send + '_), Condition>(condition)
     };
@@ -292,14 +293,14 @@ pub fn wait_at(place: &'static Location<'static>, condition: &mut (dyn FnMut() -
     switch(me);
 }
 
-/// A call of the driver begins.
+/// Marks the start of a driver call.
 pub(crate) fn enter_call(name: &'static str) {
     let Some(me) = explored() else { return };
     point_at(Location::caller());
     run().threads[me].calls.push(name);
 }
 
-/// It has ended.
+/// Marks the end of a driver call.
 pub(crate) fn leave_call() {
     let Some(me) = explored() else { return };
     {
@@ -309,7 +310,7 @@ pub(crate) fn leave_call() {
     point_at(Location::caller());
 }
 
-/// Makes those threads ready whose conditions hold.
+/// Makes the threads ready whose conditions hold.
 fn evaluate() {
     let waiting: Vec<(usize, Condition)> = {
         let run = run();
@@ -320,7 +321,8 @@ fn evaluate() {
     };
     for (number, condition) in waiting {
         IN_CONDITION.set(true);
-        // SAFETY: its thread waits in `wait_at` until it is ready, and no other thread runs.
+        // SAFETY: the thread of the condition waits in `wait_at` until it is ready, and no other thread
+        // runs.
         let holds = unsafe { &mut *condition }();
         IN_CONDITION.set(false);
         if holds {
@@ -332,7 +334,7 @@ fn evaluate() {
     }
 }
 
-/// Gives the baton to the thread that the schedule chooses, and returns when it is back.
+/// Passes the baton to the thread that the schedule chooses, and returns when this thread has it again.
 fn switch(me: usize) {
     loop {
         evaluate();
@@ -375,7 +377,7 @@ fn switch(me: usize) {
     }
 }
 
-/// The schedule ends here, and none of its threads runs again.
+/// Ends the schedule with a failure. None of its threads runs again.
 fn fail(run: &mut Run, reason: String) {
     run.failure.get_or_insert(reason);
     run.is_over = true;
@@ -395,17 +397,18 @@ pub(super) fn wait_for_turn(me: usize) {
     }
 }
 
-/// Whether a thread has the baton.
+/// Returns whether a thread has the baton.
 pub(super) fn has_turn(number: usize) -> bool {
     TURN.load(Ordering::Acquire) == number
 }
 
-/// This thread is a worker.
+/// Makes the calling thread a worker of the explorer.
 pub(super) fn become_worker(number: usize) {
     ME.set(number);
 }
 
-/// A new thread of the schedule: its number. The one of a callback that has ended is used again.
+/// Adds a thread to the schedule and returns its number. The number of a callback that has ended is
+/// reused.
 pub(super) fn add(name: &str, is_callback: bool, place: &'static Location<'static>) -> usize {
     let mut run = run();
     let priority = match run.plan.serial {
@@ -438,7 +441,7 @@ pub(super) fn add(name: &str, is_callback: bool, place: &'static Location<'stati
     }
 }
 
-/// A thread of the schedule has ended.
+/// Marks the end of a thread of the schedule.
 pub(super) fn end(me: usize, panic: Option<String>) {
     {
         let mut run = run();
@@ -452,7 +455,7 @@ pub(super) fn end(me: usize, panic: Option<String>) {
     switch(me);
 }
 
-/// Begins a schedule, whose first thread has to be added.
+/// Begins a schedule. The caller must then add its first thread.
 pub(super) fn begin(plan: Plan) {
     let mut run = run();
     let random = Random(plan.seed);
@@ -470,19 +473,19 @@ pub(super) fn start() {
     super::pool::wake(0);
 }
 
-/// How far the schedule is: whether it is over, and its steps.
+/// Returns whether the schedule is over, and the number of its steps.
 pub(super) fn progress() -> (bool, u64) {
     let run = run();
     (run.is_over, run.steps)
 }
 
-/// After the schedule: what failed.
+/// Returns the failure of a schedule that has ended, if any.
 pub(super) fn take_failure() -> Option<String> {
     TURN.store(NONE, Ordering::Release);
     run().failure.take()
 }
 
-/// What the threads were doing, of a schedule that is stuck.
+/// Describes where the running thread of a stuck schedule was last seen.
 pub(super) fn where_they_are() -> String {
     let run = run();
     let turn = TURN.load(Ordering::Acquire);
@@ -497,7 +500,7 @@ pub(super) fn where_they_are() -> String {
     })
 }
 
-/// The name of a worker in the schedule.
+/// Returns the name of a worker's thread in the schedule.
 pub(super) fn name_of(number: usize) -> String {
     let run = run();
     let its = run.threads.get(number);

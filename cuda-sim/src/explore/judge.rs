@@ -1,4 +1,4 @@
-//! Explorations, and the checks after each schedule.
+//! The explorer, and the checks after each schedule.
 
 use super::baton::{self, Plan, Random};
 use super::pool;
@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A schedule that makes no step for so long blocks in a way that the explorer cannot see.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// If a schedule makes no step for this long, a thread is blocked in a way that the explorer cannot see.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Explores the schedules of scenarios. See the [module documentation](super).
 #[derive(Clone, Debug)]
@@ -23,11 +23,11 @@ pub struct Explorer {
 
 /// The result of an exploration.
 #[derive(Clone, Debug)]
-#[must_use = "it says whether a rule was violated"]
+#[must_use = "the report says whether a schedule violated a rule"]
 pub struct Report {
-    /// Schedules that ran, the last of which may have violated a rule.
+    /// Number of schedules that ran. The last of them may have violated a rule.
     pub schedules: u64,
-    /// Scheduling points of all schedules together.
+    /// Total number of scheduling points.
     pub points: u64,
     /// The first violation, at which the exploration stops.
     pub violation: Option<Violation>,
@@ -35,15 +35,14 @@ pub struct Report {
 
 /// A schedule that violated a rule.
 ///
-/// The objects and threads of that schedule are left as they are, so the process cannot explore any
-/// further.
+/// The objects and threads of that schedule are leaked, so the process cannot run another exploration.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// [`Explorer::seed`] that reproduces it as the first schedule.
+    /// The [`Explorer::seed`] whose first schedule reproduces the violation.
     pub seed: u64,
     /// The rule and what violated it.
     pub reason: String,
-    /// The calls of the driver in the order in which they ended, each with its thread and result.
+    /// The driver calls in the order in which they returned, each with its thread and result.
     pub trace: Vec<String>,
 }
 
@@ -60,7 +59,7 @@ impl Default for Explorer {
 }
 
 impl Explorer {
-    /// Returns an explorer of 1000 schedules with up to 3 preemptions each, from seed 0 on.
+    /// Returns an explorer that runs 1000 schedules with up to 3 preemptions each, starting with seed 0.
     pub const fn new() -> Self {
         Self {
             schedules: 1000,
@@ -72,55 +71,62 @@ impl Explorer {
         }
     }
 
-    /// Sets how many schedules run, beside the two that run the threads one after another.
+    /// Sets the number of schedules, not counting the two that run the threads one after another.
     pub const fn schedules(mut self, schedules: u64) -> Self {
         self.schedules = schedules;
         self
     }
 
-    /// Sets the seed of the first schedule. The others have the seeds that follow.
+    /// Sets the seed of the first schedule. Each further schedule uses the next seed.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Sets at how many points a thread is preempted, at most, in a schedule that follows PCT.
+    /// Sets the maximum number of preemptions in a schedule that follows PCT.
     pub const fn preemptions(mut self, preemptions: u32) -> Self {
         self.preemptions = preemptions;
         self
     }
 
-    /// Sets a function that completes what the tested library has deferred. It runs after each
-    /// schedule, before the count of objects that are alive.
+    /// Sets a function that completes deferred releases of the tested library. It runs after each
+    /// schedule, before live objects are counted.
     pub const fn settle(mut self, settle: fn()) -> Self {
         self.settle = settle;
         self
     }
 
-    /// Sets a function that returns how many losses the tested library has reported so far.
+    /// Sets a function that returns the number of losses that the tested library has reported so far.
     pub const fn reported(mut self, reported: fn() -> u64) -> Self {
         self.reported = reported;
         self
     }
 
-    /// Sets whether objects may be lost if their loss is reported.
+    /// Sets whether the loss of an object is allowed if the tested library reports it.
     pub const fn allow_reported(mut self, allow: bool) -> Self {
         self.allows_reported = allow;
         self
     }
 
-    /// Runs a scenario under the schedules, up to the first violation.
+    /// Runs a scenario under the schedules and stops at the first violation.
     ///
     /// `scenario` runs on a thread of the explorer, once for each schedule, and must drop all objects
-    /// that it makes. Each schedule starts with a driver as new.
+    /// that it creates. Each schedule starts with a new driver.
     ///
     /// # Panics
-    /// The software driver is not installed, an object is alive, or the calling thread is explored
-    /// itself.
+    /// The software driver is not installed, an object is alive, or the calling thread is itself
+    /// explored.
     pub fn explore(&self, scenario: impl Fn() + Send + Sync + 'static) -> Report {
-        assert!(!baton::is_explored(), "an exploration inside of another");
+        assert!(
+            !baton::is_explored(),
+            "`explore` was called inside an exploration"
+        );
         let before = account::alive();
-        assert_eq!(before, account::Alive::default(), "objects are alive");
+        assert_eq!(
+            before,
+            account::Alive::default(),
+            "objects are alive before the exploration"
+        );
         account::clear();
         let scenario: Arc<dyn Fn() + Send + Sync> = Arc::new(scenario);
         let mut report = Report {
@@ -161,7 +167,7 @@ impl Explorer {
     }
 
     fn plan(&self, seed: u64, longest: u64) -> Plan {
-        // Apart from the numbers that the schedule itself draws.
+        // Independent of the numbers that the schedule itself draws.
         let mut random = Random(seed ^ 0x5bd1_e995_0000_0000);
         let walk = [0, 0, 0, 2, 4, 8][random.below(6) as usize];
         let count = match walk {
@@ -180,7 +186,7 @@ impl Explorer {
         }
     }
 
-    /// Runs one schedule: its steps and calls, and the reason if it violates a rule.
+    /// Runs one schedule. Returns its numbers of steps and calls, and the reason if it violates a rule.
     fn run(
         &self,
         plan: Plan,
@@ -198,8 +204,8 @@ impl Explorer {
         let failure = baton::take_failure();
         let calls = account::call_count();
         if let Some(failure) = stuck.or(failure) {
-            // The cause of a panic, as a rule.
-            let reason = match account::first_mistake() {
+            // The misuse is usually the cause of a panic.
+            let reason = match account::first_misuse() {
                 Some(misuse) => format!("misuse: {misuse}; then {failure}"),
                 None => failure,
             };
@@ -208,10 +214,10 @@ impl Explorer {
         (steps, calls, self.judge(reported))
     }
 
-    /// Checks a schedule that has ended: the rule that it violated, if any.
+    /// Checks a schedule that has ended. Returns the rule that it violated, if any.
     fn judge(&self, reported: u64) -> Option<String> {
         let misuse = || {
-            let first = account::first_mistake();
+            let first = account::first_misuse();
             first.map(|first| format!("misuse: {first}"))
         };
         if let Some(misuse) = misuse() {
@@ -233,23 +239,21 @@ impl Explorer {
                 account::clear();
                 None
             }
-            (false, 0) => Some(format!(
-                "unreported loss: still alive are {}",
-                brief(&alive)
-            )),
+            (false, 0) => Some(format!("unreported loss: still alive: {}", brief(&alive))),
             _ if self.allows_reported => {
                 account::clear();
                 None
             }
             _ => Some(format!(
-                "reported loss: {lost}, still alive are {}",
+                "reported loss: {lost}, still alive: {}",
                 brief(&alive)
             )),
         }
     }
 }
 
-/// Waits for the end of a schedule: its steps, and what blocks if it does not end.
+/// Waits for the end of a schedule. Returns its steps and, if it does not end, a description of the
+/// thread that blocks.
 fn wait() -> (u64, Option<String>) {
     let (mut last, mut since) = (0, Instant::now());
     loop {
@@ -260,7 +264,7 @@ fn wait() -> (u64, Option<String>) {
         if steps != last {
             (last, since) = (steps, Instant::now());
         }
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > TIMEOUT {
             let text = format!(
                 "a thread blocks outside of the explorer: {}",
                 baton::where_they_are()
@@ -271,7 +275,7 @@ fn wait() -> (u64, Option<String>) {
     }
 }
 
-/// The kinds of which something is alive.
+/// Lists the counts that are not zero.
 fn brief(alive: &account::Alive) -> String {
     let all = alive.to_string();
     let some: Vec<&str> = all
@@ -279,12 +283,12 @@ fn brief(alive: &account::Alive) -> String {
         .filter(|part| !part.starts_with("0 "))
         .collect();
     match some.is_empty() {
-        true => "no objects of the driver".to_owned(),
+        true => "no driver objects".to_owned(),
         false => some.join(", "),
     }
 }
 
-/// The first calls of the driver.
+/// Formats the first driver calls.
 fn trace(count: usize) -> Vec<String> {
     let ids = pool::ids();
     let calls = account::calls();

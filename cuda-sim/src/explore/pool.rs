@@ -1,4 +1,4 @@
-//! The threads that explorations run on, which are kept from schedule to schedule.
+//! The threads on which explorations run. They are reused by later schedules.
 
 use super::baton;
 use std::any::Any;
@@ -16,7 +16,7 @@ struct Worker {
 
 static WORKERS: Mutex<Vec<Worker>> = Mutex::new(Vec::new());
 
-/// The thread that explores, and waits for the end of a schedule.
+/// The thread that runs the exploration and waits for the end of a schedule.
 static JUDGE: Mutex<Option<Thread>> = Mutex::new(None);
 
 fn workers() -> MutexGuard<'static, Vec<Worker>> {
@@ -40,12 +40,12 @@ pub(super) fn set_judge(judge: Option<Thread>) {
     *JUDGE.lock().unwrap_or_else(PoisonError::into_inner) = judge;
 }
 
-/// The workers by their numbers.
+/// Returns the ids of the workers in the order of their numbers.
 pub(super) fn ids() -> Vec<ThreadId> {
     workers().iter().map(|its| its.thread.id()).collect()
 }
 
-/// Gives a job to the worker of that number, which runs it when it has the baton.
+/// Assigns a job to a worker, which runs it when it gets the baton.
 fn give(number: usize, job: Job) -> ThreadId {
     let mut workers = workers();
     if workers.len() == number {
@@ -65,7 +65,7 @@ fn work(number: usize) {
     loop {
         baton::wait_for_turn(number);
         let Some(job) = take(number) else {
-            // Its job has ended, and the next schedule has not begun.
+            // The job has ended, and the next schedule has not begun.
             std::thread::park();
             continue;
         };
@@ -76,7 +76,7 @@ fn work(number: usize) {
 
 fn take(number: usize) -> Option<Job> {
     let mut workers = workers();
-    // Once more under the lock: the job may have been given since, for a later turn.
+    // Checked again under the lock: the job may have been assigned since then, for a later turn.
     let job = workers.get_mut(number).map(|its| &mut its.job);
     job.filter(|_| baton::has_turn(number))?.take()
 }
@@ -85,13 +85,13 @@ fn words_of(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast::<String>().map(|text| *text);
     let text = text.or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
     text.unwrap_or_else(|other| {
-        // It may panic once more when it is dropped.
+        // Leaked, because dropping the payload may panic again.
         std::mem::forget(other);
-        "with a payload that is no text".to_owned()
+        "with a payload that is not a string".to_owned()
     })
 }
 
-/// A thread of a scenario; of [`spawn`].
+/// Handle of a thread of a scenario, returned by [`spawn`].
 #[derive(Debug)]
 pub struct JoinHandle<T> {
     result: Arc<Mutex<Option<T>>>,
@@ -99,17 +99,17 @@ pub struct JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the end of the thread and returns its result.
+    /// Waits until the thread ends and returns its result.
     ///
     /// # Panics
-    /// There is no result because the thread has panicked. (The explorer reports that, and runs no
-    /// thread of the scenario any more.)
+    /// The thread has panicked, so there is no result. The explorer reports the panic and does not run
+    /// any thread of the scenario again.
     #[track_caller]
     pub fn join(self) -> T {
         self.wait();
         let result = self.result.lock();
         let result = result.unwrap_or_else(PoisonError::into_inner).take();
-        result.expect("the thread has ended with a result")
+        result.expect("the thread panicked")
     }
 
     #[track_caller]
@@ -124,7 +124,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Starts a thread of the scenario. Reports call it by this name.
+/// Starts a thread of the scenario. Reports identify it by `name`.
 ///
 /// # Panics
 /// The calling thread is not explored.
@@ -133,7 +133,10 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    assert!(baton::is_explored(), "a scenario spawns its threads");
+    assert!(
+        baton::is_explored(),
+        "`explore::spawn` was called outside of an exploration"
+    );
     let handle = JoinHandle {
         result: Arc::default(),
         is_over: Arc::default(),
@@ -151,14 +154,14 @@ pub fn spawn<T: Send + 'static>(
     handle
 }
 
-/// Starts a thread of the driver's, for a callback.
+/// Starts a driver thread that runs a callback.
 #[track_caller]
 pub(crate) fn spawn_callback(body: impl FnOnce() + Send + 'static) -> ThreadId {
     let number = baton::add("the driver's thread", true, Location::caller());
     give(number, Box::new(body))
 }
 
-/// Starts the thread of the scenario itself.
+/// Starts the thread that runs the scenario itself.
 pub(super) fn spawn_first(body: impl FnOnce() + Send + 'static) {
     let number = baton::add("the scenario", false, Location::caller());
     give(number, Box::new(body));

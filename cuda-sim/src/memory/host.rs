@@ -1,4 +1,4 @@
-//! Host memory that devices reach: pinned, registered, managed.
+//! Host memory that devices can access: pinned, registered and managed memory.
 
 use super::Memory;
 use cuda_sys::{CU_MEMHOSTALLOC_WRITECOMBINED, CUmemorytype, CUresult};
@@ -8,18 +8,18 @@ use std::ptr::NonNull;
 
 pub(crate) const PAGE: usize = 4096;
 
-/// How far the device address of memory with an address of its own is above its host address: beyond
-/// what processes get mapped, and with the host address below the addresses of device memory.
+/// The difference between the device address and the host address of memory for which they differ. The
+/// result is above the addresses that are mapped in a process and below the addresses of device memory.
 const DISJOINT: u64 = 0x0020_0000_0000_0000;
 
-/// Whose host memory is, and what it may be used for.
+/// The kind of host memory, with the data of that kind.
 #[derive(Debug)]
 pub(crate) enum HostKind {
-    /// Of `cuMemHostAlloc`.
+    /// Allocated by `cuMemHostAlloc`.
     Pinned(#[allow(dead_code, reason = "held, not read")] Own),
-    /// Somebody else's, of `cuMemHostRegister`.
+    /// Owned by the program and registered by `cuMemHostRegister`.
     Registered,
-    /// Of `cuMemAllocManaged`.
+    /// Allocated by `cuMemAllocManaged`.
     Managed(#[allow(dead_code, reason = "held, not read")] Own, Managed),
 }
 
@@ -30,28 +30,30 @@ pub(crate) struct Own {
     start: NonNull<u8>,
 }
 
-// SAFETY: the memory is the allocator's and the map's of host memory, and is freed once.
+// SAFETY: the memory is owned by this value, which is only in the map of host memory, and it is freed
+// once.
 unsafe impl Send for Own {}
 
-/// What the driver keeps of managed memory.
+/// The state of managed memory.
 #[derive(Debug)]
 pub(crate) struct Managed {
     pub(crate) attached: Attached,
     pub(crate) pages: Vec<Page>,
 }
 
-/// Which work may touch managed memory, where the device and the host cannot touch it at once.
+/// The work that may access managed memory, on systems where the host and the device cannot access it at
+/// the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attached {
-    /// All of it.
+    /// All work.
     Global,
-    /// None: the host has the memory.
+    /// No work. The host accesses the memory.
     Host,
-    /// That of one stream.
+    /// The work of one stream.
     Stream(usize),
 }
 
-/// Advice for a page of managed memory. A location is its type and its id.
+/// The advice for a page of managed memory. A location is a type and an id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) read_mostly: bool,
@@ -67,9 +69,9 @@ pub(crate) struct Host {
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) len: usize,
-    /// Of this memory and no other, ever.
+    /// A unique id that is never reused.
     pub(crate) id: u64,
-    /// How far its device address is above its host address.
+    /// The difference between its device address and its host address.
     pub(crate) distance: u64,
 }
 
@@ -94,7 +96,7 @@ impl Host {
     }
 }
 
-/// What an address that a device uses is above the host's, and that.
+/// Splits a device address into its difference to the host address, and the host address.
 fn host_address(address: u64) -> Option<(u64, usize)> {
     let distance = if address < DISJOINT { 0 } else { DISJOINT };
     Some((distance, usize::try_from(address - distance).ok()?))
@@ -103,7 +105,7 @@ fn host_address(address: u64) -> Option<(u64, usize)> {
 impl Own {
     fn new(size: usize) -> Result<Self, CUresult> {
         let out_of_memory = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-        // More than any test machine has is refused before the allocator might promise it.
+        // A size that no test machine has is rejected here, because the allocator might overcommit.
         if size > 1 << 40 {
             return Err(out_of_memory);
         }
@@ -121,7 +123,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and goes once.
+        // SAFETY: the memory was allocated with this layout, and it is freed once, here.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -159,7 +161,7 @@ impl Memory {
         }
     }
 
-    /// Frees the host memory that was made in a context.
+    /// Frees the host memory that was allocated or registered in a context.
     pub(super) fn forget_host_of_context(&mut self, context: usize) {
         let contexts = &self.host_totals.contexts;
         let its = contexts.range((context, 0)..=(context, usize::MAX));
@@ -169,7 +171,7 @@ impl Memory {
         }
     }
 
-    /// Memory of `cuMemHostAlloc`, in a context of a device.
+    /// Allocates the memory of `cuMemHostAlloc` in a context of a device.
     pub(crate) fn pin(
         &mut self,
         size: usize,
@@ -193,7 +195,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// Memory of `cuMemAllocManaged`.
+    /// Allocates the memory of `cuMemAllocManaged`.
     pub(crate) fn manage(
         &mut self,
         size: usize,
@@ -221,7 +223,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// The distance of device addresses for memory that may have some of its own.
+    /// Returns the address difference for memory whose device address may differ.
     fn distance(&self, may_be_disjoint: bool) -> u64 {
         if self.disjoint && may_be_disjoint {
             DISJOINT
@@ -230,7 +232,7 @@ impl Memory {
         }
     }
 
-    /// Takes somebody's memory for pinned, unless a part of it is known already.
+    /// Registers memory of the program, unless a part of it is already known.
     pub(crate) fn register(
         &mut self,
         address: usize,
@@ -257,7 +259,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Forgets host memory that starts there and is of that kind; frees it if it is the driver's.
+    /// Removes host memory that starts at `address` and for which `is_its` holds, and frees it if the
+    /// driver allocated it. Returns whether there was such memory.
     pub(crate) fn forget_host(
         &mut self,
         address: usize,
@@ -274,7 +277,7 @@ impl Memory {
         false
     }
 
-    /// The host memory that holds an address, and where it starts.
+    /// Returns the start of the host memory that contains an address, and the memory.
     pub(crate) fn host_at(&self, address: usize) -> Option<(usize, &Host)> {
         let (start, host) = self.host.range(..=address).next_back()?;
         (address - start < host.len).then_some((*start, host))
@@ -285,7 +288,7 @@ impl Memory {
         (address - start < host.len).then_some((*start, host))
     }
 
-    /// The host address behind an address that a device uses, if host memory is there for so long.
+    /// Returns the host address for a device address, if host memory contains `len` bytes from there.
     pub(crate) fn host_reached(&self, address: u64, len: usize) -> Option<usize> {
         let (distance, address) = host_address(address)?;
         let (start, host) = self.host.range(..=address).next_back()?;
@@ -293,36 +296,37 @@ impl Memory {
         (fits && host.distance == distance).then_some(address)
     }
 
-    /// The host memory around an address that either the host or a device uses, and its host address.
+    /// Returns the start of the host memory that contains a host or device address, the host address,
+    /// and the memory.
     pub(crate) fn host_around(&self, address: u64) -> Option<(usize, usize, &Host)> {
         let (distance, address) = host_address(address)?;
         let (start, host) = self.host_at(address)?;
         (distance == 0 || host.distance == distance).then_some((start, address, host))
     }
 
-    /// Whether host memory is the driver's to reach from there on for so long.
+    /// Returns whether the driver can access `len` bytes of host memory from `address` on.
     pub(crate) fn is_pinned(&self, address: usize, len: usize) -> bool {
         let below = self.host.range(..=address).next_back();
         below.is_some_and(|(start, host)| (address - start).saturating_add(len) <= host.len)
     }
 
-    /// The bytes of host memory at an address that a device uses, for the stream that runs now.
+    /// Returns the bytes of host memory at a device address, for the stream whose operation is running.
     pub(super) fn host_bytes(&mut self, device: u64, len: usize) -> Result<&mut [u8], String> {
         let stream = self.running;
         let wrong = |what: &str| Err(format!("{len} bytes at {device:#x} {what}"));
         let (distance, address) = host_address(device).unwrap_or_default();
         let Some((start, host)) = self.host_at_mut(address) else {
-            return wrong("are nobody's, or were freed");
+            return wrong("are not allocated, or were freed");
         };
         if host.distance != distance {
-            return wrong("are host memory that devices reach at another address");
+            return wrong("are host memory that has another address on devices");
         }
         if (address - start).saturating_add(len) > host.len {
             return wrong("go past the end of the host memory there");
         }
         match host.managed().map(|managed| managed.attached) {
             Some(Attached::Host) => {
-                return wrong("are managed memory that the host has at that time");
+                return wrong("are managed memory that is attached to the host at that time");
             }
             Some(Attached::Stream(its)) if its != stream => {
                 return wrong("are managed memory that is attached to another stream");
@@ -330,9 +334,9 @@ impl Memory {
             _ => {}
         }
         let bytes = core::ptr::with_exposed_provenance_mut(address);
-        // SAFETY: the memory is alive: it leaves the map, under the lock that is held, before it is
-        // freed, and registered memory is kept by whoever registered it. While a device uses memory
-        // its host is to leave it alone.
+        // SAFETY: the memory is alive. Memory that the driver allocated is removed from the map before
+        // it is freed, under the lock that is held here, and the program that registered memory keeps it
+        // alive. The program must not access the memory on the host while a device uses it.
         Ok(unsafe { core::slice::from_raw_parts_mut(bytes, len) })
     }
 
@@ -345,7 +349,7 @@ impl Memory {
         }
     }
 
-    /// How much host memory there is: pinned, registered, managed.
+    /// Returns the numbers of pinned, registered and managed ranges.
     pub(crate) fn host_counts(&self) -> [usize; 3] {
         self.host_totals.counts
     }

@@ -65,7 +65,7 @@ impl Totals {
     }
 }
 
-/// Subtracts from one total, and forgets a total of zero: pools come and go.
+/// Subtracts from one total and removes it at zero, because pools are created and destroyed.
 fn subtract(totals: &mut BTreeMap<usize, u64>, key: usize, bytes: u64) {
     if let Some(total) = totals.get_mut(&key) {
         *total -= bytes;

@@ -1,16 +1,15 @@
-//! What PTX text declares outside and inside of functions: the items of a module, variables, and
-//! which functions are wanted from elsewhere.
+//! Parser for the items of a PTX module: variables, and functions that the module imports.
 
 use crate::objects::{Limits, Variable};
 
-/// Something at the top of a module: all up to its `;` or body.
+/// An item at the top level of a module: the text up to its `;`, or up to its body.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
     pub(super) head: &'a str,
     pub(super) body: Option<&'a str>,
 }
 
-/// The items of a text without comments; none if one does not end.
+/// Returns the items of a text without comments, or `None` if one does not end.
 pub(super) fn items(text: &str) -> Option<Vec<Item<'_>>> {
     let mut items = Vec::new();
     let (mut start, mut depth, mut body) = (0, 0usize, None);
@@ -48,7 +47,7 @@ pub(super) fn items(text: &str) -> Option<Vec<Item<'_>>> {
     (depth == 0 && !rest.contains(".entry")).then_some(items)
 }
 
-/// A declaration such as `.align 4 .u32 table[2] = {1, 2}`, whatever words stand before it.
+/// Parses a declaration such as `.align 4 .u32 table[2] = {1, 2}`, with any words before it.
 pub(super) fn variable(text: &str) -> Option<Variable> {
     let (declared, values) = match text.split_once('=') {
         Some((declared, values)) => (declared, values),
@@ -79,7 +78,7 @@ pub(super) fn variable(text: &str) -> Option<Variable> {
             size = size.checked_mul(extent.trim().parse().ok()?)?;
         }
     }
-    // `.extern .shared .b8 all[]` is as long as the launch says.
+    // The launch determines the size of `.extern .shared .b8 all[]`.
     if extents.starts_with(']') {
         size = 0;
     }
@@ -92,7 +91,7 @@ pub(super) fn variable(text: &str) -> Option<Variable> {
     })
 }
 
-/// How many bits a type of PTX has: `.u32`, `.b8`, `.f16x2`.
+/// Returns the number of bits of a PTX type such as `.u32`, `.b8` or `.f16x2`.
 fn bits(word: &str) -> Option<usize> {
     let name = word.strip_prefix('.')?;
     let number = name.strip_prefix(['b', 'u', 's', 'f'])?;
@@ -102,7 +101,7 @@ fn bits(word: &str) -> Option<usize> {
     }
 }
 
-/// The bytes of initial values; zeros where there is none, or where it is no number.
+/// Returns the bytes of initial values; zeros where a value is missing or is not a number.
 fn initial(values: &str, element: usize, size: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let words = values.split(['{', '}', ',']).map(str::trim);
@@ -126,7 +125,7 @@ fn number(word: &str) -> Option<u64> {
     bits.or_else(|| word.parse().ok())
 }
 
-/// The name of a `.func`, and whether it is only wanted from elsewhere.
+/// Returns the name of a `.func`, and whether it is imported.
 pub(super) fn function(item: &Item<'_>) -> Option<(String, bool)> {
     let (before, rest) = item.head.split_once(".func")?;
     let mut rest = rest.trim_start();
@@ -142,7 +141,8 @@ pub(super) fn is_of_a_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%')
 }
 
-/// What the words after a kernel's parameters, its body and the module's shared variables say.
+/// Returns the limits that the directives after a kernel's parameters, its body and the module's shared
+/// variables give.
 pub(super) fn limits(head: &str, body: &str, shared: &[Variable], target: u32) -> Limits {
     let after = head.rsplit_once(')').map_or(head, |(_, after)| after);
     let extents = |directive: &str| -> Option<[u32; 3]> {
@@ -180,7 +180,7 @@ fn mentions(body: &str, name: &str) -> bool {
     body.split(|c| !is_of_a_name(c)).any(|word| word == name)
 }
 
-/// 52 of `.target sm_52`.
+/// Returns the target of the module: 52 for `.target sm_52`.
 pub(super) fn target(text: &str) -> u32 {
     let number = text.split_once("sm_").map_or("", |(_, rest)| rest);
     let end = number.find(|c: char| !c.is_ascii_digit());

@@ -1,25 +1,25 @@
-//! The macros of the headers that bindgen leaves out: casts, and second names of enum constants.
+//! Macros of the headers that bindgen omits: casts, and aliases of enum constants.
 
 use super::{CUdevice, CUlaunchAttributeID, CUstream, c_void};
 
-/// The default stream that all threads share.
+/// The legacy default stream, which all threads share.
 pub const CU_STREAM_LEGACY: CUstream = core::ptr::without_provenance_mut(1);
-/// The calling thread's own default stream.
+/// The per-thread default stream.
 pub const CU_STREAM_PER_THREAD: CUstream = core::ptr::without_provenance_mut(2);
 
 /// Ends the `extra` list of `cuLaunchKernel`.
 pub const CU_LAUNCH_PARAM_END: *mut c_void = core::ptr::null_mut();
-/// Before the pointer to a buffer of packed parameters, in the `extra` list of `cuLaunchKernel`.
+/// Precedes the pointer to a buffer of packed parameters in the `extra` list of `cuLaunchKernel`.
 pub const CU_LAUNCH_PARAM_BUFFER_POINTER: *mut c_void = core::ptr::without_provenance_mut(1);
-/// Before the pointer to the size of that buffer.
+/// Precedes the pointer to the size of that buffer.
 pub const CU_LAUNCH_PARAM_BUFFER_SIZE: *mut c_void = core::ptr::without_provenance_mut(2);
 
-/// The CPU, where a function takes it for a device.
+/// The CPU, in functions that take it as a device.
 pub const CU_DEVICE_CPU: CUdevice = -1;
 /// No device.
 pub const CU_DEVICE_INVALID: CUdevice = -2;
 
-/// Second names of launch attributes.
+/// Aliases of launch attributes.
 macro_rules! attribute_aliases {
     ($($alias:ident = $name:ident;)*) => {
         $(pub const $alias: CUlaunchAttributeID = CUlaunchAttributeID::$name;)*

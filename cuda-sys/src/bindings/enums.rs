@@ -722,6 +722,12 @@ enums! {
         CU_LIBRARY_BINARY_IS_PRESERVED = 1,
         CU_LIBRARY_NUM_OPTIONS = 2,
     }
+    /// The result of a driver function: `CUDA_SUCCESS` or an error code.
+    ///
+    /// [`ok`](Self::ok) converts it to a `Result` whose error is the code itself, so that the operator `?` works in
+    /// functions that return `CUresult` or `Box<dyn Error>` as their error. An error prints its name, its number and a
+    /// description, without a driver.
+    #[must_use = "it may be an error code: check it, or convert it to a `Result` with `ok`"]
     values CUresult: u32 {
         CUDA_SUCCESS = 0,
         CUDA_ERROR_INVALID_VALUE = 1,

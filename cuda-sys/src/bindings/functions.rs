@@ -3,19 +3,19 @@
 functions! {
     /// Allocates a 1D, 2D, 3D, layered or cubemap array described in elements.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuArray3DCreate`](fn@crate::abi::cuArray3DCreate) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuArray3DCreate")]
     1 cuArray3DCreate_v2(pHandle: *mut CUarray, pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR);
 
-    /// Reads back the extent, format and flags with which an array of any shape was made.
+    /// Returns the extent, format and flags of an array of any shape.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuArray3DGetDescriptor`](fn@crate::abi::cuArray3DGetDescriptor) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuArray3DGetDescriptor")]
     3 cuArray3DGetDescriptor_v2(pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR, hArray: CUarray);
 
     /// Allocates a 1D or 2D array; width and height are in elements, not bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuArrayCreate`](fn@crate::abi::cuArrayCreate) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuArrayCreate")]
     5 cuArrayCreate_v2(pHandle: *mut CUarray, pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR);
 
@@ -24,28 +24,28 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     6 cuArrayDestroy(hArray: CUarray);
 
-    /// Reads back the width, height, format and channel count of a 1D or 2D array.
+    /// Returns the width, height, format and channel count of a 1D or 2D array.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuArrayGetDescriptor`](fn@crate::abi::cuArrayGetDescriptor) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuArrayGetDescriptor")]
     8 cuArrayGetDescriptor_v2(pArrayDescriptor: *mut CUDA_ARRAY_DESCRIPTOR, hArray: CUarray);
 
-    /// Tells the size and alignment in bytes that backing memory for a deferred-mapping array needs.
+    /// Returns the size and alignment in bytes of the memory that a deferred-mapping array needs.
     ///
     /// Since CUDA 11.6. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     9 cuArrayGetMemoryRequirements(memoryRequirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, device: CUdevice);
 
-    /// Gives the array of one plane of a multi-planar format such as NV12.
+    /// Returns the array of one plane of a multi-planar format such as NV12.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     10 cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeIdx: c_uint);
 
-    /// Tells the tile extent and mip tail layout of a sparse array.
+    /// Returns the tile extent and mip tail layout of a sparse array.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     11 cuArrayGetSparseProperties(sparseProperties: *mut CUDA_ARRAY_SPARSE_PROPERTIES, array: CUarray);
 
-    /// Finishes a checkpoint or restore to custom storage, after waiting for its streams.
+    /// Completes a checkpoint or restore to custom storage, after waiting for its streams.
     ///
     /// Since CUDA 13.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CHECKPOINT.html)
     12 cuCheckpointOperationComplete(handle: CUcheckpointOperationHandle);
@@ -55,27 +55,27 @@ functions! {
     /// Since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CHECKPOINT.html)
     13 cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs);
 
-    /// Gives the id of the thread of a process on which its restore has to run.
+    /// Returns the id of the thread on which a process must be restored.
     ///
     /// Since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CHECKPOINT.html)
     14 cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int);
 
-    /// Tells whether a process is running, locked, checkpointed, failed or between those.
+    /// Returns whether a process is running, locked, checkpointed, failed or between these states.
     ///
     /// Since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CHECKPOINT.html)
     15 cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState);
 
-    /// Stops a process from making further CUDA calls; takes an optional timeout in milliseconds.
+    /// Prevents a process from making further CUDA calls; takes an optional timeout in milliseconds.
     ///
     /// Since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CHECKPOINT.html)
     16 cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs);
 
-    /// Brings the GPU state of a checkpointed process back; the process stays locked.
+    /// Restores the GPU state of a checkpointed process; the process stays locked.
     ///
     /// Since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CHECKPOINT.html)
     17 cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs);
 
-    /// Lets a locked process make CUDA calls again.
+    /// Allows a locked process to make CUDA calls again.
     ///
     /// Since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CHECKPOINT.html)
     18 cuCheckpointProcessUnlock(pid: c_int, args: *mut CUcheckpointUnlockArgs);
@@ -90,12 +90,12 @@ functions! {
     /// Since CUDA 13.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__COREDUMP.html)
     20 cuCoredumpDeregisterStartCallback(callback: CUcoredumpCallbackHandle);
 
-    /// Reads a coredump setting of the current context; `size` is in bytes, in and out.
+    /// Returns a coredump setting of the current context; `size` is in bytes, in and out.
     ///
     /// Since CUDA 12.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__COREDUMP.html)
     21 cuCoredumpGetAttribute(attrib: CUcoredumpSettings, value: *mut c_void, size: *mut usize);
 
-    /// Reads a coredump setting of the whole process; `size` is in bytes, in and out.
+    /// Returns a coredump setting of the whole process; `size` is in bytes, in and out.
     ///
     /// Since CUDA 12.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__COREDUMP.html)
     22 cuCoredumpGetAttributeGlobal(attrib: CUcoredumpSettings, value: *mut c_void, size: *mut usize);
@@ -125,108 +125,108 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX__DEPRECATED.html)
     27 cuCtxAttach(pctx: *mut CUcontext, flags: c_uint);
 
-    /// Makes a context on a device and pushes it on the calling thread's context stack.
+    /// Creates a context on a device and pushes it onto the calling thread's context stack.
     ///
-    /// Since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 12.5. Older drivers have older versions: [`abi::cuCtxCreate`](fn@crate::abi::cuCtxCreate) since CUDA 2.0, [`abi::cuCtxCreate_v2`](fn@crate::abi::cuCtxCreate_v2) since CUDA 3.2, [`abi::cuCtxCreate_v3`](fn@crate::abi::cuCtxCreate_v3) since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     #[doc(alias = "cuCtxCreate")]
     31 cuCtxCreate_v4(pctx: *mut CUcontext, ctxCreateParams: *mut CUctxCreateParams, flags: c_uint, dev: CUdevice);
 
-    /// Ends a context and all it owns; pops it where it is current to the calling thread.
+    /// Destroys a context and everything it owns; pops it if it is current to the calling thread.
     ///
-    /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 4.0. Older drivers have an older version: [`abi::cuCtxDestroy`](fn@crate::abi::cuCtxDestroy) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     #[doc(alias = "cuCtxDestroy")]
     33 cuCtxDestroy_v2(ctx: CUcontext);
 
-    /// Takes one from the use count of a context; deprecated in favour of `cuCtxDestroy`.
+    /// Subtracts one from the use count of a context; deprecated in favor of `cuCtxDestroy`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX__DEPRECATED.html)
     34 cuCtxDetach(ctx: CUcontext);
 
-    /// Takes away the current context's access to the memory of a peer context.
+    /// Revokes the current context's access to the memory of a peer context.
     ///
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PEER__ACCESS.html)
     35 cuCtxDisablePeerAccess(peerContext: CUcontext);
 
-    /// Lets the current context access the memory of a peer context, in this direction only.
+    /// Allows the current context to access the memory of a peer context, in this direction only.
     ///
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PEER__ACCESS.html)
     36 cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint);
 
-    /// Gives the `CUcontext` view of a green context, to be made current; not to be destroyed.
+    /// Returns the `CUcontext` view of a green context, which can be made current and must not be destroyed.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     37 cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx);
 
-    /// Tells the API version with which a context was made; NULL means the current one.
+    /// Returns the API version of a context; NULL means the current one.
     ///
     /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     38 cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint);
 
-    /// Reads the current context's preference between L1 cache and shared memory.
+    /// Returns the current context's preference between L1 cache and shared memory.
     ///
     /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     39 cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache);
 
-    /// Gives the context current to the calling thread, or NULL where there is none.
+    /// Returns the context that is current to the calling thread, or NULL if there is none.
     ///
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     40 cuCtxGetCurrent(pctx: *mut CUcontext);
 
-    /// Reads the SMs or work queues that a context may use.
+    /// Returns the SMs or work queues that a context may use.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     41 cuCtxGetDevResource(hCtx: CUcontext, resource: *mut CUdevResource, type_: CUdevResourceType);
 
-    /// Gives the device of the current context; `_v2` takes the context, NULL being the current one.
+    /// Returns the device of the current context; `_v2` takes the context, NULL meaning the current one.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     42 cuCtxGetDevice(device: *mut CUdevice);
 
-    /// Gives the device of the current context; `_v2` takes the context, NULL being the current one.
+    /// Returns the device of the current context; `_v2` takes the context, NULL meaning the current one.
     ///
-    /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 13.0. Older drivers have an older version: [`cuCtxGetDevice`](fn@crate::cuCtxGetDevice) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     #[doc(alias = "cuCtxGetDevice")]
     43 cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext);
 
-    /// Reads the execution affinity of the current context, such as its number of SMs.
+    /// Returns the execution affinity of the current context, such as its number of SMs.
     ///
     /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     44 cuCtxGetExecAffinity(pExecAffinity: *mut CUexecAffinityParam, type_: CUexecAffinityType);
 
-    /// Reads the scheduling and other flags of the current context.
+    /// Returns the scheduling and other flags of the current context.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     45 cuCtxGetFlags(flags: *mut c_uint);
 
-    /// Gives a context's id, unique in the life of the process; NULL means the current one.
+    /// Returns a context's id, unique for the lifetime of the process; NULL means the current one.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     46 cuCtxGetId(ctx: CUcontext, ctxId: *mut c_ulonglong);
 
-    /// Reads a limit of the current context, such as the stack size of each thread in bytes.
+    /// Returns a limit of the current context, such as the stack size of each thread in bytes.
     ///
     /// Since CUDA 3.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     47 cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit);
 
-    /// Reads the shared memory bank size of the current context; deprecated since 12.4.
+    /// Returns the shared memory bank size of the current context; deprecated since 12.4.
     ///
     /// Since CUDA 4.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX__DEPRECATED.html)
     48 cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig);
 
-    /// Tells the lowest and highest stream priority; smaller numbers are more urgent.
+    /// Returns the lowest and highest stream priority; smaller numbers are more urgent.
     ///
     /// Since CUDA 5.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     49 cuCtxGetStreamPriorityRange(leastPriority: *mut c_int, greatestPriority: *mut c_int);
 
-    /// Takes the top context off the calling thread's context stack and returns it.
+    /// Pops the top context off the calling thread's context stack and returns it.
     ///
-    /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 4.0. Older drivers have an older version: [`abi::cuCtxPopCurrent`](fn@crate::abi::cuCtxPopCurrent) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     #[doc(alias = "cuCtxPopCurrent")]
     51 cuCtxPopCurrent_v2(pctx: *mut CUcontext);
 
-    /// Puts a context on top of the calling thread's context stack, making it current.
+    /// Pushes a context onto the calling thread's context stack, which makes it current.
     ///
-    /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 4.0. Older drivers have an older version: [`abi::cuCtxPushCurrent`](fn@crate::abi::cuCtxPushCurrent) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     #[doc(alias = "cuCtxPushCurrent")]
     53 cuCtxPushCurrent_v2(ctx: CUcontext);
 
@@ -235,7 +235,7 @@ functions! {
     /// Since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     54 cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent);
 
-    /// Turns all persisting lines in the L2 cache of the current context's device back to normal.
+    /// Resets all persisting lines in the L2 cache of the current context's device to normal.
     ///
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     55 cuCtxResetPersistingL2Cache();
@@ -255,7 +255,7 @@ functions! {
     /// Since CUDA 12.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     58 cuCtxSetFlags(flags: c_uint);
 
-    /// Asks for a new limit of the current context; the driver may round it.
+    /// Requests a new limit of the current context; the driver may round it.
     ///
     /// Since CUDA 3.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     59 cuCtxSetLimit(limit: CUlimit, value: usize);
@@ -265,14 +265,14 @@ functions! {
     /// Since CUDA 4.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX__DEPRECATED.html)
     60 cuCtxSetSharedMemConfig(config: CUsharedconfig);
 
-    /// Waits on the host for all work of the current context; `_v2` takes the context.
+    /// Blocks until all work of the current context is complete; `_v2` takes the context.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     61 cuCtxSynchronize();
 
-    /// Waits on the host for all work of the current context; `_v2` takes the context.
+    /// Blocks until all work of the current context is complete; `_v2` takes the context.
     ///
-    /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 13.0. Older drivers have an older version: [`cuCtxSynchronize`](fn@crate::cuCtxSynchronize) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     #[doc(alias = "cuCtxSynchronize")]
     62 cuCtxSynchronize_v2(ctx: CUcontext);
 
@@ -281,47 +281,47 @@ functions! {
     /// Since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     63 cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent);
 
-    /// Drops an imported memory object; what is mapped from it has to be freed on its own.
+    /// Destroys an imported memory object; memory mapped from it must be freed separately.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXTRES__INTEROP.html)
     64 cuDestroyExternalMemory(extMem: CUexternalMemory);
 
-    /// Drops an imported semaphore; its pending signals and waits must have completed.
+    /// Destroys an imported semaphore; its pending signals and waits must be complete.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXTRES__INTEROP.html)
     65 cuDestroyExternalSemaphore(extSem: CUexternalSemaphore);
 
-    /// Bundles resources of one device into a descriptor for `cuGreenCtxCreate`.
+    /// Combines resources of one device into a descriptor for `cuGreenCtxCreate`.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     66 cuDevResourceGenerateDesc(phDesc: *mut CUdevResourceDesc, resources: *mut CUdevResource, nbResources: c_uint);
 
-    /// Divides SMs into groups of exactly the sizes asked for; nothing is rounded.
+    /// Splits SMs into groups of exactly the requested sizes, without rounding.
     ///
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     67 cuDevSmResourceSplit(result: *mut CUdevResource, nbGroups: c_uint, input: *const CUdevResource, remainder: *mut CUdevResource, flags: c_uint, groupParams: *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS);
 
-    /// Divides SMs into equal groups of at least `minCount`, rounded up to the hardware's step.
+    /// Splits SMs into equal groups of at least `minCount`, rounded up to the hardware's granularity.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     68 cuDevSmResourceSplitByCount(result: *mut CUdevResource, nbGroups: *mut c_uint, input: *const CUdevResource, remainder: *mut CUdevResource, flags: c_uint, minCount: c_uint);
 
-    /// Tells whether one device can access the memory of another directly.
+    /// Returns whether one device can access the memory of another directly.
     ///
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PEER__ACCESS.html)
     69 cuDeviceCanAccessPeer(canAccessPeer: *mut c_int, dev: CUdevice, peerDev: CUdevice);
 
-    /// Reads major and minor compute capability; deprecated in favour of `cuDeviceGetAttribute`.
+    /// Returns major and minor compute capability; deprecated in favor of `cuDeviceGetAttribute`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE__DEPRECATED.html)
     70 cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, dev: CUdevice);
 
-    /// Turns an ordinal, from 0 to the device count less one, into a device handle.
+    /// Returns the handle of the device with an ordinal from 0 to the device count minus 1.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     71 cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
 
-    /// Reads one integer attribute of a device, such as its number of SMs.
+    /// Returns one integer attribute of a device, such as its number of SMs.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     72 cuDeviceGetAttribute(pi: *mut c_int, attrib: CUdevice_attribute, dev: CUdevice);
@@ -331,57 +331,57 @@ functions! {
     /// Since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     73 cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char);
 
-    /// Tells of how many fabric cliques a device is a member.
+    /// Returns the number of fabric cliques that a device belongs to.
     ///
     /// Since CUDA 13.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CLIQUE.html)
     74 cuDeviceGetCliqueCount(count: *mut usize, dev: CUdevice);
 
-    /// Lists type and id of the fabric cliques of a device; `count` is entries, in and out.
+    /// Returns the type and id of each fabric clique of a device; `count` is the number of entries, in and out.
     ///
     /// Since CUDA 13.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CLIQUE.html)
     75 cuDeviceGetCliqueInfo(cliqueInfo: *mut CUcliqueInfo, count: *mut usize, dev: CUdevice);
 
-    /// Counts the devices that this process may use, after `CUDA_VISIBLE_DEVICES`.
+    /// Returns the number of devices that this process may use, after `CUDA_VISIBLE_DEVICES`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     76 cuDeviceGetCount(count: *mut c_int);
 
-    /// Gives the memory pool that the driver made for a device.
+    /// Returns the memory pool that the driver created for a device.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     77 cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice);
 
-    /// Reads the SMs or work queues of a whole device, as the input of a split.
+    /// Returns the SMs or work queues of a whole device, as the input of a split.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     78 cuDeviceGetDevResource(device: CUdevice, resource: *mut CUdevResource, type_: CUdevResourceType);
 
-    /// Tells whether a device supports one type of execution affinity.
+    /// Returns whether a device supports one type of execution affinity.
     ///
     /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     79 cuDeviceGetExecAffinitySupport(pi: *mut c_int, type_: CUexecAffinityType, dev: CUdevice);
 
-    /// Gives the UUID of the fabric cluster to which a device belongs.
+    /// Returns the UUID of the fabric cluster that a device belongs to.
     ///
     /// Since CUDA 13.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CLIQUE.html)
     80 cuDeviceGetFabricClusterUuid(uuid: *mut CUuuid, dev: CUdevice);
 
-    /// Reads how much memory, in bytes, the graphs of a device use or hold, now or at most.
+    /// Returns how many bytes of memory the graphs of a device use or reserve, now or at most.
     ///
     /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     81 cuDeviceGetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void);
 
-    /// Tells how each given atomic operation is supported natively between a device and the host.
+    /// Returns how each given atomic operation is natively supported between a device and the host.
     ///
     /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     82 cuDeviceGetHostAtomicCapabilities(capabilities: *mut c_uint, operations: *const CUatomicOperation, count: c_uint, dev: CUdevice);
 
-    /// Gives the LUID and node mask by which Windows knows a device; Windows only.
+    /// Returns the LUID and node mask of a device in Windows; Windows only.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     83 cuDeviceGetLuid(luid: *mut c_char, deviceNodeMask: *mut c_uint, dev: CUdevice);
 
-    /// Gives the pool that a device now uses for `cuMemAllocAsync`.
+    /// Returns the pool that a device currently uses for `cuMemAllocAsync`.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     84 cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice);
@@ -396,12 +396,12 @@ functions! {
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     86 cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList: *mut c_void, dev: CUdevice, flags: c_int);
 
-    /// Tells how each given atomic operation is supported natively from one device to another.
+    /// Returns how each given atomic operation is natively supported from one device to another.
     ///
     /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PEER__ACCESS.html)
     87 cuDeviceGetP2PAtomicCapabilities(capabilities: *mut c_uint, operations: *const CUatomicOperation, count: c_uint, srcDevice: CUdevice, dstDevice: CUdevice);
 
-    /// Reads one attribute of the link between two devices, such as its performance rank.
+    /// Returns one attribute of the link between two devices, such as its performance rank.
     ///
     /// Since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PEER__ACCESS.html)
     88 cuDeviceGetP2PAttribute(value: *mut c_int, attrib: CUdevice_P2PAttribute, srcDevice: CUdevice, dstDevice: CUdevice);
@@ -411,52 +411,52 @@ functions! {
     /// Since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     89 cuDeviceGetPCIBusId(pciBusId: *mut c_char, len: c_int, dev: CUdevice);
 
-    /// Reads a fixed set of properties; deprecated in favour of `cuDeviceGetAttribute`.
+    /// Returns a fixed set of properties; deprecated in favor of `cuDeviceGetAttribute`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE__DEPRECATED.html)
     90 cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice);
 
-    /// Tells the largest 1D linear texture, in elements, for a format and channel count.
+    /// Returns the largest 1D linear texture, in elements, for a format and channel count.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     91 cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements: *mut usize, format: CUarray_format, numChannels: c_uint, dev: CUdevice);
 
-    /// Gives a device's UUID; a MIG instance has one of its own.
+    /// Returns the UUID of a device; a MIG instance has its own.
     ///
-    /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
+    /// Since CUDA 11.4. Older drivers have an older version: [`abi::cuDeviceGetUuid`](fn@crate::abi::cuDeviceGetUuid) since CUDA 9.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     #[doc(alias = "cuDeviceGetUuid")]
     93 cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice);
 
-    /// Returns cached graph memory that no graph uses from a device to the system.
+    /// Returns cached memory that no graph uses from a device to the system.
     ///
     /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     94 cuDeviceGraphMemTrim(device: CUdevice);
 
-    /// Tells whether a device's primary context is active, and its flags.
+    /// Returns whether a device's primary context is active, and its flags.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
     95 cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut c_uint, active: *mut c_int);
 
-    /// Gives back one retain of a device's primary context; the last one resets it.
+    /// Releases one retain of a device's primary context; the last release resets the context.
     ///
-    /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
+    /// Since CUDA 11.0. Older drivers have an older version: [`abi::cuDevicePrimaryCtxRelease`](fn@crate::abi::cuDevicePrimaryCtxRelease) since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
     #[doc(alias = "cuDevicePrimaryCtxRelease")]
     97 cuDevicePrimaryCtxRelease_v2(dev: CUdevice);
 
-    /// Destroys all that lives in a device's primary context, whoever else uses it.
+    /// Destroys everything in a device's primary context, even if other code uses it.
     ///
-    /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
+    /// Since CUDA 11.0. Older drivers have an older version: [`abi::cuDevicePrimaryCtxReset`](fn@crate::abi::cuDevicePrimaryCtxReset) since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
     #[doc(alias = "cuDevicePrimaryCtxReset")]
     99 cuDevicePrimaryCtxReset_v2(dev: CUdevice);
 
-    /// Retains a device's primary context, making it at first use; does not make it current.
+    /// Retains a device's primary context, and creates it at the first use; does not make it current.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
     100 cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice);
 
     /// Sets the flags of a device's primary context, whether it is active or not.
     ///
-    /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
+    /// Since CUDA 11.0. Older drivers have an older version: [`abi::cuDevicePrimaryCtxSetFlags`](fn@crate::abi::cuDevicePrimaryCtxSetFlags) since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
     #[doc(alias = "cuDevicePrimaryCtxSetFlags")]
     102 cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint);
 
@@ -470,14 +470,14 @@ functions! {
     /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     104 cuDeviceSetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void);
 
-    /// Chooses the pool that a device uses for `cuMemAllocAsync` from now on.
+    /// Sets the pool that a device uses for `cuMemAllocAsync`.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     105 cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool);
 
-    /// Tells the size of a device's memory in bytes.
+    /// Returns the size of a device's memory in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuDeviceTotalMem`](fn@crate::abi::cuDeviceTotalMem) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     #[doc(alias = "cuDeviceTotalMem")]
     107 cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice);
 
@@ -486,12 +486,12 @@ functions! {
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     108 cuDeviceUnregisterAsyncNotification(device: CUdevice, callback: CUasyncCallbackHandle);
 
-    /// Tells the newest CUDA version of the driver, as 1000 * major + 10 * minor; needs no `cuInit`.
+    /// Returns the newest CUDA version of the driver, as 1000 * major + 10 * minor; needs no `cuInit`.
     ///
     /// Since CUDA 2.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VERSION.html)
     109 cuDriverGetVersion(driverVersion: *mut c_int);
 
-    /// Takes the next frame of an EGL stream; waits for up to `timeout` microseconds.
+    /// Acquires the next frame of an EGL stream; blocks for up to `timeout` microseconds.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EGL.html)
     110 cuEGLStreamConsumerAcquireFrame(conn: *mut CUeglStreamConnection, pCudaResource: *mut CUgraphicsResource, pStream: *mut CUstream, timeout: c_uint);
@@ -511,7 +511,7 @@ functions! {
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EGL.html)
     113 cuEGLStreamConsumerDisconnect(conn: *mut CUeglStreamConnection);
 
-    /// Gives an acquired frame back to its EGL stream, in the order of a CUDA stream.
+    /// Releases an acquired frame to its EGL stream, in the order of a CUDA stream.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EGL.html)
     114 cuEGLStreamConsumerReleaseFrame(conn: *mut CUeglStreamConnection, pCudaResource: CUgraphicsResource, pStream: *mut CUstream);
@@ -526,54 +526,54 @@ functions! {
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EGL.html)
     116 cuEGLStreamProducerDisconnect(conn: *mut CUeglStreamConnection);
 
-    /// Hands a frame to the consumer of an EGL stream, in the order of a CUDA stream.
+    /// Passes a frame to the consumer of an EGL stream, in the order of a CUDA stream.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EGL.html)
     117 cuEGLStreamProducerPresentFrame(conn: *mut CUeglStreamConnection, eglframe: CUeglFrame, pStream: *mut CUstream);
 
-    /// Takes back a frame that the consumer of an EGL stream has released.
+    /// Returns a frame that the consumer of an EGL stream has released.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EGL.html)
     118 cuEGLStreamProducerReturnFrame(conn: *mut CUeglStreamConnection, eglframe: *mut CUeglFrame, pStream: *mut CUstream);
 
-    /// Makes an event in the current context; flags turn timing off or allow sharing.
+    /// Creates an event in the current context; flags disable timing or allow sharing.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     119 cuEventCreate(phEvent: *mut CUevent, Flags: c_uint);
 
-    /// Makes an event that follows an EGL sync object; Tegra only.
+    /// Creates an event that follows an EGL sync object; Tegra only.
     ///
     /// Since CUDA 9.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EGL.html)
     120 cuEventCreateFromEGLSync(phEvent: *mut CUevent, eglSync: EGLSyncKHR, flags: c_uint);
 
-    /// Drops an event without waiting; its resources go once a pending record has completed.
+    /// Destroys an event without blocking; its resources are freed when a pending record is complete.
     ///
-    /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
+    /// Since CUDA 4.0. Older drivers have an older version: [`abi::cuEventDestroy`](fn@crate::abi::cuEventDestroy) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     #[doc(alias = "cuEventDestroy")]
     122 cuEventDestroy_v2(hEvent: CUevent);
 
-    /// Measures the time between two completed timing events in milliseconds, as a float.
+    /// Returns the time between two completed timing events in milliseconds, as a float.
     ///
-    /// Since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
+    /// Since CUDA 12.8. Older drivers have an older version: [`abi::cuEventElapsedTime`](fn@crate::abi::cuEventElapsedTime) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     #[doc(alias = "cuEventElapsedTime")]
     124 cuEventElapsedTime_v2(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent);
 
-    /// Tells without waiting whether the work an event recorded is done; else `CUDA_ERROR_NOT_READY`.
+    /// Returns whether the work that an event recorded is complete, or `CUDA_ERROR_NOT_READY`; does not block.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     125 cuEventQuery(hEvent: CUevent);
 
-    /// Records what a stream has been given so far into an event; asynchronous.
+    /// Records the work that a stream has been given so far into an event; asynchronous.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     126 cuEventRecord(hEvent: CUevent, hStream: CUstream);
 
-    /// Records a stream into an event; in a capture a flag can make it an external event node.
+    /// Records a stream into an event; in a capture, a flag can make it an external event node.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     127 cuEventRecordWithFlags(hEvent: CUevent, hStream: CUstream, flags: c_uint);
 
-    /// Waits on the host until the work that an event recorded is done.
+    /// Blocks until the work that an event recorded is complete.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     130 cuEventSynchronize(hEvent: CUevent);
@@ -588,57 +588,57 @@ functions! {
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXTRES__INTEROP.html)
     132 cuExternalMemoryGetMappedMipmappedArray(mipmap: *mut CUmipmappedArray, extMem: CUexternalMemory, mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC);
 
-    /// Queues copies between pointers and logical endpoints over the fabric, in no fixed order.
+    /// Enqueues copies between pointers and logical endpoints over the fabric, in no fixed order.
     ///
     /// Since CUDA 13.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__FABRIC__COPY.html)
     133 cuFabricCpyBatchAsync(numOps: usize, opList: *mut CUDA_FABRIC_COPY_BATCH_OP, flags: c_ulonglong, hStream: CUstream);
 
-    /// Waits until remote writes into GPU memory (RDMA) are visible in the scope asked for.
+    /// Blocks until remote writes into GPU memory (RDMA) are visible in the given scope.
     ///
     /// Since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     135 cuFlushGPUDirectRDMAWrites(target: CUflushGPUDirectRDMAWritesTarget, scope: CUflushGPUDirectRDMAWritesScope);
 
-    /// Reads one integer attribute of a function, such as registers for each thread.
+    /// Returns one integer attribute of a function, such as registers for each thread.
     ///
     /// Since CUDA 2.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     136 cuFuncGetAttribute(pi: *mut c_int, attrib: CUfunction_attribute, hfunc: CUfunction);
 
-    /// Gives the module from which a function came.
+    /// Returns the module of a function.
     ///
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     137 cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction);
 
-    /// Gives a function's (mangled) name; the text belongs to the driver.
+    /// Returns a function's (mangled) name; the text belongs to the driver.
     ///
     /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     138 cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction);
 
-    /// Counts the parameters of a function.
+    /// Returns the number of parameters of a function.
     ///
     /// Since CUDA 13.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     139 cuFuncGetParamCount(func: CUfunction, paramCount: *mut usize);
 
-    /// Tells offset and size in bytes of one parameter in a function's parameter layout.
+    /// Returns the offset and size in bytes of one parameter in a function's parameter layout.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     140 cuFuncGetParamInfo(func: CUfunction, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
 
-    /// Tells whether a function is loaded, or still waits for its first use (lazy loading).
+    /// Returns whether a function is loaded, or will be loaded at its first use (lazy loading).
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     141 cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction);
 
-    /// Loads a function whose loading was left for its first use.
+    /// Loads a function that would be loaded at its first use.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     142 cuFuncLoad(function: CUfunction);
 
-    /// Changes one attribute of a function, such as its limit of dynamic shared memory in bytes.
+    /// Sets one attribute of a function, such as its limit of dynamic shared memory in bytes.
     ///
     /// Since CUDA 9.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     143 cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: c_int);
 
-    /// Sets the block size for `cuLaunch`; deprecated in favour of `cuLaunchKernel`.
+    /// Sets the block size for `cuLaunch`; deprecated in favor of `cuLaunchKernel`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     144 cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int);
@@ -658,15 +658,15 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     147 cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint);
 
-    /// Makes a context for use with OpenGL; deprecated, `cuCtxCreate` does.
+    /// Creates a context for use with OpenGL; deprecated, use `cuCtxCreate`.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuGLCtxCreate`](fn@crate::abi::cuGLCtxCreate) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     #[doc(alias = "cuGLCtxCreate")]
     149 cuGLCtxCreate_v2(pCtx: *mut CUcontext, Flags: c_uint, device: CUdevice);
 
-    /// Lists the CUDA devices of the current OpenGL context.
+    /// Returns the CUDA devices of the current OpenGL context.
     ///
-    /// Since CUDA 6.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL.html)
+    /// Since CUDA 6.5. Older drivers have an older version: [`abi::cuGLGetDevices`](fn@crate::abi::cuGLGetDevices) since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL.html)
     #[doc(alias = "cuGLGetDevices")]
     151 cuGLGetDevices_v2(pCudaDeviceCount: *mut c_uint, pCudaDevices: *mut CUdevice, cudaDeviceCount: c_uint, deviceList: CUGLDeviceList);
 
@@ -677,17 +677,17 @@ functions! {
 
     /// Maps an OpenGL buffer in stream order; deprecated, see `cuGraphicsMapResources`.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuGLMapBufferObjectAsync`](fn@crate::abi::cuGLMapBufferObjectAsync) since CUDA 2.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     #[doc(alias = "cuGLMapBufferObjectAsync")]
     155 cuGLMapBufferObjectAsync_v2(dptr: *mut CUdeviceptr, size: *mut usize, buffer: GLuint, hStream: CUstream);
 
-    /// Maps an OpenGL buffer; deprecated in favour of `cuGraphicsMapResources`.
+    /// Maps an OpenGL buffer; deprecated in favor of `cuGraphicsMapResources`.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuGLMapBufferObject`](fn@crate::abi::cuGLMapBufferObject) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     #[doc(alias = "cuGLMapBufferObject")]
     157 cuGLMapBufferObject_v2(dptr: *mut CUdeviceptr, size: *mut usize, buffer: GLuint);
 
-    /// Registers an OpenGL buffer; deprecated in favour of `cuGraphicsGLRegisterBuffer`.
+    /// Registers an OpenGL buffer; deprecated in favor of `cuGraphicsGLRegisterBuffer`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     159 cuGLRegisterBufferObject(buffer: GLuint);
@@ -697,7 +697,7 @@ functions! {
     /// Since CUDA 2.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     160 cuGLSetBufferObjectMapFlags(buffer: GLuint, Flags: c_uint);
 
-    /// Unmaps an OpenGL buffer; deprecated in favour of `cuGraphicsUnmapResources`.
+    /// Unmaps an OpenGL buffer; deprecated in favor of `cuGraphicsUnmapResources`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     161 cuGLUnmapBufferObject(buffer: GLuint);
@@ -712,24 +712,24 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     163 cuGLUnregisterBufferObject(buffer: GLuint);
 
-    /// Gives the C name of an error code as static text; NULL for a code it does not know.
+    /// Returns the C name of an error code as static text; NULL for an unknown code.
     ///
     /// Since CUDA 6.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__ERROR.html)
     164 cuGetErrorName(error: CUresult, pStr: *mut *const c_char);
 
-    /// Gives the driver's description of an error code as static text; NULL where it knows none.
+    /// Returns the driver's description of an error code as static text; NULL for an unknown code.
     ///
     /// Since CUDA 6.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__ERROR.html)
     165 cuGetErrorString(error: CUresult, pStr: *mut *const c_char);
 
-    /// Gives an internal function table of the driver by its UUID; undocumented.
+    /// Returns an internal function table of the driver by its UUID; undocumented.
     ///
     /// Since CUDA 3.0.
     166 cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid);
 
     /// Finds the entry point of a function by its base name for one CUDA version.
     ///
-    /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DRIVER__ENTRY__POINT.html)
+    /// Since CUDA 12.0. Older drivers have an older version: [`abi::cuGetProcAddress`](fn@crate::abi::cuGetProcAddress) since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DRIVER__ENTRY__POINT.html)
     #[doc(alias = "cuGetProcAddress")]
     168 cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, cudaVersion: c_int, flags: cuuint64_t, symbolStatus: *mut CUdriverProcAddressQueryResult);
 
@@ -745,7 +745,7 @@ functions! {
 
     /// Adds edges, with their data, between nodes of a graph.
     ///
-    /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.3. Older drivers have an older version: [`abi::cuGraphAddDependencies`](fn@crate::abi::cuGraphAddDependencies) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphAddDependencies")]
     172 cuGraphAddDependencies_v2(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const CUgraphEdgeData, numDependencies: usize);
 
@@ -781,11 +781,11 @@ functions! {
 
     /// Adds a kernel launch to a graph; the arguments are copied at once.
     ///
-    /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.0. Older drivers have an older version: [`abi::cuGraphAddKernelNode`](fn@crate::abi::cuGraphAddKernelNode) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphAddKernelNode")]
     180 cuGraphAddKernelNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_KERNEL_NODE_PARAMS);
 
-    /// Adds an allocation to a graph and gives its address, fixed for the graph's life.
+    /// Adds an allocation to a graph and returns its address, which is fixed for the graph's lifetime.
     ///
     /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     181 cuGraphAddMemAllocNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
@@ -807,17 +807,17 @@ functions! {
 
     /// Adds a node of any type to a graph; the type is in `nodeParams`.
     ///
-    /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.3. Older drivers have an older version: [`abi::cuGraphAddNode`](fn@crate::abi::cuGraphAddNode) since CUDA 12.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphAddNode")]
     186 cuGraphAddNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const CUgraphEdgeData, numDependencies: usize, nodeParams: *mut CUgraphNodeParams);
 
     /// Adds a node of any type to a graph; the type is in `nodeParams`.
     ///
-    /// Since CUDA 13.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 13.4. Older drivers have older versions: [`abi::cuGraphAddNode`](fn@crate::abi::cuGraphAddNode) since CUDA 12.2, [`cuGraphAddNode_v2`](fn@crate::cuGraphAddNode_v2) since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphAddNode")]
     187 cuGraphAddNode_v3(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const CUgraphEdgeData, numDependencies: usize, nodeParams: *mut CUgraphNodeParams);
 
-    /// Reads the operations of a batch memory operation node, borrowed from the node.
+    /// Returns the operations of a batch memory operation node, borrowed from the node.
     ///
     /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     188 cuGraphBatchMemOpNodeGetParams(hNode: CUgraphNode, nodeParams_out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS);
@@ -827,32 +827,32 @@ functions! {
     /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     189 cuGraphBatchMemOpNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_BATCH_MEM_OP_NODE_PARAMS);
 
-    /// Gives the graph inside a child graph node; the node goes on owning it.
+    /// Returns the graph of a child graph node; the node still owns it.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     190 cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph);
 
-    /// Copies a graph with its child graphs; the copy can change on its own.
+    /// Copies a graph with its child graphs; the copy can be changed independently.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     191 cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph);
 
-    /// Makes the handle by which device code steers a conditional node of a graph.
+    /// Creates the handle with which device code controls a conditional node of a graph.
     ///
     /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     192 cuGraphConditionalHandleCreate(pHandle_out: *mut CUgraphConditionalHandle, hGraph: CUgraph, ctx: CUcontext, defaultLaunchValue: c_uint, flags: c_uint);
 
-    /// Makes an empty graph; the flags must be 0.
+    /// Creates an empty graph; the flags must be 0.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     193 cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint);
 
-    /// Writes a graph as a DOT file for Graphviz; the flags choose the details.
+    /// Writes a graph as a DOT file for Graphviz; the flags select the details.
     ///
     /// Since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     194 cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: c_uint);
 
-    /// Destroys a graph and its nodes; executable graphs made from it live on.
+    /// Destroys a graph and its nodes; executable graphs made from it remain valid.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     195 cuGraphDestroy(hGraph: CUgraph);
@@ -862,7 +862,7 @@ functions! {
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     196 cuGraphDestroyNode(hNode: CUgraphNode);
 
-    /// Gives the event that an event record node records.
+    /// Returns the event that an event record node records.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     197 cuGraphEventRecordNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent);
@@ -872,12 +872,12 @@ functions! {
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     198 cuGraphEventRecordNodeSetEvent(hNode: CUgraphNode, event: CUevent);
 
-    /// Gives the event for which an event wait node waits.
+    /// Returns the event that an event wait node waits for.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     199 cuGraphEventWaitNodeGetEvent(hNode: CUgraphNode, event_out: *mut CUevent);
 
-    /// Replaces the event for which an event wait node waits.
+    /// Replaces the event that an event wait node waits for.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     200 cuGraphEventWaitNodeSetEvent(hNode: CUgraphNode, event: CUevent);
@@ -902,7 +902,7 @@ functions! {
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     204 cuGraphExecEventRecordNodeSetEvent(hGraphExec: CUgraphExec, hNode: CUgraphNode, event: CUevent);
 
-    /// Replaces the event for which a node waits in an executable graph.
+    /// Replaces the event that a node waits for in an executable graph.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     205 cuGraphExecEventWaitNodeSetEvent(hGraphExec: CUgraphExec, hNode: CUgraphNode, event: CUevent);
@@ -912,17 +912,17 @@ functions! {
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     206 cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS);
 
-    /// Replaces the semaphores for which a node waits in an executable graph.
+    /// Replaces the semaphores that a node waits for in an executable graph.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     207 cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS);
 
-    /// Reads the flags with which an executable graph was instantiated.
+    /// Returns the flags with which an executable graph was instantiated.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     208 cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut cuuint64_t);
 
-    /// Gives the id of an executable graph, as `cuGraphDebugDotPrint` shows it.
+    /// Returns the id of an executable graph, as `cuGraphDebugDotPrint` shows it.
     ///
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     209 cuGraphExecGetId(hGraphExec: CUgraphExec, graphId: *mut c_uint);
@@ -934,7 +934,7 @@ functions! {
 
     /// Replaces the launch and arguments of a kernel node in an executable graph.
     ///
-    /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.0. Older drivers have an older version: [`abi::cuGraphExecKernelNodeSetParams`](fn@crate::abi::cuGraphExecKernelNodeSetParams) since CUDA 10.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphExecKernelNodeSetParams")]
     212 cuGraphExecKernelNodeSetParams_v2(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS);
 
@@ -953,13 +953,13 @@ functions! {
     /// Since CUDA 12.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     215 cuGraphExecNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams);
 
-    /// Updates an executable graph from a graph of the same topology, or tells what differs.
+    /// Updates an executable graph from a graph of the same topology, or reports what differs.
     ///
-    /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.0. Older drivers have an older version: [`abi::cuGraphExecUpdate`](fn@crate::abi::cuGraphExecUpdate) since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphExecUpdate")]
     217 cuGraphExecUpdate_v2(hGraphExec: CUgraphExec, hGraph: CUgraph, resultInfo: *mut CUgraphExecUpdateResultInfo);
 
-    /// Reads the parameters of a semaphore signal node, borrowed from the node.
+    /// Returns the parameters of a semaphore signal node, borrowed from the node.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     218 cuGraphExternalSemaphoresSignalNodeGetParams(hNode: CUgraphNode, params_out: *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS);
@@ -969,7 +969,7 @@ functions! {
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     219 cuGraphExternalSemaphoresSignalNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS);
 
-    /// Reads the parameters of a semaphore wait node, borrowed from the node.
+    /// Returns the parameters of a semaphore wait node, borrowed from the node.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     220 cuGraphExternalSemaphoresWaitNodeGetParams(hNode: CUgraphNode, params_out: *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS);
@@ -979,28 +979,28 @@ functions! {
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     221 cuGraphExternalSemaphoresWaitNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS);
 
-    /// Lists the edges of a graph with their data, or counts them where the arrays are NULL.
+    /// Returns the edges of a graph with their data, or their number if the arrays are NULL.
     ///
-    /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.3. Older drivers have an older version: [`abi::cuGraphGetEdges`](fn@crate::abi::cuGraphGetEdges) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphGetEdges")]
     223 cuGraphGetEdges_v2(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edgeData: *mut CUgraphEdgeData, numEdges: *mut usize);
 
-    /// Gives the id of a graph, as `cuGraphDebugDotPrint` shows it.
+    /// Returns the id of a graph, as `cuGraphDebugDotPrint` shows it.
     ///
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     224 cuGraphGetId(hGraph: CUgraph, graphId: *mut c_uint);
 
-    /// Lists the nodes of a graph, or counts them where the array is NULL.
+    /// Returns the nodes of a graph, or their number if the array is NULL.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     225 cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize);
 
-    /// Lists the nodes of a graph that depend on no other, or counts them.
+    /// Returns the nodes of a graph that depend on no other node, or their number.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     226 cuGraphGetRootNodes(hGraph: CUgraph, rootNodes: *mut CUgraphNode, numRootNodes: *mut usize);
 
-    /// Reads the function and argument of a host node.
+    /// Returns the function and argument of a host node.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     227 cuGraphHostNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_HOST_NODE_PARAMS);
@@ -1010,12 +1010,12 @@ functions! {
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     228 cuGraphHostNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_HOST_NODE_PARAMS);
 
-    /// Makes an executable graph from a graph, under the given flags.
+    /// Creates an executable graph from a graph, under the given flags.
     ///
     /// Since CUDA 11.4.
     230 cuGraphInstantiateWithFlags(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: c_ulonglong);
 
-    /// Makes an executable graph, optionally uploading it, and reports which node failed.
+    /// Creates an executable graph, optionally uploading it, and reports which node failed.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     231 cuGraphInstantiateWithParams(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS);
@@ -1025,14 +1025,14 @@ functions! {
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     234 cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode);
 
-    /// Reads one launch attribute of a kernel node.
+    /// Returns one launch attribute of a kernel node.
     ///
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     235 cuGraphKernelNodeGetAttribute(hNode: CUgraphNode, attr: CUkernelNodeAttrID, value_out: *mut CUkernelNodeAttrValue);
 
-    /// Reads the launch and arguments of a kernel node, borrowed from the node.
+    /// Returns the launch and arguments of a kernel node, borrowed from the node.
     ///
-    /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.0. Older drivers have an older version: [`abi::cuGraphKernelNodeGetParams`](fn@crate::abi::cuGraphKernelNodeGetParams) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphKernelNodeGetParams")]
     237 cuGraphKernelNodeGetParams_v2(hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS);
 
@@ -1043,93 +1043,93 @@ functions! {
 
     /// Replaces the launch and arguments of a kernel node; the arguments are copied.
     ///
-    /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.0. Older drivers have an older version: [`abi::cuGraphKernelNodeSetParams`](fn@crate::abi::cuGraphKernelNodeSetParams) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphKernelNodeSetParams")]
     240 cuGraphKernelNodeSetParams_v2(hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS);
 
-    /// Queues one run of an executable graph in a stream; runs of one graph do not overlap.
+    /// Enqueues one run of an executable graph in a stream; runs of one graph do not overlap.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     241 cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream);
 
-    /// Reads the parameters and the address of an allocation node.
+    /// Returns the parameters and the address of an allocation node.
     ///
     /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     243 cuGraphMemAllocNodeGetParams(hNode: CUgraphNode, params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
 
-    /// Reads the address that a free node frees.
+    /// Returns the address that a free node frees.
     ///
     /// Since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     244 cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr);
 
-    /// Reads the copy that a memcpy node makes.
+    /// Returns the parameters of a memcpy node.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     245 cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D);
 
-    /// Replaces the copy that a memcpy node makes.
+    /// Replaces the parameters of a memcpy node.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     246 cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D);
 
-    /// Reads the fill that a memset node makes.
+    /// Returns the parameters of a memset node.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     247 cuGraphMemsetNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMSET_NODE_PARAMS);
 
-    /// Replaces the fill that a memset node makes.
+    /// Replaces the parameters of a memset node.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     248 cuGraphMemsetNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMSET_NODE_PARAMS);
 
-    /// Finds the node of a cloned graph that stems from a node of the original.
+    /// Returns the node of a cloned graph that was copied from a node of the original.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     249 cuGraphNodeFindInClone(phNode: *mut CUgraphNode, hOriginalNode: CUgraphNode, hClonedGraph: CUgraph);
 
-    /// Gives the graph in which a node lives.
+    /// Returns the graph that contains a node.
     ///
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     250 cuGraphNodeGetContainingGraph(hNode: CUgraphNode, phGraph: *mut CUgraph);
 
-    /// Lists the nodes on which a node depends, with edge data, or counts them.
+    /// Returns the nodes that a node depends on, with edge data, or their number.
     ///
-    /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.3. Older drivers have an older version: [`abi::cuGraphNodeGetDependencies`](fn@crate::abi::cuGraphNodeGetDependencies) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphNodeGetDependencies")]
     252 cuGraphNodeGetDependencies_v2(hNode: CUgraphNode, dependencies: *mut CUgraphNode, edgeData: *mut CUgraphEdgeData, numDependencies: *mut usize);
 
-    /// Lists the nodes that depend on a node, with edge data, or counts them.
+    /// Returns the nodes that depend on a node, with edge data, or their number.
     ///
-    /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.3. Older drivers have an older version: [`abi::cuGraphNodeGetDependentNodes`](fn@crate::abi::cuGraphNodeGetDependentNodes) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphNodeGetDependentNodes")]
     254 cuGraphNodeGetDependentNodes_v2(hNode: CUgraphNode, dependentNodes: *mut CUgraphNode, edgeData: *mut CUgraphEdgeData, numDependentNodes: *mut usize);
 
-    /// Tells whether a node does its work in an executable graph.
+    /// Returns whether a node is enabled in an executable graph.
     ///
     /// Since CUDA 11.6. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     255 cuGraphNodeGetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: *mut c_uint);
 
-    /// Gives a node's id within its graph, as `cuGraphDebugDotPrint` shows it.
+    /// Returns a node's id within its graph, as `cuGraphDebugDotPrint` shows it.
     ///
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     256 cuGraphNodeGetLocalId(hNode: CUgraphNode, nodeId: *mut c_uint);
 
-    /// Reads the parameters of a node of any type.
+    /// Returns the parameters of a node of any type.
     ///
     /// Since CUDA 13.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     257 cuGraphNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams);
 
-    /// Gives the id by which profilers and debuggers know a node.
+    /// Returns the id that profilers and debuggers use for a node.
     ///
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     258 cuGraphNodeGetToolsId(hNode: CUgraphNode, toolsNodeId: *mut c_ulonglong);
 
-    /// Tells the type of a node: kernel, memcpy, host function and so on.
+    /// Returns the type of a node: kernel, memcpy, host function and so on.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     259 cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut CUgraphNodeType);
 
-    /// Turns a kernel, memset or memcpy node of an executable graph on, or into an empty one.
+    /// Enables or disables a kernel, memset or memcpy node of an executable graph.
     ///
     /// Since CUDA 11.6. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     260 cuGraphNodeSetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: c_uint);
@@ -1141,7 +1141,7 @@ functions! {
 
     /// Replaces the parameters of a node of any type; its type stays.
     ///
-    /// Since CUDA 13.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 13.4. Older drivers have an older version: [`cuGraphNodeSetParams`](fn@crate::cuGraphNodeSetParams) since CUDA 12.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphNodeSetParams")]
     262 cuGraphNodeSetParams_v2(hNode: CUgraphNode, nodeParams: *mut CUgraphNodeParams);
 
@@ -1152,16 +1152,16 @@ functions! {
 
     /// Removes edges, matched with their data, between nodes of a graph.
     ///
-    /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.3. Older drivers have an older version: [`abi::cuGraphRemoveDependencies`](fn@crate::abi::cuGraphRemoveDependencies) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphRemoveDependencies")]
     265 cuGraphRemoveDependencies_v2(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const CUgraphEdgeData, numDependencies: usize);
 
-    /// Makes a graph hold references to a user object, new ones or the caller's.
+    /// Makes a graph hold references to a user object: new ones, or the caller's.
     ///
     /// Since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     266 cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint);
 
-    /// Uploads an executable graph in stream order, so that its first launch need not.
+    /// Uploads an executable graph in stream order, so that its first launch does not have to.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     267 cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream);
@@ -1181,44 +1181,44 @@ functions! {
     /// Since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL.html)
     271 cuGraphicsGLRegisterImage(pCudaResource: *mut CUgraphicsResource, image: GLuint, target: GLenum, Flags: c_uint);
 
-    /// Maps graphics resources for CUDA, in the order of a stream.
+    /// Maps graphics resources for CUDA, in stream order.
     ///
     /// Since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     272 cuGraphicsMapResources(count: c_uint, resources: *mut CUgraphicsResource, hStream: CUstream);
 
-    /// Gives the EGL frame through which a registered EGL resource is accessed.
+    /// Returns the EGL frame through which a registered EGL resource is accessed.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EGL.html)
     274 cuGraphicsResourceGetMappedEglFrame(eglFrame: *mut CUeglFrame, resource: CUgraphicsResource, index: c_uint, mipLevel: c_uint);
 
-    /// Gives the mipmapped array of a mapped graphics resource.
+    /// Returns the mipmapped array of a mapped graphics resource.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     275 cuGraphicsResourceGetMappedMipmappedArray(pMipmappedArray: *mut CUmipmappedArray, resource: CUgraphicsResource);
 
-    /// Gives the device pointer and size in bytes of a mapped graphics resource.
+    /// Returns the device pointer and size in bytes of a mapped graphics resource.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuGraphicsResourceGetMappedPointer`](fn@crate::abi::cuGraphicsResourceGetMappedPointer) since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     #[doc(alias = "cuGraphicsResourceGetMappedPointer")]
     277 cuGraphicsResourceGetMappedPointer_v2(pDevPtr: *mut CUdeviceptr, pSize: *mut usize, resource: CUgraphicsResource);
 
-    /// Says whether CUDA will read, write or discard a graphics resource when it is mapped.
+    /// Sets whether CUDA will read, write or discard a graphics resource when it is mapped.
     ///
-    /// Since CUDA 6.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
+    /// Since CUDA 6.5. Older drivers have an older version: [`abi::cuGraphicsResourceSetMapFlags`](fn@crate::abi::cuGraphicsResourceSetMapFlags) since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     #[doc(alias = "cuGraphicsResourceSetMapFlags")]
     279 cuGraphicsResourceSetMapFlags_v2(resource: CUgraphicsResource, flags: c_uint);
 
-    /// Gives the array of one layer and mip level of a mapped graphics resource.
+    /// Returns the array of one layer and mip level of a mapped graphics resource.
     ///
     /// Since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     280 cuGraphicsSubResourceGetMappedArray(pArray: *mut CUarray, resource: CUgraphicsResource, arrayIndex: c_uint, mipLevel: c_uint);
 
-    /// Gives mapped graphics resources back to the graphics API, in the order of a stream.
+    /// Unmaps graphics resources, which the graphics API may then use again, in stream order.
     ///
     /// Since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     281 cuGraphicsUnmapResources(count: c_uint, resources: *mut CUgraphicsResource, hStream: CUstream);
 
-    /// Ends the registration of a graphics resource; it must not be mapped.
+    /// Unregisters a graphics resource, which must not be mapped.
     ///
     /// Since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     283 cuGraphicsUnregisterResource(resource: CUgraphicsResource);
@@ -1233,22 +1233,22 @@ functions! {
     /// Since CUDA 3.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VDPAU.html)
     285 cuGraphicsVDPAURegisterVideoSurface(pCudaResource: *mut CUgraphicsResource, vdpSurface: VdpVideoSurface, flags: c_uint);
 
-    /// Makes a green context from a resource descriptor; does not make it current.
+    /// Creates a green context from a resource descriptor; does not make it current.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     286 cuGreenCtxCreate(phCtx: *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: c_uint);
 
-    /// Destroys a green context; its streams remain to be destroyed, best before it.
+    /// Destroys a green context; its streams must be destroyed separately, preferably before it.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     287 cuGreenCtxDestroy(hCtx: CUgreenCtx);
 
-    /// Reads the SMs or work queues with which a green context was provisioned.
+    /// Returns the SMs or work queues with which a green context was provisioned.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     288 cuGreenCtxGetDevResource(hCtx: CUgreenCtx, resource: *mut CUdevResource, type_: CUdevResourceType);
 
-    /// Gives a green context's id, unique in the life of the process; NULL means the current one.
+    /// Returns a green context's id, unique for the lifetime of the process; NULL means the current one.
     ///
     /// Since CUDA 12.9. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     289 cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut c_ulonglong);
@@ -1258,7 +1258,7 @@ functions! {
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     290 cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent);
 
-    /// Makes a stream in a green context; the non-blocking flag is required.
+    /// Creates a stream in a green context; the non-blocking flag is required.
     ///
     /// Since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     291 cuGreenCtxStreamCreate(phStream: *mut CUstream, greenCtx: CUgreenCtx, flags: c_uint, priority: c_int);
@@ -1268,17 +1268,20 @@ functions! {
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     292 cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent);
 
-    /// Imports memory of another API by a file descriptor, handle or the like.
+    /// Imports memory of another API from a file descriptor, a handle or a similar object.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXTRES__INTEROP.html)
     293 cuImportExternalMemory(extMem_out: *mut CUexternalMemory, memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC);
 
-    /// Imports a semaphore or fence of another API by a file descriptor, handle or the like.
+    /// Imports a semaphore or fence of another API from a file descriptor, a handle or a similar object.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXTRES__INTEROP.html)
     294 cuImportExternalSemaphore(extSem_out: *mut CUexternalSemaphore, semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC);
 
-    /// Starts the driver in this process, before nearly every other call; the flags must be 0.
+    /// Starts the driver in this process; nearly every other call requires it. The flags must be 0.
+    ///
+    /// If there is no driver library, this function and all others return `CUDA_ERROR_NOT_INITIALIZED`. Then
+    /// [`load`](fn@crate::load) returns the reason: the files that were tried, and why each was rejected.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__INITIALIZE.html)
     295 cuInit(Flags: c_uint);
@@ -1288,12 +1291,12 @@ functions! {
     /// Since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     296 cuIpcCloseMemHandle(dptr: CUdeviceptr);
 
-    /// Makes a handle by which another process can open an interprocess event.
+    /// Creates a handle with which another process can open an interprocess event.
     ///
     /// Since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     297 cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent);
 
-    /// Makes a handle by which another process can map a device allocation.
+    /// Creates a handle with which another process can map a device allocation.
     ///
     /// Since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     298 cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr);
@@ -1305,41 +1308,41 @@ functions! {
 
     /// Maps a device allocation of another process from its handle.
     ///
-    /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 11.0. Older drivers have an older version: [`abi::cuIpcOpenMemHandle`](fn@crate::abi::cuIpcOpenMemHandle) since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuIpcOpenMemHandle")]
     301 cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: c_uint);
 
-    /// Reads one integer attribute of a kernel on a device.
+    /// Returns one integer attribute of a kernel on a device.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     302 cuKernelGetAttribute(pi: *mut c_int, attrib: CUfunction_attribute, kernel: CUkernel, dev: CUdevice);
 
-    /// Gives the function of a kernel in the current context.
+    /// Returns the function of a kernel in the current context.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     303 cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel);
 
-    /// Gives the library from which a kernel came.
+    /// Returns the library of a kernel.
     ///
     /// Since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     304 cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel);
 
-    /// Gives a kernel's (mangled) name; the text belongs to the driver.
+    /// Returns a kernel's (mangled) name; the text belongs to the driver.
     ///
     /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     305 cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel);
 
-    /// Counts the parameters of a kernel.
+    /// Returns the number of parameters of a kernel.
     ///
     /// Since CUDA 13.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     306 cuKernelGetParamCount(kernel: CUkernel, paramCount: *mut usize);
 
-    /// Tells offset and size in bytes of one parameter in a kernel's parameter layout.
+    /// Returns the offset and size in bytes of one parameter in a kernel's parameter layout.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     307 cuKernelGetParamInfo(kernel: CUkernel, paramIndex: usize, paramOffset: *mut usize, paramSize: *mut usize);
 
-    /// Changes one attribute of a kernel on a device, in all its contexts.
+    /// Sets one attribute of a kernel on a device, in all its contexts.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     308 cuKernelSetAttribute(attrib: CUfunction_attribute, val: c_int, kernel: CUkernel, dev: CUdevice);
@@ -1349,12 +1352,12 @@ functions! {
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     309 cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, dev: CUdevice);
 
-    /// Launches one block of a function; deprecated in favour of `cuLaunchKernel`.
+    /// Launches one block of a function; deprecated in favor of `cuLaunchKernel`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     310 cuLaunch(f: CUfunction);
 
-    /// Launches a kernel whose blocks all run at once and can synchronise; asynchronous.
+    /// Launches a kernel whose blocks all run at once and can synchronize; asynchronous.
     ///
     /// Since CUDA 9.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     311 cuLaunchCooperativeKernel(f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, kernelParams: *mut *mut c_void);
@@ -1364,24 +1367,24 @@ functions! {
     /// Since CUDA 9.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     312 cuLaunchCooperativeKernelMultiDevice(launchParamsList: *mut CUDA_LAUNCH_PARAMS, numDevices: c_uint, flags: c_uint);
 
-    /// Launches a grid of blocks of a function; deprecated in favour of `cuLaunchKernel`.
+    /// Launches a grid of blocks of a function; deprecated in favor of `cuLaunchKernel`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     314 cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int);
 
-    /// Launches a grid of blocks in a stream; deprecated in favour of `cuLaunchKernel`.
+    /// Launches a grid of blocks in a stream; deprecated in favor of `cuLaunchKernel`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     315 cuLaunchGridAsync(f: CUfunction, grid_width: c_int, grid_height: c_int, hStream: CUstream);
 
-    /// Queues a call of a host function in a stream; the function must not call CUDA.
+    /// Enqueues a call of a host function in a stream; the function must not call CUDA.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     316 cuLaunchHostFunc(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void);
 
-    /// Queues a call of a host function in a stream; the function must not call CUDA.
+    /// Enqueues a call of a host function in a stream; the function must not call CUDA.
     ///
-    /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
+    /// Since CUDA 13.1. Older drivers have an older version: [`cuLaunchHostFunc`](fn@crate::cuLaunchHostFunc) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     #[doc(alias = "cuLaunchHostFunc")]
     318 cuLaunchHostFunc_v2(hStream: CUstream, fn_: CUhostFn, userData: *mut c_void, syncMode: c_uint);
 
@@ -1395,12 +1398,12 @@ functions! {
     /// Since CUDA 11.6. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC.html)
     321 cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut c_void, extra: *mut *mut c_void);
 
-    /// Lists up to `numKernels` kernels of a library.
+    /// Returns up to `numKernels` kernels of a library.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     324 cuLibraryEnumerateKernels(kernels: *mut CUkernel, numKernels: c_uint, lib: CUlibrary);
 
-    /// Gives address and size in bytes of a library's global variable in the current context.
+    /// Returns the address and size in bytes of a library's global variable in the current context.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     325 cuLibraryGetGlobal(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
@@ -1410,22 +1413,22 @@ functions! {
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     326 cuLibraryGetKernel(pKernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
 
-    /// Counts the kernels of a library.
+    /// Returns the number of kernels of a library.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     327 cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary);
 
-    /// Gives address and size in bytes of a library's managed variable.
+    /// Returns the address and size in bytes of a library's managed variable.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     328 cuLibraryGetManaged(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char);
 
-    /// Gives the module of a library in the current context.
+    /// Returns the module of a library in the current context.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     329 cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary);
 
-    /// Gives a pointer to a unified function of a library, by name.
+    /// Returns a pointer to a unified function of a library, by name.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     330 cuLibraryGetUnifiedFunction(fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char);
@@ -1440,35 +1443,35 @@ functions! {
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     332 cuLibraryLoadFromFile(library: *mut CUlibrary, fileName: *const c_char, jitOptions: *mut CUjit_option, jitOptionsValues: *mut *mut c_void, numJitOptions: c_uint, libraryOptions: *mut CUlibraryOption, libraryOptionValues: *mut *mut c_void, numLibraryOptions: c_uint);
 
-    /// Unloads a library and with it its kernels, modules and variables.
+    /// Unloads a library with its kernels, modules and variables.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LIBRARY.html)
     333 cuLibraryUnload(library: CUlibrary);
 
-    /// Adds PTX, cubin, object code or the like from memory to a link.
+    /// Adds PTX, cubin, object code or similar data from memory to a link.
     ///
-    /// Since CUDA 6.5.
+    /// Since CUDA 6.5. Older drivers have an older version: [`abi::cuLinkAddData`](fn@crate::abi::cuLinkAddData) since CUDA 5.5.
     #[doc(alias = "cuLinkAddData")]
     335 cuLinkAddData_v2(state: CUlinkState, type_: CUjitInputType, data: *mut c_void, size: usize, name: *const c_char, numOptions: c_uint, options: *mut CUjit_option, optionValues: *mut *mut c_void);
 
     /// Adds a PTX, cubin, object or similar file to a link.
     ///
-    /// Since CUDA 6.5.
+    /// Since CUDA 6.5. Older drivers have an older version: [`abi::cuLinkAddFile`](fn@crate::abi::cuLinkAddFile) since CUDA 5.5.
     #[doc(alias = "cuLinkAddFile")]
     337 cuLinkAddFile_v2(state: CUlinkState, type_: CUjitInputType, path: *const c_char, numOptions: c_uint, options: *mut CUjit_option, optionValues: *mut *mut c_void);
 
-    /// Finishes a link and gives the cubin, which the link state goes on owning.
+    /// Completes a link and returns the cubin, which the link state owns.
     ///
     /// Since CUDA 5.5.
     338 cuLinkComplete(state: CUlinkState, cubinOut: *mut *mut c_void, sizeOut: *mut usize);
 
     /// Starts a link; the options and their buffers must live until it is destroyed.
     ///
-    /// Since CUDA 6.5.
+    /// Since CUDA 6.5. Older drivers have an older version: [`abi::cuLinkCreate`](fn@crate::abi::cuLinkCreate) since CUDA 5.5.
     #[doc(alias = "cuLinkCreate")]
     340 cuLinkCreate_v2(numOptions: c_uint, options: *mut CUjit_option, optionValues: *mut *mut c_void, stateOut: *mut CUlinkState);
 
-    /// Ends a link and frees the cubin that it gave.
+    /// Destroys a link state and its cubin.
     ///
     /// Since CUDA 5.5.
     341 cuLinkDestroy(state: CUlinkState);
@@ -1488,42 +1491,42 @@ functions! {
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     344 cuLogicalEndpointBindMem(leId: CUlogicalEndpointId, dev: CUdevice, offset: cuuint64_t, memHandle: CUmemGenericAllocationHandle, memOffset: cuuint64_t, size: cuuint64_t, flags: c_ulonglong);
 
-    /// Makes a unicast or multicast logical endpoint under a reserved id.
+    /// Creates a unicast or multicast logical endpoint for a reserved id.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     345 cuLogicalEndpointCreate(leId: CUlogicalEndpointId, prop: *const CUlogicalEndpointProp);
 
-    /// Ends the logical endpoint under an id; the id itself stays reserved.
+    /// Destroys the logical endpoint of an id; the id itself stays reserved.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     346 cuLogicalEndpointDestroy(leId: CUlogicalEndpointId);
 
-    /// Writes a handle by which another process can import a logical endpoint.
+    /// Writes a handle from which another process can import a logical endpoint.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     347 cuLogicalEndpointExport(handle: *mut c_void, leId: CUlogicalEndpointId, handleType: CUlogicalEndpointIpcHandleType);
 
-    /// Tells the bind alignment and the largest size, in bytes, of a logical endpoint.
+    /// Returns the bind alignment and the largest size, in bytes, of a logical endpoint.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     348 cuLogicalEndpointGetLimits(bindAlignment: *mut cuuint64_t, maxSize: *mut cuuint64_t, prop: *const CUlogicalEndpointProp);
 
-    /// Gives back a range of reserved logical endpoint ids.
+    /// Releases a range of reserved logical endpoint ids.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     349 cuLogicalEndpointIdRelease(baseLeId: CUlogicalEndpointId, count: cuuint32_t);
 
-    /// Reserves `count` logical endpoint ids in a row and gives the first.
+    /// Reserves `count` consecutive logical endpoint ids and returns the first.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     350 cuLogicalEndpointIdReserve(baseLeId: *mut CUlogicalEndpointId, count: cuuint32_t);
 
-    /// Ties a reserved id to a logical endpoint that was exported as a handle.
+    /// Assigns a reserved id to a logical endpoint that was exported as a handle.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     351 cuLogicalEndpointImport(leId: CUlogicalEndpointId, handle: *const c_void, handleType: CUlogicalEndpointIpcHandleType);
 
-    /// Tells without waiting whether a range of logical endpoints is ready for use.
+    /// Returns whether a range of logical endpoints is ready for use; does not block.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     352 cuLogicalEndpointQuery(leId: CUlogicalEndpointId, count: cuuint32_t, queryStatus: *mut c_int);
@@ -1533,22 +1536,22 @@ functions! {
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGICAL__ENDPOINT.html)
     353 cuLogicalEndpointUnbind(leId: CUlogicalEndpointId, dev: CUdevice, offset: cuuint64_t, size: cuuint64_t);
 
-    /// Gives an iterator at the end of the driver's log, to read what comes later.
+    /// Returns an iterator at the end of the driver's log, for reading later entries.
     ///
     /// Since CUDA 12.9. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGS.html)
     354 cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint);
 
-    /// Writes the driver's log from an iterator on to a file.
+    /// Writes the driver's log, starting at an iterator, to a file.
     ///
     /// Since CUDA 12.9. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGS.html)
     355 cuLogsDumpToFile(iterator: *mut CUlogIterator, pathToFile: *const c_char, flags: c_uint);
 
-    /// Writes the driver's log from an iterator on to a buffer; `size` is bytes, in and out.
+    /// Writes the driver's log, starting at an iterator, to a buffer; `size` is in bytes, in and out.
     ///
     /// Since CUDA 12.9. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGS.html)
     356 cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint);
 
-    /// Sets a callback that gets each message the driver logs.
+    /// Sets a callback that receives each message that the driver logs.
     ///
     /// Since CUDA 12.9. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGS.html)
     357 cuLogsRegisterCallback(callbackFunc: CUlogsCallback, userData: *mut c_void, callback_out: *mut CUlogsCallbackHandle);
@@ -1558,19 +1561,19 @@ functions! {
     /// Since CUDA 12.9. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__LOGS.html)
     358 cuLogsUnregisterCallback(callback: CUlogsCallbackHandle);
 
-    /// Gives back a reserved range of addresses; nothing may be mapped in it.
+    /// Frees a reserved range of addresses, in which nothing may be mapped.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     359 cuMemAddressFree(ptr: CUdeviceptr, size: usize);
 
-    /// Reserves a range of addresses, in bytes, without memory behind it.
+    /// Reserves a range of addresses without memory; the size is in bytes.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     360 cuMemAddressReserve(ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr, flags: c_ulonglong);
 
-    /// Advises where and how a range of managed memory will be used; `count` is bytes.
+    /// Gives advice about the location and use of a range of managed memory; `count` is in bytes.
     ///
-    /// Since CUDA 12.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
+    /// Since CUDA 12.2. Older drivers have an older version: [`abi::cuMemAdvise`](fn@crate::abi::cuMemAdvise) since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     #[doc(alias = "cuMemAdvise")]
     362 cuMemAdvise_v2(devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation);
 
@@ -1586,7 +1589,7 @@ functions! {
 
     /// Allocates page-locked host memory, accessible to the device; the size is in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemAllocHost`](fn@crate::abi::cuMemAllocHost) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemAllocHost")]
     369 cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize);
 
@@ -1595,129 +1598,129 @@ functions! {
     /// Since CUDA 6.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     370 cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint);
 
-    /// Allocates rows padded for coalesced access and gives their pitch in bytes.
+    /// Allocates rows padded for coalesced access and returns their pitch in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemAllocPitch`](fn@crate::abi::cuMemAllocPitch) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemAllocPitch")]
     372 cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint);
 
-    /// Allocates device memory; the size is in bytes and the content undefined.
+    /// Allocates device memory with undefined content; the size is in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemAlloc`](fn@crate::abi::cuMemAlloc) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemAlloc")]
     373 cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize);
 
-    /// Queues a batch of decompressions, done by the GPU's decompression engine, in a stream.
+    /// Enqueues a batch of decompressions by the GPU's decompression engine in a stream.
     ///
     /// Since CUDA 12.6. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     374 cuMemBatchDecompressAsync(paramsArray: *mut CUmemDecompressParams, count: usize, flags: c_uint, errorIndex: *mut usize, stream: CUstream);
 
-    /// Allocates physical memory without an address, to be mapped by `cuMemMap`.
+    /// Allocates physical memory without an address; `cuMemMap` maps it.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     376 cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: c_ulonglong);
 
-    /// Drops the content of managed ranges and moves them, in stream order.
+    /// Discards the content of managed ranges and moves the ranges, in stream order.
     ///
     /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     377 cuMemDiscardAndPrefetchBatchAsync(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetchLocs: *mut CUmemLocation, prefetchLocIdxs: *mut usize, numPrefetchLocs: usize, flags: c_ulonglong, hStream: CUstream);
 
-    /// Drops the content of managed ranges in stream order, so that it need not be moved.
+    /// Discards the content of managed ranges in stream order, so that it need not be moved.
     ///
     /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     379 cuMemDiscardBatchAsync(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: c_ulonglong, hStream: CUstream);
 
-    /// Makes an OS or fabric handle by which others can import a physical allocation.
+    /// Creates an OS or fabric handle from which others can import a physical allocation.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     381 cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: CUmemGenericAllocationHandle, handleType: CUmemAllocationHandleType, flags: c_ulonglong);
 
-    /// Frees stream-ordered memory once the stream gets there; asynchronous.
+    /// Frees stream-ordered memory when the stream reaches the free; asynchronous.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     383 cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream);
 
-    /// Frees page-locked host memory of `cuMemAllocHost` or `cuMemHostAlloc`.
+    /// Frees page-locked host memory that `cuMemAllocHost` or `cuMemHostAlloc` allocated.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     385 cuMemFreeHost(p: *mut c_void);
 
-    /// Frees memory of `cuMemAlloc` and its kin; may wait for running work.
+    /// Frees memory that `cuMemAlloc` or a similar function allocated; may wait for running work.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemFree`](fn@crate::abi::cuMemFree) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemFree")]
     386 cuMemFree_v2(dptr: CUdeviceptr);
 
-    /// Reads what a location may do with mapped memory: nothing, read, or read and write.
+    /// Returns what access a location has to mapped memory: none, read, or read and write.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     387 cuMemGetAccess(flags: *mut c_ulonglong, location: *const CUmemLocation, ptr: CUdeviceptr);
 
-    /// Gives the base and size in bytes of the allocation in which an address lies.
+    /// Returns the base and size in bytes of the allocation that contains an address.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemGetAddressRange`](fn@crate::abi::cuMemGetAddressRange) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemGetAddressRange")]
     389 cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr);
 
-    /// Tells the least or the recommended granularity, in bytes, for `cuMemCreate`.
+    /// Returns the minimum or the recommended granularity, in bytes, for `cuMemCreate`.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     390 cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags);
 
-    /// Reads the properties with which a physical allocation was made.
+    /// Returns the properties with which a physical allocation was created.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     391 cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle);
 
-    /// Gives the default pool of a location and allocation type.
+    /// Returns the default pool of a location and allocation type.
     ///
     /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     392 cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
 
-    /// Makes a handle, such as a dma-buf descriptor, for a range of device memory.
+    /// Creates a handle, such as a dma-buf descriptor, for a range of device memory.
     ///
     /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     393 cuMemGetHandleForAddressRange(handle: *mut c_void, dptr: CUdeviceptr, size: usize, handleType: CUmemRangeHandleType, flags: c_ulonglong);
 
-    /// Tells free and total memory, in bytes, of the current context's device.
+    /// Returns free and total memory, in bytes, of the current context's device.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemGetInfo`](fn@crate::abi::cuMemGetInfo) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemGetInfo")]
     395 cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
 
-    /// Samples where the pages of a range live and gives the commonest place of each part.
+    /// Samples where the pages of a range are located and returns the most common location of each part.
     ///
     /// Since CUDA 13.4.
     396 cuMemGetLocationInfo(ptr: CUdeviceptr, size: usize, summaryGranularity: usize, samplingGranularity: usize, location_out: *mut CUmemLocation);
 
-    /// Gives the pool now used for a location and allocation type.
+    /// Returns the pool that is currently used for a location and allocation type.
     ///
     /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     397 cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, type_: CUmemAllocationType);
 
-    /// Allocates page-locked host memory that flags make portable, mapped or write-combined.
+    /// Allocates page-locked host memory; flags make it portable, mapped or write-combined.
     ///
     /// Since CUDA 2.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     398 cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: c_uint);
 
-    /// Gives the device address of mapped page-locked host memory.
+    /// Returns the device address of mapped page-locked host memory.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemHostGetDevicePointer`](fn@crate::abi::cuMemHostGetDevicePointer) since CUDA 2.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemHostGetDevicePointer")]
     400 cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: c_uint);
 
-    /// Reads the flags with which page-locked host memory was allocated.
+    /// Returns the flags with which page-locked host memory was allocated.
     ///
     /// Since CUDA 2.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     401 cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void);
 
     /// Page-locks existing host memory for the device; the size is in bytes.
     ///
-    /// Since CUDA 6.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 6.5. Older drivers have an older version: [`abi::cuMemHostRegister`](fn@crate::abi::cuMemHostRegister) since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemHostRegister")]
     403 cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint);
 
-    /// Ends the page-locking that `cuMemHostRegister` began.
+    /// Unregisters host memory that `cuMemHostRegister` page-locked.
     ///
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     404 cuMemHostUnregister(p: *mut c_void);
@@ -1727,7 +1730,7 @@ functions! {
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     405 cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, osHandle: *mut c_void, shHandleType: CUmemAllocationHandleType);
 
-    /// Maps a physical allocation into reserved addresses; access is given by `cuMemSetAccess`.
+    /// Maps a physical allocation into reserved addresses; `cuMemSetAccess` grants access.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     406 cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong);
@@ -1737,37 +1740,37 @@ functions! {
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     407 cuMemMapArrayAsync(mapInfoList: *mut CUarrayMapInfo, count: c_uint, hStream: CUstream);
 
-    /// Makes a memory pool for stream-ordered allocation.
+    /// Creates a memory pool for stream-ordered allocation.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     409 cuMemPoolCreate(pool: *mut CUmemoryPool, poolProps: *const CUmemPoolProps);
 
-    /// Destroys a memory pool; memory in use goes back once it is freed.
+    /// Destroys a memory pool; memory in use is returned when it is freed.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     410 cuMemPoolDestroy(pool: CUmemoryPool);
 
-    /// Makes the data by which another process can import one allocation of a shared pool.
+    /// Creates the data from which another process can import one allocation of a shared pool.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     411 cuMemPoolExportPointer(shareData_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr);
 
-    /// Makes an OS or fabric handle by which another process can import a pool.
+    /// Creates an OS or fabric handle from which another process can import a pool.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     412 cuMemPoolExportToShareableHandle(handle_out: *mut c_void, pool: CUmemoryPool, handleType: CUmemAllocationHandleType, flags: c_ulonglong);
 
-    /// Reads what a location may do with the memory of a pool.
+    /// Returns what access a location has to the memory of a pool.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     413 cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, memPool: CUmemoryPool, location: *mut CUmemLocation);
 
-    /// Reads one attribute of a pool, such as the bytes in use or the release threshold.
+    /// Returns one attribute of a pool, such as the bytes in use or the release threshold.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     414 cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void);
 
-    /// Imports a pool from the handle of another process; it cannot allocate here.
+    /// Imports a pool from the handle of another process; the pool cannot allocate in this process.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     415 cuMemPoolImportFromShareableHandle(pool_out: *mut CUmemoryPool, handle: *mut c_void, handleType: CUmemAllocationHandleType, flags: c_ulonglong);
@@ -1782,19 +1785,19 @@ functions! {
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     417 cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize);
 
-    /// Sets one attribute of a pool, such as the bytes it keeps before releasing any.
+    /// Sets one attribute of a pool, such as how many bytes it keeps before it releases any.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     418 cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void);
 
-    /// Returns unused memory of a pool to the system until it holds `minBytesToKeep` bytes.
+    /// Returns unused memory of a pool to the system until the pool holds `minBytesToKeep` bytes.
     ///
     /// Since CUDA 11.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     419 cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize);
 
     /// Moves managed memory to a device or the host in stream order; `count` is bytes.
     ///
-    /// Since CUDA 12.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
+    /// Since CUDA 12.2. Older drivers have an older version: [`abi::cuMemPrefetchAsync`](fn@crate::abi::cuMemPrefetchAsync) since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     #[doc(alias = "cuMemPrefetchAsync")]
     422 cuMemPrefetchAsync_v2(devPtr: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, hStream: CUstream);
 
@@ -1803,22 +1806,22 @@ functions! {
     /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     424 cuMemPrefetchBatchAsync(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetchLocs: *mut CUmemLocation, prefetchLocIdxs: *mut usize, numPrefetchLocs: usize, flags: c_ulonglong, hStream: CUstream);
 
-    /// Reads one attribute of a range of managed memory, such as its preferred location.
+    /// Returns one attribute of a range of managed memory, such as its preferred location.
     ///
     /// Since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     426 cuMemRangeGetAttribute(data: *mut c_void, dataSize: usize, attribute: CUmem_range_attribute, devPtr: CUdeviceptr, count: usize);
 
-    /// Reads several attributes of a range of managed memory in one call.
+    /// Returns several attributes of a range of managed memory in one call.
     ///
     /// Since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     427 cuMemRangeGetAttributes(data: *mut *mut c_void, dataSizes: *mut usize, attributes: *mut CUmem_range_attribute, numAttributes: usize, devPtr: CUdeviceptr, count: usize);
 
-    /// Drops a handle to physical memory, which is freed once nothing maps or holds it.
+    /// Releases a handle of physical memory, which is freed when it has no mapping and no other handle.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     428 cuMemRelease(handle: CUmemGenericAllocationHandle);
 
-    /// Gives the physical allocation mapped at an address, with one more reference.
+    /// Returns the physical allocation mapped at an address, with one more reference.
     ///
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     429 cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void);
@@ -1828,48 +1831,48 @@ functions! {
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     430 cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize);
 
-    /// Chooses the pool used from now on for a location and allocation type.
+    /// Sets the pool that is used for a location and allocation type.
     ///
     /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MALLOC__ASYNC.html)
     431 cuMemSetMemPool(location: *mut CUmemLocation, type_: CUmemAllocationType, pool: CUmemoryPool);
 
-    /// Removes the mappings from a range of reserved addresses; work using it must be done.
+    /// Unmaps a range of reserved addresses; work that uses it must be complete.
     ///
     /// Since CUDA 10.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html)
     432 cuMemUnmap(ptr: CUdeviceptr, size: usize);
 
-    /// Copies bytes between any two pointers; the driver finds out where they point.
+    /// Copies bytes between any two pointers; the driver determines where they point.
     ///
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     433 cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize);
 
     /// Copies a rectangle in stream order; widths and pitches are in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpy2DAsync`](fn@crate::abi::cuMemcpy2DAsync) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpy2DAsync")]
     436 cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, hStream: CUstream);
 
-    /// Copies a rectangle with any pitch, maybe slower than `cuMemcpy2D`.
+    /// Copies a rectangle with any pitch; may be slower than `cuMemcpy2D`.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpy2DUnaligned`](fn@crate::abi::cuMemcpy2DUnaligned) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpy2DUnaligned")]
     439 cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D);
 
     /// Copies a rectangle between host memory, device memory and arrays; widths are in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpy2D`](fn@crate::abi::cuMemcpy2D) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpy2D")]
     441 cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D);
 
     /// Copies a box in stream order; widths and pitches are in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpy3DAsync`](fn@crate::abi::cuMemcpy3DAsync) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpy3DAsync")]
     445 cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream);
 
-    /// Queues a batch of 3D copies in a stream; within it they run in no fixed order.
+    /// Enqueues a batch of 3D copies in a stream; the copies of a batch run in no fixed order.
     ///
-    /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 13.0. Older drivers have an older version: [`abi::cuMemcpy3DBatchAsync`](fn@crate::abi::cuMemcpy3DBatchAsync) since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpy3DBatchAsync")]
     449 cuMemcpy3DBatchAsync_v2(numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, hStream: CUstream);
 
@@ -1883,14 +1886,14 @@ functions! {
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     452 cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream);
 
-    /// Queues one 3D copy with the options of a batch copy in a stream.
+    /// Enqueues one 3D copy with the options of a batch copy in a stream.
     ///
     /// Since CUDA 13.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     455 cuMemcpy3DWithAttributesAsync(op: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, hStream: CUstream);
 
     /// Copies a box between host memory, device memory and arrays; widths are in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpy3D`](fn@crate::abi::cuMemcpy3D) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpy3D")]
     457 cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D);
 
@@ -1901,85 +1904,85 @@ functions! {
 
     /// Copies bytes from a 1D array to another; the offsets are in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyAtoA`](fn@crate::abi::cuMemcpyAtoA) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyAtoA")]
     462 cuMemcpyAtoA_v2(dstArray: CUarray, dstOffset: usize, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
 
     /// Copies bytes from a 1D array to device memory; the offset is in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyAtoD`](fn@crate::abi::cuMemcpyAtoD) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyAtoD")]
     465 cuMemcpyAtoD_v2(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
 
     /// Copies bytes from a 1D array to host memory in stream order.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyAtoHAsync`](fn@crate::abi::cuMemcpyAtoHAsync) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyAtoHAsync")]
     469 cuMemcpyAtoHAsync_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize, hStream: CUstream);
 
     /// Copies bytes from a 1D array to host memory; the offset is in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyAtoH`](fn@crate::abi::cuMemcpyAtoH) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyAtoH")]
     471 cuMemcpyAtoH_v2(dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize);
 
-    /// Queues a batch of copies in a stream; within it they run in no fixed order.
+    /// Enqueues a batch of copies in a stream; the copies of a batch run in no fixed order.
     ///
-    /// Since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 13.0. Older drivers have an older version: [`abi::cuMemcpyBatchAsync`](fn@crate::abi::cuMemcpyBatchAsync) since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyBatchAsync")]
     475 cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream);
 
     /// Copies bytes from device memory to a 1D array; the offset is in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyDtoA`](fn@crate::abi::cuMemcpyDtoA) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyDtoA")]
     478 cuMemcpyDtoA_v2(dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize);
 
     /// Copies bytes from device memory to device memory in stream order.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyDtoDAsync`](fn@crate::abi::cuMemcpyDtoDAsync) since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyDtoDAsync")]
     482 cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream);
 
-    /// Copies bytes from device memory to device memory; may return before that is done.
+    /// Copies bytes from device memory to device memory; may return before the copy is complete.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyDtoD`](fn@crate::abi::cuMemcpyDtoD) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyDtoD")]
     484 cuMemcpyDtoD_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize);
 
-    /// Copies bytes from device to host memory in stream order; pageable host memory makes it wait.
+    /// Copies bytes from device to host memory in stream order; blocks for pageable host memory.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyDtoHAsync`](fn@crate::abi::cuMemcpyDtoHAsync) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyDtoHAsync")]
     488 cuMemcpyDtoHAsync_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream);
 
-    /// Copies bytes from device memory to host memory and waits until they are there.
+    /// Copies bytes from device memory to host memory and blocks until the copy is complete.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyDtoH`](fn@crate::abi::cuMemcpyDtoH) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyDtoH")]
     490 cuMemcpyDtoH_v2(dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize);
 
     /// Copies bytes from host memory to a 1D array in stream order.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyHtoAAsync`](fn@crate::abi::cuMemcpyHtoAAsync) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyHtoAAsync")]
     494 cuMemcpyHtoAAsync_v2(dstArray: CUarray, dstOffset: usize, srcHost: *const c_void, ByteCount: usize, hStream: CUstream);
 
     /// Copies bytes from host memory to a 1D array; the offset is in bytes.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyHtoA`](fn@crate::abi::cuMemcpyHtoA) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyHtoA")]
     496 cuMemcpyHtoA_v2(dstArray: CUarray, dstOffset: usize, srcHost: *const c_void, ByteCount: usize);
 
-    /// Copies bytes from host to device memory in stream order; pageable host memory can make it wait.
+    /// Copies bytes from host to device memory in stream order; can block for pageable host memory.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyHtoDAsync`](fn@crate::abi::cuMemcpyHtoDAsync) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyHtoDAsync")]
     500 cuMemcpyHtoDAsync_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize, hStream: CUstream);
 
     /// Copies bytes from host memory to device memory; the source can be reused on return.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemcpyHtoD`](fn@crate::abi::cuMemcpyHtoD) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemcpyHtoD")]
     502 cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize);
 
@@ -1993,7 +1996,7 @@ functions! {
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     505 cuMemcpyPeerAsync(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream);
 
-    /// Queues one copy with the options of a batch copy in a stream; the size is in bytes.
+    /// Enqueues one copy with the options of a batch copy in a stream; the size is in bytes.
     ///
     /// Since CUDA 13.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     508 cuMemcpyWithAttributesAsync(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, hStream: CUstream);
@@ -2005,7 +2008,7 @@ functions! {
 
     /// Fills `N` 16-bit values of device memory; the address must be a multiple of 2.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemsetD16`](fn@crate::abi::cuMemsetD16) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemsetD16")]
     514 cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize);
 
@@ -2016,7 +2019,7 @@ functions! {
 
     /// Fills a rectangle of 16-bit values; the pitch is in bytes, the width in values.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemsetD2D16`](fn@crate::abi::cuMemsetD2D16) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemsetD2D16")]
     519 cuMemsetD2D16_v2(dstDevice: CUdeviceptr, dstPitch: usize, us: c_ushort, Width: usize, Height: usize);
 
@@ -2027,7 +2030,7 @@ functions! {
 
     /// Fills a rectangle of 32-bit values; the pitch is in bytes, the width in values.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemsetD2D32`](fn@crate::abi::cuMemsetD2D32) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemsetD2D32")]
     524 cuMemsetD2D32_v2(dstDevice: CUdeviceptr, dstPitch: usize, ui: c_uint, Width: usize, Height: usize);
 
@@ -2038,7 +2041,7 @@ functions! {
 
     /// Fills a rectangle of bytes; rows start `dstPitch` bytes apart.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemsetD2D8`](fn@crate::abi::cuMemsetD2D8) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemsetD2D8")]
     529 cuMemsetD2D8_v2(dstDevice: CUdeviceptr, dstPitch: usize, uc: c_uchar, Width: usize, Height: usize);
 
@@ -2049,7 +2052,7 @@ functions! {
 
     /// Fills `N` 32-bit values of device memory; the address must be a multiple of 4.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemsetD32`](fn@crate::abi::cuMemsetD32) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemsetD32")]
     534 cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize);
 
@@ -2060,7 +2063,7 @@ functions! {
 
     /// Fills `N` bytes of device memory with one value.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuMemsetD8`](fn@crate::abi::cuMemsetD8) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     #[doc(alias = "cuMemsetD8")]
     539 cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize);
 
@@ -2069,27 +2072,27 @@ functions! {
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     541 cuMipmappedArrayCreate(pHandle: *mut CUmipmappedArray, pMipmappedArrayDesc: *const CUDA_ARRAY3D_DESCRIPTOR, numMipmapLevels: c_uint);
 
-    /// Frees a mipmapped array and with it the arrays of its levels.
+    /// Frees a mipmapped array with the arrays of its levels.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     542 cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray);
 
-    /// Gives the array of one mip level, which the mipmapped array owns.
+    /// Returns the array of one mip level, which the mipmapped array owns.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     543 cuMipmappedArrayGetLevel(pLevelArray: *mut CUarray, hMipmappedArray: CUmipmappedArray, level: c_uint);
 
-    /// Tells size and alignment in bytes of the backing for a deferred-mapping mipmapped array.
+    /// Returns the size and alignment in bytes of the memory that a deferred-mapping mipmapped array needs.
     ///
     /// Since CUDA 11.6. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     544 cuMipmappedArrayGetMemoryRequirements(memoryRequirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, mipmap: CUmipmappedArray, device: CUdevice);
 
-    /// Tells the tile extent and mip tail layout of a sparse mipmapped array.
+    /// Returns the tile extent and mip tail layout of a sparse mipmapped array.
     ///
     /// Since CUDA 11.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     545 cuMipmappedArrayGetSparseProperties(sparseProperties: *mut CUDA_ARRAY_SPARSE_PROPERTIES, mipmap: CUmipmappedArray);
 
-    /// Lists up to `numFunctions` functions of a module.
+    /// Returns up to `numFunctions` functions of a module.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
     546 cuModuleEnumerateFunctions(functions: *mut CUfunction, numFunctions: c_uint, mod_: CUmodule);
@@ -2099,18 +2102,18 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
     547 cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char);
 
-    /// Counts the functions of a module.
+    /// Returns the number of functions of a module.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
     548 cuModuleGetFunctionCount(count: *mut c_uint, mod_: CUmodule);
 
-    /// Gives address and size in bytes of a module's global variable, by name.
+    /// Returns the address and size in bytes of a module's global variable, by name.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuModuleGetGlobal`](fn@crate::abi::cuModuleGetGlobal) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
     #[doc(alias = "cuModuleGetGlobal")]
     550 cuModuleGetGlobal_v2(dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char);
 
-    /// Tells whether modules load their functions eagerly or at first use.
+    /// Returns whether modules load their functions eagerly or at the first use.
     ///
     /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
     551 cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode);
@@ -2145,7 +2148,7 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
     557 cuModuleLoadFatBinary(module: *mut CUmodule, fatCubin: *const c_void);
 
-    /// Unloads a module; its functions and variables are gone with it.
+    /// Unloads a module with its functions and variables.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
     558 cuModuleUnload(hmod: CUmodule);
@@ -2162,7 +2165,7 @@ functions! {
 
     /// Binds the memory at an address to a multicast object; `_v2` names the device.
     ///
-    /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MULTICAST.html)
+    /// Since CUDA 13.1. Older drivers have an older version: [`cuMulticastBindAddr`](fn@crate::cuMulticastBindAddr) since CUDA 12.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MULTICAST.html)
     #[doc(alias = "cuMulticastBindAddr")]
     561 cuMulticastBindAddr_v2(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice, mcOffset: usize, memptr: CUdeviceptr, size: usize, flags: c_ulonglong);
 
@@ -2173,16 +2176,16 @@ functions! {
 
     /// Binds a physical allocation to a multicast object; `_v2` names the device.
     ///
-    /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MULTICAST.html)
+    /// Since CUDA 13.1. Older drivers have an older version: [`cuMulticastBindMem`](fn@crate::cuMulticastBindMem) since CUDA 12.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MULTICAST.html)
     #[doc(alias = "cuMulticastBindMem")]
     563 cuMulticastBindMem_v2(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice, mcOffset: usize, memHandle: CUmemGenericAllocationHandle, memOffset: usize, size: usize, flags: c_ulonglong);
 
-    /// Makes a multicast object, whose memory several devices write at once.
+    /// Creates a multicast object, to whose memory several devices write at once.
     ///
     /// Since CUDA 12.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MULTICAST.html)
     564 cuMulticastCreate(mcHandle: *mut CUmemGenericAllocationHandle, prop: *const CUmulticastObjectProp);
 
-    /// Tells the least or the recommended granularity, in bytes, for multicast objects.
+    /// Returns the minimum or the recommended granularity, in bytes, for multicast objects.
     ///
     /// Since CUDA 12.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MULTICAST.html)
     565 cuMulticastGetGranularity(granularity: *mut usize, prop: *const CUmulticastObjectProp, option: CUmulticastGranularity_flags);
@@ -2202,7 +2205,7 @@ functions! {
     /// Since CUDA 6.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__OCCUPANCY.html)
     568 cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: *mut c_int, func: CUfunction, blockSize: c_int, dynamicSMemSize: usize);
 
-    /// Computes how many blocks of a function fit on one SM, under flags.
+    /// Computes how many blocks of a function fit on one SM, with flags.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__OCCUPANCY.html)
     569 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: *mut c_int, func: CUfunction, blockSize: c_int, dynamicSMemSize: usize, flags: c_uint);
@@ -2212,12 +2215,12 @@ functions! {
     /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__OCCUPANCY.html)
     570 cuOccupancyMaxActiveClusters(numClusters: *mut c_int, func: CUfunction, config: *const CUlaunchConfig);
 
-    /// Suggests the block size of highest occupancy and the least grid that fills the device.
+    /// Computes the block size of highest occupancy and the smallest grid that fills the device.
     ///
     /// Since CUDA 6.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__OCCUPANCY.html)
     571 cuOccupancyMaxPotentialBlockSize(minGridSize: *mut c_int, blockSize: *mut c_int, func: CUfunction, blockSizeToDynamicSMemSize: CUoccupancyB2DSize, dynamicSMemSize: usize, blockSizeLimit: c_int);
 
-    /// Suggests block and grid size of highest occupancy, under flags.
+    /// Computes the block and grid size of highest occupancy, with flags.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__OCCUPANCY.html)
     572 cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize: *mut c_int, blockSize: *mut c_int, func: CUfunction, blockSizeToDynamicSMemSize: CUoccupancyB2DSize, dynamicSMemSize: usize, blockSizeLimit: c_int, flags: c_uint);
@@ -2232,7 +2235,7 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     574 cuParamSetSize(hfunc: CUfunction, numbytes: c_uint);
 
-    /// Gives a texture reference to a function; deprecated, use texture objects.
+    /// Passes a texture reference to a function; deprecated, use texture objects.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     575 cuParamSetTexRef(hfunc: CUfunction, texunit: c_int, hTexRef: CUtexref);
@@ -2252,17 +2255,17 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXEC__DEPRECATED.html)
     578 cuParamSetv(hfunc: CUfunction, offset: c_int, ptr: *mut c_void, numbytes: c_uint);
 
-    /// Reads one attribute of a pointer, such as its memory type or context.
+    /// Returns one attribute of a pointer, such as its memory type or context.
     ///
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     579 cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
 
-    /// Reads several attributes of a pointer; one that does not apply gets a null value.
+    /// Returns several attributes of a pointer; one that does not apply gets a null value.
     ///
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     580 cuPointerGetAttributes(numAttributes: c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut c_void, ptr: CUdeviceptr);
 
-    /// Sets an attribute of an allocation, such as that its copies always synchronise.
+    /// Sets an attribute of an allocation, for example that copies of it always synchronize.
     ///
     /// Since CUDA 6.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     581 cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
@@ -2282,44 +2285,44 @@ functions! {
     /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PROFILER.html)
     584 cuProfilerStop();
 
-    /// Signals imported semaphores once a stream gets there; asynchronous.
+    /// Signals imported semaphores when a stream reaches the signal; asynchronous.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EXTRES__INTEROP.html)
     585 cuSignalExternalSemaphoresAsync(extSemArray: *const CUexternalSemaphore, paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, numExtSems: c_uint, stream: CUstream);
 
-    /// Queues a host callback in a stream; superseded by `cuLaunchHostFunc`.
+    /// Enqueues a host callback in a stream; superseded by `cuLaunchHostFunc`.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     587 cuStreamAddCallback(hStream: CUstream, callback: CUstreamCallback, userData: *mut c_void, flags: c_uint);
 
-    /// Ties the visibility of managed memory to one stream, all streams or the host.
+    /// Limits the visibility of managed memory to one stream, all streams or the host.
     ///
     /// Since CUDA 6.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     589 cuStreamAttachMemAsync(hStream: CUstream, dptr: CUdeviceptr, length: usize, flags: c_uint);
 
-    /// Queues a batch of waits, writes and the like on memory words in a stream.
+    /// Enqueues a batch of waits, writes and similar operations on memory words in a stream.
     ///
-    /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 11.7. Older drivers have an older version: [`abi::cuStreamBatchMemOp`](fn@crate::abi::cuStreamBatchMemOp) since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     #[doc(alias = "cuStreamBatchMemOp")]
     593 cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, paramArray: *mut CUstreamBatchMemOpParams, flags: c_uint);
 
-    /// Starts to record a stream's work into a command list of a graphics API.
+    /// Begins to record a stream's work into a command list of a graphics API.
     ///
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     596 cuStreamBeginCaptureToCig(hStream: CUstream, streamCigCaptureParams: *mut CUstreamCigCaptureParams);
 
-    /// Starts to record the work given to a stream into an existing graph.
+    /// Begins to record the work given to a stream into an existing graph.
     ///
     /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     598 cuStreamBeginCaptureToGraph(hStream: CUstream, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const CUgraphEdgeData, numDependencies: usize, mode: CUstreamCaptureMode);
 
-    /// Starts to record the work given to a stream into a new graph instead of running it.
+    /// Begins to record the work given to a stream into a new graph instead of executing it.
     ///
-    /// Since CUDA 10.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 10.1. Older drivers have an older version: [`abi::cuStreamBeginCapture`](fn@crate::abi::cuStreamBeginCapture) since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     #[doc(alias = "cuStreamBeginCapture")]
     601 cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode);
 
-    /// Starts to record a stream over an existing graph of the same node order, to update it.
+    /// Begins to record a stream over an existing graph of the same node order, to update it.
     ///
     /// Since CUDA 13.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     603 cuStreamBeginRecaptureToGraph(hStream: CUstream, mode: CUstreamCaptureMode, hGraph: CUgraph, callbackFunc: CUgraphRecaptureCallback, userData: *mut c_void);
@@ -2329,23 +2332,23 @@ functions! {
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     605 cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream);
 
-    /// Makes a stream in the current context.
+    /// Creates a stream in the current context.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     607 cuStreamCreate(phStream: *mut CUstream, Flags: c_uint);
 
-    /// Makes a stream with a priority, clamped to the device's range; lower is more urgent.
+    /// Creates a stream with a priority, clamped to the device's range; lower is more urgent.
     ///
     /// Since CUDA 5.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     608 cuStreamCreateWithPriority(phStream: *mut CUstream, flags: c_uint, priority: c_int);
 
-    /// Drops a stream without waiting; its resources go once its work is done.
+    /// Destroys a stream without blocking; its resources are freed when its work is complete.
     ///
-    /// Since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 4.0. Older drivers have an older version: [`abi::cuStreamDestroy`](fn@crate::abi::cuStreamDestroy) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     #[doc(alias = "cuStreamDestroy")]
     610 cuStreamDestroy_v2(hStream: CUstream);
 
-    /// Ends a capture and gives its graph, or NULL where the capture was invalidated.
+    /// Ends a capture and returns its graph, or NULL if the capture was invalidated.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     611 cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph);
@@ -2355,64 +2358,64 @@ functions! {
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     612 cuStreamEndCaptureToCig(hStream: CUstream);
 
-    /// Reads one attribute of a stream.
+    /// Returns one attribute of a stream.
     ///
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     615 cuStreamGetAttribute(hStream: CUstream, attr: CUstreamAttrID, value: *mut CUstreamAttrValue);
 
-    /// Tells whether a stream is capturing, and the capture's id, graph and dependencies.
+    /// Returns whether a stream is capturing, and the capture's id, graph and dependencies.
     ///
-    /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 12.3. Older drivers have older versions: [`abi::cuStreamGetCaptureInfo`](fn@crate::abi::cuStreamGetCaptureInfo) since CUDA 10.1, [`abi::cuStreamGetCaptureInfo_v2`](fn@crate::abi::cuStreamGetCaptureInfo_v2) since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     #[doc(alias = "cuStreamGetCaptureInfo")]
     621 cuStreamGetCaptureInfo_v3(hStream: CUstream, captureStatus_out: *mut CUstreamCaptureStatus, id_out: *mut cuuint64_t, graph_out: *mut CUgraph, dependencies_out: *mut *const CUgraphNode, edgeData_out: *mut *const CUgraphEdgeData, numDependencies_out: *mut usize);
 
-    /// Gives the context of a stream; `_v2` gives its green context too, where it has one.
+    /// Returns the context of a stream; `_v2` also returns its green context, if it has one.
     ///
     /// Since CUDA 9.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     623 cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext);
 
-    /// Gives the context of a stream; `_v2` gives its green context too, where it has one.
+    /// Returns the context of a stream; `_v2` also returns its green context, if it has one.
     ///
-    /// Since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 12.5. Older drivers have an older version: [`cuStreamGetCtx`](fn@crate::cuStreamGetCtx) since CUDA 9.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     #[doc(alias = "cuStreamGetCtx")]
     625 cuStreamGetCtx_v2(hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut CUgreenCtx);
 
-    /// Reads the SMs that a stream may use.
+    /// Returns the SMs that a stream may use.
     ///
     /// Since CUDA 13.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     627 cuStreamGetDevResource(hStream: CUstream, resource: *mut CUdevResource, type_: CUdevResourceType);
 
-    /// Gives the device on which a stream runs its work.
+    /// Returns the device that a stream runs on.
     ///
     /// Since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     629 cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice);
 
-    /// Reads the flags with which a stream was made.
+    /// Returns the flags of a stream.
     ///
     /// Since CUDA 5.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     631 cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint);
 
-    /// Gives the green context of a stream, or NULL where it has none.
+    /// Returns the green context of a stream, or NULL if it has none.
     ///
     /// Since CUDA 12.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GREEN__CONTEXTS.html)
     633 cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx);
 
-    /// Gives a stream's id, unique in the life of the process.
+    /// Returns a stream's id, unique for the lifetime of the process.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     634 cuStreamGetId(hStream: CUstream, streamId: *mut c_ulonglong);
 
-    /// Reads the priority of a stream; lower numbers are more urgent.
+    /// Returns the priority of a stream; lower numbers are more urgent.
     ///
     /// Since CUDA 5.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     636 cuStreamGetPriority(hStream: CUstream, priority: *mut c_int);
 
-    /// Tells whether a stream is being captured, and whether the capture is still valid.
+    /// Returns whether a stream is being captured, and whether the capture is still valid.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     638 cuStreamIsCapturing(hStream: CUstream, captureStatus: *mut CUstreamCaptureStatus);
 
-    /// Tells without waiting whether a stream's work is done; else `CUDA_ERROR_NOT_READY`.
+    /// Returns whether a stream's work is complete, or `CUDA_ERROR_NOT_READY`; does not block.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     640 cuStreamQuery(hStream: CUstream);
@@ -2422,14 +2425,14 @@ functions! {
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     642 cuStreamSetAttribute(hStream: CUstream, attr: CUstreamAttrID, param: *const CUstreamAttrValue);
 
-    /// Waits on the host until all work given to a stream is done.
+    /// Blocks until all work given to a stream is complete.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     644 cuStreamSynchronize(hStream: CUstream);
 
-    /// Adds to or replaces the nodes on which a capturing stream's next node depends.
+    /// Extends or replaces the nodes that the next node of a capturing stream depends on.
     ///
-    /// Since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 12.3. Older drivers have an older version: [`abi::cuStreamUpdateCaptureDependencies`](fn@crate::abi::cuStreamUpdateCaptureDependencies) since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     #[doc(alias = "cuStreamUpdateCaptureDependencies")]
     648 cuStreamUpdateCaptureDependencies_v2(hStream: CUstream, dependencies: *mut CUgraphNode, dependencyData: *const CUgraphEdgeData, numDependencies: usize, flags: c_uint);
 
@@ -2440,44 +2443,44 @@ functions! {
 
     /// Makes a stream wait until a 32-bit word in memory meets a condition.
     ///
-    /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 11.7. Older drivers have an older version: [`abi::cuStreamWaitValue32`](fn@crate::abi::cuStreamWaitValue32) since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     #[doc(alias = "cuStreamWaitValue32")]
     654 cuStreamWaitValue32_v2(stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: c_uint);
 
     /// Makes a stream wait until a 64-bit word in memory meets a condition.
     ///
-    /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 11.7. Older drivers have an older version: [`abi::cuStreamWaitValue64`](fn@crate::abi::cuStreamWaitValue64) since CUDA 9.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     #[doc(alias = "cuStreamWaitValue64")]
     658 cuStreamWaitValue64_v2(stream: CUstream, addr: CUdeviceptr, value: cuuint64_t, flags: c_uint);
 
-    /// Writes a 32-bit word to memory once a stream gets there; asynchronous.
+    /// Writes a 32-bit word to memory when a stream reaches the write; asynchronous.
     ///
-    /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 11.7. Older drivers have an older version: [`abi::cuStreamWriteValue32`](fn@crate::abi::cuStreamWriteValue32) since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     #[doc(alias = "cuStreamWriteValue32")]
     662 cuStreamWriteValue32_v2(stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: c_uint);
 
-    /// Writes a 64-bit word to memory once a stream gets there; asynchronous.
+    /// Writes a 64-bit word to memory when a stream reaches the write; asynchronous.
     ///
-    /// Since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 11.7. Older drivers have an older version: [`abi::cuStreamWriteValue64`](fn@crate::abi::cuStreamWriteValue64) since CUDA 9.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     #[doc(alias = "cuStreamWriteValue64")]
     666 cuStreamWriteValue64_v2(stream: CUstream, addr: CUdeviceptr, value: cuuint64_t, flags: c_uint);
 
-    /// Makes a surface object, through which kernels read and write an array.
+    /// Creates a surface object, through which kernels read and write an array.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__SURFOBJECT.html)
     668 cuSurfObjectCreate(pSurfObject: *mut CUsurfObject, pResDesc: *const CUDA_RESOURCE_DESC);
 
-    /// Destroys a surface object; the array behind it stays.
+    /// Destroys a surface object; its array remains.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__SURFOBJECT.html)
     669 cuSurfObjectDestroy(surfObject: CUsurfObject);
 
-    /// Reads back on which array a surface object was made.
+    /// Returns the array of a surface object.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__SURFOBJECT.html)
     670 cuSurfObjectGetResourceDesc(pResDesc: *mut CUDA_RESOURCE_DESC, surfObject: CUsurfObject);
 
-    /// Gives the array of a surface reference; deprecated, use surface objects.
+    /// Returns the array of a surface reference; deprecated, use surface objects.
     ///
     /// Since CUDA 3.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__SURFREF__DEPRECATED.html)
     671 cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref);
@@ -2502,7 +2505,7 @@ functions! {
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TENSOR__MEMORY.html)
     675 cuTensorMapEncodeTiled(tensorMap: *mut CUtensorMap, tensorDataType: CUtensorMapDataType, tensorRank: cuuint32_t, globalAddress: *mut c_void, globalDim: *const cuuint64_t, globalStrides: *const cuuint64_t, boxDim: *const cuuint32_t, elementStrides: *const cuuint32_t, interleave: CUtensorMapInterleave, swizzle: CUtensorMapSwizzle, l2Promotion: CUtensorMapL2promotion, oobFill: CUtensorMapFloatOOBfill);
 
-    /// Puts another global address into a tensor map.
+    /// Replaces the global address in a tensor map.
     ///
     /// Since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TENSOR__MEMORY.html)
     676 cuTensorMapReplaceAddress(tensorMap: *mut CUtensorMap, globalAddress: *mut c_void);
@@ -2512,32 +2515,32 @@ functions! {
     /// Since CUDA 13.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TENSOR__MEMORY.html)
     677 cuTensorMapSetAllocationClass(tensorMap: *mut CUtensorMap, allocClass: CUtensorMapAllocClass, outAllocClass: *mut CUtensorMapAllocClass);
 
-    /// Makes a texture object from memory or an array, with sampling and view settings.
+    /// Creates a texture object from memory or an array, with sampling and view settings.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXOBJECT.html)
     678 cuTexObjectCreate(pTexObject: *mut CUtexObject, pResDesc: *const CUDA_RESOURCE_DESC, pTexDesc: *const CUDA_TEXTURE_DESC, pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC);
 
-    /// Destroys a texture object; the memory behind it stays.
+    /// Destroys a texture object; its memory remains.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXOBJECT.html)
     679 cuTexObjectDestroy(texObject: CUtexObject);
 
-    /// Reads back on which memory or array a texture object was made.
+    /// Returns the memory or array of a texture object.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXOBJECT.html)
     680 cuTexObjectGetResourceDesc(pResDesc: *mut CUDA_RESOURCE_DESC, texObject: CUtexObject);
 
-    /// Reads back the view settings of a texture object; fails where it has none.
+    /// Returns the view settings of a texture object; fails if it has none.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXOBJECT.html)
     681 cuTexObjectGetResourceViewDesc(pResViewDesc: *mut CUDA_RESOURCE_VIEW_DESC, texObject: CUtexObject);
 
-    /// Reads back the sampling settings of a texture object.
+    /// Returns the sampling settings of a texture object.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXOBJECT.html)
     682 cuTexObjectGetTextureDesc(pTexDesc: *mut CUDA_TEXTURE_DESC, texObject: CUtexObject);
 
-    /// Makes a texture reference; deprecated, use texture objects.
+    /// Creates a texture reference; deprecated, use texture objects.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     683 cuTexRefCreate(pTexRef: *mut CUtexref);
@@ -2547,70 +2550,70 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     684 cuTexRefDestroy(hTexRef: CUtexref);
 
-    /// Reads a texture reference's addressing mode; deprecated, use texture objects.
+    /// Returns a texture reference's addressing mode; deprecated, use texture objects.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     686 cuTexRefGetAddressMode(pam: *mut CUaddress_mode, hTexRef: CUtexref, dim: c_int);
 
-    /// Gives the address bound to a texture reference; deprecated, use texture objects.
+    /// Returns the address bound to a texture reference; deprecated, use texture objects.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuTexRefGetAddress`](fn@crate::abi::cuTexRefGetAddress) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     #[doc(alias = "cuTexRefGetAddress")]
     687 cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, hTexRef: CUtexref);
 
-    /// Gives the array bound to a texture reference; deprecated, use texture objects.
+    /// Returns the array bound to a texture reference; deprecated, use texture objects.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     688 cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref);
 
-    /// Reads a texture reference's border colour; deprecated, use texture objects.
+    /// Returns a texture reference's border color; deprecated, use texture objects.
     ///
     /// Since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     689 cuTexRefGetBorderColor(pBorderColor: *mut f32, hTexRef: CUtexref);
 
-    /// Reads a texture reference's filter mode; deprecated, use texture objects.
+    /// Returns a texture reference's filter mode; deprecated, use texture objects.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     690 cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref);
 
-    /// Reads a texture reference's flags; deprecated, use texture objects.
+    /// Returns a texture reference's flags; deprecated, use texture objects.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     691 cuTexRefGetFlags(pFlags: *mut c_uint, hTexRef: CUtexref);
 
-    /// Reads a texture reference's format; deprecated, use texture objects.
+    /// Returns a texture reference's format; deprecated, use texture objects.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     692 cuTexRefGetFormat(pFormat: *mut CUarray_format, pNumChannels: *mut c_int, hTexRef: CUtexref);
 
-    /// Reads a texture reference's largest anisotropy; deprecated, use texture objects.
+    /// Returns a texture reference's largest anisotropy; deprecated, use texture objects.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     693 cuTexRefGetMaxAnisotropy(pmaxAniso: *mut c_int, hTexRef: CUtexref);
 
-    /// Reads a texture reference's mipmap filter mode; deprecated, use texture objects.
+    /// Returns a texture reference's mipmap filter mode; deprecated, use texture objects.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     694 cuTexRefGetMipmapFilterMode(pfm: *mut CUfilter_mode, hTexRef: CUtexref);
 
-    /// Reads a texture reference's mip level bias; deprecated, use texture objects.
+    /// Returns a texture reference's mip level bias; deprecated, use texture objects.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     695 cuTexRefGetMipmapLevelBias(pbias: *mut f32, hTexRef: CUtexref);
 
-    /// Reads a texture reference's mip level range; deprecated, use texture objects.
+    /// Returns a texture reference's mip level range; deprecated, use texture objects.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     696 cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp: *mut f32, pmaxMipmapLevelClamp: *mut f32, hTexRef: CUtexref);
 
-    /// Gives the mipmapped array of a texture reference; deprecated, use texture objects.
+    /// Returns the mipmapped array of a texture reference; deprecated, use texture objects.
     ///
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     697 cuTexRefGetMipmappedArray(phMipmappedArray: *mut CUmipmappedArray, hTexRef: CUtexref);
 
     /// Binds pitched memory to a texture reference; deprecated, use texture objects.
     ///
-    /// Since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
+    /// Since CUDA 4.1. Older drivers have older versions: [`abi::cuTexRefSetAddress2D`](fn@crate::abi::cuTexRefSetAddress2D) since CUDA 2.2, [`abi::cuTexRefSetAddress2D_v2`](fn@crate::abi::cuTexRefSetAddress2D_v2) since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     #[doc(alias = "cuTexRefSetAddress2D")]
     701 cuTexRefSetAddress2D_v3(hTexRef: CUtexref, desc: *const CUDA_ARRAY_DESCRIPTOR, dptr: CUdeviceptr, Pitch: usize);
 
@@ -2621,7 +2624,7 @@ functions! {
 
     /// Binds linear memory to a texture reference; deprecated, use texture objects.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuTexRefSetAddress`](fn@crate::abi::cuTexRefSetAddress) since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     #[doc(alias = "cuTexRefSetAddress")]
     703 cuTexRefSetAddress_v2(ByteOffset: *mut usize, hTexRef: CUtexref, dptr: CUdeviceptr, bytes: usize);
 
@@ -2630,7 +2633,7 @@ functions! {
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     704 cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: c_uint);
 
-    /// Sets a texture reference's border colour; deprecated, use texture objects.
+    /// Sets a texture reference's border color; deprecated, use texture objects.
     ///
     /// Since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     705 cuTexRefSetBorderColor(hTexRef: CUtexref, pBorderColor: *mut f32);
@@ -2675,12 +2678,12 @@ functions! {
     /// Since CUDA 5.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     713 cuTexRefSetMipmappedArray(hTexRef: CUtexref, hMipmappedArray: CUmipmappedArray, Flags: c_uint);
 
-    /// Swaps the calling thread's capture mode with the given one.
+    /// Sets the calling thread's capture mode and returns the previous one.
     ///
     /// Since CUDA 10.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     714 cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
 
-    /// Makes a counted object that calls a destructor once its last reference goes.
+    /// Creates a reference-counted object that calls a destructor when its last reference is released.
     ///
     /// Since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     715 cuUserObjectCreate(object_out: *mut CUuserObject, ptr: *mut c_void, destroy: CUhostFn, initialRefcount: c_uint, flags: c_uint);
@@ -2690,18 +2693,18 @@ functions! {
     /// Since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     716 cuUserObjectRelease(object: CUuserObject, count: c_uint);
 
-    /// Takes more references to a user object for the caller.
+    /// Adds references to a user object for the caller.
     ///
     /// Since CUDA 11.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     717 cuUserObjectRetain(object: CUuserObject, count: c_uint);
 
-    /// Makes a context for use with a VDPAU device.
+    /// Creates a context for use with a VDPAU device.
     ///
-    /// Since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VDPAU.html)
+    /// Since CUDA 3.2. Older drivers have an older version: [`abi::cuVDPAUCtxCreate`](fn@crate::abi::cuVDPAUCtxCreate) since CUDA 3.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VDPAU.html)
     #[doc(alias = "cuVDPAUCtxCreate")]
     719 cuVDPAUCtxCreate_v2(pCtx: *mut CUcontext, flags: c_uint, device: CUdevice, vdpDevice: VdpDevice, vdpGetProcAddress: VdpGetProcAddress);
 
-    /// Gives the CUDA device of a VDPAU device.
+    /// Returns the CUDA device of a VDPAU device.
     ///
     /// Since CUDA 3.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VDPAU.html)
     720 cuVDPAUGetDevice(pDevice: *mut CUdevice, vdpDevice: VdpDevice, vdpGetProcAddress: VdpGetProcAddress);

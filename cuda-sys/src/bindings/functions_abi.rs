@@ -3,472 +3,472 @@
 functions! {
     /// An older ABI of `cuArray3DCreate`. Allocates a 1D, 2D, 3D, layered or cubemap array described in elements.
     ///
-    /// Since CUDA 2.0. See [`cuArray3DCreate_v2`](fn@crate::cuArray3DCreate_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuArray3DCreate_v2`](fn@crate::cuArray3DCreate_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     0 cuArray3DCreate(pHandle: *mut CUarray, pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR_v1);
 
-    /// An older ABI of `cuArray3DGetDescriptor`. Reads back the extent, format and flags with which an array of any shape was made.
+    /// An older ABI of `cuArray3DGetDescriptor`. Returns the extent, format and flags of an array of any shape.
     ///
-    /// Since CUDA 2.0. See [`cuArray3DGetDescriptor_v2`](fn@crate::cuArray3DGetDescriptor_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuArray3DGetDescriptor_v2`](fn@crate::cuArray3DGetDescriptor_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     2 cuArray3DGetDescriptor(pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, hArray: CUarray);
 
     /// An older ABI of `cuArrayCreate`. Allocates a 1D or 2D array; width and height are in elements, not bytes.
     ///
-    /// Since CUDA 2.0. See [`cuArrayCreate_v2`](fn@crate::cuArrayCreate_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuArrayCreate_v2`](fn@crate::cuArrayCreate_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     4 cuArrayCreate(pHandle: *mut CUarray, pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR_v1);
 
-    /// An older ABI of `cuArrayGetDescriptor`. Reads back the width, height, format and channel count of a 1D or 2D array.
+    /// An older ABI of `cuArrayGetDescriptor`. Returns the width, height, format and channel count of a 1D or 2D array.
     ///
-    /// Since CUDA 2.0. See [`cuArrayGetDescriptor_v2`](fn@crate::cuArrayGetDescriptor_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuArrayGetDescriptor_v2`](fn@crate::cuArrayGetDescriptor_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     7 cuArrayGetDescriptor(pArrayDescriptor: *mut CUDA_ARRAY_DESCRIPTOR_v1, hArray: CUarray);
 
-    /// An older ABI of `cuCtxCreate`. Makes a context on a device and pushes it on the calling thread's context stack.
+    /// An older ABI of `cuCtxCreate`. Creates a context on a device and pushes it onto the calling thread's context stack.
     ///
-    /// Since CUDA 2.0. See [`cuCtxCreate_v4`](fn@crate::cuCtxCreate_v4). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 2.0. The newest version is [`cuCtxCreate_v4`](fn@crate::cuCtxCreate_v4), since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     28 cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
 
-    /// An older ABI of `cuCtxCreate`. Makes a context on a device and pushes it on the calling thread's context stack.
+    /// An older ABI of `cuCtxCreate`. Creates a context on a device and pushes it onto the calling thread's context stack.
     ///
-    /// Since CUDA 3.2. See [`cuCtxCreate_v4`](fn@crate::cuCtxCreate_v4). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 3.2. The newest version is [`cuCtxCreate_v4`](fn@crate::cuCtxCreate_v4), since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     #[doc(alias = "cuCtxCreate")]
     29 cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice);
 
-    /// An older ABI of `cuCtxCreate`. Makes a context on a device and pushes it on the calling thread's context stack.
+    /// An older ABI of `cuCtxCreate`. Creates a context on a device and pushes it onto the calling thread's context stack.
     ///
-    /// Since CUDA 11.4. See [`cuCtxCreate_v4`](fn@crate::cuCtxCreate_v4). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 11.4. The newest version is [`cuCtxCreate_v4`](fn@crate::cuCtxCreate_v4), since CUDA 12.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     #[doc(alias = "cuCtxCreate")]
     30 cuCtxCreate_v3(pctx: *mut CUcontext, paramsArray: *mut CUexecAffinityParam, numParams: c_int, flags: c_uint, dev: CUdevice);
 
-    /// An older ABI of `cuCtxDestroy`. Ends a context and all it owns; pops it where it is current to the calling thread.
+    /// An older ABI of `cuCtxDestroy`. Destroys a context and everything it owns; pops it if it is current to the calling thread.
     ///
-    /// Since CUDA 2.0. See [`cuCtxDestroy_v2`](fn@crate::cuCtxDestroy_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 2.0. The newest version is [`cuCtxDestroy_v2`](fn@crate::cuCtxDestroy_v2), since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     32 cuCtxDestroy(ctx: CUcontext);
 
-    /// An older ABI of `cuCtxPopCurrent`. Takes the top context off the calling thread's context stack and returns it.
+    /// An older ABI of `cuCtxPopCurrent`. Pops the top context off the calling thread's context stack and returns it.
     ///
-    /// Since CUDA 2.0. See [`cuCtxPopCurrent_v2`](fn@crate::cuCtxPopCurrent_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 2.0. The newest version is [`cuCtxPopCurrent_v2`](fn@crate::cuCtxPopCurrent_v2), since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     50 cuCtxPopCurrent(pctx: *mut CUcontext);
 
-    /// An older ABI of `cuCtxPushCurrent`. Puts a context on top of the calling thread's context stack, making it current.
+    /// An older ABI of `cuCtxPushCurrent`. Pushes a context onto the calling thread's context stack, which makes it current.
     ///
-    /// Since CUDA 2.0. See [`cuCtxPushCurrent_v2`](fn@crate::cuCtxPushCurrent_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
+    /// Since CUDA 2.0. The newest version is [`cuCtxPushCurrent_v2`](fn@crate::cuCtxPushCurrent_v2), since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html)
     52 cuCtxPushCurrent(ctx: CUcontext);
 
-    /// An older ABI of `cuDeviceGetUuid`. Gives a device's UUID; a MIG instance has one of its own.
+    /// An older ABI of `cuDeviceGetUuid`. Returns the UUID of a device; a MIG instance has its own.
     ///
-    /// Since CUDA 9.2. See [`cuDeviceGetUuid_v2`](fn@crate::cuDeviceGetUuid_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
+    /// Since CUDA 9.2. The newest version is [`cuDeviceGetUuid_v2`](fn@crate::cuDeviceGetUuid_v2), since CUDA 11.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     92 cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice);
 
-    /// An older ABI of `cuDevicePrimaryCtxRelease`. Gives back one retain of a device's primary context; the last one resets it.
+    /// An older ABI of `cuDevicePrimaryCtxRelease`. Releases one retain of a device's primary context; the last release resets the context.
     ///
-    /// Since CUDA 7.0. See [`cuDevicePrimaryCtxRelease_v2`](fn@crate::cuDevicePrimaryCtxRelease_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
+    /// Since CUDA 7.0. The newest version is [`cuDevicePrimaryCtxRelease_v2`](fn@crate::cuDevicePrimaryCtxRelease_v2), since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
     96 cuDevicePrimaryCtxRelease(dev: CUdevice);
 
-    /// An older ABI of `cuDevicePrimaryCtxReset`. Destroys all that lives in a device's primary context, whoever else uses it.
+    /// An older ABI of `cuDevicePrimaryCtxReset`. Destroys everything in a device's primary context, even if other code uses it.
     ///
-    /// Since CUDA 7.0. See [`cuDevicePrimaryCtxReset_v2`](fn@crate::cuDevicePrimaryCtxReset_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
+    /// Since CUDA 7.0. The newest version is [`cuDevicePrimaryCtxReset_v2`](fn@crate::cuDevicePrimaryCtxReset_v2), since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
     98 cuDevicePrimaryCtxReset(dev: CUdevice);
 
     /// An older ABI of `cuDevicePrimaryCtxSetFlags`. Sets the flags of a device's primary context, whether it is active or not.
     ///
-    /// Since CUDA 7.0. See [`cuDevicePrimaryCtxSetFlags_v2`](fn@crate::cuDevicePrimaryCtxSetFlags_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
+    /// Since CUDA 7.0. The newest version is [`cuDevicePrimaryCtxSetFlags_v2`](fn@crate::cuDevicePrimaryCtxSetFlags_v2), since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__PRIMARY__CTX.html)
     101 cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint);
 
-    /// An older ABI of `cuDeviceTotalMem`. Tells the size of a device's memory in bytes.
+    /// An older ABI of `cuDeviceTotalMem`. Returns the size of a device's memory in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuDeviceTotalMem_v2`](fn@crate::cuDeviceTotalMem_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
+    /// Since CUDA 2.0. The newest version is [`cuDeviceTotalMem_v2`](fn@crate::cuDeviceTotalMem_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html)
     106 cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice);
 
-    /// An older ABI of `cuEventDestroy`. Drops an event without waiting; its resources go once a pending record has completed.
+    /// An older ABI of `cuEventDestroy`. Destroys an event without blocking; its resources are freed when a pending record is complete.
     ///
-    /// Since CUDA 2.0. See [`cuEventDestroy_v2`](fn@crate::cuEventDestroy_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
+    /// Since CUDA 2.0. The newest version is [`cuEventDestroy_v2`](fn@crate::cuEventDestroy_v2), since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     121 cuEventDestroy(hEvent: CUevent);
 
-    /// An older ABI of `cuEventElapsedTime`. Measures the time between two completed timing events in milliseconds, as a float.
+    /// An older ABI of `cuEventElapsedTime`. Returns the time between two completed timing events in milliseconds, as a float.
     ///
-    /// Since CUDA 2.0. See [`cuEventElapsedTime_v2`](fn@crate::cuEventElapsedTime_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
+    /// Since CUDA 2.0. The newest version is [`cuEventElapsedTime_v2`](fn@crate::cuEventElapsedTime_v2), since CUDA 12.8. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__EVENT.html)
     123 cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent);
 
-    /// An older ABI of `cuGLCtxCreate`. Makes a context for use with OpenGL; deprecated, `cuCtxCreate` does.
+    /// An older ABI of `cuGLCtxCreate`. Creates a context for use with OpenGL; deprecated, use `cuCtxCreate`.
     ///
-    /// Since CUDA 2.0. See [`cuGLCtxCreate_v2`](fn@crate::cuGLCtxCreate_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
+    /// Since CUDA 2.0. The newest version is [`cuGLCtxCreate_v2`](fn@crate::cuGLCtxCreate_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     148 cuGLCtxCreate(pCtx: *mut CUcontext, Flags: c_uint, device: CUdevice);
 
-    /// An older ABI of `cuGLGetDevices`. Lists the CUDA devices of the current OpenGL context.
+    /// An older ABI of `cuGLGetDevices`. Returns the CUDA devices of the current OpenGL context.
     ///
-    /// Since CUDA 4.1. See [`cuGLGetDevices_v2`](fn@crate::cuGLGetDevices_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL.html)
+    /// Since CUDA 4.1. The newest version is [`cuGLGetDevices_v2`](fn@crate::cuGLGetDevices_v2), since CUDA 6.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL.html)
     150 cuGLGetDevices(pCudaDeviceCount: *mut c_uint, pCudaDevices: *mut CUdevice, cudaDeviceCount: c_uint, deviceList: CUGLDeviceList);
 
-    /// An older ABI of `cuGLMapBufferObject`. Maps an OpenGL buffer; deprecated in favour of `cuGraphicsMapResources`.
+    /// An older ABI of `cuGLMapBufferObject`. Maps an OpenGL buffer; deprecated in favor of `cuGraphicsMapResources`.
     ///
-    /// Since CUDA 2.0. See [`cuGLMapBufferObject_v2`](fn@crate::cuGLMapBufferObject_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
+    /// Since CUDA 2.0. The newest version is [`cuGLMapBufferObject_v2`](fn@crate::cuGLMapBufferObject_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     153 cuGLMapBufferObject(dptr: *mut CUdeviceptr_v1, size: *mut c_uint, buffer: GLuint);
 
     /// An older ABI of `cuGLMapBufferObjectAsync`. Maps an OpenGL buffer in stream order; deprecated, see `cuGraphicsMapResources`.
     ///
-    /// Since CUDA 2.3. See [`cuGLMapBufferObjectAsync_v2`](fn@crate::cuGLMapBufferObjectAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
+    /// Since CUDA 2.3. The newest version is [`cuGLMapBufferObjectAsync_v2`](fn@crate::cuGLMapBufferObjectAsync_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GL__DEPRECATED.html)
     154 cuGLMapBufferObjectAsync(dptr: *mut CUdeviceptr_v1, size: *mut c_uint, buffer: GLuint, hStream: CUstream);
 
     /// An older ABI of `cuGetProcAddress`. Finds the entry point of a function by its base name for one CUDA version.
     ///
-    /// Since CUDA 11.3. See [`cuGetProcAddress_v2`](fn@crate::cuGetProcAddress_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DRIVER__ENTRY__POINT.html)
+    /// Since CUDA 11.3. The newest version is [`cuGetProcAddress_v2`](fn@crate::cuGetProcAddress_v2), since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DRIVER__ENTRY__POINT.html)
     167 cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, cudaVersion: c_int, flags: cuuint64_t);
 
     /// An older ABI of `cuGraphAddDependencies`. Adds edges, with their data, between nodes of a graph.
     ///
-    /// Since CUDA 10.0. See [`cuGraphAddDependencies_v2`](fn@crate::cuGraphAddDependencies_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.0. The newest version is [`cuGraphAddDependencies_v2`](fn@crate::cuGraphAddDependencies_v2), since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     171 cuGraphAddDependencies(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, numDependencies: usize);
 
     /// An older ABI of `cuGraphAddKernelNode`. Adds a kernel launch to a graph; the arguments are copied at once.
     ///
-    /// Since CUDA 10.0. See [`cuGraphAddKernelNode_v2`](fn@crate::cuGraphAddKernelNode_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.0. The newest version is [`cuGraphAddKernelNode_v2`](fn@crate::cuGraphAddKernelNode_v2), since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     179 cuGraphAddKernelNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1);
 
     /// An older ABI of `cuGraphAddNode`. Adds a node of any type to a graph; the type is in `nodeParams`.
     ///
-    /// Since CUDA 12.2. See [`cuGraphAddNode_v3`](fn@crate::cuGraphAddNode_v3). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 12.2. The newest version is [`cuGraphAddNode_v3`](fn@crate::cuGraphAddNode_v3), since CUDA 13.4. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     185 cuGraphAddNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut CUgraphNodeParams);
 
     /// An older ABI of `cuGraphExecKernelNodeSetParams`. Replaces the launch and arguments of a kernel node in an executable graph.
     ///
-    /// Since CUDA 10.1. See [`cuGraphExecKernelNodeSetParams_v2`](fn@crate::cuGraphExecKernelNodeSetParams_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.1. The newest version is [`cuGraphExecKernelNodeSetParams_v2`](fn@crate::cuGraphExecKernelNodeSetParams_v2), since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     211 cuGraphExecKernelNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1);
 
-    /// An older ABI of `cuGraphExecUpdate`. Updates an executable graph from a graph of the same topology, or tells what differs.
+    /// An older ABI of `cuGraphExecUpdate`. Updates an executable graph from a graph of the same topology, or reports what differs.
     ///
-    /// Since CUDA 10.2. See [`cuGraphExecUpdate_v2`](fn@crate::cuGraphExecUpdate_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.2. The newest version is [`cuGraphExecUpdate_v2`](fn@crate::cuGraphExecUpdate_v2), since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     216 cuGraphExecUpdate(hGraphExec: CUgraphExec, hGraph: CUgraph, hErrorNode_out: *mut CUgraphNode, updateResult_out: *mut CUgraphExecUpdateResult);
 
-    /// An older ABI of `cuGraphGetEdges`. Lists the edges of a graph with their data, or counts them where the arrays are NULL.
+    /// An older ABI of `cuGraphGetEdges`. Returns the edges of a graph with their data, or their number if the arrays are NULL.
     ///
-    /// Since CUDA 10.0. See [`cuGraphGetEdges_v2`](fn@crate::cuGraphGetEdges_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.0. The newest version is [`cuGraphGetEdges_v2`](fn@crate::cuGraphGetEdges_v2), since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     222 cuGraphGetEdges(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, numEdges: *mut usize);
 
-    /// An older ABI of `cuGraphInstantiate`. Makes an executable graph, with an error log; `cuGraphInstantiateWithFlags` superseded it.
+    /// An older ABI of `cuGraphInstantiate`. Creates an executable graph, with an error log; `cuGraphInstantiateWithFlags` superseded it.
     ///
     /// Since CUDA 10.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     229 cuGraphInstantiate(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, phErrorNode: *mut CUgraphNode, logBuffer: *mut c_char, bufferSize: usize);
 
-    /// An older ABI of `cuGraphInstantiate`. Makes an executable graph, with an error log; `cuGraphInstantiateWithFlags` superseded it.
+    /// An older ABI of `cuGraphInstantiate`. Creates an executable graph, with an error log; `cuGraphInstantiateWithFlags` superseded it.
     ///
     /// Since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     #[doc(alias = "cuGraphInstantiate")]
     233 cuGraphInstantiate_v2(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, phErrorNode: *mut CUgraphNode, logBuffer: *mut c_char, bufferSize: usize);
 
-    /// An older ABI of `cuGraphKernelNodeGetParams`. Reads the launch and arguments of a kernel node, borrowed from the node.
+    /// An older ABI of `cuGraphKernelNodeGetParams`. Returns the launch and arguments of a kernel node, borrowed from the node.
     ///
-    /// Since CUDA 10.0. See [`cuGraphKernelNodeGetParams_v2`](fn@crate::cuGraphKernelNodeGetParams_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.0. The newest version is [`cuGraphKernelNodeGetParams_v2`](fn@crate::cuGraphKernelNodeGetParams_v2), since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     236 cuGraphKernelNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_KERNEL_NODE_PARAMS_v1);
 
     /// An older ABI of `cuGraphKernelNodeSetParams`. Replaces the launch and arguments of a kernel node; the arguments are copied.
     ///
-    /// Since CUDA 10.0. See [`cuGraphKernelNodeSetParams_v2`](fn@crate::cuGraphKernelNodeSetParams_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.0. The newest version is [`cuGraphKernelNodeSetParams_v2`](fn@crate::cuGraphKernelNodeSetParams_v2), since CUDA 12.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     239 cuGraphKernelNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_KERNEL_NODE_PARAMS_v1);
 
-    /// An older ABI of `cuGraphNodeGetDependencies`. Lists the nodes on which a node depends, with edge data, or counts them.
+    /// An older ABI of `cuGraphNodeGetDependencies`. Returns the nodes that a node depends on, with edge data, or their number.
     ///
-    /// Since CUDA 10.0. See [`cuGraphNodeGetDependencies_v2`](fn@crate::cuGraphNodeGetDependencies_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.0. The newest version is [`cuGraphNodeGetDependencies_v2`](fn@crate::cuGraphNodeGetDependencies_v2), since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     251 cuGraphNodeGetDependencies(hNode: CUgraphNode, dependencies: *mut CUgraphNode, numDependencies: *mut usize);
 
-    /// An older ABI of `cuGraphNodeGetDependentNodes`. Lists the nodes that depend on a node, with edge data, or counts them.
+    /// An older ABI of `cuGraphNodeGetDependentNodes`. Returns the nodes that depend on a node, with edge data, or their number.
     ///
-    /// Since CUDA 10.0. See [`cuGraphNodeGetDependentNodes_v2`](fn@crate::cuGraphNodeGetDependentNodes_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.0. The newest version is [`cuGraphNodeGetDependentNodes_v2`](fn@crate::cuGraphNodeGetDependentNodes_v2), since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     253 cuGraphNodeGetDependentNodes(hNode: CUgraphNode, dependentNodes: *mut CUgraphNode, numDependentNodes: *mut usize);
 
     /// An older ABI of `cuGraphRemoveDependencies`. Removes edges, matched with their data, between nodes of a graph.
     ///
-    /// Since CUDA 10.0. See [`cuGraphRemoveDependencies_v2`](fn@crate::cuGraphRemoveDependencies_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
+    /// Since CUDA 10.0. The newest version is [`cuGraphRemoveDependencies_v2`](fn@crate::cuGraphRemoveDependencies_v2), since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPH.html)
     264 cuGraphRemoveDependencies(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, numDependencies: usize);
 
-    /// An older ABI of `cuGraphicsResourceGetMappedPointer`. Gives the device pointer and size in bytes of a mapped graphics resource.
+    /// An older ABI of `cuGraphicsResourceGetMappedPointer`. Returns the device pointer and size in bytes of a mapped graphics resource.
     ///
-    /// Since CUDA 3.0. See [`cuGraphicsResourceGetMappedPointer_v2`](fn@crate::cuGraphicsResourceGetMappedPointer_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
+    /// Since CUDA 3.0. The newest version is [`cuGraphicsResourceGetMappedPointer_v2`](fn@crate::cuGraphicsResourceGetMappedPointer_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     276 cuGraphicsResourceGetMappedPointer(pDevPtr: *mut CUdeviceptr_v1, pSize: *mut c_uint, resource: CUgraphicsResource);
 
-    /// An older ABI of `cuGraphicsResourceSetMapFlags`. Says whether CUDA will read, write or discard a graphics resource when it is mapped.
+    /// An older ABI of `cuGraphicsResourceSetMapFlags`. Sets whether CUDA will read, write or discard a graphics resource when it is mapped.
     ///
-    /// Since CUDA 3.0. See [`cuGraphicsResourceSetMapFlags_v2`](fn@crate::cuGraphicsResourceSetMapFlags_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
+    /// Since CUDA 3.0. The newest version is [`cuGraphicsResourceSetMapFlags_v2`](fn@crate::cuGraphicsResourceSetMapFlags_v2), since CUDA 6.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__GRAPHICS.html)
     278 cuGraphicsResourceSetMapFlags(resource: CUgraphicsResource, flags: c_uint);
 
     /// An older ABI of `cuIpcOpenMemHandle`. Maps a device allocation of another process from its handle.
     ///
-    /// Since CUDA 4.1. See [`cuIpcOpenMemHandle_v2`](fn@crate::cuIpcOpenMemHandle_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 4.1. The newest version is [`cuIpcOpenMemHandle_v2`](fn@crate::cuIpcOpenMemHandle_v2), since CUDA 11.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     300 cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: c_uint);
 
-    /// An older ABI of `cuLinkAddData`. Adds PTX, cubin, object code or the like from memory to a link.
+    /// An older ABI of `cuLinkAddData`. Adds PTX, cubin, object code or similar data from memory to a link.
     ///
-    /// Since CUDA 5.5. See [`cuLinkAddData_v2`](fn@crate::cuLinkAddData_v2).
+    /// Since CUDA 5.5. The newest version is [`cuLinkAddData_v2`](fn@crate::cuLinkAddData_v2), since CUDA 6.5.
     334 cuLinkAddData(state: CUlinkState, type_: CUjitInputType, data: *mut c_void, size: usize, name: *const c_char, numOptions: c_uint, options: *mut CUjit_option, optionValues: *mut *mut c_void);
 
     /// An older ABI of `cuLinkAddFile`. Adds a PTX, cubin, object or similar file to a link.
     ///
-    /// Since CUDA 5.5. See [`cuLinkAddFile_v2`](fn@crate::cuLinkAddFile_v2).
+    /// Since CUDA 5.5. The newest version is [`cuLinkAddFile_v2`](fn@crate::cuLinkAddFile_v2), since CUDA 6.5.
     336 cuLinkAddFile(state: CUlinkState, type_: CUjitInputType, path: *const c_char, numOptions: c_uint, options: *mut CUjit_option, optionValues: *mut *mut c_void);
 
     /// An older ABI of `cuLinkCreate`. Starts a link; the options and their buffers must live until it is destroyed.
     ///
-    /// Since CUDA 5.5. See [`cuLinkCreate_v2`](fn@crate::cuLinkCreate_v2).
+    /// Since CUDA 5.5. The newest version is [`cuLinkCreate_v2`](fn@crate::cuLinkCreate_v2), since CUDA 6.5.
     339 cuLinkCreate(numOptions: c_uint, options: *mut CUjit_option, optionValues: *mut *mut c_void, stateOut: *mut CUlinkState);
 
-    /// An older ABI of `cuMemAdvise`. Advises where and how a range of managed memory will be used; `count` is bytes.
+    /// An older ABI of `cuMemAdvise`. Gives advice about the location and use of a range of managed memory; `count` is in bytes.
     ///
-    /// Since CUDA 8.0. See [`cuMemAdvise_v2`](fn@crate::cuMemAdvise_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
+    /// Since CUDA 8.0. The newest version is [`cuMemAdvise_v2`](fn@crate::cuMemAdvise_v2), since CUDA 12.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     361 cuMemAdvise(devPtr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice);
 
-    /// An older ABI of `cuMemAlloc`. Allocates device memory; the size is in bytes and the content undefined.
+    /// An older ABI of `cuMemAlloc`. Allocates device memory with undefined content; the size is in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemAlloc_v2`](fn@crate::cuMemAlloc_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemAlloc_v2`](fn@crate::cuMemAlloc_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     363 cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint);
 
     /// An older ABI of `cuMemAllocHost`. Allocates page-locked host memory, accessible to the device; the size is in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemAllocHost_v2`](fn@crate::cuMemAllocHost_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemAllocHost_v2`](fn@crate::cuMemAllocHost_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     368 cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint);
 
-    /// An older ABI of `cuMemAllocPitch`. Allocates rows padded for coalesced access and gives their pitch in bytes.
+    /// An older ABI of `cuMemAllocPitch`. Allocates rows padded for coalesced access and returns their pitch in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemAllocPitch_v2`](fn@crate::cuMemAllocPitch_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemAllocPitch_v2`](fn@crate::cuMemAllocPitch_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     371 cuMemAllocPitch(dptr: *mut CUdeviceptr_v1, pPitch: *mut c_uint, WidthInBytes: c_uint, Height: c_uint, ElementSizeBytes: c_uint);
 
-    /// An older ABI of `cuMemFree`. Frees memory of `cuMemAlloc` and its kin; may wait for running work.
+    /// An older ABI of `cuMemFree`. Frees memory that `cuMemAlloc` or a similar function allocated; may wait for running work.
     ///
-    /// Since CUDA 2.0. See [`cuMemFree_v2`](fn@crate::cuMemFree_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemFree_v2`](fn@crate::cuMemFree_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     382 cuMemFree(dptr: CUdeviceptr_v1);
 
-    /// An older ABI of `cuMemGetAddressRange`. Gives the base and size in bytes of the allocation in which an address lies.
+    /// An older ABI of `cuMemGetAddressRange`. Returns the base and size in bytes of the allocation that contains an address.
     ///
-    /// Since CUDA 2.0. See [`cuMemGetAddressRange_v2`](fn@crate::cuMemGetAddressRange_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemGetAddressRange_v2`](fn@crate::cuMemGetAddressRange_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     388 cuMemGetAddressRange(pbase: *mut CUdeviceptr_v1, psize: *mut c_uint, dptr: CUdeviceptr_v1);
 
-    /// An older ABI of `cuMemGetInfo`. Tells free and total memory, in bytes, of the current context's device.
+    /// An older ABI of `cuMemGetInfo`. Returns free and total memory, in bytes, of the current context's device.
     ///
-    /// Since CUDA 2.0. See [`cuMemGetInfo_v2`](fn@crate::cuMemGetInfo_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemGetInfo_v2`](fn@crate::cuMemGetInfo_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     394 cuMemGetInfo(free: *mut c_uint, total: *mut c_uint);
 
-    /// An older ABI of `cuMemHostGetDevicePointer`. Gives the device address of mapped page-locked host memory.
+    /// An older ABI of `cuMemHostGetDevicePointer`. Returns the device address of mapped page-locked host memory.
     ///
-    /// Since CUDA 2.2. See [`cuMemHostGetDevicePointer_v2`](fn@crate::cuMemHostGetDevicePointer_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.2. The newest version is [`cuMemHostGetDevicePointer_v2`](fn@crate::cuMemHostGetDevicePointer_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     399 cuMemHostGetDevicePointer(pdptr: *mut CUdeviceptr_v1, p: *mut c_void, Flags: c_uint);
 
     /// An older ABI of `cuMemHostRegister`. Page-locks existing host memory for the device; the size is in bytes.
     ///
-    /// Since CUDA 4.0. See [`cuMemHostRegister_v2`](fn@crate::cuMemHostRegister_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 4.0. The newest version is [`cuMemHostRegister_v2`](fn@crate::cuMemHostRegister_v2), since CUDA 6.5. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     402 cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint);
 
     /// An older ABI of `cuMemPrefetchAsync`. Moves managed memory to a device or the host in stream order; `count` is bytes.
     ///
-    /// Since CUDA 8.0. See [`cuMemPrefetchAsync_v2`](fn@crate::cuMemPrefetchAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
+    /// Since CUDA 8.0. The newest version is [`cuMemPrefetchAsync_v2`](fn@crate::cuMemPrefetchAsync_v2), since CUDA 12.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__UNIFIED.html)
     420 cuMemPrefetchAsync(devPtr: CUdeviceptr, count: usize, dstDevice: CUdevice, hStream: CUstream);
 
     /// An older ABI of `cuMemcpy2D`. Copies a rectangle between host memory, device memory and arrays; widths are in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpy2D_v2`](fn@crate::cuMemcpy2D_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpy2D_v2`](fn@crate::cuMemcpy2D_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     434 cuMemcpy2D(pCopy: *const CUDA_MEMCPY2D_v1);
 
     /// An older ABI of `cuMemcpy2DAsync`. Copies a rectangle in stream order; widths and pitches are in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpy2DAsync_v2`](fn@crate::cuMemcpy2DAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpy2DAsync_v2`](fn@crate::cuMemcpy2DAsync_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     435 cuMemcpy2DAsync(pCopy: *const CUDA_MEMCPY2D_v1, hStream: CUstream);
 
-    /// An older ABI of `cuMemcpy2DUnaligned`. Copies a rectangle with any pitch, maybe slower than `cuMemcpy2D`.
+    /// An older ABI of `cuMemcpy2DUnaligned`. Copies a rectangle with any pitch; may be slower than `cuMemcpy2D`.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpy2DUnaligned_v2`](fn@crate::cuMemcpy2DUnaligned_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpy2DUnaligned_v2`](fn@crate::cuMemcpy2DUnaligned_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     438 cuMemcpy2DUnaligned(pCopy: *const CUDA_MEMCPY2D_v1);
 
     /// An older ABI of `cuMemcpy3D`. Copies a box between host memory, device memory and arrays; widths are in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpy3D_v2`](fn@crate::cuMemcpy3D_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpy3D_v2`](fn@crate::cuMemcpy3D_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     443 cuMemcpy3D(pCopy: *const CUDA_MEMCPY3D_v1);
 
     /// An older ABI of `cuMemcpy3DAsync`. Copies a box in stream order; widths and pitches are in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpy3DAsync_v2`](fn@crate::cuMemcpy3DAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpy3DAsync_v2`](fn@crate::cuMemcpy3DAsync_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     444 cuMemcpy3DAsync(pCopy: *const CUDA_MEMCPY3D_v1, hStream: CUstream);
 
-    /// An older ABI of `cuMemcpy3DBatchAsync`. Queues a batch of 3D copies in a stream; within it they run in no fixed order.
+    /// An older ABI of `cuMemcpy3DBatchAsync`. Enqueues a batch of 3D copies in a stream; the copies of a batch run in no fixed order.
     ///
-    /// Since CUDA 12.8. See [`cuMemcpy3DBatchAsync_v2`](fn@crate::cuMemcpy3DBatchAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 12.8. The newest version is [`cuMemcpy3DBatchAsync_v2`](fn@crate::cuMemcpy3DBatchAsync_v2), since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     447 cuMemcpy3DBatchAsync(numOps: usize, opList: *mut CUDA_MEMCPY3D_BATCH_OP, failIdx: *mut usize, flags: c_ulonglong, hStream: CUstream);
 
     /// An older ABI of `cuMemcpyAtoA`. Copies bytes from a 1D array to another; the offsets are in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyAtoA_v2`](fn@crate::cuMemcpyAtoA_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyAtoA_v2`](fn@crate::cuMemcpyAtoA_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     461 cuMemcpyAtoA(dstArray: CUarray, dstOffset: c_uint, srcArray: CUarray, srcOffset: c_uint, ByteCount: c_uint);
 
     /// An older ABI of `cuMemcpyAtoD`. Copies bytes from a 1D array to device memory; the offset is in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyAtoD_v2`](fn@crate::cuMemcpyAtoD_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyAtoD_v2`](fn@crate::cuMemcpyAtoD_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     464 cuMemcpyAtoD(dstDevice: CUdeviceptr_v1, srcArray: CUarray, srcOffset: c_uint, ByteCount: c_uint);
 
     /// An older ABI of `cuMemcpyAtoH`. Copies bytes from a 1D array to host memory; the offset is in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyAtoH_v2`](fn@crate::cuMemcpyAtoH_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyAtoH_v2`](fn@crate::cuMemcpyAtoH_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     467 cuMemcpyAtoH(dstHost: *mut c_void, srcArray: CUarray, srcOffset: c_uint, ByteCount: c_uint);
 
     /// An older ABI of `cuMemcpyAtoHAsync`. Copies bytes from a 1D array to host memory in stream order.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyAtoHAsync_v2`](fn@crate::cuMemcpyAtoHAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyAtoHAsync_v2`](fn@crate::cuMemcpyAtoHAsync_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     468 cuMemcpyAtoHAsync(dstHost: *mut c_void, srcArray: CUarray, srcOffset: c_uint, ByteCount: c_uint, hStream: CUstream);
 
-    /// An older ABI of `cuMemcpyBatchAsync`. Queues a batch of copies in a stream; within it they run in no fixed order.
+    /// An older ABI of `cuMemcpyBatchAsync`. Enqueues a batch of copies in a stream; the copies of a batch run in no fixed order.
     ///
-    /// Since CUDA 12.8. See [`cuMemcpyBatchAsync_v2`](fn@crate::cuMemcpyBatchAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 12.8. The newest version is [`cuMemcpyBatchAsync_v2`](fn@crate::cuMemcpyBatchAsync_v2), since CUDA 13.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     473 cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream);
 
     /// An older ABI of `cuMemcpyDtoA`. Copies bytes from device memory to a 1D array; the offset is in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyDtoA_v2`](fn@crate::cuMemcpyDtoA_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyDtoA_v2`](fn@crate::cuMemcpyDtoA_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     477 cuMemcpyDtoA(dstArray: CUarray, dstOffset: c_uint, srcDevice: CUdeviceptr_v1, ByteCount: c_uint);
 
-    /// An older ABI of `cuMemcpyDtoD`. Copies bytes from device memory to device memory; may return before that is done.
+    /// An older ABI of `cuMemcpyDtoD`. Copies bytes from device memory to device memory; may return before the copy is complete.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyDtoD_v2`](fn@crate::cuMemcpyDtoD_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyDtoD_v2`](fn@crate::cuMemcpyDtoD_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     480 cuMemcpyDtoD(dstDevice: CUdeviceptr_v1, srcDevice: CUdeviceptr_v1, ByteCount: c_uint);
 
     /// An older ABI of `cuMemcpyDtoDAsync`. Copies bytes from device memory to device memory in stream order.
     ///
-    /// Since CUDA 3.0. See [`cuMemcpyDtoDAsync_v2`](fn@crate::cuMemcpyDtoDAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 3.0. The newest version is [`cuMemcpyDtoDAsync_v2`](fn@crate::cuMemcpyDtoDAsync_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     481 cuMemcpyDtoDAsync(dstDevice: CUdeviceptr_v1, srcDevice: CUdeviceptr_v1, ByteCount: c_uint, hStream: CUstream);
 
-    /// An older ABI of `cuMemcpyDtoH`. Copies bytes from device memory to host memory and waits until they are there.
+    /// An older ABI of `cuMemcpyDtoH`. Copies bytes from device memory to host memory and blocks until the copy is complete.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyDtoH_v2`](fn@crate::cuMemcpyDtoH_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyDtoH_v2`](fn@crate::cuMemcpyDtoH_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     486 cuMemcpyDtoH(dstHost: *mut c_void, srcDevice: CUdeviceptr_v1, ByteCount: c_uint);
 
-    /// An older ABI of `cuMemcpyDtoHAsync`. Copies bytes from device to host memory in stream order; pageable host memory makes it wait.
+    /// An older ABI of `cuMemcpyDtoHAsync`. Copies bytes from device to host memory in stream order; blocks for pageable host memory.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyDtoHAsync_v2`](fn@crate::cuMemcpyDtoHAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyDtoHAsync_v2`](fn@crate::cuMemcpyDtoHAsync_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     487 cuMemcpyDtoHAsync(dstHost: *mut c_void, srcDevice: CUdeviceptr_v1, ByteCount: c_uint, hStream: CUstream);
 
     /// An older ABI of `cuMemcpyHtoA`. Copies bytes from host memory to a 1D array; the offset is in bytes.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyHtoA_v2`](fn@crate::cuMemcpyHtoA_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyHtoA_v2`](fn@crate::cuMemcpyHtoA_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     492 cuMemcpyHtoA(dstArray: CUarray, dstOffset: c_uint, srcHost: *const c_void, ByteCount: c_uint);
 
     /// An older ABI of `cuMemcpyHtoAAsync`. Copies bytes from host memory to a 1D array in stream order.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyHtoAAsync_v2`](fn@crate::cuMemcpyHtoAAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyHtoAAsync_v2`](fn@crate::cuMemcpyHtoAAsync_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     493 cuMemcpyHtoAAsync(dstArray: CUarray, dstOffset: c_uint, srcHost: *const c_void, ByteCount: c_uint, hStream: CUstream);
 
     /// An older ABI of `cuMemcpyHtoD`. Copies bytes from host memory to device memory; the source can be reused on return.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyHtoD_v2`](fn@crate::cuMemcpyHtoD_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyHtoD_v2`](fn@crate::cuMemcpyHtoD_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     498 cuMemcpyHtoD(dstDevice: CUdeviceptr_v1, srcHost: *const c_void, ByteCount: c_uint);
 
-    /// An older ABI of `cuMemcpyHtoDAsync`. Copies bytes from host to device memory in stream order; pageable host memory can make it wait.
+    /// An older ABI of `cuMemcpyHtoDAsync`. Copies bytes from host to device memory in stream order; can block for pageable host memory.
     ///
-    /// Since CUDA 2.0. See [`cuMemcpyHtoDAsync_v2`](fn@crate::cuMemcpyHtoDAsync_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemcpyHtoDAsync_v2`](fn@crate::cuMemcpyHtoDAsync_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     499 cuMemcpyHtoDAsync(dstDevice: CUdeviceptr_v1, srcHost: *const c_void, ByteCount: c_uint, hStream: CUstream);
 
     /// An older ABI of `cuMemsetD16`. Fills `N` 16-bit values of device memory; the address must be a multiple of 2.
     ///
-    /// Since CUDA 2.0. See [`cuMemsetD16_v2`](fn@crate::cuMemsetD16_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemsetD16_v2`](fn@crate::cuMemsetD16_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     511 cuMemsetD16(dstDevice: CUdeviceptr_v1, us: c_ushort, N: c_uint);
 
     /// An older ABI of `cuMemsetD2D16`. Fills a rectangle of 16-bit values; the pitch is in bytes, the width in values.
     ///
-    /// Since CUDA 2.0. See [`cuMemsetD2D16_v2`](fn@crate::cuMemsetD2D16_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemsetD2D16_v2`](fn@crate::cuMemsetD2D16_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     516 cuMemsetD2D16(dstDevice: CUdeviceptr_v1, dstPitch: c_uint, us: c_ushort, Width: c_uint, Height: c_uint);
 
     /// An older ABI of `cuMemsetD2D32`. Fills a rectangle of 32-bit values; the pitch is in bytes, the width in values.
     ///
-    /// Since CUDA 2.0. See [`cuMemsetD2D32_v2`](fn@crate::cuMemsetD2D32_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemsetD2D32_v2`](fn@crate::cuMemsetD2D32_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     521 cuMemsetD2D32(dstDevice: CUdeviceptr_v1, dstPitch: c_uint, ui: c_uint, Width: c_uint, Height: c_uint);
 
     /// An older ABI of `cuMemsetD2D8`. Fills a rectangle of bytes; rows start `dstPitch` bytes apart.
     ///
-    /// Since CUDA 2.0. See [`cuMemsetD2D8_v2`](fn@crate::cuMemsetD2D8_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemsetD2D8_v2`](fn@crate::cuMemsetD2D8_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     526 cuMemsetD2D8(dstDevice: CUdeviceptr_v1, dstPitch: c_uint, uc: c_uchar, Width: c_uint, Height: c_uint);
 
     /// An older ABI of `cuMemsetD32`. Fills `N` 32-bit values of device memory; the address must be a multiple of 4.
     ///
-    /// Since CUDA 2.0. See [`cuMemsetD32_v2`](fn@crate::cuMemsetD32_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemsetD32_v2`](fn@crate::cuMemsetD32_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     531 cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: c_uint, N: c_uint);
 
     /// An older ABI of `cuMemsetD8`. Fills `N` bytes of device memory with one value.
     ///
-    /// Since CUDA 2.0. See [`cuMemsetD8_v2`](fn@crate::cuMemsetD8_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
+    /// Since CUDA 2.0. The newest version is [`cuMemsetD8_v2`](fn@crate::cuMemsetD8_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEM.html)
     536 cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: c_uchar, N: c_uint);
 
-    /// An older ABI of `cuModuleGetGlobal`. Gives address and size in bytes of a module's global variable, by name.
+    /// An older ABI of `cuModuleGetGlobal`. Returns the address and size in bytes of a module's global variable, by name.
     ///
-    /// Since CUDA 2.0. See [`cuModuleGetGlobal_v2`](fn@crate::cuModuleGetGlobal_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
+    /// Since CUDA 2.0. The newest version is [`cuModuleGetGlobal_v2`](fn@crate::cuModuleGetGlobal_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MODULE.html)
     549 cuModuleGetGlobal(dptr: *mut CUdeviceptr_v1, bytes: *mut c_uint, hmod: CUmodule, name: *const c_char);
 
-    /// An older ABI of `cuStreamBatchMemOp`. Queues a batch of waits, writes and the like on memory words in a stream.
+    /// An older ABI of `cuStreamBatchMemOp`. Enqueues a batch of waits, writes and similar operations on memory words in a stream.
     ///
-    /// Since CUDA 8.0. See [`cuStreamBatchMemOp_v2`](fn@crate::cuStreamBatchMemOp_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 8.0. The newest version is [`cuStreamBatchMemOp_v2`](fn@crate::cuStreamBatchMemOp_v2), since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     591 cuStreamBatchMemOp(stream: CUstream, count: c_uint, paramArray: *mut CUstreamBatchMemOpParams, flags: c_uint);
 
-    /// An older ABI of `cuStreamBeginCapture`. Starts to record the work given to a stream into a new graph instead of running it.
+    /// An older ABI of `cuStreamBeginCapture`. Begins to record the work given to a stream into a new graph instead of executing it.
     ///
-    /// Since CUDA 10.0. See [`cuStreamBeginCapture_v2`](fn@crate::cuStreamBeginCapture_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 10.0. The newest version is [`cuStreamBeginCapture_v2`](fn@crate::cuStreamBeginCapture_v2), since CUDA 10.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     595 cuStreamBeginCapture(hStream: CUstream);
 
-    /// An older ABI of `cuStreamDestroy`. Drops a stream without waiting; its resources go once its work is done.
+    /// An older ABI of `cuStreamDestroy`. Destroys a stream without blocking; its resources are freed when its work is complete.
     ///
-    /// Since CUDA 2.0. See [`cuStreamDestroy_v2`](fn@crate::cuStreamDestroy_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 2.0. The newest version is [`cuStreamDestroy_v2`](fn@crate::cuStreamDestroy_v2), since CUDA 4.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     609 cuStreamDestroy(hStream: CUstream);
 
-    /// An older ABI of `cuStreamGetCaptureInfo`. Tells whether a stream is capturing, and the capture's id, graph and dependencies.
+    /// An older ABI of `cuStreamGetCaptureInfo`. Returns whether a stream is capturing, and the capture's id, graph and dependencies.
     ///
-    /// Since CUDA 10.1. See [`cuStreamGetCaptureInfo_v3`](fn@crate::cuStreamGetCaptureInfo_v3). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 10.1. The newest version is [`cuStreamGetCaptureInfo_v3`](fn@crate::cuStreamGetCaptureInfo_v3), since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     617 cuStreamGetCaptureInfo(hStream: CUstream, captureStatus_out: *mut CUstreamCaptureStatus, id_out: *mut cuuint64_t);
 
-    /// An older ABI of `cuStreamGetCaptureInfo`. Tells whether a stream is capturing, and the capture's id, graph and dependencies.
+    /// An older ABI of `cuStreamGetCaptureInfo`. Returns whether a stream is capturing, and the capture's id, graph and dependencies.
     ///
-    /// Since CUDA 11.3. See [`cuStreamGetCaptureInfo_v3`](fn@crate::cuStreamGetCaptureInfo_v3). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 11.3. The newest version is [`cuStreamGetCaptureInfo_v3`](fn@crate::cuStreamGetCaptureInfo_v3), since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     #[doc(alias = "cuStreamGetCaptureInfo")]
     619 cuStreamGetCaptureInfo_v2(hStream: CUstream, captureStatus_out: *mut CUstreamCaptureStatus, id_out: *mut cuuint64_t, graph_out: *mut CUgraph, dependencies_out: *mut *const CUgraphNode, numDependencies_out: *mut usize);
 
-    /// An older ABI of `cuStreamUpdateCaptureDependencies`. Adds to or replaces the nodes on which a capturing stream's next node depends.
+    /// An older ABI of `cuStreamUpdateCaptureDependencies`. Extends or replaces the nodes that the next node of a capturing stream depends on.
     ///
-    /// Since CUDA 11.3. See [`cuStreamUpdateCaptureDependencies_v2`](fn@crate::cuStreamUpdateCaptureDependencies_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
+    /// Since CUDA 11.3. The newest version is [`cuStreamUpdateCaptureDependencies_v2`](fn@crate::cuStreamUpdateCaptureDependencies_v2), since CUDA 12.3. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__STREAM.html)
     646 cuStreamUpdateCaptureDependencies(hStream: CUstream, dependencies: *mut CUgraphNode, numDependencies: usize, flags: c_uint);
 
     /// An older ABI of `cuStreamWaitValue32`. Makes a stream wait until a 32-bit word in memory meets a condition.
     ///
-    /// Since CUDA 8.0. See [`cuStreamWaitValue32_v2`](fn@crate::cuStreamWaitValue32_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 8.0. The newest version is [`cuStreamWaitValue32_v2`](fn@crate::cuStreamWaitValue32_v2), since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     652 cuStreamWaitValue32(stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: c_uint);
 
     /// An older ABI of `cuStreamWaitValue64`. Makes a stream wait until a 64-bit word in memory meets a condition.
     ///
-    /// Since CUDA 9.0. See [`cuStreamWaitValue64_v2`](fn@crate::cuStreamWaitValue64_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 9.0. The newest version is [`cuStreamWaitValue64_v2`](fn@crate::cuStreamWaitValue64_v2), since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     656 cuStreamWaitValue64(stream: CUstream, addr: CUdeviceptr, value: cuuint64_t, flags: c_uint);
 
-    /// An older ABI of `cuStreamWriteValue32`. Writes a 32-bit word to memory once a stream gets there; asynchronous.
+    /// An older ABI of `cuStreamWriteValue32`. Writes a 32-bit word to memory when a stream reaches the write; asynchronous.
     ///
-    /// Since CUDA 8.0. See [`cuStreamWriteValue32_v2`](fn@crate::cuStreamWriteValue32_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 8.0. The newest version is [`cuStreamWriteValue32_v2`](fn@crate::cuStreamWriteValue32_v2), since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     660 cuStreamWriteValue32(stream: CUstream, addr: CUdeviceptr, value: cuuint32_t, flags: c_uint);
 
-    /// An older ABI of `cuStreamWriteValue64`. Writes a 64-bit word to memory once a stream gets there; asynchronous.
+    /// An older ABI of `cuStreamWriteValue64`. Writes a 64-bit word to memory when a stream reaches the write; asynchronous.
     ///
-    /// Since CUDA 9.0. See [`cuStreamWriteValue64_v2`](fn@crate::cuStreamWriteValue64_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
+    /// Since CUDA 9.0. The newest version is [`cuStreamWriteValue64_v2`](fn@crate::cuStreamWriteValue64_v2), since CUDA 11.7. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__MEMOP.html)
     664 cuStreamWriteValue64(stream: CUstream, addr: CUdeviceptr, value: cuuint64_t, flags: c_uint);
 
-    /// An older ABI of `cuTexRefGetAddress`. Gives the address bound to a texture reference; deprecated, use texture objects.
+    /// An older ABI of `cuTexRefGetAddress`. Returns the address bound to a texture reference; deprecated, use texture objects.
     ///
-    /// Since CUDA 2.0. See [`cuTexRefGetAddress_v2`](fn@crate::cuTexRefGetAddress_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
+    /// Since CUDA 2.0. The newest version is [`cuTexRefGetAddress_v2`](fn@crate::cuTexRefGetAddress_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     685 cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, hTexRef: CUtexref);
 
     /// An older ABI of `cuTexRefSetAddress`. Binds linear memory to a texture reference; deprecated, use texture objects.
     ///
-    /// Since CUDA 2.0. See [`cuTexRefSetAddress_v2`](fn@crate::cuTexRefSetAddress_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
+    /// Since CUDA 2.0. The newest version is [`cuTexRefSetAddress_v2`](fn@crate::cuTexRefSetAddress_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     698 cuTexRefSetAddress(ByteOffset: *mut c_uint, hTexRef: CUtexref, dptr: CUdeviceptr_v1, bytes: c_uint);
 
     /// An older ABI of `cuTexRefSetAddress2D`. Binds pitched memory to a texture reference; deprecated, use texture objects.
     ///
-    /// Since CUDA 2.2. See [`cuTexRefSetAddress2D_v3`](fn@crate::cuTexRefSetAddress2D_v3). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
+    /// Since CUDA 2.2. The newest version is [`cuTexRefSetAddress2D_v3`](fn@crate::cuTexRefSetAddress2D_v3), since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     699 cuTexRefSetAddress2D(hTexRef: CUtexref, desc: *const CUDA_ARRAY_DESCRIPTOR_v1, dptr: CUdeviceptr_v1, Pitch: c_uint);
 
     /// An older ABI of `cuTexRefSetAddress2D`. Binds pitched memory to a texture reference; deprecated, use texture objects.
     ///
-    /// Since CUDA 3.2. See [`cuTexRefSetAddress2D_v3`](fn@crate::cuTexRefSetAddress2D_v3). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
+    /// Since CUDA 3.2. The newest version is [`cuTexRefSetAddress2D_v3`](fn@crate::cuTexRefSetAddress2D_v3), since CUDA 4.1. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TEXREF__DEPRECATED.html)
     #[doc(alias = "cuTexRefSetAddress2D")]
     700 cuTexRefSetAddress2D_v2(hTexRef: CUtexref, desc: *const CUDA_ARRAY_DESCRIPTOR, dptr: CUdeviceptr, Pitch: usize);
 
-    /// An older ABI of `cuVDPAUCtxCreate`. Makes a context for use with a VDPAU device.
+    /// An older ABI of `cuVDPAUCtxCreate`. Creates a context for use with a VDPAU device.
     ///
-    /// Since CUDA 3.1. See [`cuVDPAUCtxCreate_v2`](fn@crate::cuVDPAUCtxCreate_v2). [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VDPAU.html)
+    /// Since CUDA 3.1. The newest version is [`cuVDPAUCtxCreate_v2`](fn@crate::cuVDPAUCtxCreate_v2), since CUDA 3.2. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VDPAU.html)
     718 cuVDPAUCtxCreate(pCtx: *mut CUcontext, flags: c_uint, device: CUdevice, vdpDevice: VdpDevice, vdpGetProcAddress: VdpGetProcAddress);
 
 }

@@ -1,6 +1,6 @@
-//! The bindings: rows in generated files, and the macros here that say what a row becomes.
+//! The bindings: rows in generated files, and the macros that expand the rows.
 //!
-//! `cargo xtask regen-bindings` writes every file of this folder but this one and `constants.rs`.
+//! `cargo xtask regen-bindings` writes every file in this folder except for this one and `constants.rs`.
 
 #![allow(
     missing_docs,
@@ -16,16 +16,17 @@
     reason = "the names are NVIDIA's"
 )]
 
+use crate::library::Slot;
 use crate::loader;
 use core::ffi::{c_char, c_int, c_longlong, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use core::fmt;
-use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// C enums: a number with names. `values` are alternatives, `flags` are bits that combine.
+/// C enums: integers with named constants. `values` are alternatives; `flags` are bits that combine.
 macro_rules! enums {
-    ($($kind:ident $name:ident: $repr:ident {
+    ($($(#[$meta:meta])* $kind:ident $name:ident: $repr:ident {
         $($constant:ident = $value:expr,)*
     })*) => {$(
+        $(#[$meta])*
         #[repr(transparent)]
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         pub struct $name(pub $repr);
@@ -36,18 +37,21 @@ macro_rules! enums {
             const NAMES: &'static [(&'static str, $repr)] =
                 &[$((stringify!($constant), $value),)*];
 
-            /// The C name of this value, if the headers have one.
+            /// Returns the C name of this value, or `None` if the headers do not define one.
             pub fn name(self) -> Option<&'static str> {
                 let mut names = Self::NAMES.iter();
                 names.find(|(_, value)| *value == self.0).map(|(name, _)| *name)
             }
 
-            /// The value of a C name. (A value may have several.)
+            /// Returns the value with this C name. A value may have several names.
             pub fn from_name(name: &str) -> Option<Self> {
                 let mut names = Self::NAMES.iter();
                 names.find(|(its, _)| *its == name).map(|(_, value)| Self(*value))
             }
         }
+
+        // SAFETY: zero bytes are the number zero.
+        unsafe impl crate::Zeroable for $name {}
 
         enums! { @$kind $name: $repr }
     )*};
@@ -65,7 +69,7 @@ macro_rules! enums {
 
     (@flags $name:ident: $repr:ident) => {
         impl $name {
-            /// Whether all bits of `other` are set.
+            /// Returns whether all bits of `other` are set.
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
@@ -116,26 +120,29 @@ macro_rules! enums {
 
 /// Object-like macros of the headers.
 macro_rules! macros {
-    ($($name:ident: $ty:ident = $value:expr,)*) => {
-        $(pub const $name: $ty = $value;)*
+    ($($(#[$meta:meta])* $name:ident: $ty:ident = $value:expr,)*) => {
+        $($(#[$meta])* pub const $name: $ty = $value;)*
     };
 }
 
-/// Structs and unions that start as zeros, as the driver wants what it does not know yet.
+/// Structs and unions whose default is all zeros, as the driver requires for fields that it does not use
+/// yet.
 macro_rules! zero_by_default {
     ($($name:ident,)*) => {$(
+        // SAFETY: the record consists of integers, newtypes of integers, raw pointers, optional function
+        // pointers, and arrays, structs and unions of these (bindgen generates no other types from C).
+        // All zeros is a valid value of each.
+        unsafe impl crate::Zeroable for $name {}
+
         impl Default for $name {
             fn default() -> Self {
-                // SAFETY: the record consists of integers, newtypes of integers, raw pointers,
-                // optional function pointers, and arrays, structs and unions of these (bindgen
-                // makes nothing else of C): all zeros is a value of each.
-                unsafe { core::mem::zeroed() }
+                crate::Zeroable::zeroed()
             }
         }
     )*};
 }
 
-/// What libclang says of each record has to be what rustc says.
+/// Checks that libclang and rustc agree on the layout of each record.
 macro_rules! layouts {
     ($($name:ident: size $size:literal, align $align:literal {
         $($field:ident = $offset:literal,)*
@@ -148,16 +155,16 @@ macro_rules! layouts {
     };
 }
 
-/// The symbols with the CUDA version that brought them, in the order of their names.
+/// The symbols with the CUDA version that introduced them, in the order of their names.
 macro_rules! table {
     ($($name:ident $since:literal,)*) => {
-        /// Name (with its NUL) and `since` of every symbol. A function's index is its place here.
+        /// The name (with a NUL) and the `since` of every symbol. A function's index is its index in
+        /// this table.
         pub(crate) static SYMBOLS: &[(&str, i32)] =
             &[$((concat!(stringify!($name), "\0"), $since),)*];
 
-        /// The address of each symbol, null until its first call.
-        static SLOTS: [AtomicPtr<c_void>; SYMBOLS.len()] =
-            [const { AtomicPtr::new(core::ptr::null_mut()) }; SYMBOLS.len()];
+        /// The address of each symbol, or null until its first call.
+        static SLOTS: [Slot; SYMBOLS.len()] = [const { Slot::new() }; SYMBOLS.len()];
     };
 }
 
@@ -168,27 +175,28 @@ macro_rules! functions {
             $(#[$meta])*
             #[inline]
             pub unsafe fn $name($($param: $ty),*) -> CUresult {
-                let mut address = SLOTS[$index].load(Ordering::Acquire);
-                if address.is_null() {
-                    let code;
-                    (address, code) = loader::resolve($index);
-                    if address.is_null() {
-                        return code;
-                    }
-                }
-                // SAFETY: a slot holds null or what the source of functions gave for this very
-                // symbol: a function of the symbol's ABI, valid for the process. The symbol's ABI is
-                // this signature, as the headers declare it.
-                let function = unsafe { core::mem::transmute::<*mut c_void, $name>(address) };
-                // SAFETY: the caller keeps the function's own rules.
-                unsafe { function($($param),*) }
+                // The headers declare this signature for the symbol of this name.
+                crate::lazy_extern!(
+                    @call
+                    SLOTS[$index],
+                    {
+                        let (address, code) = loader::resolve($index);
+                        if address.is_null() {
+                            return code;
+                        }
+                        address
+                    },
+                    $name,
+                    ($($param),*)
+                )
             }
 
             #[doc = concat!("The type of a pointer to [`", stringify!($name), "`](fn@self::", stringify!($name), ").")]
             pub type $name = unsafe extern "C" fn($($ty),*) -> CUresult;
         )*
 
-        /// A function of a symbol's type that refuses, if the symbol is here.
+        /// Returns a function of a symbol's type that returns `CUDA_ERROR_NOT_SUPPORTED`, or null if the
+        /// symbol is in another list.
         #[inline]
         pub(crate) fn refusing(index: usize) -> *const c_void {
             match index {
@@ -210,7 +218,8 @@ macro_rules! functions {
 mod constants;
 pub use constants::*;
 
-// Included, and no modules: tests/abi.rs reads the same rows with macros of its own.
+// Included rather than declared as modules, because tests/abi.rs includes the same rows with its own
+// macros.
 include!("macros.rs");
 include!("enums.rs");
 include!("types.rs");
@@ -218,22 +227,22 @@ include!("layouts.rs");
 include!("table.rs");
 include!("functions.rs");
 
-/// Older ABIs of functions that have newer ones, and functions that left the default API.
+/// Older ABIs of functions that have newer ones, and functions that were removed from the default API.
 ///
-/// They exist in every driver from their `since` on; a program that has to run on drivers older
-/// than the newest ABI falls back to them.
+/// Every driver exports them from their `since` version on. A program that must run on drivers older
+/// than the newest ABI can fall back to them.
 pub mod abi {
     use super::*;
     include!("functions_abi.rs");
 }
 
-/// The variants for which stream 0 is the calling thread's own default stream.
+/// The variants for which stream 0 is the per-thread default stream.
 pub mod ptds {
     use super::*;
     include!("functions_ptds.rs");
 }
 
-/// A function of a symbol's type that answers `CUDA_ERROR_NOT_SUPPORTED`.
+/// Returns a function of a symbol's type that returns `CUDA_ERROR_NOT_SUPPORTED`.
 #[inline]
 pub(crate) fn not_supported(index: usize) -> *const c_void {
     let all = [refusing, abi::refusing, ptds::refusing].map(|refusing| refusing(index));
@@ -242,12 +251,12 @@ pub(crate) fn not_supported(index: usize) -> *const c_void {
         .unwrap_or(core::ptr::null())
 }
 
-/// The slot of a symbol, for the loader to fill.
-pub(crate) fn slot(index: usize) -> &'static AtomicPtr<c_void> {
+/// Returns the slot of a symbol. The loader stores the address there.
+pub(crate) fn slot(index: usize) -> &'static Slot {
     &SLOTS[index]
 }
 
-/// All slots.
-pub(crate) fn slots() -> &'static [AtomicPtr<c_void>] {
+/// Returns all slots.
+pub(crate) fn slots() -> &'static [Slot] {
     &SLOTS
 }

@@ -1,8 +1,8 @@
-//! What each driver error means, in our words: no driver is needed to print an error.
+//! Descriptions of the driver's error codes. With them an error can be printed without a driver.
 
 use crate::CUresult;
 
-/// The text of every code that the 13.5 headers name.
+/// The description of every code that the 13.5 headers define.
 pub(super) const TEXTS: &[(CUresult, &str)] = &[
     (CUresult::CUDA_SUCCESS, "success"),
     (
@@ -15,7 +15,8 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_NOT_INITIALIZED,
-        "the driver is not initialised: cuInit was not called, or failed",
+        "the driver is not initialized: cuInit was not called or failed, or there is no driver library \
+         (cuda_sys::load returns the reason)",
     ),
     (
         CUresult::CUDA_ERROR_DEINITIALIZED,
@@ -27,7 +28,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_PROFILER_NOT_INITIALIZED,
-        "the profiler is not initialised (no longer returned)",
+        "the profiler is not initialized (no longer returned)",
     ),
     (
         CUresult::CUDA_ERROR_PROFILER_ALREADY_STARTED,
@@ -63,7 +64,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_DEVICE_NOT_LICENSED,
-        "the GPU lacks the licence it needs for CUDA (vGPU)",
+        "the GPU lacks the license that CUDA needs (vGPU)",
     ),
     (
         CUresult::CUDA_ERROR_INVALID_IMAGE,
@@ -71,7 +72,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_INVALID_CONTEXT,
-        "no context is current, or the one given is not valid here",
+        "no context is current, or the context is not valid for this call",
     ),
     (
         CUresult::CUDA_ERROR_CONTEXT_ALREADY_CURRENT,
@@ -119,7 +120,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT,
-        "this device does not have the limit that was read or set",
+        "this device does not support the limit that was read or set",
     ),
     (
         CUresult::CUDA_ERROR_CONTEXT_ALREADY_IN_USE,
@@ -151,23 +152,23 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED,
-        "the code needs compiling from PTX, which is disabled here",
+        "the code must be compiled from PTX, which is disabled",
     ),
     (
         CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY,
-        "this device does not support the execution affinity",
+        "this device does not support the requested execution affinity",
     ),
     (
         CUresult::CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC,
-        "the code synchronises on the device in a way that this GPU no longer supports",
+        "the code synchronizes on the device in a way that this GPU no longer supports",
     ),
     (
         CUresult::CUDA_ERROR_CONTAINED,
-        "a hardware error was contained, but hit this process, which has to be restarted",
+        "a contained hardware error affected this process, which must be restarted",
     ),
     (
         CUresult::CUDA_ERROR_INSUFFICIENT_LOADER_VERSION,
-        "the code needs a newer program loader than the driver has; update the driver",
+        "the code needs a newer loader than the driver has; update the driver",
     ),
     (
         CUresult::CUDA_ERROR_INVALID_SOURCE,
@@ -183,7 +184,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED,
-        "a shared library failed to initialise",
+        "a shared library failed to initialize",
     ),
     (
         CUresult::CUDA_ERROR_OPERATING_SYSTEM,
@@ -191,7 +192,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_INVALID_HANDLE,
-        "a handle given is not valid: destroyed, or of another context or kind",
+        "a handle is not valid: its object was destroyed, or has another context or type",
     ),
     (
         CUresult::CUDA_ERROR_ILLEGAL_STATE,
@@ -199,7 +200,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_LOSSY_QUERY,
-        "the answer would lose information, as the query cannot express all of it",
+        "the result would lose information that this query cannot express",
     ),
     (
         CUresult::CUDA_ERROR_NOT_FOUND,
@@ -207,11 +208,11 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_NOT_READY,
-        "the work has not finished yet (an answer rather than an error)",
+        "the work has not completed yet (a status rather than an error)",
     ),
     (
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
-        "a kernel accessed memory it may not; the process cannot use the GPU any more",
+        "a kernel accessed an illegal memory address; the process cannot use the GPU any more",
     ),
     (
         CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
@@ -239,7 +240,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
-        "the context is destroyed, or is a primary context that is not initialised",
+        "the context is destroyed, or is a primary context that is not initialized",
     ),
     (
         CUresult::CUDA_ERROR_ASSERT,
@@ -247,7 +248,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_TOO_MANY_PEERS,
-        "the hardware has no room for one more peer of this context",
+        "the hardware does not support more peers of this context",
     ),
     (
         CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
@@ -259,11 +260,11 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
-        "a kernel broke its call stack, or overran it",
+        "a kernel corrupted or overflowed its call stack",
     ),
     (
         CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
-        "a kernel ran an instruction that this GPU does not have",
+        "a kernel ran an instruction that this GPU does not support",
     ),
     (
         CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
@@ -319,15 +320,15 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_MPS_SERVER_NOT_READY,
-        "the MPS server accepts no clients now: it is starting or recovering; try again",
+        "the MPS server does not accept clients while it starts or recovers; try again",
     ),
     (
         CUresult::CUDA_ERROR_MPS_MAX_CLIENTS_REACHED,
-        "the MPS server has as many clients as it can",
+        "the MPS server has reached its maximum number of clients",
     ),
     (
         CUresult::CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED,
-        "the MPS clients use all device connections there are",
+        "the MPS clients use all device connections",
     ),
     (
         CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED,
@@ -335,15 +336,15 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_CDP_NOT_SUPPORTED,
-        "the code launches kernels from the device, which is not supported here",
+        "the code uses dynamic parallelism, which is not supported here",
     ),
     (
         CUresult::CUDA_ERROR_CDP_VERSION_MISMATCH,
-        "the code mixes incompatible versions of launching kernels from the device",
+        "the code mixes incompatible versions of dynamic parallelism",
     ),
     (
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-        "the operation is not allowed while a stream is captured",
+        "the operation is not allowed while a stream is capturing",
     ),
     (
         CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
@@ -355,15 +356,15 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
-        "the stream is not the one in which this capture was started",
+        "the stream is not the one on which this capture was started",
     ),
     (
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-        "the capture was ended before all its streams had joined the first one again",
+        "the capture was ended before all its streams had rejoined the origin stream",
     ),
     (
         CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
-        "the call would tie the capture to work outside it",
+        "the call would create a dependency between the capture and work outside it",
     ),
     (
         CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
@@ -377,13 +378,10 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
         "the capture must be ended by the thread that started it",
     ),
-    (
-        CUresult::CUDA_ERROR_TIMEOUT,
-        "the wait ran into its timeout",
-    ),
+    (CUresult::CUDA_ERROR_TIMEOUT, "the wait timed out"),
     (
         CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
-        "the executable graph cannot take this change; instantiate it anew",
+        "the executable graph cannot take this change; instantiate it again",
     ),
     (
         CUresult::CUDA_ERROR_EXTERNAL_DEVICE,
@@ -399,11 +397,11 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
-        "the device resource is of a type that this call does not take",
+        "the device resource has a type that this call does not accept",
     ),
     (
         CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
-        "the device resources do not suffice, or do not go together",
+        "the device resources are insufficient, or incompatible with each other",
     ),
     (
         CUresult::CUDA_ERROR_KEY_ROTATION,
@@ -411,7 +409,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_STREAM_DETACHED,
-        "the green context of this stream is destroyed; all it can do is be destroyed too",
+        "the green context of this stream is destroyed; the stream can only be destroyed",
     ),
     (
         CUresult::CUDA_ERROR_GRAPH_RECAPTURE_FAILURE,
@@ -423,6 +421,6 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
     ),
     (
         CUresult::CUDA_ERROR_UNKNOWN,
-        "the driver reports a failure without saying which",
+        "the driver reports a failure without its cause",
     ),
 ];

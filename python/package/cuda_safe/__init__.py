@@ -1,7 +1,7 @@
-"""Arrays of a GPU that flow to and from CuPy, PyTorch, Numba and JAX without a copy.
+"""GPU arrays that CuPy, PyTorch, Numba and JAX can use without a copy.
 
-A :class:`DeviceArray` is memory of a device in the order of a :class:`Stream`. Others take it, and it
-takes theirs, by the CUDA Array Interface and by DLPack, in order with their streams::
+A :class:`DeviceArray` is device memory that is ordered on a :class:`Stream`. It can be exported to and
+imported from other libraries through the CUDA Array Interface and DLPack, ordered with their streams::
 
     import cuda_safe, cupy
 
@@ -9,11 +9,12 @@ takes theirs, by the CUDA Array Interface and by DLPack, in order with their str
     cupy.asarray(array)[1] = 7
     array[1:, ::-1].copy_to_host()
 
-:func:`set_memory_manager` chooses who allocates: for these arrays, and for Numba, CuPy and PyTorch by the
-modules ``cuda_safe.numba``, ``cuda_safe.cupy`` and ``cuda_safe.torch``, so that one pool serves all.
+:func:`set_memory_manager` chooses the memory manager for these arrays. The modules ``cuda_safe.numba``,
+``cuda_safe.cupy`` and ``cuda_safe.torch`` let those libraries use the same one, so that they share one
+pool.
 
-Importing the package needs no driver: the first use says what is missing. All exceptions are
-:class:`CudaError`.
+Importing the package does not require a driver; if something is missing, the first use raises an
+exception that names it. All exceptions derive from :class:`CudaError`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import atexit
 import os
 
-# Here, and not at its first use: a fork in the middle of an import keeps that from coming to its end.
+# Imported here rather than at its first use: a fork during an import would leave it incomplete.
 from . import _host as _host
 from ._errors import (
     ArrayInterfaceError,

@@ -1,4 +1,4 @@
-"""What can go wrong. All of it is a :class:`CudaError`."""
+"""The exceptions of this package, which derive from :class:`CudaError`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = [
 
 
 class CudaError(RuntimeError):
-    """Something did not happen; the base of all exceptions of this package.
+    """The base class of all exceptions of this package.
 
-    ``code`` is the number of the driver's error and ``name`` its name in C
-    (``"CUDA_ERROR_OUT_OF_MEMORY"``); both are ``None`` where the driver was not asked.
+    ``code`` is the driver's error code and ``name`` its name in C (``"CUDA_ERROR_OUT_OF_MEMORY"``).
+    Both are ``None`` if the error does not come from a driver call.
     """
 
     code: int | None
@@ -41,64 +41,65 @@ class CudaError(RuntimeError):
 
 
 class DriverError(CudaError):
-    """A function of the driver answered an error code."""
+    """A driver function returned an error code."""
 
 
 class OutOfMemoryError(DriverError, MemoryError):
-    """There is not as much memory on the device."""
+    """Not enough device memory is available, or the limit of the memory manager is reached."""
 
 
 class FatalError(DriverError):
-    """The process cannot use the GPU any more (after an illegal address, say): only a new one can."""
+    """The process cannot use the GPU any more, for example after an illegal address. Start a new
+    process."""
 
 
 class DriverNotFoundError(CudaError):
-    """There is no NVIDIA driver on this machine; the message says where it was looked for."""
+    """No NVIDIA driver was found; the message names the searched places."""
 
 
 class NoDeviceError(CudaError):
-    """There is a driver, and no GPU that this process may use."""
+    """The driver finds no GPU that this process may use."""
 
 
 class MissingFunctionError(CudaError, NotImplementedError):
-    """The driver is too old for this; the message says which version has it."""
+    """The driver is too old; the message names the required version."""
 
 
 class ForkedError(CudaError):
-    """This process was forked from one that had started CUDA, where CUDA does not work.
+    """The process was forked from one that had initialized CUDA, so CUDA does not work in it.
 
     Use the start method "spawn" or "forkserver" of ``multiprocessing``.
     """
 
 
 class InvalidArgumentError(CudaError, ValueError):
-    """An argument that cannot be right."""
+    """An argument is invalid."""
 
 
 class InvalidValueError(DriverError, InvalidArgumentError):
-    """An argument that the driver did not take (``CUDA_ERROR_INVALID_VALUE``)."""
+    """The driver refused an argument (``CUDA_ERROR_INVALID_VALUE``)."""
 
 
 class ArrayInterfaceError(InvalidArgumentError):
-    """A ``__cuda_array_interface__`` that cannot be right; the message names the key."""
+    """A ``__cuda_array_interface__`` is invalid; the message names the key."""
 
 
 class MaskedArrayError(ArrayInterfaceError, NotImplementedError):
-    """An array with a mask, which this package does not support."""
+    """An array has a mask, which this package does not support."""
 
 
 class ExchangeError(InvalidArgumentError, BufferError):
-    """An array that DLPack, or this side of it, cannot hand over."""
+    """An array cannot be exchanged through DLPack, or is not supported by this package."""
 
 
 class ReadOnlyError(InvalidArgumentError):
-    """An array that its producer says must not be written."""
+    """An array must not be written, because its producer marked it as read-only."""
 
 
 class ClosedError(InvalidArgumentError):
-    """An object that was closed before."""
+    """An object was used after it was closed."""
 
 
-# They are the package's, whichever file they are in.
+# Show the public module in tracebacks, not this file.
 for _name in __all__:
     globals()[_name].__module__ = "cuda_safe"

@@ -1,6 +1,6 @@
-"""What lies on the host: types, values and arrays, with NumPy where it is there, and without.
+"""Host types, values and arrays, with or without NumPy.
 
-The extension module calls these; they are no part of the interface.
+These functions are called by the extension module and are not part of the public interface.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import struct
 import sys
 from typing import Any
 
-# A dtype as the extension takes it: the type string, the fields of a record or None, and the shape of
-# an element that is an array itself.
+# A dtype as the extension module expects it: the type string, the fields of a record or None, and
+# the shape of an element that is itself an array.
 Described = tuple[str, "list[Any] | None", tuple[int, ...]]
 
 _NATIVE = "<" if sys.byteorder == "little" else ">"
@@ -28,7 +28,7 @@ _NAMES = {
 
 _TYPES = {bool: "b1", int: "i8", float: "f8", complex: "c16"}
 
-# The letters of the module struct.
+# The format characters of the struct module.
 _FORMATS = {
     "b1": "?",
     "i1": "b",
@@ -46,7 +46,7 @@ _FORMATS = {
     "c16": "dd",
 }
 
-# The byte orders of buffers, and the kinds of their letters.
+# The byte orders of buffer formats, and the kinds of their format characters.
 _ORDERS = {"@": _NATIVE, "=": _NATIVE, "<": "<", ">": ">", "!": ">"}
 _LETTERS = {
     "?": "b",
@@ -60,7 +60,7 @@ _LETTERS = {
 
 
 def numpy() -> Any:
-    """NumPy, or None."""
+    """Returns the NumPy module, or None."""
     try:
         import numpy
     except ImportError:
@@ -71,18 +71,18 @@ def numpy() -> Any:
 def _needs_numpy(what: str) -> Any:
     np = numpy()
     if np is None:
-        raise ModuleNotFoundError(f"{what} needs NumPy, which is not installed", name="numpy")
+        raise ModuleNotFoundError(f"{what} requires NumPy, which is not installed", name="numpy")
     return np
 
 
 def _native(code: str) -> str:
-    """The type string of a kind and a size."""
+    """Returns the type string for a kind and a size."""
     order = "|" if code[1:] == "1" else _NATIVE
     return order + code
 
 
 def describe(dtype: Any) -> Described:
-    """A dtype, in whichever way it is said."""
+    """Describes a dtype argument of any supported form."""
     if isinstance(dtype, str):
         if dtype[:1] in ("<", ">", "=", "|"):
             return dtype, None, ()
@@ -95,7 +95,7 @@ def describe(dtype: Any) -> Described:
     if not (hasattr(dtype, "str") and hasattr(dtype, "names") and hasattr(dtype, "subdtype")):
         np = numpy()
         if np is None:
-            raise TypeError(f"{dtype!r} is no dtype that is known without NumPy")
+            raise TypeError(f"{dtype!r} is not a dtype that is supported without NumPy")
         dtype = np.dtype(dtype)
     shape: tuple[int, ...] = ()
     while dtype.subdtype is not None:
@@ -105,7 +105,8 @@ def describe(dtype: Any) -> Described:
 
 
 def _fields(dtype: Any) -> list[Any] | None:
-    """The fields of a record, or None; what it describes is the same dtype, or there is none."""
+    """Returns the fields of a record, or None. Raises an exception if they do not describe the same
+    dtype."""
     descr = None
     try:
         if dtype.names is not None:
@@ -117,24 +118,24 @@ def _fields(dtype: Any) -> list[Any] | None:
         return descr
     if dtype.names is not None:
         raise TypeError(
-            f"{dtype!r} cannot be described field by field: fields overlap, or are not in the order "
-            "in which they lie"
+            f"{dtype!r} cannot be described field by field: its fields overlap, or are not in the order "
+            "of their offsets"
         )
     raise TypeError(
-        f"{dtype!r} has no description in NumPy's terms ({dtype.str!r} is another type): give an array's "
-        f"bytes, as view('u{dtype.itemsize}')"
+        f"{dtype!r} has no type string of its own in NumPy ({dtype.str!r} is another type): pass the "
+        f"bytes of the array, for example view('u{dtype.itemsize}')"
     )
 
 
 def _refuse_masked(source: Any) -> None:
-    """A mask would be lost."""
+    """Refuses a masked array, because its mask would be lost."""
     ma = sys.modules.get("numpy.ma")
     if ma is not None and isinstance(source, ma.MaskedArray):
-        raise TypeError("masked arrays are not taken: give filled() or compressed()")
+        raise TypeError("masked arrays are not supported: pass filled() or compressed()")
 
 
 def numpy_dtype(typestr: str, descr: list[Any] | None) -> Any:
-    """The numpy.dtype."""
+    """Returns the numpy.dtype."""
     np = _needs_numpy("dtype")
     if descr is None:
         return np.dtype(typestr)
@@ -142,19 +143,19 @@ def numpy_dtype(typestr: str, descr: list[Any] | None) -> Any:
 
 
 def empty(shape: tuple[int, ...], typestr: str, descr: list[Any] | None) -> Any:
-    """A new array of NumPy's."""
+    """Returns a new NumPy array."""
     np = _needs_numpy("copy_to_host")
     return np.empty(shape, numpy_dtype(typestr, descr))
 
 
 def item_bytes(value: Any, typestr: str, descr: list[Any] | None) -> bytes:
-    """One value as the bytes of an element."""
+    """Returns one value as the bytes of an element."""
     np = numpy()
     if np is not None:
         _refuse_masked(value)
         array = np.asarray(value, dtype=numpy_dtype(typestr, descr))
         if array.ndim:
-            raise ValueError(f"one value is expected, and not an array of shape {array.shape}")
+            raise ValueError(f"one value is expected, not an array of shape {array.shape}")
         return bytes(array.tobytes())
     letters = _FORMATS.get(typestr[1:])
     if descr is not None or letters is None:
@@ -168,17 +169,17 @@ def item_bytes(value: Any, typestr: str, descr: list[Any] | None) -> bytes:
 
 
 def host_array(source: Any) -> tuple[dict[str, Any], Any]:
-    """An array of the host in C order: its interface, and what keeps it alive."""
+    """Returns the interface of a host array in C order, and the object that keeps it alive."""
     np = numpy()
     if np is not None:
         _refuse_masked(source)
         if isinstance(source, bytes) and not isinstance(source, np.generic):
-            # A buffer as any other, and no text.
+            # Treated like any other buffer, not as a string.
             source = memoryview(source)
         array = np.asarray(source)
-        # Not ascontiguousarray, which has no arrays without a dimension.
+        # Not ascontiguousarray, which does not return arrays without dimensions.
         array = np.require(array, requirements="C") if array.ndim else array.copy()
-        # What the interface says of fields that it cannot describe is that there are none.
+        # NumPy's interface omits fields that it cannot describe, so the dtype is checked here.
         _fields(array.dtype)
         return array.__array_interface__, array
     interface = getattr(source, "__array_interface__", None)
@@ -195,21 +196,21 @@ def host_array(source: Any) -> tuple[dict[str, Any], Any]:
 
 
 def _typestr_of(view: memoryview) -> str:
-    """The type string of a buffer's elements."""
+    """Returns the type string of a buffer's elements."""
     order, letter = _NATIVE, view.format
     if letter[:1] in _ORDERS:
         order, letter = _ORDERS[letter[0]], letter[1:]
     kind = _LETTERS.get(letter)
     if kind is None:
-        raise TypeError(f"elements of the format {view.format!r} are not known without NumPy")
-    # The size is the buffer's: that of the C compiler of this machine, or the standard one.
+        raise TypeError(f"elements of the format {view.format!r} are not supported without NumPy")
+    # The size is that of the buffer, either the native or the standard one.
     return f"{'|' if view.itemsize == 1 else order}{kind}{view.itemsize}"
 
 
 def values(
     value: Any, typestr: str, descr: list[Any] | None, shape: tuple[int, ...]
 ) -> bytes | tuple[dict[str, Any], Any]:
-    """What is assigned to elements: the bytes of one, or an array with one for each."""
+    """Returns assigned values: the bytes of one value for all elements, or an array with one for each."""
     np = numpy()
     if np is None:
         return item_bytes(value, typestr, descr)
@@ -221,5 +222,5 @@ def values(
 
 
 def copy_into(target: Any, source: Any) -> None:
-    """Copies an array of the host into another that is not contiguous."""
+    """Copies a host array into one that is not contiguous."""
     target[...] = source

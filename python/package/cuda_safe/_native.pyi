@@ -1,4 +1,4 @@
-"""The native half of ``cuda_safe``: what is there, with its types. The texts are in the module itself."""
+"""Types of the native part of ``cuda_safe``. The docstrings are in the module itself."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -27,14 +27,14 @@ class _CudaArray(Protocol):
 
 @type_check_only
 class _Exchange(Protocol):
-    """An array of another library that has DLPack."""
+    """An array of another library that supports DLPack."""
 
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __dlpack__(self, *, stream: int | None = None) -> object: ...
 
 @type_check_only
 class _Plugin(Protocol):
-    """A memory manager: an instance of a class that is written for Numba, or see `cuda_safe.plugin`."""
+    """A memory manager that is written for Numba or as described in `cuda_safe.plugin`."""
 
     @property
     def interface_version(self) -> int: ...

@@ -11,59 +11,59 @@ __all__ = ["MemoryInfo", "MemoryStatistics", "PointerAttributes"]
 
 
 class MemoryInfo(NamedTuple):
-    """Device memory, in bytes."""
+    """Amounts of device memory in bytes."""
 
     free: int
-    """Free for allocations, of this process or another."""
+    """The memory that is free for allocations, of this or another process."""
     total: int
-    """All that the device has."""
+    """The total memory of the device."""
 
 
 class PointerAttributes(NamedTuple):
-    """What the driver knows about memory."""
+    """What the driver reports about memory."""
 
     device: Device | None
-    """The device that the memory was allocated or registered on."""
+    """The device on which the memory was allocated or registered."""
     memory_type: str
-    """``"device"`` (managed memory as well), or ``"host"`` for page-locked host memory."""
+    """``"device"`` (also for managed memory), or ``"host"`` for page-locked host memory."""
     start: int
     """The first address of the allocation."""
     size: int
     """The size of the allocation in bytes."""
     managed: bool
-    """Whether it is managed memory."""
+    """Whether the memory is managed."""
 
 
 class MemoryStatistics(NamedTuple):
-    """What a memory manager was asked for, and what it has. Bytes are as they were asked for, where
-    nothing else is said; what a manager does not know is None."""
+    """Statistics of a memory manager. Unless noted otherwise, bytes are requested bytes. A value that the
+    manager does not know is None."""
 
     used: int = 0
-    """Bytes that are handed out."""
+    """The number of bytes in use."""
     used_high: int = 0
-    """The most that were at a time."""
+    """The maximum of ``used``."""
     allocated: int = 0
-    """Allocations up to now."""
+    """The number of allocations so far."""
     freed: int = 0
-    """Those that were given back."""
+    """The number of frees so far."""
     failed: int = 0
-    """Those that there was no memory for."""
+    """The number of allocations that failed because memory was insufficient."""
     kept: int = 0
-    """Bytes that are in nobody's hands: kept for the next use, or waiting to be freed."""
+    """The number of bytes that are not in use: cached, or waiting to be freed."""
     reserved: int | None = None
-    """Bytes that the manager has of the driver (of "ordered": those of the device's own pool, whoever
-    uses that)."""
-    reserved_high: int | None = None
-    """The most that it had."""
-    grown: int | None = None
-    """How often the driver was asked for memory."""
+    """The number of bytes that the manager has reserved from the driver. For "ordered" this is the reserved
+    memory of the device's default pool, including other users of that pool."""
+    reserved_peak: int | None = None
+    """The maximum of ``reserved``."""
+    slabs_added: int | None = None
+    """The number of requests to the driver for memory."""
     hits: int | None = None
-    """Allocations that a thread had the memory for at hand."""
+    """The number of allocations from the cache of the calling thread."""
     misses: int | None = None
-    """Those for which the pool had to look."""
+    """The number of allocations that searched the shared pool."""
     stream_waits: int | None = None
-    """How often a stream had to wait for the work of another."""
+    """The number of times that a stream had to wait for the work of another stream."""
     host_waits: int | None = None
-    """How often the host waited for all work of the device."""
+    """The number of times that the host waited for all work of the device."""
     fragmentation: float | None = None
-    """How far what is kept is in pieces: 0 for one piece, near to 1 for many small ones."""
+    """The fragmentation of cached memory: 0 for one piece, close to 1 for many small pieces."""

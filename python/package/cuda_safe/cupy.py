@@ -1,4 +1,4 @@
-"""CuPy allocates through the memory manager of this package.
+"""Makes CuPy allocate with the memory manager of this package.
 
 ::
 
@@ -6,7 +6,7 @@
 
     cupy.cuda.set_allocator(cuda_safe.cupy.allocator)    # or cuda_safe.cupy.use()
 
-Which manager that is says :func:`cuda_safe.set_memory_manager`; without that it is the caching pool.
+The memory manager is the one chosen by :func:`cuda_safe.set_memory_manager`, by default the caching pool.
 Importing this module imports ``cupy``; importing ``cuda_safe`` does not.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["allocator", "use"]
 
 _cupy: Any = importlib.import_module("cupy")
 
-# What each allocation needs: looking it up there would cost as much as the allocation.
+# These are used by each allocation; looking them up there would cost as much as the allocation.
 _current_device: Any = _cupy.cuda.device.get_device_id
 _current_stream: Any = _cupy.cuda.get_current_stream
 _TheirStream: Any = _cupy.cuda.Stream
@@ -32,21 +32,22 @@ _MemoryPointer: Any = _cupy.cuda.MemoryPointer
 
 _allocates: dict[int, Callable[..., _Memory]] = {}
 
-# Streams by device and handle, each with CuPy's object, which this keeps: so the handle is no other
-# stream's meanwhile. Those that were not current for the longest time go first; memory that is in their
-# order keeps them.
+# Streams by device and handle, each with CuPy's stream object, which is kept alive here so that the
+# handle is not reused for another stream. The streams that were not current for the longest time
+# are removed first; memory that is ordered on a stream keeps it alive.
 _streams: OrderedDict[tuple[int, int], tuple[Any, Stream]] = OrderedDict()
 _STREAMS = 64
 
-# The one that was used last: CuPy's object, the device, and ours. It is read and written at once.
+# The last used stream: CuPy's object, the device, and our object. The tuple is read and written
+# atomically.
 _last: tuple[Any, int, Stream | None] = (None, -1, None)
 
 
 def _stream(theirs: Any, device: int) -> Stream | int:
-    """CuPy's stream, if memory can be in its order; else its handle.
+    """Returns CuPy's stream if memory can be ordered on it, or else its handle.
 
-    That needs somebody who keeps the stream: an ExternalStream does not. And the default stream of a
-    thread is another one where the memory goes on another thread.
+    This requires that something keeps the stream alive, which an ExternalStream does not. A per-thread
+    default stream would be a different stream if the memory is freed on another thread.
     """
     global _last
     handle = int(theirs.ptr)
@@ -55,7 +56,7 @@ def _stream(theirs: Any, device: int) -> Stream | int:
     if known is not None:
         try:
             _streams.move_to_end(key)
-        except KeyError:  # Another thread has just let go of it.
+        except KeyError:  # Another thread has just removed it.
             pass
         if known[0] is theirs:
             _last = (theirs, device, known[1])
@@ -74,12 +75,12 @@ def _stream(theirs: Any, device: int) -> Stream | int:
 
 
 def allocator(size: int) -> Any:
-    """Device memory for CuPy, in the order of its current stream, in which it is used again when it is
-    freed: as CuPy's own pool does it. While an ExternalStream or the default stream of a thread is
-    current it is in nobody's order: used again behind all work of the device.
+    """Allocates device memory for CuPy, ordered on CuPy's current stream. When it is freed, it is reused
+    in the order of this stream, as in CuPy's own pool. While an ExternalStream or a per-thread default
+    stream is current, the memory is not ordered on a stream: it is reused after all work of the device.
 
-    Work on other streams is for you to put in order before an array goes, as with CuPy's pool. A stream
-    that is captured is refused.
+    As with CuPy's pool, the caller must order work on other streams before an array is freed. A
+    capturing stream is refused.
     """
     device = _current_device()
     if size == 0:
@@ -91,11 +92,11 @@ def allocator(size: int) -> Any:
     if allocate is None:
         allocate = _allocates[device] = MemoryManager._of(device)._allocate
     memory = allocate(size, known)
-    # CuPy keeps the owner as long as it uses the address.
+    # CuPy keeps the owner alive as long as it uses the address.
     return _MemoryPointer(_UnownedMemory(memory.address, size, memory, device), 0)
 
 
 def use() -> None:
-    """`cupy.cuda.set_allocator(allocator)`: CuPy allocates here from now on."""
+    """Calls `cupy.cuda.set_allocator(allocator)`, which makes CuPy allocate with this package."""
     _choose_memory_manager()
     _cupy.cuda.set_allocator(allocator)

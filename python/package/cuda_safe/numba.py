@@ -1,13 +1,13 @@
-"""Numba allocates through the memory manager of this package.
+"""Makes Numba allocate with the memory manager of this package.
 
-``NUMBA_CUDA_MEMORY_MANAGER=cuda_safe.numba`` has it do so, or before its first use of the device::
+Set ``NUMBA_CUDA_MEMORY_MANAGER=cuda_safe.numba``, or before Numba's first use of the device::
 
     from numba import cuda
     from cuda_safe.numba import MemoryManager
 
     cuda.set_memory_manager(MemoryManager)
 
-Which manager that is says :func:`cuda_safe.set_memory_manager`; without that it is the caching pool.
+The memory manager is the one chosen by :func:`cuda_safe.set_memory_manager`, by default the caching pool.
 Importing this module imports ``numba.cuda``; importing ``cuda_safe`` does not.
 """
 
@@ -39,15 +39,15 @@ def _note_exit() -> None:
     _at_exit = True
 
 
-# Exit functions run in reverse order; that of all finalizers, which the first of them registers, is to come
-# behind this one.
+# Exit functions run in reverse order. The first finalizer registers the exit function for all
+# finalizers, which must run after this one.
 weakref.finalize(_note_exit, int).detach()
 atexit.register(_note_exit)
 
 
 def _finalizer(table: dict[int, Any], memory: _Memory | _HostMemory) -> Callable[[], None]:
-    """What ends memory that Numba has: with its number, which nothing else has or will have. At the end of the
-    interpreter Numba's pointers run it while they are in use: then the memory stays."""
+    """Returns the function that frees memory of Numba, identified by its unique number. Numba's pointers
+    also call it at interpreter exit while they are in use; the memory is then leaked."""
 
     def finalize() -> None:
         if _at_exit:
@@ -60,7 +60,7 @@ def _finalizer(table: dict[int, Any], memory: _Memory | _HostMemory) -> Callable
 
 
 class _IpcHandle(_driver.IpcHandle):  # type: ignore[misc]
-    """Numba's, where that cannot be pickled: with a `CUipcMemHandle` that does not show its bytes."""
+    """Numba's class for bindings in which it cannot be pickled: their `CUipcMemHandle` hides its bytes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         data = ctypes.string_at(self.handle.getPtr(), _IPC_BYTES)
@@ -71,7 +71,7 @@ _IPC_BYTES = 64
 
 
 def _ipc_handle(base: Any, data: bytes, size: int, identity: Any, offset: int) -> Any:
-    """A handle of Numba's, of those bytes."""
+    """Creates an IPC handle of Numba from its bytes."""
     handle = _driver.binding.CUipcMemHandle()
     if hasattr(handle, "reserved"):
         handle.reserved = data
@@ -83,45 +83,47 @@ def _ipc_handle(base: Any, data: bytes, size: int, identity: Any, offset: int) -
 
 
 class MemoryManager(_cuda.BaseCUDAMemoryManager):  # type: ignore[misc]
-    """Numba's memory is that of the manager of the device's primary context: device memory, pinned, mapped
-    and managed memory.
+    """A Numba memory manager that allocates device, pinned, mapped and managed memory with the memory
+    manager of the device's primary context.
 
-    Numba does not say on which stream memory is used: it may be any, so what was freed is used again behind
-    all work of the device at that time. How many such frees may be pending is the manager's matter, which
-    was chosen before and serves others, too: NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT and _RATIO are not read.
-    `reset` takes the device memory back that Numba's arrays have, which must not be used any more, as after
-    a reset of Numba's own (and as there, what has a view goes with that). But memory of the host stays with
-    the arrays over it, as NumPy would write to what is somebody else's.
+    Numba does not report on which stream memory is used, so freed memory is reused after all work of the
+    device at that time. The maximum number of pending frees is a property of that memory manager, which
+    other libraries also use: NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT and _RATIO are not read.
+    `reset` takes back the device memory of Numba's arrays, which must not be used any more, as after a
+    reset of Numba's own manager. As there, memory that has a view is freed when the view is deleted. Host
+    memory stays allocated as long as arrays refer to it, because NumPy could otherwise write to memory of
+    another owner.
 
-    `numba.cuda.close()` resets the primary context as well, which ends all that anybody has in it: the next
-    one of these begins with a new memory manager, and gives nothing back to the old one. Drivers before
-    CUDA 12.0 do not tell: there `reset` warns if memory is still in use.
+    `numba.cuda.close()` also resets the primary context, which frees all memory in it: the next instance
+    of this class uses a new memory manager, and returns nothing to the old one. Drivers before CUDA 12.0 do
+    not report the reset: with these, `reset` warns if memory is still in use.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _choose_memory_manager()
         self._manager: _Manager | None = None
-        # What Numba's pointers of counted references refer to, by number. A finalizer keeps these tables,
-        # and not this object.
+        # The objects to which Numba's reference-counting pointers refer, by number. A finalizer
+        # keeps these tables alive, but not this object.
         self._device_memory: dict[int, Any] = {}
         self._host_memory: dict[int, Any] = {}
 
     def _get(self) -> _Manager:
-        """That of the context's device. Not before it is needed: Numba makes one of these to look at."""
+        """Returns the memory manager of the context's device. Called lazily, because Numba creates one
+        instance only to inspect it."""
         if self._manager is None:
             self._manager = _Manager._of(int(self.context.device.id))
         return self._manager
 
     def initialize(self) -> None:
-        """Numba calls this often."""
+        """Does nothing. Numba calls this often."""
 
     def memalloc(self, size: int) -> Any:
-        """Device memory."""
+        """Allocates device memory."""
         return self._own(self._get()._allocate(size), _driver.AutoFreePointer, self._device_memory)
 
     def memallocmanaged(self, size: int, attach_global: bool) -> Any:
-        """Managed memory."""
+        """Allocates managed memory."""
         memory = self._get()._allocate_managed(size, attach_global)
         return self._own(memory, _driver.ManagedMemory, self._host_memory)
 
@@ -139,12 +141,12 @@ class MemoryManager(_cuda.BaseCUDAMemoryManager):  # type: ignore[misc]
     def memhostalloc(
         self, size: int, mapped: bool = False, portable: bool = False, wc: bool = False
     ) -> Any:
-        """Page-locked memory of the host."""
+        """Allocates page-locked host memory."""
         memory = self._get()._allocate_host(size, bool(mapped), bool(portable), bool(wc))
         return self._host(memory, mapped, None)
 
     def mempin(self, owner: Any, pointer: int, size: int, mapped: bool = False) -> Any:
-        """Pins memory of the owner, who is kept until Numba lets go of it."""
+        """Page-locks memory of the owner, which is kept alive until Numba releases the memory."""
         memory = self._get()._pin(owner, int(pointer), size, bool(mapped))
         return self._host(memory, mapped, owner)
 
@@ -164,22 +166,23 @@ class MemoryManager(_cuda.BaseCUDAMemoryManager):  # type: ignore[misc]
         return pointer.own()
 
     def get_ipc_handle(self, memory: Any) -> Any:
-        """For another process, where it is opened as Numba's own are. Memory of a pool is a part of what
-        that has of the driver, which the other process sees all of."""
+        """Returns an IPC handle, which another process opens like Numba's own handles. Memory of a pool
+        is a part of the pool's driver allocation, and the other process can access the whole
+        allocation."""
         address = int(memory.device_pointer)
         data, offset = self._get()._ipc_handle(address, memory.size)
         identity = self.context.device.get_device_identity()
         return _ipc_handle(memory, data, memory.size, identity, offset)
 
     def get_memory_info(self) -> Any:
-        """Free memory, with what the manager keeps, and all."""
+        """Returns free memory, including cached memory, and the total."""
         info = self._get().memory_info()
         return _cuda.MemoryInfo(free=info.free, total=info.total)
 
     def reset(self) -> None:
-        """Takes the device memory back that Numba has, and gives it to the driver with what is kept. It may
-        come first of all."""
-        # One by one: what goes runs its finalizer, which takes itself out.
+        """Takes back the device memory of Numba's arrays and returns it to the driver, together with cached
+        memory. It may be called before any other method."""
+        # One by one, because deleting an entry runs its finalizer, which removes the entry.
         while self._device_memory:
             self._device_memory.popitem()
         if self._manager is None:
@@ -187,16 +190,17 @@ class MemoryManager(_cuda.BaseCUDAMemoryManager):  # type: ignore[misc]
         self._manager._reset()
         if driver_version() < (12, 0) and self._manager.statistics().used:
             warnings.warn(
-                "memory of the manager's is still in use (Numba's arrays of which there are views, or those of "
-                "other libraries), and drivers before CUDA 12.0 do not tell of a reset of the context: if this "
-                "was numba.cuda.close(), nothing can be allocated any more that is sure to be alive",
+                "memory of this memory manager is still in use (by Numba's arrays that have views, or by other "
+                "libraries), and drivers before CUDA 12.0 do not report a reset of the context: if this was "
+                "numba.cuda.close(), memory that is allocated from now on may be invalid",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     def defer_cleanup(self) -> AbstractContextManager[Any]:
-        """In its block clean-up that waits for work is held back. Frees are as fast as ever with a caching
-        pool, and their memory is used again; with the others memory that was freed stays taken."""
+        """Returns a context manager. Within its block, clean-up that waits for work is deferred. With the
+        caching pool, frees are as fast as usual and their memory is reused; with the other managers, freed
+        memory stays allocated during the block."""
         return self._get().defer_cleanup()
 
     @property
@@ -204,5 +208,5 @@ class MemoryManager(_cuda.BaseCUDAMemoryManager):  # type: ignore[misc]
         return 1
 
 
-# By this name Numba looks for it.
+# Numba looks the class up by this name.
 _numba_memory_manager = MemoryManager

@@ -1,8 +1,8 @@
 """Memory managers that are written in Python.
 
-:func:`cuda_safe.set_memory_manager` takes a class with the methods of Numba's plugins for external memory
-management (EMM), so a class that was written for Numba serves here too. This module has the types that a class
-needs which does not use Numba::
+:func:`cuda_safe.set_memory_manager` accepts a class with the methods of Numba's External Memory Management
+(EMM) plugins, so a class that was written for Numba can be used here too. This module has the types that a
+class needs if it does not use Numba::
 
     import cuda_safe
     from cuda_safe.plugin import BaseMemoryManager, MemoryPointer
@@ -36,18 +36,18 @@ One instance is created for each device, as ``Manager(context=context)``. These 
 ``interface_version``                               the integer 1
 ==================================================  ==========================================================
 
-``memalloc`` and ``interface_version`` are required. Where another method is missing, the package uses the
-driver; ``get_memory_info`` raises a ``NotImplementedError``.
+``memalloc`` and ``interface_version`` are required. If another method is missing, the package uses the
+driver; a missing ``get_memory_info`` raises a ``NotImplementedError``.
 
 An allocation method returns an object that has ``device_pointer`` (device memory, mapped host memory),
-``host_pointer`` (host memory) and ``size``. Its deletion ends the memory. The memory has to be ready for use on
-every stream when the method returns. The package deletes the object after the work that uses the memory: at
-once if the stream is idle, otherwise in a later allocation or free, at the latest when more than ten frees or
-a fifth of the device's memory are pending.
+``host_pointer`` (host memory) and ``size``. Deleting the object frees the memory. The memory must be
+ready for use on every stream when the method returns. The package deletes the object after the work that
+uses the memory: immediately if the stream is idle, otherwise in a later allocation or free, at the latest
+when more than ten frees or a fifth of the device's memory are pending.
 
-The methods and finalizers run on any thread, with the context of the device current. An exception becomes that
-of the call that needed memory. ``MemoryError`` makes the package finish pending frees and try once more. What a
-method allocates with this package is memory of the driver.
+The methods and finalizers run on any thread, with the context of the device current. An exception is
+raised from the call that needed memory. After a ``MemoryError`` the package finishes pending frees and
+tries once more. If a method uses this package to allocate memory, that memory comes from the driver.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = ["BaseMemoryManager", "MappedMemory", "MemoryPointer", "PinnedMemory"]
 
 
 class BaseMemoryManager(abc.ABC):
-    """A base class for managers, with the methods that are required. To use it is optional."""
+    """An optional base class for memory managers, with the required methods."""
 
     def __init__(self, *, context: Context | None) -> None:
         self.context = context
@@ -79,8 +79,8 @@ class BaseMemoryManager(abc.ABC):
 
 
 class _Memory:
-    """Memory that ends when the object is deleted: the finalizer runs once, then or never. At the end of the
-    interpreter it does not run, as the memory may still be in use."""
+    """Memory that is freed when the object is deleted. The finalizer runs at most once. It does not run at
+    interpreter exit, because the memory may still be in use."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class _Memory:
 
 
 class MemoryPointer(_Memory):
-    """Device memory, which ``memalloc`` and ``memallocmanaged`` return."""
+    """Device memory, as returned by ``memalloc`` and ``memallocmanaged``."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class MemoryPointer(_Memory):
 
 
 class PinnedMemory(_Memory):
-    """Page-locked host memory, which ``memhostalloc`` and ``mempin`` return."""
+    """Page-locked host memory, as returned by ``memhostalloc`` and ``mempin``."""
 
     def __init__(
         self,
@@ -127,5 +127,5 @@ class PinnedMemory(_Memory):
 
 
 class MappedMemory(PinnedMemory):
-    """Page-locked host memory that is mapped for the device, which ``memhostalloc`` and ``mempin`` return if
-    ``mapped`` is true. The package asks the driver for its address on the device."""
+    """Page-locked host memory that is mapped for the device, as returned by ``memhostalloc`` and
+    ``mempin`` if ``mapped`` is true. The package asks the driver for its device address."""

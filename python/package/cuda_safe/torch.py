@@ -1,12 +1,12 @@
-"""PyTorch allocates through the memory manager of this package.
+"""Makes PyTorch allocate with the memory manager of this package.
 
-Before its first use of CUDA::
+Before PyTorch's first use of CUDA::
 
     import cuda_safe.torch
 
     cuda_safe.torch.use()
 
-Which manager that is says :func:`cuda_safe.set_memory_manager`; without that it is the caching pool.
+The memory manager is the one chosen by :func:`cuda_safe.set_memory_manager`, by default the caching pool.
 Importing this module imports ``torch``; importing ``cuda_safe`` does not.
 """
 
@@ -21,19 +21,19 @@ __all__ = ["allocator", "know_streams", "use"]
 
 _torch: Any = importlib.import_module("torch")
 
-# More than PyTorch has of a priority.
+# More streams than PyTorch has for one priority.
 _STREAMS = 1024
 
 
 def allocator() -> Any:
-    """A `torch.cuda.memory.CUDAPluggableAllocator`, of functions of C that this package exports: for
-    `torch.cuda.memory.change_current_allocator`, or a `torch.cuda.MemPool`.
+    """Returns a `torch.cuda.memory.CUDAPluggableAllocator` that uses C functions of this package, for
+    `torch.cuda.memory.change_current_allocator` or a `torch.cuda.MemPool`.
 
-    Memory is in the order of the stream that is current when it is allocated, if that is a default stream
-    or one that :func:`know_streams` has seen, and otherwise in nobody's: then it is used again behind all
-    work of the device. So is memory with `record_stream`. Where there is too little memory PyTorch raises
-    a `RuntimeError`, and for an allocation in a capture too. PyTorch's own figures and settings
-    (`memory_allocated`, `memory_stats`, `PYTORCH_CUDA_ALLOC_CONF`) are not for such allocators: see
+    Memory is ordered on the stream that is current at the allocation, if it is a default stream or one that
+    :func:`know_streams` has registered. Other memory, and memory with `record_stream`, is reused after all
+    work of the device. If memory is insufficient, and for an allocation during a capture, PyTorch raises a
+    `RuntimeError`. PyTorch's own statistics and settings (`memory_allocated`, `memory_stats`,
+    `PYTORCH_CUDA_ALLOC_CONF`) do not apply to pluggable allocators: see
     `cuda_safe.memory_manager().statistics()`.
     """
     _native._choose_memory_manager()
@@ -46,8 +46,8 @@ def allocator() -> Any:
 
 
 def know_streams(device: int | None = None) -> int:
-    """Notes the streams that PyTorch has made for a device, or the current one, and hands out again and
-    again: how many those are. PyTorch never destroys them. It starts CUDA there."""
+    """Registers the streams that PyTorch has created for a device, by default the current one, and returns
+    their number. PyTorch reuses these streams and never destroys them. This call initializes CUDA there."""
     if device is None:
         device = int(_torch.cuda.current_device())
     handles: set[int] = set()
@@ -67,7 +67,7 @@ def know_streams(device: int | None = None) -> int:
 
 
 def use() -> None:
-    """PyTorch allocates here from now on; its CUDA must not have been used. The streams of its current
-    device are known then; of others say so by :func:`know_streams`."""
+    """Makes PyTorch allocate with this package. PyTorch must not have used CUDA before. This registers the
+    streams of PyTorch's current device; call :func:`know_streams` for those of other devices."""
     _torch.cuda.memory.change_current_allocator(allocator())
     know_streams()

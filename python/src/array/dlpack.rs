@@ -1,4 +1,4 @@
-//! DLPack, in both directions: what capsules hold, and how they go over.
+//! DLPack import and export through capsules.
 
 use super::memory::{Hold, Memory, locate};
 use super::peers::refuse_lazy;
@@ -8,9 +8,9 @@ use crate::device::{default_stream, primary};
 use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
-use crate::lane::Lane;
 use crate::once::intern;
 use crate::stream::PyStream;
+use crate::stream_handle::StreamHandle;
 use core::ffi::CStr;
 use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
@@ -22,7 +22,7 @@ use pyo3::{ffi, prelude::*};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What a capsule is called while nobody has taken its tensor, and afterwards.
+/// The names of a capsule before and after its tensor is consumed.
 struct Names {
     fresh: &'static CStr,
     used: &'static CStr,
@@ -42,7 +42,7 @@ pub(super) fn refused(field: &'static str, problem: impl Into<String>) -> Failur
     Invalid::Dlpack { field, problem }.into()
 }
 
-/// The kind of device and its number, as DLPack has them: memory of the host is of none.
+/// Returns the DLPack device type and device number. For host memory the number is 0.
 pub(super) fn device(memory: &Memory) -> (i32, i32) {
     let kind = memory.kind();
     let number = match kind {
@@ -61,12 +61,13 @@ pub(super) fn device_type(kind: MemoryKind) -> i32 {
     device.0
 }
 
-/// What keeps the memory of an exported tensor, until the consumer calls its deleter, on any thread.
+/// The owners of the memory of an exported tensor. The consumer's call of the deleter, on any
+/// thread, drops this.
 struct Exported {
     memory: Option<Arc<Memory>>,
     _owner: Option<Owner>,
-    /// The default stream that the consumer works on, if it does on that.
-    consumer: Option<Lane>,
+    /// The default stream of the consumer, if it works on a default stream.
+    consumer: Option<StreamHandle>,
 }
 
 impl Drop for Exported {
@@ -74,7 +75,7 @@ impl Drop for Exported {
         let Some(memory) = self.memory.take() else {
             return;
         };
-        // The consumer need not have waited for its work. (Should this fail, so does all else.)
+        // The consumer's work may still be running. (If `follow` fails, all other calls fail too.)
         let behind = self.consumer.take().zip(memory.lane().cloned());
         let behind = behind.filter(|(consumer, lane)| !lane.is_in_order_with(consumer));
         match behind {
@@ -83,7 +84,7 @@ impl Drop for Exported {
                 drop(memory);
             }),
             None => {
-                // If not, it is freed by whoever has it still.
+                // If other references exist, the last of them frees the memory.
                 if let Some(last) = Arc::into_inner(memory) {
                     without_gil(move || drop(last));
                 }
@@ -92,7 +93,7 @@ impl Drop for Exported {
     }
 }
 
-/// Does what may wait without the GIL, which the caller may have.
+/// Runs a release that may block without the GIL, which the caller may hold.
 fn without_gil(release: impl FnOnce() + Send) {
     let mut release = Some(release);
     Python::try_attach(|py| release.take().map(|release| let_go(py, release)));
@@ -101,26 +102,26 @@ fn without_gil(release: impl FnOnce() + Send) {
     }
 }
 
-/// The stream that a consumer asks on, as a lane; none if there is to be no order.
-fn consumers_lane(stream: ConsumerStream, context: &Context) -> Result<Option<Lane>> {
+/// Returns the stream of a consumer, or None if the consumer asks for no ordering.
+fn consumers_lane(stream: ConsumerStream, context: &Context) -> Result<Option<StreamHandle>> {
     match stream {
         ConsumerStream::NoSync => Ok(None),
         stream => {
             let number = u64::try_from(stream.number());
-            let number = number.map_err(|_| refused("stream", "no handle"))?;
-            Ok(Some(Lane::of_number(number, context.clone())?))
+            let number = number.map_err(|_| refused("stream", "not a stream handle"))?;
+            Ok(Some(StreamHandle::of_number(number, context.clone())?))
         }
     }
 }
 
-/// What `__dlpack__` was asked for.
+/// The arguments of `__dlpack__`.
 pub(super) struct Request {
     pub(super) stream: Option<i64>,
     pub(super) max_version: Option<(u32, u32)>,
     pub(super) device: Option<(i32, i32)>,
 }
 
-/// The tensor of an array in a capsule, after the consumer's stream was put behind the array's.
+/// Exports an array as a capsule, after making the consumer's stream wait for the array's stream.
 pub(super) fn export<'py>(
     py: Python<'py>,
     array: &Array,
@@ -133,7 +134,7 @@ pub(super) fn export<'py>(
     memory.grant_peer_access(py);
     let own = device(&memory);
     if let Some(device) = request.device.filter(|device| *device != own) {
-        let problem = format!("{device:?} is asked for, and the array is on {own:?}");
+        let problem = format!("{device:?} was requested, but the array is on {own:?}");
         return Err(refused("dl_device", problem));
     }
     let stream = ConsumerStream::from_number(request.stream.map(i128::from))?;
@@ -148,7 +149,7 @@ pub(super) fn export<'py>(
         None => DataType::of_numpy(&array.dtype)?,
     };
     let exported = Exported {
-        consumer: consumer.filter(|consumer| matches!(consumer, Lane::Legacy(_))),
+        consumer: consumer.filter(|consumer| matches!(consumer, StreamHandle::Legacy(_))),
         _owner: owner.map(Owner::new),
         memory: Some(Arc::clone(&memory)),
     };
@@ -169,18 +170,18 @@ pub(super) fn export<'py>(
     capsule(py, tensor)
 }
 
-/// A tensor as a capsule holds it.
+/// A tensor structure that a capsule contains.
 trait Managed: Sized {
     const NAMES: Names;
 
     /// # Safety
-    /// It is one that nobody has taken or deleted.
+    /// `tensor` must not have been consumed or deleted.
     unsafe fn take(tensor: *mut Self) -> Result<ManagedTensor, Invalid>;
 
     /// Calls the deleter.
     ///
     /// # Safety
-    /// As for `take`.
+    /// See `take`.
     unsafe fn delete(tensor: *mut Self);
 }
 
@@ -196,7 +197,7 @@ impl Managed for DLManagedTensor {
         // SAFETY: the caller's promise.
         let deleter = unsafe { (*tensor).deleter };
         if let Some(deleter) = deleter {
-            // SAFETY: it is the tensor's own, called once.
+            // SAFETY: it is the tensor's deleter, and is called once.
             unsafe { deleter(tensor) }
         }
     }
@@ -214,7 +215,7 @@ impl Managed for DLManagedTensorVersioned {
         // SAFETY: the caller's promise.
         let deleter = unsafe { (*tensor).deleter };
         if let Some(deleter) = deleter {
-            // SAFETY: it is the tensor's own, called once.
+            // SAFETY: it is the tensor's deleter, and is called once.
             unsafe { deleter(tensor) }
         }
     }
@@ -222,48 +223,48 @@ impl Managed for DLManagedTensorVersioned {
 
 fn capsule<M: Managed>(py: Python<'_>, tensor: NonNull<M>) -> Result<Bound<'_, PyAny>> {
     let name = M::NAMES.fresh.as_ptr();
-    // SAFETY: the name is there for ever; the destructor is for a capsule of this kind.
+    // SAFETY: the name is static, and the destructor matches the capsule's contents.
     let capsule = unsafe { ffi::PyCapsule_New(tensor.as_ptr().cast(), name, Some(destroy::<M>)) };
-    // SAFETY: it is a new reference, or null with an exception set.
+    // SAFETY: the pointer is a new reference, or null with an exception set.
     let capsule = unsafe { Bound::from_owned_ptr_or_err(py, capsule) };
     if capsule.is_err() {
-        // SAFETY: nobody has seen the tensor.
+        // SAFETY: no other code has seen the tensor.
         unsafe { M::delete(tensor.as_ptr()) };
     }
     Ok(capsule?)
 }
 
-/// Of a capsule whose tensor nobody has taken.
+/// Destructor of a capsule; deletes its tensor unless it was consumed.
 unsafe extern "C" fn destroy<M: Managed>(capsule: *mut ffi::PyObject) {
     let name = M::NAMES.fresh.as_ptr();
-    // SAFETY: it is the capsule that is being destroyed.
+    // SAFETY: `capsule` is the capsule that is being destroyed.
     if unsafe { ffi::PyCapsule_IsValid(capsule, name) } == 0 {
         return;
     }
-    // SAFETY: as above; it has that name.
+    // SAFETY: see above; the capsule has this name.
     let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule, name) };
-    // SAFETY: whoever takes the tensor renames the capsule, so nobody has.
+    // SAFETY: a consumer of the tensor renames the capsule, so the tensor was not consumed.
     unsafe { M::delete(tensor.cast()) };
 }
 
-/// Takes the tensor out of a capsule, if it is of this kind.
+/// Consumes the tensor of a capsule, if the capsule is of this kind.
 fn take<M: Managed>(capsule: &Bound<'_, PyAny>) -> Result<Option<ManagedTensor>> {
     let names = M::NAMES;
-    // SAFETY: it is an object; the name is text.
+    // SAFETY: `capsule` is an object, and the name is a C string.
     if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), names.fresh.as_ptr()) } == 0 {
         return Ok(None);
     }
-    // SAFETY: it is a capsule of that name.
+    // SAFETY: the capsule has this name.
     let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), names.fresh.as_ptr()) };
-    // SAFETY: as above; the new name is there for ever.
+    // SAFETY: see above; the new name is static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), names.used.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()).into());
     }
-    // SAFETY: a capsule of that name has a tensor of that kind, and from now on says that it is taken.
+    // SAFETY: a capsule with this name has a tensor of this type, and is now marked as consumed.
     Ok(Some(unsafe { M::take(tensor.cast()) }?))
 }
 
-/// The array of an object that has DLPack.
+/// Imports an object that supports DLPack.
 pub(super) fn import(
     object: &Bound<'_, PyAny>,
     stream: Option<&PyStream>,
@@ -280,41 +281,52 @@ pub(super) fn import(
     let lane = lane_for(py, stream, ordinal)?;
     let capsule = calling(py, || ask(object, kind, &lane, copy))?;
     if kind == device_type(MemoryKind::Pinned) {
-        // Asked without a stream, it has put its work before what comes on this one.
-        let legacy = Lane::Legacy(primary(py, ordinal)?);
+        // Without a stream argument, the producer has ordered its work before the legacy default
+        // stream.
+        let legacy = StreamHandle::Legacy(primary(py, ordinal)?);
         detached(py, || lane.follow(&legacy))?;
     }
     let tensor = match take::<DLManagedTensorVersioned>(&capsule)? {
         Some(tensor) => tensor,
         None => take::<DLManagedTensor>(&capsule)?.ok_or_else(|| {
-            PyValueError::new_err("__dlpack__ gave no capsule of a tensor that nobody has taken")
+            PyValueError::new_err("__dlpack__ did not return a capsule with an unconsumed tensor")
         })?,
     };
     array_of(py, tensor, lane)
 }
 
-/// The stream for the work on a tensor: that which was given, that of the thread, or that of the device.
-pub(super) fn lane_for(py: Python<'_>, stream: Option<&PyStream>, ordinal: u32) -> Result<Lane> {
+/// Returns the stream for the work on a tensor: the given one, that of the thread's `with` block,
+/// or that of the device.
+pub(super) fn lane_for(
+    py: Python<'_>,
+    stream: Option<&PyStream>,
+    ordinal: u32,
+) -> Result<StreamHandle> {
     let lane = match stream {
         Some(stream) => stream.lane()?,
         None => match current::lane_of_blocks() {
             Some(lane) if lane.context().device().ordinal() == ordinal => lane,
-            _ => Lane::Stream(default_stream(py, ordinal)?),
+            _ => StreamHandle::Stream(default_stream(py, ordinal)?),
         },
     };
     match lane {
-        Lane::PerThread(_) => Err(Failure::invalid(
-            "arrays are not on the default stream of a thread, which is another one to others",
+        StreamHandle::PerThread(_) => Err(Failure::invalid(
+            "an array cannot use the per-thread default stream, which is a different stream on each \
+             thread",
         )),
         lane => Ok(lane),
     }
 }
 
-/// The array of a tensor, whose producer has put its work before that of the lane.
-pub(super) fn array_of(py: Python<'_>, tensor: ManagedTensor, lane: Lane) -> Result<PyDeviceArray> {
+/// Creates an array from a tensor whose producer has ordered its work before the given stream.
+pub(super) fn array_of(
+    py: Python<'_>,
+    tensor: ManagedTensor,
+    lane: StreamHandle,
+) -> Result<PyDeviceArray> {
     let (dtype, exchange) = match tensor.dtype().numpy() {
         Some(dtype) => (dtype, None),
-        // NumPy has none: its bytes, and what they are to DLPack.
+        // NumPy has no such type: the array has bytes, and keeps the DLPack type.
         None => {
             let bytes = tensor.layout().item_size();
             (TypeString::native(Kind::Void, bytes)?, Some(tensor.dtype()))
@@ -349,7 +361,7 @@ pub(super) fn array_of(py: Python<'_>, tensor: ManagedTensor, lane: Lane) -> Res
     Ok(PyDeviceArray::new(array, memory.into(), None))
 }
 
-/// Where an object says that its tensor is: the kind, and the number of the device.
+/// Returns the device type and number that an object reports for its tensor.
 fn device_of(object: &Bound<'_, PyAny>) -> Result<(i32, u32)> {
     let py = object.py();
     let answer = calling(py, || {
@@ -361,9 +373,9 @@ fn device_of(object: &Bound<'_, PyAny>) -> Result<(i32, u32)> {
             ))),
         }
     })?;
-    // The kind may be an enum of Python's.
+    // The device type may be a Python enum.
     let (kind, number): (i32, i32) = answer.extract().map_err(|error| {
-        let problem = format!("__dlpack_device__ gave no pair of numbers: {error}");
+        let problem = format!("__dlpack_device__ did not return a pair of integers: {error}");
         refused("device", problem)
     })?;
     let kinds = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Managed];
@@ -373,22 +385,22 @@ fn device_of(object: &Bound<'_, PyAny>) -> Result<(i32, u32)> {
         } else {
             "another kind of device"
         };
-        let problem = format!("{kind}, {what}: what CUDA reaches is 2, 3 and 13");
+        let problem = format!("{kind}, {what}: the supported device types are 2, 3 and 13");
         return Err(refused("device", problem));
     }
     if kind != device_type(MemoryKind::Device) {
-        // Of the host there is no number: that of the thread's device.
+        // Host memory has no device number; use the thread's current device.
         return Ok((kind, current::device(py)?));
     }
     let number = u32::try_from(number).map_err(|_| refused("device", format!("{number}")))?;
     Ok((kind, number))
 }
 
-/// Calls `__dlpack__`, of version 1 or before.
+/// Calls `__dlpack__` with the arguments of version 1, or else those of earlier versions.
 fn ask<'py>(
     object: &Bound<'py, PyAny>,
     kind: i32,
-    lane: &Lane,
+    lane: &StreamHandle,
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
@@ -403,7 +415,7 @@ fn ask<'py>(
         arguments.set_item(intern!(py, "copy"), copy)?;
     }
     match method.call((), Some(&arguments)) {
-        // One from before version 1 knows neither.
+        // A producer from before version 1 knows neither argument.
         Err(error) if copy != Some(true) && error.is_instance_of::<PyTypeError>(py) => {
             method.call((), Some(&before))
         }
@@ -411,7 +423,7 @@ fn ask<'py>(
     }
 }
 
-/// `max_version`, which is a tuple of two.
+/// Reads `max_version`, a tuple of two integers.
 pub(super) fn version(version: Option<&Bound<'_, PyTuple>>) -> Result<Option<(u32, u32)>> {
     Ok(version.map(|version| version.extract()).transpose()?)
 }

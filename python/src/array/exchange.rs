@@ -1,4 +1,5 @@
-//! The C table of DLPack 1.2 and later, by which tensors of PyTorch come without a call of Python.
+//! The C exchange table of DLPack 1.2 and later, which imports PyTorch tensors without a Python
+//! call.
 
 use super::dlpack::{array_of, lane_for, refused};
 use super::peers::refuse_negated;
@@ -6,27 +7,29 @@ use super::{PyDeviceArray, dlpack};
 use crate::device::primary;
 use crate::ending::{calling, detached};
 use crate::error::Result;
-use crate::lane::Lane;
 use crate::once::intern;
 use crate::stream::PyStream;
+use crate::stream_handle::StreamHandle;
 use core::ffi::{c_int, c_void};
 use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensorVersioned, DLPackVersion};
 use cuda_safe::interop::dlpack::{ManagedTensor, TypeCode};
 use pyo3::{ffi, prelude::*};
 
-/// `DLPackExchangeAPI`: what a type of tensors has in its `__dlpack_c_exchange_api__`. The table stays for
-/// as long as the process.
+/// The C struct `DLPackExchangeAPI`, from the attribute `__dlpack_c_exchange_api__` of a tensor
+/// type. The table is never freed.
 #[repr(C)]
 struct Table {
     version: DLPackVersion,
     _previous: *const c_void,
     _allocate: *const c_void,
-    /// A new tensor on an object's memory, with nothing put in order; or -1 and an exception.
+    /// Creates a tensor on an object's memory, without any ordering; returns -1 and sets an
+    /// exception on failure.
     from_object:
         Option<unsafe extern "C" fn(*mut c_void, *mut *mut DLManagedTensorVersioned) -> c_int>,
     _to_object: *const c_void,
     _borrow: *const c_void,
-    /// The stream that the library gives work to now on a device; or -1 and an exception.
+    /// Returns the library's current stream on a device; returns -1 and sets an exception on
+    /// failure.
     current_stream: Option<unsafe extern "C" fn(DLDeviceType, i32, *mut *mut c_void) -> c_int>,
 }
 
@@ -37,29 +40,30 @@ const _: () = {
     assert!(size_of::<Table>() == 56);
 };
 
-/// The table of an object's type, if it has one that is known here.
+/// Returns the table of an object's type, if it has one with a supported version.
 fn table(object: &Bound<'_, PyAny>) -> Result<Option<&'static Table>> {
     let name = intern!(object.py(), "__dlpack_c_exchange_api__");
     let Some(capsule) = object.get_type().getattr_opt(name)? else {
         return Ok(None);
     };
     let kind = c"dlpack_exchange_api".as_ptr();
-    // SAFETY: it is an object; the name is text.
+    // SAFETY: `capsule` is an object, and the name is a C string.
     if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), kind) } == 0 {
         return Ok(None);
     }
-    // SAFETY: it is a capsule of that name.
+    // SAFETY: the capsule has this name.
     let table = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), kind) };
-    // SAFETY: a capsule of that name has a table that stays; its version is at this place in all of them.
+    // SAFETY: a capsule with this name has a table that is never freed; every version has its
+    // version number at this place.
     let version = unsafe { *table.cast::<DLPackVersion>() };
     if version.major != 1 {
         return Ok(None);
     }
-    // SAFETY: it is a table of that version.
+    // SAFETY: the table has this version.
     Ok(Some(unsafe { &*table.cast::<Table>() }))
 }
 
-/// The exception that a function of the table has left, if it failed.
+/// Returns the exception of a failed function of the table.
 fn fetched(py: Python<'_>, answer: c_int) -> PyResult<()> {
     match answer {
         0 => Ok(()),
@@ -67,7 +71,7 @@ fn fetched(py: Python<'_>, answer: c_int) -> PyResult<()> {
     }
 }
 
-/// The array of an object whose type has a table; none if it has to be asked in another way.
+/// Imports an object whose type has a table. Returns None if another protocol must be used.
 pub(super) fn import(
     object: &Bound<'_, PyAny>,
     stream: Option<&PyStream>,
@@ -80,7 +84,7 @@ pub(super) fn import(
     else {
         return Ok(None);
     };
-    // The table does not look at this, and `__dlpack__` refuses it in PyTorch's words.
+    // The table ignores this attribute, but `__dlpack__` refuses it with PyTorch's message.
     let requires_grad = object.getattr_opt(intern!(py, "requires_grad"))?;
     if let Some(requires_grad) = requires_grad {
         if requires_grad.is_truthy()? {
@@ -90,13 +94,14 @@ pub(super) fn import(
     refuse_negated(object, |problem| refused("data", problem))?;
     let mut tensor = std::ptr::null_mut();
     calling(py, || {
-        // SAFETY: the object is of the type that the table is of, and the pointer is to a local.
+        // SAFETY: the table is that of the object's type, and the pointer refers to a local
+        // variable.
         let answer = unsafe { from_object(object.as_ptr().cast(), &raw mut tensor) };
         fetched(py, answer)
     })?;
-    // SAFETY: it is a new one, and ours.
+    // SAFETY: the tensor is new and owned by this function.
     let tensor = unsafe { ManagedTensor::from_raw_versioned(tensor) }?;
-    // Perhaps it is conjugated in PyTorch's mind only, which is asked elsewhere.
+    // A complex tensor may have PyTorch's conjugate bit set, which `dlpack::import` checks.
     if tensor.dtype().code == TypeCode::COMPLEX {
         return Ok(None);
     }
@@ -106,13 +111,13 @@ pub(super) fn import(
     let device = i32::try_from(ordinal).map_err(|_| refused("device", format!("{ordinal}")))?;
     calling(py, || {
         let kind = DLDeviceType(dlpack::device_type(tensor.memory()));
-        // SAFETY: two numbers, and a pointer to a local.
+        // SAFETY: the arguments are two integers and a pointer to a local variable.
         let answer = unsafe { current_stream(kind, device, &raw mut current) };
         fetched(py, answer)
     })?;
-    // To those who have it by 0 that is the legacy default stream.
+    // Libraries that represent the default stream as 0 mean the legacy one.
     let number = (current.expose_provenance() as u64).max(1);
-    let producer = Lane::of_number(number, primary(py, ordinal)?)?;
+    let producer = StreamHandle::of_number(number, primary(py, ordinal)?)?;
     if !lane.is_in_order_with(&producer) {
         detached(py, || lane.follow(&producer))?;
     }

@@ -1,11 +1,11 @@
-//! Arrays and values of the host. What NumPy is asked is in `cuda_safe/_host.py`.
+//! Host arrays and values. The functions that use NumPy are in `cuda_safe/_host.py`.
 
 use super::strided::{self, Elements};
 use super::{Array, PyDeviceArray, index, interface};
 use crate::ending::calling;
 use crate::error::{Failure, Result};
-use crate::lane::{At, HostAddress};
 use crate::once::intern;
+use crate::stream_handle::{At, HostAddress};
 use cuda_safe::interop::{Dtype, Layout, ReadOptions};
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
@@ -26,7 +26,8 @@ where
     })
 }
 
-/// A dtype that a caller gives, by default NumPy's; and the shape of elements that are arrays.
+/// Converts a dtype argument (NumPy's default if it is None), and returns the shape of elements
+/// that are arrays.
 pub(super) fn dtype(
     py: Python<'_>,
     dtype: Option<&Bound<'_, PyAny>>,
@@ -42,19 +43,20 @@ pub(super) fn dtype(
     Ok((Dtype::read(&typestr, descr.as_deref())?, shape))
 }
 
-/// A shape that a caller gives: a tuple, a list, or a number.
+/// Converts a shape argument: a tuple, a list, or an integer.
 pub(super) fn shape(shape: &Bound<'_, PyAny>) -> Result<Vec<usize>> {
     if let Ok(extent) = shape.extract::<usize>() {
         return Ok(vec![extent]);
     }
-    let refused = || Failure::invalid(format!("{shape} is no shape of an array"));
+    let refused = || Failure::invalid(format!("{shape} is not a shape of an array"));
     match shape.cast::<PyString>() {
         Ok(_) => Err(refused()),
         Err(_) => shape.extract().map_err(|_| refused()),
     }
 }
 
-/// Numbers that are arguments of their own, or one tuple; none if there is nothing, or None.
+/// Reads integers from separate arguments or from one tuple. Returns None without arguments, or for
+/// None.
 pub(super) fn numbers(arguments: &Bound<'_, PyTuple>) -> Result<Option<Vec<isize>>> {
     if arguments.is_empty() {
         return Ok(None);
@@ -83,7 +85,7 @@ pub(super) fn numpy_dtype<'py>(py: Python<'py>, dtype: &Dtype) -> Result<Bound<'
     ask(py, intern!(py, "numpy_dtype"), arguments)
 }
 
-/// A value as the bytes of an element.
+/// Converts a value to the bytes of an element.
 pub(super) fn item_bytes<'py>(
     dtype: &Dtype,
     value: &Bound<'py, PyAny>,
@@ -94,9 +96,9 @@ pub(super) fn item_bytes<'py>(
     Ok(item.cast_into().map_err(PyErr::from)?)
 }
 
-/// What is assigned to elements.
+/// Values assigned to elements.
 pub(super) enum Values<'py> {
-    /// One for all, by its bytes.
+    /// One value for all elements, as its bytes.
     One(Bound<'py, PyBytes>),
     Each(HostArray<'py>),
 }
@@ -117,7 +119,7 @@ pub(super) fn values<'py>(array: &Array, value: &Bound<'py, PyAny>) -> Result<Va
     }
 }
 
-/// An array of the host, in C order.
+/// A host array in C order.
 pub(super) struct HostArray<'py> {
     pub(super) dtype: Dtype,
     pub(super) layout: Layout,
@@ -127,8 +129,9 @@ pub(super) struct HostArray<'py> {
     keep: Keep<'py>,
 }
 
-/// What keeps the memory: the object; what it said, which may be made anew for each who asks, and have
-/// the memory's owner in it; and bytes in that, which others may put away in a dictionary meanwhile.
+/// The owners of the memory: the object; its interface dict, which may be created at each access
+/// and contain the owner of the memory; and a `bytes` object in the dict, which other threads may
+/// remove from it in the meantime.
 #[allow(dead_code, reason = "held, not read")]
 struct Keep<'py> {
     owner: Bound<'py, PyAny>,
@@ -137,13 +140,13 @@ struct Keep<'py> {
 }
 
 impl<'py> HostArray<'py> {
-    /// Of whatever NumPy makes one of, or of a buffer.
+    /// Creates a host array from an object that NumPy converts to an array, or from a buffer.
     pub(super) fn of(source: &Bound<'py, PyAny>) -> Result<Self> {
         let py = source.py();
         Self::described(&ask(py, intern!(py, "host_array"), (source,))?)
     }
 
-    /// Of `(__array_interface__, owner)`.
+    /// Creates a host array from `(__array_interface__, owner)`.
     fn described(described: &Bound<'py, PyAny>) -> Result<Self> {
         let (dict, owner): (Bound<'py, PyDict>, Bound<'py, PyAny>) = described.extract()?;
         Self::of_interface(&dict, owner)
@@ -165,12 +168,14 @@ impl<'py> HostArray<'py> {
             }
         };
         let mut raw = interface::read(&its)?;
-        // Of the host's interface the keys that mean something else.
+        // These keys have another meaning in the host interface.
         raw.stream = None;
         let array = raw.check(ReadOptions::default())?;
         if let Some(bytes) = &bytes {
             if array.layout().byte_range().end.unsigned_abs() > bytes.as_bytes().len() {
-                return Err(Failure::invalid("the buffer has less bytes than its shape"));
+                return Err(Failure::invalid(
+                    "the buffer has fewer bytes than its shape needs",
+                ));
             }
         }
         Ok(Self {
@@ -199,7 +204,7 @@ fn host_elements(memory: HostAddress, layout: &Layout) -> Elements<'_> {
 }
 
 impl PyDeviceArray {
-    /// Copies an array of the host here, broadcast to this shape, and waits.
+    /// Copies a host array, broadcast to the shape of this array, and waits.
     pub(super) fn copy_host(&self, py: Python<'_>, source: &HostArray<'_>) -> Result<()> {
         self.refuse_read_only()?;
         let to = &self.array;
@@ -218,16 +223,18 @@ impl PyDeviceArray {
         };
         let from = host_elements(source.memory(), &layout);
         self.work(py, None, |lane| {
-            // SAFETY: the array's memory is kept alive, and the view is within it; the source holds all
-            // elements of its layout and is kept by the caller; one is of the host.
+            // SAFETY: the array's memory is kept alive, and the view is within it. The source
+            // contains all elements of its layout and is kept alive by the caller. One side is host
+            // memory.
             unsafe { strided::copy(lane, to.elements(), from) }
         })
     }
 
-    /// Copies all elements to the host, after a wait.
+    /// Waits for the work on the array and copies all elements to host memory.
     ///
     /// # Safety
-    /// `to` is memory for all elements of the layout, which has this shape.
+    /// `to` must have memory for all elements of `layout`, whose shape must be the shape of this
+    /// array.
     pub(super) unsafe fn copy_out(
         &self,
         py: Python<'_>,
@@ -236,13 +243,13 @@ impl PyDeviceArray {
     ) -> Result<()> {
         let (from, to) = (&self.array, host_elements(HostAddress(to), layout));
         self.work(py, None, |lane| {
-            // SAFETY: as in `copy_host`, and the caller's promise.
+            // SAFETY: see `copy_host`, and the caller's promise.
             unsafe { strided::copy(lane, to, from.elements()) }
         })
     }
 }
 
-/// The elements as an array of NumPy's.
+/// Copies the elements to a NumPy array.
 pub(super) fn copy_to_host<'py>(
     py: Python<'py>,
     array: &PyDeviceArray,
@@ -266,7 +273,7 @@ pub(super) fn copy_to_host<'py>(
     }
     if to.dtype != its.dtype || to.layout.shape() != its.layout.shape() {
         return Err(Failure::invalid(format!(
-            "out is {:?} of {}, and the array {:?} of {}",
+            "out has the shape {:?} and the type {}, but the array has the shape {:?} and the type {}",
             to.layout.shape(),
             to.dtype,
             its.layout.shape(),
@@ -274,12 +281,13 @@ pub(super) fn copy_to_host<'py>(
         )));
     }
     if !to.layout.is_c_contiguous() {
-        // By way of one that is.
+        // Copy through a contiguous array.
         let apart = copy_to_host(py, array, None)?;
         ask(py, intern!(py, "copy_into"), (&target, apart))?;
         return Ok(target);
     }
-    // SAFETY: the target says that it has these elements, may be written, and is kept until the end.
+    // SAFETY: the interface of the target promises these elements; it is writable, and is kept
+    // alive during the call.
     unsafe { array.copy_out(py, to.memory().0, &to.layout) }?;
     Ok(target)
 }

@@ -1,11 +1,11 @@
-//! Views: which elements an index, a transposition or another shape means, by NumPy's rules.
+//! Views: indexing, transposition and reshaping with NumPy's rules.
 
 use crate::error::{Failure, Result};
 use cuda_safe::interop::Layout;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PySlice, PyString, PyTuple};
 
-/// Some elements of an array: where the first is, in bytes from the array's first, and where they lie.
+/// A view of an array: the offset in bytes of its first element, and its layout.
 pub(crate) struct View {
     pub(crate) offset: isize,
     pub(crate) layout: Layout,
@@ -15,7 +15,7 @@ fn index_error(message: String) -> Failure {
     pyo3::exceptions::PyIndexError::new_err(message).into()
 }
 
-/// The elements that a basic index means: numbers, slices, `...` and `None`, or a tuple of them.
+/// Returns the view for a basic index: integers, slices, `...` and `None`, or a tuple of them.
 pub(crate) fn index(layout: &Layout, key: &Bound<'_, PyAny>) -> Result<View> {
     let keys: Vec<Bound<'_, PyAny>> = match key.cast::<PyTuple>() {
         Ok(keys) => keys.iter().collect(),
@@ -35,7 +35,7 @@ pub(crate) fn index(layout: &Layout, key: &Bound<'_, PyAny>) -> Result<View> {
     let ellipses = keys.iter().filter(|key| is_ellipsis(key)).count();
     if ellipses > 1 {
         return Err(index_error(
-            "an index has one ellipsis (...) at most".to_owned(),
+            "an index can have at most one ellipsis (...)".to_owned(),
         ));
     }
 
@@ -71,7 +71,7 @@ pub(crate) fn index(layout: &Layout, key: &Bound<'_, PyAny>) -> Result<View> {
         }
     }
     all.for_each(&mut keep);
-    // Of no element the first is nowhere.
+    // An empty view has no first element.
     let offset = if is_empty || layout.is_empty() {
         0
     } else {
@@ -81,17 +81,17 @@ pub(crate) fn index(layout: &Layout, key: &Bound<'_, PyAny>) -> Result<View> {
     Ok(View { offset, layout })
 }
 
-/// A layout; without an element, one whose strides are those of any.
+/// Returns the layout of a view. The strides of an empty view may have any value.
 fn written(shape: &[usize], strides: &[isize], item_size: usize) -> Result<Layout> {
     Ok(Layout::strided(shape, strides, item_size)?)
 }
 
-/// A number as an index, from the end if it is negative.
+/// Converts an index; negative indices count from the end.
 fn number(key: &Bound<'_, PyAny>, extent: usize) -> Result<isize> {
     let refused = || {
         Failure::from(pyo3::exceptions::PyTypeError::new_err(
-            "an index is a number, a slice, ... or None, or a tuple of them, or the name of a field: \
-             others would not be views",
+            "an index must be an integer, a slice, ... or None, or a tuple of these, or the name of a \
+             field: other indices would not return views",
         ))
     };
     if key.is_instance_of::<PyBool>() {
@@ -108,12 +108,12 @@ fn number(key: &Bound<'_, PyAny>, extent: usize) -> Result<isize> {
     Ok(index)
 }
 
-/// Whether an index is the name of a field.
+/// Returns the name of a field if the index is a string.
 pub(crate) fn field_name<'a>(key: &'a Bound<'_, PyAny>) -> Option<&'a Bound<'a, PyString>> {
     key.cast::<PyString>().ok()
 }
 
-/// The dimensions in another order: all of them once, reversed if none is given.
+/// Permutes the dimensions by `axes`, or reverses them if it is None.
 pub(crate) fn transpose(layout: &Layout, axes: Option<Vec<isize>>) -> Result<Layout> {
     let dimensions = layout.shape().len();
     let axes: Vec<usize> = match axes {
@@ -131,7 +131,9 @@ pub(crate) fn transpose(layout: &Layout, axes: Option<Vec<isize>>) -> Result<Lay
                 sorted.into_iter().eq(0..dimensions)
             });
             resolved.ok_or_else(|| {
-                Failure::invalid(format!("{axes:?} are not the {dimensions} axes, each once"))
+                Failure::invalid(format!(
+                    "{axes:?} is not a permutation of the {dimensions} axes"
+                ))
             })?
         }
     };
@@ -140,12 +142,12 @@ pub(crate) fn transpose(layout: &Layout, axes: Option<Vec<isize>>) -> Result<Lay
     Ok(Layout::strided(&shape, &strides, layout.item_size())?)
 }
 
-/// The same elements in C order with another shape, one extent of which may be -1.
+/// Returns the layout with another shape and the same elements in C order. One extent may be -1.
 pub(crate) fn reshape(layout: &Layout, shape: &[isize]) -> Result<Layout> {
     let len = layout.len().unwrap_or(0);
     let refused = || {
         Failure::invalid(format!(
-            "{shape:?} is no shape for the {len} elements of {:?}",
+            "{shape:?} is not a shape for the {len} elements of {:?}",
             layout.shape()
         ))
     };
@@ -171,7 +173,8 @@ pub(crate) fn reshape(layout: &Layout, shape: &[isize]) -> Result<Layout> {
     }
     let strides = strides_without_copy(layout, &shape).ok_or_else(|| {
         Failure::invalid(format!(
-            "the elements of {:?} with the strides {:?} have no view of the shape {shape:?}: copy() first",
+            "an array of shape {:?} with strides {:?} has no view of the shape {shape:?}: \
+             call copy() first",
             layout.shape(),
             layout.strides()
         ))
@@ -179,8 +182,8 @@ pub(crate) fn reshape(layout: &Layout, shape: &[isize]) -> Result<Layout> {
     Ok(Layout::strided(&shape, &strides, layout.item_size())?)
 }
 
-/// The strides of another shape on the same memory. Runs of dimensions with as many elements on both
-/// sides are matched; the old ones of a run have to follow each other.
+/// Returns the strides of another shape on the same memory. It matches runs of dimensions with the
+/// same number of elements in both shapes; the old dimensions of a run must be contiguous.
 fn strides_without_copy(layout: &Layout, shape: &[usize]) -> Option<Vec<isize>> {
     let old: Vec<(usize, isize)> = layout
         .shape()
@@ -216,7 +219,7 @@ fn strides_without_copy(layout: &Layout, shape: &[usize]) -> Option<Vec<isize>> 
         next_old += 1;
         next_new += 1;
     }
-    // What is left has an extent of 1.
+    // The remaining extents are 1.
     let item = isize::try_from(layout.item_size()).ok()?;
     for index in next_new..shape.len() {
         strides[index] = match index.checked_sub(1) {
@@ -227,7 +230,8 @@ fn strides_without_copy(layout: &Layout, shape: &[usize]) -> Option<Vec<isize>> 
     Some(strides)
 }
 
-/// The layout with each extent of 1 repeated as often as another shape says; none if it cannot be.
+/// Broadcasts a layout to another shape by repeating extents of 1. Returns None if this is not
+/// possible.
 pub(crate) fn broadcast(layout: &Layout, shape: &[usize]) -> Option<Layout> {
     let added = shape.len().checked_sub(layout.shape().len())?;
     let mut strides = vec![0; added];

@@ -1,4 +1,4 @@
-//! `__cuda_array_interface__`, read and written.
+//! Reading and writing of `__cuda_array_interface__`.
 
 use super::memory::{Hold, Memory, locate};
 use super::peers::{cupy_stream, refuse_lazy};
@@ -9,22 +9,22 @@ use crate::device::primary;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
-use crate::lane::{Handle, Lane};
 use crate::once::intern;
 use crate::stream::{check_context, foreign, lane_of_handle};
+use crate::stream_handle::{Handle, StreamHandle};
 use cuda_safe::interop::dlpack::MemoryKind;
 use cuda_safe::interop::{DescrEntry, DescrType, Dtype, ExportedStream, RawInterface, ReadOptions};
 use cuda_safe::{Context, Error, Invalid};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
-/// What a key says that cannot be.
+/// Returns the error for an invalid value of a key.
 fn refused(key: &'static str, problem: impl Into<String>) -> Failure {
     let problem = problem.into();
     Invalid::ArrayInterface { key, problem }.into()
 }
 
-/// What stands there, for an error text.
+/// Returns the type name of a value for an error message.
 fn kind(value: &Bound<'_, PyAny>) -> String {
     let name = value.get_type().name();
     name.map_or_else(|_| "something".to_owned(), |name| name.to_string())
@@ -38,7 +38,7 @@ fn number(key: &'static str, value: &Bound<'_, PyAny>) -> Result<i128> {
     number.map_err(|_| refused(key, format!("{} where a number is expected", kind(value))))
 }
 
-/// A tuple of numbers; a list is taken as well.
+/// Reads a tuple of integers; a list is also accepted.
 fn numbers(key: &'static str, value: &Bound<'_, PyAny>) -> Result<Vec<i128>> {
     if let Ok(tuple) = value.cast::<PyTuple>() {
         return tuple
@@ -60,11 +60,11 @@ fn text(key: &'static str, value: &Bound<'_, PyAny>) -> Result<String> {
     let text =
         text.map_err(|_| refused(key, format!("{} where a str is expected", kind(value))))?;
     let text = text.to_str();
-    let text = text.map_err(|_| refused(key, "a str that is no Unicode"))?;
+    let text = text.map_err(|_| refused(key, "a str that is not valid Unicode"))?;
     Ok(text.to_owned())
 }
 
-/// `(address, read_only)`.
+/// Reads `(address, read_only)`.
 fn data(value: &Bound<'_, PyAny>) -> Result<(i128, bool)> {
     let expected = || refused("data", "a tuple (address, read_only) is expected");
     let (address, read_only) = match value.cast::<PyTuple>() {
@@ -81,10 +81,10 @@ fn data(value: &Bound<'_, PyAny>) -> Result<(i128, bool)> {
     Ok((number("data", &address)?, read_only))
 }
 
-/// Records within records, at most: as many as `cuda-safe` reads, and one more for it to refuse.
+/// The maximum depth of nested records: one more than `cuda-safe` accepts, so that it refuses them.
 const DEPTH: usize = 33;
 
-/// `[(name, type), (name, type, shape), ...]`.
+/// Reads `[(name, type), (name, type, shape), ...]`.
 pub(super) fn descr(value: &Bound<'_, PyAny>) -> Result<Vec<DescrEntry>> {
     entries(value, DEPTH)
 }
@@ -97,7 +97,7 @@ fn entries(value: &Bound<'_, PyAny>, depth: usize) -> Result<Vec<DescrEntry>> {
         )
     };
     let Some(depth) = depth.checked_sub(1) else {
-        return Err(refused("descr", "records within each other without an end"));
+        return Err(refused("descr", "records are nested too deeply"));
     };
     let list = value.cast::<PyList>().map_err(|_| expected())?;
     let mut entries = Vec::new();
@@ -130,7 +130,7 @@ fn entries(value: &Bound<'_, PyAny>, depth: usize) -> Result<Vec<DescrEntry>> {
     Ok(entries)
 }
 
-/// The shape of a field: a tuple, or a number.
+/// Reads the shape of a field: a tuple, or an integer.
 fn extents(shape: &Bound<'_, PyAny>) -> Result<Vec<usize>> {
     let extents = match shape.extract::<i64>() {
         Ok(extent) => vec![extent.into()],
@@ -140,10 +140,10 @@ fn extents(shape: &Bound<'_, PyAny>) -> Result<Vec<usize>> {
         .into_iter()
         .map(|extent| usize::try_from(extent).ok())
         .collect();
-    extents.ok_or_else(|| refused("descr", "a shape of a field that is none"))
+    extents.ok_or_else(|| refused("descr", "a field has a negative or too large extent"))
 }
 
-/// The entries as Python has them.
+/// Converts the entries to Python objects.
 pub(super) fn write_descr<'py>(
     py: Python<'py>,
     entries: &[DescrEntry],
@@ -166,14 +166,14 @@ pub(super) fn write_descr<'py>(
     Ok(list)
 }
 
-/// The keys of an interface of this kind, on a device or on the host, as they are.
+/// Reads the keys of an array interface, of a device or the host, without checking them.
 pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
     let py = interface.py();
     let dict = interface.cast::<PyDict>().map_err(|_| {
         let name = kind(interface);
-        Failure::invalid(format!("an array interface is a dict, and not a {name}"))
+        Failure::invalid(format!("an array interface must be a dict, not a {name}"))
     })?;
-    // None means the same as no such key.
+    // None means the same as a missing key.
     let get = |key| Ok::<_, PyErr>(dict.get_item(key)?.filter(|value| !value.is_none()));
     let version = get(intern!(py, "version"))?;
     let version = version.map(|value| number("version", &value)).transpose()?;
@@ -183,13 +183,14 @@ pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
     let its_data = get(intern!(py, "data"))?;
     let strides = get(intern!(py, "strides"))?;
     let mask = get(intern!(py, "mask"))?;
-    // Before, the key meant nothing.
+    // Before version 3 the key had no meaning.
     let stream = match version {
         Some(3..) => get(intern!(py, "stream"))?,
         _ => None,
     };
     let typestr = typestr.map(|value| text("typestr", &value)).transpose()?;
-    // It says nothing new of other kinds; and what is not used may be anything.
+    // For other types, `descr` contains no more information, and an unused value may be of any
+    // type.
     let is_void = typestr.as_deref().is_some_and(|text| text.contains('V'));
     Ok(RawInterface {
         version,
@@ -203,13 +204,13 @@ pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
         strides: strides
             .map(|value| numbers("strides", &value))
             .transpose()?,
-        // It is refused, or means nothing: what it is need not be read.
+        // A mask is refused, or has no meaning, so its value is not read.
         mask: mask.map(|_| Box::default()),
         stream: stream.map(|value| number("stream", &value)).transpose()?,
     })
 }
 
-/// The address of the first element; 0 for an array without elements.
+/// Returns the address of the first element, or 0 for an empty array.
 pub(super) fn address(interface: &Bound<'_, PyAny>) -> Result<u64> {
     let options = ReadOptions {
         ignore_stream: true,
@@ -223,8 +224,8 @@ pub(super) fn address(interface: &Bound<'_, PyAny>) -> Result<u64> {
     })
 }
 
-/// The context of the stream that an interface names: that of the memory, where that is of one device; the
-/// host's, and none, is used on whichever device the stream is of.
+/// Returns the context of the stream that an interface names. For memory of one device, this is the
+/// context of the memory. Host memory, and an empty array, can be used on the device of any stream.
 fn context_of(py: Python<'_>, handle: Handle, memory: Option<Context>) -> Result<Context> {
     let checked = match memory {
         Some(context) => check_context(handle, &context).map(|_| context),
@@ -236,7 +237,7 @@ fn context_of(py: Python<'_>, handle: Handle, memory: Option<Context>) -> Result
     })
 }
 
-/// The array that an interface describes.
+/// Imports the array that an interface describes.
 pub(super) fn import(
     interface: &Bound<'_, PyAny>,
     owner: Option<Py<PyAny>>,
@@ -264,7 +265,7 @@ pub(super) fn import(
     let mut context = primary(py, ordinal)?;
     let lane = match checked.stream() {
         None => None,
-        Some(ExportedStream::Legacy) => Some(Lane::Legacy(context.clone())),
+        Some(ExportedStream::Legacy) => Some(StreamHandle::Legacy(context.clone())),
         Some(ExportedStream::Handle(number)) => {
             let handle = Handle::new(number)?;
             let is_of_device = !is_nowhere && kind == MemoryKind::Device;
@@ -273,14 +274,17 @@ pub(super) fn import(
                 .as_ref()
                 .map(|owner| cupy_stream(owner.bind(py), number));
             Some(match kept.transpose()?.flatten() {
-                Some(stream) => Lane::Stream(foreign(handle, &context, Owner::new(stream))?),
-                None => Lane::Handle(handle, context.clone()),
+                Some(stream) => {
+                    StreamHandle::Stream(foreign(handle, &context, Owner::new(stream))?)
+                }
+                None => StreamHandle::Handle(handle, context.clone()),
             })
         }
-        // It is another stream for other threads: what it has been given is waited for, and it has
-        // nothing to come behind, as each call here is done when it returns.
+        // A per-thread stream would be a different stream on other threads, so the import waits for
+        // its work. Each later call returns when its work is complete, so the array needs no
+        // stream.
         Some(ExportedStream::PerThread) => {
-            let lane = Lane::PerThread(context.clone());
+            let lane = StreamHandle::PerThread(context.clone());
             detached(py, move || lane.settle())?;
             None
         }
@@ -296,7 +300,7 @@ pub(super) fn import(
     Ok(PyDeviceArray::new(array, memory.into(), owner))
 }
 
-/// The interface of an array, for others, in version 3.
+/// Returns the interface of an array, in version 3.
 pub(super) fn write<'py>(
     py: Python<'py>,
     array: &Array,
@@ -311,7 +315,7 @@ pub(super) fn write<'py>(
     }
     let address = if layout.is_empty() { 0 } else { array.address };
     dict.set_item(intern!(py, "data"), (address, array.read_only))?;
-    // To some consumers strides that say nothing new mean something else.
+    // For some consumers, redundant strides have another meaning.
     let strides = match layout.is_c_contiguous() {
         true => None,
         false => Some(PyTuple::new(py, layout.strides())?),

@@ -1,10 +1,10 @@
-//! Whose the memory of arrays is, and in which order it is used.
+//! Memory of arrays: its owner, and the stream order of work on it.
 
 use crate::current;
 use crate::device::{default_stream, is_default_stream};
 use crate::ending::detached;
 use crate::error::{Failure, Result, check};
-use crate::lane::Lane;
+use crate::stream_handle::StreamHandle;
 use core::ffi::c_void;
 use cuda_safe::interop::ByteRange;
 use cuda_safe::interop::dlpack::{ManagedTensor, MemoryKind};
@@ -16,36 +16,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Memory that arrays are views of.
 pub(crate) struct Memory {
     hold: Hold,
-    /// Where all work on it runs. None if its producer named no stream: then work is done when a call
-    /// returns, as there is nothing that the producer would come behind.
-    lane: Option<Lane>,
+    /// The stream on which all work on the memory runs. If it is None, the producer named no stream
+    /// and orders nothing after this work; calls then return only when their work is complete.
+    lane: Option<StreamHandle>,
     context: Context,
     kind: MemoryKind,
-    /// Whether work was given to the lane, or others may have.
+    /// Whether work may have been submitted to the stream, by this package or by others.
     is_used: AtomicBool,
-    /// Whether other devices were granted access.
+    /// Whether access was granted to other devices.
     is_granted: AtomicBool,
 }
 
 #[allow(dead_code, reason = "held, not read")]
 pub(crate) enum Hold {
-    /// Ours, freed in the order of its stream.
+    /// Memory of this package, which is freed in stream order.
     Buffer(DeviceBuffer<u8>),
-    /// Of a producer whom the arrays themselves keep alive.
+    /// Memory of a producer that the arrays themselves keep alive.
     Foreign,
-    /// Of a producer who is told when it is used no more.
+    /// Memory of a producer that is notified when the memory is no longer used.
     Tensor(ManagedTensor),
 }
 
 impl Drop for Memory {
-    /// DLPack does not say what the producer goes on with: what was given to our stream is waited for.
+    /// Waits for the work submitted to the stream, because DLPack does not name a stream for the
+    /// producer's later work.
     fn drop(&mut self) {
         if !*self.is_used.get_mut() {
             return;
         }
         if let (Hold::Tensor(_), Some(lane)) = (&self.hold, &self.lane) {
             if lane.settle().is_err() {
-                // Nobody knows when the producer may go on: it is not told.
+                // The work may still be running, so the producer must not be notified.
                 let hold = std::mem::replace(&mut self.hold, Hold::Foreign);
                 std::mem::forget(hold);
             }
@@ -54,19 +55,19 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    /// New memory, and where it is.
+    /// Allocates memory and returns it with its address.
     pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<(Self, u64)> {
         let buffer = match DeviceBuffer::uninit(stream, bytes) {
-            // A device without pools.
+            // The device does not support memory pools.
             Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
-                DeviceBuffer::plain_zeroed(stream, bytes)
+                DeviceBuffer::zeroed_sync(stream, bytes)
             }
-            Err(cuda_safe::Error::Missing(_)) => DeviceBuffer::plain_zeroed(stream, bytes),
+            Err(cuda_safe::Error::Missing(_)) => DeviceBuffer::zeroed_sync(stream, bytes),
             buffer => buffer,
         }?;
         let address = buffer.as_raw();
         let memory = Self {
-            lane: Some(Lane::Stream(stream.clone())),
+            lane: Some(StreamHandle::Stream(stream.clone())),
             context: stream.context().clone(),
             kind: MemoryKind::Device,
             hold: Hold::Buffer(buffer),
@@ -76,10 +77,10 @@ impl Memory {
         Ok((memory, address))
     }
 
-    /// Somebody else's.
+    /// Wraps memory that was not allocated by this package.
     pub(crate) fn foreign(
         hold: Hold,
-        lane: Option<Lane>,
+        lane: Option<StreamHandle>,
         context: Context,
         kind: MemoryKind,
     ) -> Self {
@@ -93,8 +94,8 @@ impl Memory {
         }
     }
 
-    /// Lets other devices use memory of this package, as consumers of an exported array expect. A failure
-    /// leaves an array for its own device.
+    /// Grants other devices access to memory of this package, as consumers of an exported array
+    /// expect. After a failure, only the array's own device has access.
     pub(crate) fn grant_peer_access(&self, py: Python<'_>) {
         let Hold::Buffer(buffer) = &self.hold else {
             return;
@@ -103,17 +104,17 @@ impl Memory {
             return;
         }
         let _ = detached(py, || {
-            // SAFETY: the buffer is borrowed.
+            // SAFETY: `buffer` is borrowed during the call.
             unsafe { cuda_safe::interop::grant_peer_access(&self.context, buffer.as_raw()) }
         });
     }
 
-    /// Notes that there may be work on it under way from now on.
+    /// Notes that work on the memory may be pending from now on.
     pub(crate) fn set_used(&self) {
         self.is_used.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn lane(&self) -> Option<&Lane> {
+    pub(crate) fn lane(&self) -> Option<&StreamHandle> {
         self.lane.as_ref()
     }
 
@@ -121,26 +122,26 @@ impl Memory {
         &self.context
     }
 
-    /// Which kind of memory it is.
+    /// Returns the kind of memory.
     pub(crate) fn kind(&self) -> MemoryKind {
         self.kind
     }
 
-    /// Whether letting go of it may wait: for the work on it; or with a stream, for all of the green
-    /// context that goes with that.
+    /// Returns whether releasing the memory may block: to wait for the work on it or, if a stream
+    /// is released with it, for all work of the stream's green context.
     pub(crate) fn may_wait(&self) -> bool {
         let is_used = self.is_used.load(Ordering::Relaxed);
         let ends_stream =
-            matches!(&self.lane, Some(Lane::Stream(stream)) if !is_default_stream(stream));
+            matches!(&self.lane, Some(StreamHandle::Stream(stream)) if !is_default_stream(stream));
         ends_stream || is_used && !matches!(self.hold, Hold::Foreign)
     }
 }
 
-/// Where work on some memory runs, and what comes before and after it.
+/// The stream on which work on some memory runs, and the streams that are ordered with this work.
 pub(crate) struct Order {
-    lane: Lane,
-    /// Those of the other memory that is used.
-    others: Vec<Lane>,
+    lane: StreamHandle,
+    /// The streams of other memory that the work uses.
+    others: Vec<StreamHandle>,
     wait: bool,
 }
 
@@ -149,8 +150,8 @@ impl Order {
         memory.set_used();
         let lane = match memory.lane() {
             Some(lane) => lane.clone(),
-            // In order with the legacy default stream, at least.
-            None => Lane::Stream(default_stream(py, memory.context().device().ordinal())?),
+            // This stream is at least in order with the legacy default stream.
+            None => StreamHandle::Stream(default_stream(py, memory.context().device().ordinal())?),
         };
         Ok(Self {
             lane,
@@ -159,7 +160,7 @@ impl Order {
         })
     }
 
-    /// The same, with other memory that is read.
+    /// Adds other memory that the work reads.
     pub(crate) fn and(mut self, other: &Memory) -> Result<Self> {
         other.set_used();
         let (its, others) = (self.lane.context().device(), other.context().device());
@@ -178,13 +179,14 @@ impl Order {
         Ok(self)
     }
 
-    /// Runs work behind all that was given to the streams, and lets those go on behind it.
-    pub(crate) fn run(self, work: impl FnOnce(&Lane) -> Result<()>) -> Result<()> {
+    /// Runs the work after all work submitted to the streams so far, and orders later work of these
+    /// streams after it.
+    pub(crate) fn run(self, work: impl FnOnce(&StreamHandle) -> Result<()>) -> Result<()> {
         for other in &self.others {
             self.lane.follow(other)?;
         }
         let worked = work(&self.lane);
-        // Even if it failed: a part of it may be under way.
+        // This is necessary even if the work failed, because a part of it may be running.
         let ended = self.end();
         worked.and(ended)
     }
@@ -200,11 +202,11 @@ impl Order {
     }
 }
 
-/// What the driver knows of an address.
+/// Attributes of the memory at an address.
 pub(crate) struct Known {
-    /// Of the device that the memory is on.
+    /// The ordinal of the memory's device.
     pub(crate) ordinal: u32,
-    /// The address by which devices reach it.
+    /// The address that devices use.
     pub(crate) address: u64,
     pub(crate) kind: MemoryKind,
 }
@@ -218,8 +220,8 @@ const ASKED: [Attribute; 6] = [
     Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED,
 ];
 
-/// Asks the driver, in one call, where memory is, and whether all of an array is in it; if not, `refused`
-/// says what that means.
+/// Asks the driver in one call where the memory is, and checks that the whole array is in one
+/// allocation. Otherwise returns the error that `refused` creates from the message.
 pub(crate) fn locate(
     py: Python<'_>,
     address: u64,
@@ -228,14 +230,14 @@ pub(crate) fn locate(
 ) -> Result<Known> {
     current::start(py)?;
     let mut asked = ASKED;
-    // The driver writes the lowest bytes of each.
+    // The driver writes the lowest bytes of each answer.
     let mut answers = [0u64; ASKED.len()];
     let mut places: [*mut c_void; ASKED.len()] = [std::ptr::null_mut(); ASKED.len()];
     for (place, answer) in places.iter_mut().zip(&mut answers) {
         *place = (&raw mut *answer).cast();
     }
-    // SAFETY: there are as many attributes as places, each a number of our own that is as large as the
-    // largest answer. The address is a number to the driver, which looks it up.
+    // SAFETY: there are as many attributes as answers, and each answer is a local integer as large
+    // as the largest attribute. The driver only looks the address up.
     let code = unsafe {
         sys::cuPointerGetAttributes(
             ASKED.len() as u32,
@@ -248,21 +250,21 @@ pub(crate) fn locate(
     let [memory_type, ordinal, at, start, size, is_managed] = answers;
     if memory_type == u64::from(CUmemorytype::default().0) {
         return Err(refused(format!(
-            "the driver knows of no memory at {address:#x} that devices reach"
+            "the driver knows no memory at {address:#x} that a device can access"
         )));
     }
     let ordinal = u32::try_from(ordinal)
         .ok()
         .filter(|ordinal| i32::try_from(*ordinal).is_ok())
         .ok_or_else(|| refused(format!("the memory at {address:#x} is on no device")))?;
-    // None where no context is current: then it is the one that was given.
+    // The driver returns 0 if no context is current; then the given address applies.
     let at = if at == 0 { address } else { at };
     let first = i128::from(at) + range.start as i128;
     let end = i128::from(at) + range.end as i128;
     let (start, behind) = (i128::from(start), i128::from(start) + i128::from(size));
     if size != 0 && (first < start || end > behind) {
         return Err(refused(format!(
-            "the array at {first:#x}..{end:#x} goes beyond the allocation {start:#x}..{behind:#x}"
+            "the array at {first:#x}..{end:#x} exceeds the allocation {start:#x}..{behind:#x}"
         )));
     }
     let is_host = memory_type == u64::from(CUmemorytype::CU_MEMORYTYPE_HOST.0);

@@ -1,4 +1,4 @@
-//! What arrays do, for Python.
+//! The methods of `DeviceArray` in Python.
 
 use super::index::{self, View};
 use super::memory::Memory;
@@ -7,8 +7,8 @@ use crate::context::PyContext;
 use crate::device::PyDevice;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
-use crate::lane::Lane;
 use crate::stream::PyStream;
+use crate::stream_handle::StreamHandle;
 use crate::{config, current, hold};
 use cuda_safe::interop::Layout;
 use pyo3::prelude::*;
@@ -18,8 +18,9 @@ use std::sync::atomic::Ordering;
 
 #[pymethods]
 impl PyDeviceArray {
-    /// A new array, with whatever is in its memory. `dtype` is NumPy's, or what makes one ("f4",
-    /// "float32", float); without a stream it is on `Stream.current()`.
+    /// Allocates an array on `stream` with uninitialized elements. `dtype` is a numpy.dtype or a
+    /// value from which NumPy creates one ("f4", "float32", float). The default stream is
+    /// `Stream.current()`.
     #[staticmethod]
     #[pyo3(signature = (shape, dtype = None, *, stream = None))]
     fn empty(
@@ -34,7 +35,7 @@ impl PyDeviceArray {
         Self::allocate(py, stream, dtype, &shape)
     }
 
-    /// A new array, all bytes 0.
+    /// Allocates an array and sets all bytes to 0.
     #[staticmethod]
     #[pyo3(signature = (shape, dtype = None, *, stream = None))]
     fn zeros(
@@ -44,7 +45,7 @@ impl PyDeviceArray {
         stream: Option<Py<PyStream>>,
     ) -> Result<Self> {
         let array = Self::empty(py, shape, dtype, stream)?;
-        // Elements that are not there may be of any size.
+        // An empty array may have elements of any size.
         if !array.array.layout.is_empty() {
             let item = strided::zeroed(array.itemsize())?;
             array.fill_with(py, &item)?;
@@ -52,7 +53,7 @@ impl PyDeviceArray {
         Ok(array)
     }
 
-    /// A new array, all elements `value`.
+    /// Allocates an array and sets all elements to `value`.
     #[staticmethod]
     #[pyo3(signature = (shape, value, dtype = None, *, stream = None))]
     fn full(
@@ -67,8 +68,8 @@ impl PyDeviceArray {
         Ok(array)
     }
 
-    /// A new array with a copy of one of the host: NumPy's, what makes one, or a buffer (bytes,
-    /// array.array, memoryview). Returns when the copy is done.
+    /// Allocates an array with a copy of host data: a NumPy array, a value from which NumPy creates
+    /// one, or a buffer (bytes, array.array, memoryview). Returns when the copy is complete.
     #[staticmethod]
     #[pyo3(signature = (source, *, stream = None))]
     fn from_host(
@@ -83,61 +84,61 @@ impl PyDeviceArray {
         Ok(array)
     }
 
-    /// The extents.
+    /// The extents of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyTuple>> {
         Ok(PyTuple::new(py, self.array.layout.shape())?)
     }
 
-    /// The bytes to the next element along each dimension.
+    /// The distance in bytes to the next element along each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyTuple>> {
         Ok(PyTuple::new(py, self.array.layout.strides())?)
     }
 
-    /// How many dimensions there are.
+    /// The number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
         self.array.layout.shape().len()
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     #[getter]
     fn size(&self) -> usize {
         self.array.layout.len().unwrap_or(usize::MAX)
     }
 
-    /// The bytes of an element.
+    /// The size of an element in bytes.
     #[getter]
     fn itemsize(&self) -> usize {
         self.array.dtype.item_size()
     }
 
-    /// The bytes of all elements.
+    /// The size of all elements in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.size().saturating_mul(self.itemsize())
     }
 
-    /// The type of the elements as a numpy.dtype. Needs NumPy; `typestr` and `descr` do not.
+    /// The type of the elements as a numpy.dtype. Requires NumPy; `typestr` and `descr` do not.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         host::numpy_dtype(py, &self.array.dtype)
     }
 
-    /// The type of the elements as NumPy writes it, as "<f4".
+    /// The type of the elements as a NumPy type string, for example "<f4".
     #[getter]
     fn typestr(&self) -> String {
         self.array.dtype.typestr()
     }
 
-    /// The fields of a record as NumPy describes them, or None.
+    /// The fields of a record in NumPy's format, or None.
     #[getter]
     fn descr<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyList>>> {
         host::descr(py, &self.array.dtype)
     }
 
-    /// The address of the first element on the device; 0 if there is none.
+    /// The address of the first element on the device, or 0 if the array is empty.
     #[getter]
     fn address(&self) -> Result<u64> {
         self.look(Memory::set_used)?;
@@ -145,26 +146,27 @@ impl PyDeviceArray {
         Ok(self.array.address)
     }
 
-    /// Whether it must not be written.
+    /// Whether writing to the array is forbidden.
     #[getter]
     fn read_only(&self) -> bool {
         self.array.read_only
     }
 
-    /// Whether the elements lie one behind the other, the last dimension varying fastest.
+    /// Whether the elements are contiguous with the last dimension varying fastest (C order).
     #[getter]
     fn is_c_contiguous(&self) -> bool {
         self.array.layout.is_c_contiguous()
     }
 
-    /// Whether the elements lie one behind the other, the first dimension varying fastest.
+    /// Whether the elements are contiguous with the first dimension varying fastest (Fortran
+    /// order).
     #[getter]
     fn is_f_contiguous(&self) -> bool {
         self.array.layout.is_f_contiguous()
     }
 
-    /// The stream that all work on it runs on, and that it is exported with; None for an array of a
-    /// producer that names none: then the calls here return when their work is done.
+    /// The stream on which all work on the array runs and with which it is exported. It is None if
+    /// the producer named no stream; calls then return only when their work is complete.
     #[getter]
     fn stream(&self, py: Python<'_>) -> Result<Option<PyStream>> {
         let Kept { memory, owner } = self.kept(py)?;
@@ -172,45 +174,45 @@ impl PyDeviceArray {
         let Some(lane) = memory.lane() else {
             return Ok(None);
         };
-        let Lane::Handle(handle, context) = lane else {
+        let StreamHandle::Handle(handle, context) = lane else {
             return Ok(Some(PyStream::of_lane(lane.clone())));
         };
-        // The owner keeps the stream, or whoever made the import promised to.
+        // The owner keeps the stream alive, or the caller of the import promised to do so.
         let owner = hold::Owner::new(owner.unwrap_or_else(|| py.None()));
         let stream = crate::stream::foreign(*handle, context, owner)?;
         Ok(Some(PyStream::of(stream)))
     }
 
-    /// The device that the memory is on.
+    /// The device that has the memory.
     #[getter]
     fn device(&self) -> Result<PyDevice> {
         self.look(|memory| PyDevice(memory.context().device()))
     }
 
-    /// The context that work on it runs in.
+    /// The context in which work on the array runs.
     #[getter]
     fn context(&self) -> Result<PyContext> {
         self.look(|memory| PyContext(memory.context().clone()))
     }
 
-    /// The object that keeps the memory, if it is somebody else's.
+    /// The object that keeps foreign memory alive, or None.
     #[getter]
     fn owner(&self, py: Python<'_>) -> Result<Option<Py<PyAny>>> {
         Ok(self.kept(py)?.owner)
     }
 
-    /// Sets all elements to a value, in the order of the stream.
+    /// Sets all elements to `value`, in stream order.
     fn fill(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Result<()> {
         let item = host::item_bytes(&self.array.dtype, value)?;
         self.fill_with(py, item.as_bytes())
     }
 
-    /// A new array with the same elements in C order, on the same stream; of an array without one, on
+    /// Allocates a copy in C order on the same stream. If the array has no stream, the copy is on
     /// the device's default stream.
     pub(super) fn copy(&self, py: Python<'_>) -> Result<Self> {
         let lane = self.look(|memory| memory.lane().cloned())?;
         let stream = match lane {
-            Some(Lane::Stream(stream)) => stream,
+            Some(StreamHandle::Stream(stream)) => stream,
             Some(lane) => {
                 let ordinal = lane.context().device().ordinal();
                 crate::device::default_stream(py, ordinal)?
@@ -225,15 +227,16 @@ impl PyDeviceArray {
         copy.array.exchange = self.array.exchange;
         let (to, from) = (&copy.array, &self.array);
         copy.work(py, Some(self), |lane| {
-            // SAFETY: both are kept alive, of one shape and type; the target is new.
+            // SAFETY: both arrays are kept alive and have the same shape and type, and the target
+            // is new.
             unsafe { strided::copy(lane, to.elements(), from.elements()) }
         })?;
         Ok(copy)
     }
 
-    /// Copies elements here: of an array of a device, in the order of both streams; or of one of the
-    /// host, and then it returns when that is done. The type is the same, and the shape can be
-    /// broadcast to this one.
+    /// Copies the elements of `source` into this array. The type must be the same, and the shape
+    /// must be broadcastable to the shape of this array. A copy of a device array is ordered with
+    /// both streams. A copy of a host array returns when it is complete.
     fn copy_from(&self, py: Python<'_>, source: &Bound<'_, PyAny>) -> Result<()> {
         if let Ok(source) = source.cast::<Self>() {
             return self.copy_array(py, source.get());
@@ -245,7 +248,8 @@ impl PyDeviceArray {
         self.copy_host(py, &source)
     }
 
-    /// The elements as an array of NumPy's: `out`, or a new one. Waits for the work on them.
+    /// Copies the elements to `out`, or to a new NumPy array, and returns it. Waits for the work on
+    /// the array.
     #[pyo3(signature = (out = None))]
     fn copy_to_host<'py>(
         &self,
@@ -255,19 +259,19 @@ impl PyDeviceArray {
         host::copy_to_host(py, self, out)
     }
 
-    /// The bytes of all elements, in C order. Waits for the work on them. Needs no NumPy.
+    /// Returns the bytes of all elements in C order. Waits for the work on the array. Does not
+    /// require NumPy.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
         let contiguous = Layout::c_contiguous(self.array.layout.shape(), self.itemsize())?;
         let bytes = contiguous.byte_range().end.unsigned_abs();
         let bytes = PyBytes::new_with(py, bytes, |to| {
-            // SAFETY: it is as long as all elements, and nobody else has it yet.
+            // SAFETY: `to` has the size of all elements, and no other code has access to it yet.
             Ok(unsafe { self.copy_out(py, to.as_mut_ptr(), &contiguous) }?)
         });
         Ok(bytes?)
     }
 
-    /// The same elements with the dimensions in another order, without a copy; reversed if no axes are
-    /// given.
+    /// Returns a view with permuted dimensions. Without arguments, the dimensions are reversed.
     #[pyo3(signature = (*axes))]
     fn transpose(&self, py: Python<'_>, axes: &Bound<'_, PyTuple>) -> Result<Self> {
         let axes = host::numbers(axes)?;
@@ -275,21 +279,21 @@ impl PyDeviceArray {
         self.view_of(py, layout)
     }
 
-    /// The same elements with the dimensions reversed, without a copy.
+    /// A view with reversed dimensions.
     #[getter(T)]
     fn transposed(&self, py: Python<'_>) -> Result<Self> {
         self.view_of(py, index::transpose(&self.array.layout, None)?)
     }
 
-    /// The same elements with another shape, without a copy: an exception where there is no such view.
-    /// One extent may be -1.
+    /// Returns a view with another shape. One extent may be -1. Raises an exception if this is not
+    /// possible without a copy.
     #[pyo3(signature = (*shape))]
     fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> Result<Self> {
         let shape = host::numbers(shape)?.unwrap_or_default();
         self.view_of(py, index::reshape(&self.array.layout, &shape)?)
     }
 
-    /// The same bytes as elements of another type of the same size, without a copy.
+    /// Returns a view of the same bytes as elements of another type of the same size.
     fn view_as(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> Result<Self> {
         let (dtype, inner) = host::dtype(py, Some(dtype))?;
         if dtype.item_size() != self.itemsize() || !inner.is_empty() {
@@ -302,21 +306,22 @@ impl PyDeviceArray {
         self.view(py, dtype, View { offset: 0, layout })
     }
 
-    /// The same array that is not to be written through.
+    /// Returns a view that refuses writes.
     fn as_read_only(&self, py: Python<'_>) -> Result<Self> {
         let mut view = self.view_of(py, self.array.layout.clone())?;
         view.array.read_only = true;
-        // Of a layout without an element the address is no part.
+        // The address of an empty layout is not used.
         Ok(view)
     }
 
-    /// Work given to the stream up to now comes before what the array's stream is given from now on:
-    /// for work on the array that ran on another stream, before it is handed over or let go of. Nobody
-    /// waits, but for an array without a stream.
+    /// Orders all work that was submitted to `stream` so far before later work on the array's
+    /// stream. Call this before the array is handed over or released, if work on it ran on another
+    /// stream. The host does not wait, except for an array without a stream.
     fn join(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> Result<()> {
         let near = self.look(|memory| memory.context().device().ordinal())?;
         let other = PyStream::lane_of_object(py, stream, None, Some(near))?;
-        // With it the producer, who keeps the stream, whoever closes it meanwhile.
+        // These references keep the producer alive, which keeps the stream alive, even if another
+        // thread closes the array.
         let kept = self.kept(py)?;
         let lane = kept.memory.lane().cloned();
         let joined = detached(py, move || match lane {
@@ -327,9 +332,9 @@ impl PyDeviceArray {
         joined
     }
 
-    /// Waits for the work on it.
+    /// Waits for the work on the array.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
-        // One without a stream has no work that is not done.
+        // An array without a stream has no pending work.
         let kept = self.kept(py)?;
         let waited = match kept.memory.lane().cloned() {
             Some(lane) => detached(py, move || lane.synchronize()),
@@ -339,8 +344,9 @@ impl PyDeviceArray {
         waited
     }
 
-    /// Lets go of the memory, which is freed with the last view of it. If the address was handed out,
-    /// the memory stays until this object is gone, as others may use it that keep the object.
+    /// Releases the memory, which is freed when its last view is released. If the address was
+    /// exported, the memory stays allocated until this object is deleted, because code that keeps
+    /// this object may use it.
     fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::Relaxed);
         if self.is_exported.load(Ordering::Relaxed) {
@@ -352,14 +358,14 @@ impl PyDeviceArray {
         }
     }
 
-    /// Whether it was closed.
+    /// Whether the array was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// For consumers of the CUDA Array Interface, version 3. It keeps nothing alive: the consumer keeps
-    /// this object.
+    /// The CUDA Array Interface, version 3. It keeps nothing alive; the consumer must keep this
+    /// object alive.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         if self.is_closed.load(Ordering::Relaxed) {
@@ -367,22 +373,22 @@ impl PyDeviceArray {
         }
         if let Some(interface) = self.interface.get() {
             if config::export_stream() {
-                // Consumers may write into theirs.
+                // The consumer may modify its copy.
                 return Ok(interface.bind(py).copy()?);
             }
         }
         self.export(py)
     }
 
-    /// For consumers of DLPack: the kind of the memory (2: a device's, 3: pinned, 13: managed), and the
-    /// number of the device.
+    /// Returns the kind of the memory (2: device, 3: pinned host, 13: managed) and the number of
+    /// the device, for DLPack.
     fn __dlpack_device__(&self) -> Result<(i32, i32)> {
         self.look(dlpack::device)
     }
 
-    /// For consumers of DLPack: a capsule with a tensor, of version 1 if the consumer knows that. The
-    /// consumer's `stream` (None is the legacy default stream) is put behind the work on the array;
-    /// -1: there is no order. The tensor keeps the memory.
+    /// Returns a capsule with a DLPack tensor, of version 1 if the consumer supports it. The
+    /// consumer's `stream` (None is the legacy default stream) waits for the work on the array; -1
+    /// means no ordering. The tensor keeps the memory alive.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         &self,
@@ -437,7 +443,7 @@ impl PyDeviceArray {
         })
     }
 
-    /// NumPy would copy element by element.
+    /// Raises a `TypeError`. Without this method NumPy would copy the array element by element.
     #[pyo3(signature = (*_args, **_kwargs))]
     fn __array__(
         &self,
@@ -445,7 +451,7 @@ impl PyDeviceArray {
         _kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Result<()> {
         Err(pyo3::exceptions::PyTypeError::new_err(
-            "an array of a device is not copied to the host by itself: use copy_to_host()",
+            "a device array is not copied to the host implicitly: use copy_to_host()",
         )
         .into())
     }
@@ -457,7 +463,7 @@ impl PyDeviceArray {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // Taken, it is in use, and so is the owner.
+        // If the lock is taken, the array is in use, and its owner is too.
         if let Ok(kept) = self.kept.try_lock() {
             if let Some(owner) = kept.as_ref().and_then(|kept| kept.owner.as_ref()) {
                 visit.call(owner)?;
@@ -467,7 +473,7 @@ impl PyDeviceArray {
     }
 
     fn __clear__(&self) {
-        // Letting go of it may lead back here: not under the lock.
+        // The release may call this object again, so the lock must not be held.
         let kept = self.lock().take();
         if let Some(kept) = kept {
             Python::attach(|py| kept.release(py));

@@ -1,4 +1,5 @@
-//! What has to be known of arrays of other libraries, beyond the protocols; where those are loaded.
+//! Checks for arrays of other libraries beyond the protocols, used only if those libraries are
+//! loaded.
 
 use crate::ending::calling;
 use crate::error::{Failure, Result};
@@ -6,7 +7,7 @@ use crate::once::{Once, intern};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
-/// A module, if it is loaded.
+/// Returns a module, if it is loaded.
 fn loaded<'py>(name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
     static MODULES: Once<Py<PyDict>> = Once::new();
     let py = name.py();
@@ -20,7 +21,7 @@ fn loaded<'py>(name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>
     modules.bind(py).get_item(name)
 }
 
-/// A class of a module: none while another thread is in the middle of its import.
+/// Returns a class of a module, or None while another thread is importing the module.
 fn class_of<'py>(
     module: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
@@ -29,8 +30,8 @@ fn class_of<'py>(
     Ok(class.and_then(|class| class.cast_into().ok()))
 }
 
-/// CuPy's stream of that handle, if it is the current one and the owner an array of CuPy's: those name the
-/// stream that is current when they are asked, and do not keep it.
+/// Returns CuPy's current stream object if it has this handle and `owner` is a CuPy array. CuPy
+/// arrays name the stream that is current at the time of the export, and do not keep it alive.
 pub(super) fn cupy_stream(owner: &Bound<'_, PyAny>, handle: u64) -> Result<Option<Py<PyAny>>> {
     let py = owner.py();
     let Some(cupy) = loaded(intern!(py, "cupy"))? else {
@@ -48,7 +49,7 @@ pub(super) fn cupy_stream(owner: &Bound<'_, PyAny>, handle: u64) -> Result<Optio
     })
 }
 
-/// Whether an object is a tensor of PyTorch's.
+/// Returns whether an object is a PyTorch tensor.
 fn is_tensor(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     static TENSOR: Once<Py<PyType>> = Once::new();
     let py = object.py();
@@ -64,12 +65,12 @@ fn is_tensor(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     object.is_instance(TENSOR.keep(py, tensor.unbind()).bind(py))
 }
 
-/// Bits of PyTorch's, and what makes a tensor without.
+/// PyTorch's bits, and the method that returns a tensor without the bit.
 const CONJUGATE: [&str; 2] = ["conjugate", "resolve_conj"];
 const NEGATIVE: [&str; 2] = ["negative", "resolve_neg"];
 
-/// Refuses tensors of PyTorch's that are to be conjugated or negated when they are read: their memory has
-/// other values than they have, and neither protocol says so.
+/// Refuses PyTorch tensors that are conjugated or negated only when read. Their memory has other
+/// values than the tensor, and neither protocol can express this.
 pub(super) fn refuse_lazy(
     object: &Bound<'_, PyAny>,
     refused: impl Fn(String) -> Failure,
@@ -82,7 +83,8 @@ pub(super) fn refuse_lazy(
     refuse_if(object, intern!(py, "is_neg"), NEGATIVE, &refused)
 }
 
-/// The same of what is no complex number, and so not conjugated; of any object.
+/// Refuses negated tensors only, because only complex tensors are conjugated. `object` may be of
+/// any type.
 pub(super) fn refuse_negated(
     object: &Bound<'_, PyAny>,
     refused: impl Fn(String) -> Failure,
@@ -101,8 +103,8 @@ fn refuse_if(
     };
     if calling(object.py(), || asks.call0()?.is_truthy())? {
         return Err(refused(format!(
-            "PyTorch's {bit} bit is set, so the memory has other values than the tensor: {resolves}() \
-             gives one that has its own"
+            "PyTorch's {bit} bit is set, so the values in memory differ from those of the tensor: call \
+             {resolves}() to get a tensor with its values in memory"
         )));
     }
     Ok(())

@@ -1,17 +1,17 @@
-//! Copies and fills of arrays whose elements lie apart, by as few calls of the driver as there can be.
+//! Copies and fills of strided arrays with as few driver calls as possible.
 
 use crate::error::Result;
-use crate::lane::{At, Lane, Place, Rows, Word};
+use crate::stream_handle::{At, Place, Rows, StreamHandle, Word};
 use cuda_safe::interop::Layout;
 use pyo3::exceptions::PyMemoryError;
 
-/// The longest way from a row to the next that the driver has.
+/// The driver's maximum pitch.
 const PITCH: isize = i32::MAX as isize;
 
-/// Above so many calls a copy between places of the device goes over the host.
+/// A copy between device arrays that needs more calls than this goes through host memory.
 const CALLS: usize = 1024;
 
-/// A dimension of two arrays of one shape: the extent, and the way to the next element in each.
+/// A dimension of two arrays with the same shape: the extent, and the stride in each array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dimension {
     extent: usize,
@@ -19,10 +19,10 @@ struct Dimension {
     from: isize,
 }
 
-/// What is to be copied: chunks of so many bytes, in dimensions of which the last is the closest.
+/// A copy of chunks of `bytes`, arranged in dimensions of which the last is the innermost.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// Of the first chunk, from the first element of each array.
+    /// The offset of the first chunk in each array, from its first element.
     to: isize,
     from: isize,
     bytes: usize,
@@ -30,7 +30,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Of two layouts with one shape; none if there is nothing to do.
+    /// Creates a plan for two layouts with the same shape, or returns None if they are empty.
     fn new(to: &Layout, from: &Layout) -> Option<Self> {
         if to.is_empty() || to.item_size() == 0 {
             return None;
@@ -51,11 +51,11 @@ impl Plan {
         Some(plan)
     }
 
-    /// Has all dimensions of the target go upwards, the longest ways first.
+    /// Makes all strides of the target positive, and sorts the dimensions by decreasing strides.
     fn look_ahead(&mut self) {
         for dimension in &mut self.dimensions {
             if dimension.to < 0 {
-                // In range, as the layouts are.
+                // This cannot overflow, because the layouts are valid.
                 let last = dimension.extent as isize - 1;
                 self.to += last * dimension.to;
                 self.from += last * dimension.from;
@@ -69,7 +69,7 @@ impl Plan {
         });
     }
 
-    /// Makes one of dimensions that follow each other without a gap, and of elements likewise.
+    /// Merges dimensions that are contiguous, and contiguous elements into larger chunks.
     fn join(&mut self) {
         let mut joined: Vec<Dimension> = Vec::with_capacity(self.dimensions.len());
         for inner in self.dimensions.drain(..) {
@@ -98,7 +98,8 @@ impl Plan {
         self.dimensions = joined;
     }
 
-    /// Takes the dimension that the driver copies in one call: the largest, of those that it can.
+    /// Removes the dimension that one driver call copies: the largest one that fits the driver's
+    /// limits.
     fn take_rows(&mut self) -> Dimension {
         let bytes = self.bytes as isize;
         let fits = |way: isize| (bytes..=PITCH).contains(&way);
@@ -121,7 +122,7 @@ impl Plan {
         extents.fold(1, usize::saturating_mul)
     }
 
-    /// The places of each chunk, or row of chunks.
+    /// Calls `f` with the offsets of each chunk, or row of chunks.
     fn each(&self, mut f: impl FnMut(isize, isize) -> Result<()>) -> Result<()> {
         let mut index = vec![0; self.dimensions.len()];
         let (mut to, mut from) = (self.to, self.from);
@@ -138,7 +139,7 @@ impl Plan {
                 if *index < dimension.extent {
                     break;
                 }
-                // Back to its beginning, and on with the next one.
+                // Reset this dimension, and advance the next outer one.
                 *index = 0;
                 to -= dimension.to * dimension.extent as isize;
                 from -= dimension.from * dimension.extent as isize;
@@ -147,20 +148,21 @@ impl Plan {
     }
 }
 
-/// An array: where its first element is, and where the others lie.
+/// The elements of an array: the address of the first one, and the layout.
 #[derive(Clone, Copy)]
 pub(crate) struct Elements<'a> {
     pub(crate) at: At,
     pub(crate) layout: &'a Layout,
 }
 
-/// Copies elements, in the order of the stream; waits if one side is the host's, or if the way goes over
-/// the host because the driver would need too many calls.
+/// Copies elements in stream order. Waits if one side is host memory, or if the copy goes through
+/// host memory because it would need too many driver calls.
 ///
 /// # Safety
-/// Both are memory for all elements of their layouts, which have one shape and size of elements, and may
-/// be used in the stream's order. They do not overlap. One side at least is the device's.
-pub(crate) unsafe fn copy(lane: &Lane, to: Elements<'_>, from: Elements<'_>) -> Result<()> {
+/// Both must have memory for all elements of their layouts, which have the same shape and element
+/// size. They may be used in stream order and must not overlap. At least one side must be device
+/// memory.
+pub(crate) unsafe fn copy(lane: &StreamHandle, to: Elements<'_>, from: Elements<'_>) -> Result<()> {
     let Some(mut plan) = Plan::new(to.layout, from.layout) else {
         return Ok(());
     };
@@ -172,11 +174,11 @@ pub(crate) unsafe fn copy(lane: &Lane, to: Elements<'_>, from: Elements<'_>) -> 
             let gathered = unsafe { gather(lane, address, from.layout) }?;
             return match to.at {
                 At::Device(address) => {
-                    // SAFETY: as above; the vector is as long as the elements of both are.
+                    // SAFETY: see above; the vector has the size of all elements.
                     unsafe { lane.copy_in(address, gathered.as_ptr(), gathered.len()) }
                 }
                 At::Host(memory) => {
-                    // SAFETY: as above; nobody else has the vector.
+                    // SAFETY: see above; no other code has access to the vector.
                     unsafe {
                         memory
                             .0
@@ -203,11 +205,11 @@ pub(crate) unsafe fn copy(lane: &Lane, to: Elements<'_>, from: Elements<'_>) -> 
                 bytes,
                 count: rows.extent,
             };
-            // SAFETY: the caller's promise: the plan has the places of the elements, and no others.
+            // SAFETY: the caller's promise; the plan contains only the offsets of the elements.
             return unsafe { lane.copy_rows(to, from, rows) };
         }
         match (to, from) {
-            // SAFETY: as above, for all of these.
+            // SAFETY: see above; this holds for all of these calls.
             (At::Device(to), At::Device(from)) => unsafe { lane.copy(to, from, bytes) },
             // SAFETY: as above.
             (At::Device(to), At::Host(from)) => unsafe { lane.copy_in(to, from.0, bytes) },
@@ -218,27 +220,27 @@ pub(crate) unsafe fn copy(lane: &Lane, to: Elements<'_>, from: Elements<'_>) -> 
     })
 }
 
-/// So many bytes, all 0; or an exception, as arrays may be larger than the host's memory.
+/// Returns a vector of zeros, or an exception, because arrays may be larger than host memory.
 pub(crate) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
     let mut zeroed = Vec::new();
-    zeroed
-        .try_reserve_exact(bytes)
-        .map_err(|_| PyMemoryError::new_err(format!("{bytes} bytes of the host")))?;
+    zeroed.try_reserve_exact(bytes).map_err(|_| {
+        PyMemoryError::new_err(format!("cannot allocate {bytes} bytes of host memory"))
+    })?;
     zeroed.resize(bytes, 0);
     Ok(zeroed)
 }
 
-/// Elements of the device in C order, in host memory: all that lies between them comes along.
+/// Copies device elements to host memory in C order. It copies the whole range, including the gaps.
 ///
 /// # Safety
-/// It is memory of the device for all elements, and what lies between them is of the same allocation.
-unsafe fn gather(lane: &Lane, address: u64, layout: &Layout) -> Result<Vec<u8>> {
+/// The address range of the layout must be device memory of one allocation.
+unsafe fn gather(lane: &StreamHandle, address: u64, layout: &Layout) -> Result<Vec<u8>> {
     let contiguous = Layout::c_contiguous(layout.shape(), layout.item_size())?;
     let mut gathered = zeroed(contiguous.byte_range().end.unsigned_abs())?;
     let range = layout.byte_range();
     let mut all = zeroed(range.start.abs_diff(range.end))?;
     let start = address.wrapping_add_signed(range.start as i64);
-    // SAFETY: the caller's promise; the vector is as long.
+    // SAFETY: the caller's promise; the vector has the length of the range.
     unsafe { lane.copy_out(all.as_mut_ptr(), start, all.len()) }?;
     if let Some(plan) = Plan::new(&contiguous, layout) {
         plan.each(|to, from| {
@@ -250,12 +252,17 @@ unsafe fn gather(lane: &Lane, address: u64, layout: &Layout) -> Result<Vec<u8>> 
     Ok(gathered)
 }
 
-/// Sets all elements to one, given as its bytes, in the order of the stream.
+/// Sets all elements to the value with the bytes `item`, in stream order.
 ///
 /// # Safety
-/// It is memory of the device for all elements, which may be written in the stream's order; the item is
-/// as long as an element.
-pub(crate) unsafe fn fill(lane: &Lane, address: u64, layout: &Layout, item: &[u8]) -> Result<()> {
+/// The layout must be device memory that may be written in stream order, and `item` must have the
+/// size of an element.
+pub(crate) unsafe fn fill(
+    lane: &StreamHandle,
+    address: u64,
+    layout: &Layout,
+    item: &[u8],
+) -> Result<()> {
     let aligned = |to: usize| {
         address % to as u64 == 0
             && layout
@@ -265,7 +272,7 @@ pub(crate) unsafe fn fill(lane: &Lane, address: u64, layout: &Layout, item: &[u8
             && item.len() % to == 0
     };
     let repeats = |every: usize| item.chunks(every).all(|chunk| chunk == &item[..every]);
-    // All words of the element are one: it is as if there were as many elements.
+    // All words of an element are equal, so the fill can treat them as separate elements.
     if let Some(size) = [1, 2, 4]
         .into_iter()
         .find(|size| aligned(*size) && repeats(*size))
@@ -274,7 +281,7 @@ pub(crate) unsafe fn fill(lane: &Lane, address: u64, layout: &Layout, item: &[u8
         shape.push(item.len() / size);
         strides.push(size as isize);
         let words = Layout::strided(&shape, &strides, size)?;
-        // SAFETY: the caller's promise; these are the same bytes.
+        // SAFETY: the caller's promise; the new layout has the same bytes.
         return unsafe { fill_words(lane, address, &words, &item[..size]) };
     }
     let size = [4, 2, 1]
@@ -284,16 +291,21 @@ pub(crate) unsafe fn fill(lane: &Lane, address: u64, layout: &Layout, item: &[u8
     for (index, word) in item.chunks(size).enumerate() {
         let words = Layout::strided(layout.shape(), layout.strides(), size)?;
         let address = address + (index * size) as u64;
-        // SAFETY: the caller's promise; it is one word of each element.
+        // SAFETY: the caller's promise; this is one word of each element.
         unsafe { fill_words(lane, address, &words, word) }?;
     }
     Ok(())
 }
 
 /// # Safety
-/// As for `fill`, with elements of 1, 2 or 4 bytes that are aligned.
-unsafe fn fill_words(lane: &Lane, address: u64, layout: &Layout, word: &[u8]) -> Result<()> {
-    // What stands for several elements is written once.
+/// See `fill`; the elements must be aligned and have 1, 2 or 4 bytes.
+unsafe fn fill_words(
+    lane: &StreamHandle,
+    address: u64,
+    layout: &Layout,
+    word: &[u8],
+) -> Result<()> {
+    // Elements that overlap through a stride of 0 are written once.
     let (shape, strides): (Vec<usize>, Vec<isize>) = layout
         .shape()
         .iter()
@@ -318,7 +330,7 @@ unsafe fn fill_words(lane: &Lane, address: u64, layout: &Layout, word: &[u8]) ->
     plan.each(|to, _| {
         let at = address.wrapping_add_signed(to as i64);
         let pitch = rows.to.unsigned_abs();
-        // SAFETY: the caller's promise: the plan has the places of the words, and no others.
+        // SAFETY: the caller's promise; the plan contains only the offsets of the words.
         unsafe { lane.fill(at, word, words, rows.extent, pitch) }
     })
 }

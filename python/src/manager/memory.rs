@@ -1,11 +1,11 @@
-//! Memory of a manager's, for libraries that take addresses.
+//! Memory of a memory manager, for libraries that use addresses.
 
 use crate::device::is_gone;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::{Closable, Owner};
-use crate::lane::Lane;
 use crate::stream::PyStream;
+use crate::stream_handle::StreamHandle;
 use cuda_safe::manager::{HostPointer, MappedMemory, MemoryPointer, Order, PinnedMemory};
 use cuda_safe::sys::CU_STREAM_LEGACY;
 use cuda_safe::{Context, PinnedFlags};
@@ -14,7 +14,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// Device or managed memory, which goes back to its manager with this object, or before by `close`.
+/// Device or managed memory, which is freed when this object is deleted, or earlier by `close`.
 #[pyclass(frozen, name = "_Memory", module = "cuda_safe._native")]
 pub(crate) struct PyMemory {
     memory: Closable<Given<MemoryPointer>>,
@@ -22,13 +22,13 @@ pub(crate) struct PyMemory {
     address: u64,
     #[pyo3(get)]
     size: usize,
-    /// A number that no other memory of the process has or will have.
+    /// A number that is unique among all allocations of the process, past and future.
     #[pyo3(get)]
     id: u64,
 }
 
-/// Memory that goes back to its manager. But not if other code has reset the context: it went with that,
-/// and its address may be somebody else's.
+/// Memory that is freed on drop, unless other code has reset the context. The reset has freed the
+/// memory, and its address may be in use again.
 struct Given<T: OfContext>(ManuallyDrop<T>);
 
 trait OfContext {
@@ -37,7 +37,7 @@ trait OfContext {
 
 impl OfContext for MemoryPointer {
     fn context(&self) -> &Context {
-        // The type's own.
+        // This calls the inherent method of the type.
         Self::context(self)
     }
 }
@@ -51,17 +51,17 @@ impl OfContext for Pinned {
 impl<T: OfContext> Drop for Given<T> {
     fn drop(&mut self) {
         if !is_gone(self.0.context()) {
-            // SAFETY: it is dropped here alone, and not used afterwards.
+            // SAFETY: the value is dropped only here and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }
 }
 
-/// The stream that memory is for.
+/// The stream of an allocation.
 #[derive(FromPyObject)]
 pub(crate) enum StreamLike {
     Kept(Py<PyStream>),
-    /// One that nobody keeps, which is alive now; or 1 or 2, a default stream.
+    /// The handle of a live stream that nothing keeps alive, or 1 or 2 for a default stream.
     Handle(u64),
 }
 
@@ -83,17 +83,20 @@ impl PyMemory {
     ) -> Result<Self> {
         let lane = match stream {
             Some(StreamLike::Kept(stream)) => Some(stream.get().lane()?),
-            Some(StreamLike::Handle(handle)) => Some(Lane::of_number(handle, context.clone())?),
+            Some(StreamLike::Handle(handle)) => {
+                Some(StreamHandle::of_number(handle, context.clone())?)
+            }
             None => None,
         };
         let memory = detached(py, move || {
             let order = match &lane {
-                Some(Lane::Stream(stream)) => Order::of(stream),
-                // SAFETY: the default stream of the manager's context, which stays, and is never captured.
-                Some(Lane::Legacy(_)) => unsafe { Order::lasting(CU_STREAM_LEGACY) },
-                // Nobody keeps it, or somebody may free the memory on another thread. Of a capture it
-                // would be used by a graph, and be somebody else's by then.
-                Some(stream @ (Lane::PerThread(_) | Lane::Handle(..))) => {
+                Some(StreamHandle::Stream(stream)) => Order::of(stream),
+                // SAFETY: this is the default stream of the manager's context, which stays alive,
+                // and is never captured.
+                Some(StreamHandle::Legacy(_)) => unsafe { Order::persistent(CU_STREAM_LEGACY) },
+                // Nothing keeps the stream alive, or another thread may free the memory. A graph
+                // would use captured memory when it may already belong to another allocation.
+                Some(stream @ (StreamHandle::PerThread(_) | StreamHandle::Handle(..))) => {
                     stream.refuse_captured()?;
                     Order::NONE
                 }
@@ -101,7 +104,7 @@ impl PyMemory {
             };
             if let Some(other) = lane.as_ref().filter(|lane| lane.context() != context) {
                 return Err(Failure::invalid(format!(
-                    "a stream of device {}, for memory of device {}",
+                    "a stream of device {} cannot be used for memory of device {}",
                     other.context().device().ordinal(),
                     context.device().ordinal()
                 )));
@@ -124,22 +127,22 @@ impl PyMemory {
 
 #[pymethods]
 impl PyMemory {
-    /// Gives it back now, if that has not happened.
+    /// Frees the memory now, if it was not freed before.
     fn close(&self, py: Python<'_>) {
         self.memory.close(py);
     }
 
-    /// Never gives it back: it stays until the process ends.
+    /// Leaks the memory, which stays allocated until the process ends.
     fn leak(&self) {
         std::mem::forget(self.memory.take());
     }
 }
 
-/// Page-locked memory of the host: allocated, or of an owner.
+/// Page-locked host memory, allocated here or owned by another object.
 #[pyclass(frozen, name = "_HostMemory", module = "cuda_safe._native")]
 pub(crate) struct PyHostMemory {
     memory: Closable<Given<Pinned>>,
-    /// For the host.
+    /// The address for the host.
     #[pyo3(get)]
     address: usize,
     #[pyo3(get)]
@@ -167,7 +170,7 @@ impl Deref for Pinned {
 impl PyHostMemory {
     fn of(memory: Pinned) -> Self {
         Self {
-            // The library that it is for makes accesses of it.
+            // The receiving library creates pointers from the address.
             address: memory.as_ptr().expose_provenance(),
             size: memory.size(),
             id: memory.id(),
@@ -202,17 +205,20 @@ impl PyHostMemory {
         mapped: bool,
     ) -> Result<Self> {
         if address == 0 || size == 0 {
-            return Err(Failure::invalid("no byte to pin"));
+            return Err(Failure::invalid(
+                "cannot pin memory with address 0 or size 0",
+            ));
         }
         let flags = PinnedFlags::empty();
         let memory = detached(py, move || {
             let start = std::ptr::with_exposed_provenance_mut::<u8>(address);
             let start = NonNull::new(start).unwrap_or(NonNull::dangling());
             match mapped {
-                // SAFETY: whoever calls says that the memory is the owner's, who is kept.
+                // SAFETY: the caller promises that the memory belongs to the owner, which is kept
+                // alive.
                 true => unsafe { MappedMemory::pin(context, owner, start, size, flags) }
                     .map(Pinned::Mapped),
-                // SAFETY: as above.
+                // SAFETY: see above.
                 false => unsafe { PinnedMemory::pin(context, owner, start, size, flags) }
                     .map(Pinned::Other),
             }
@@ -223,12 +229,12 @@ impl PyHostMemory {
 
 #[pymethods]
 impl PyHostMemory {
-    /// Gives it back now, or lets go of the owner, if that has not happened.
+    /// Frees or unlocks the memory now, if that has not happened before.
     fn close(&self, py: Python<'_>) {
         self.memory.close(py);
     }
 
-    /// Never gives it back: it stays until the process ends, and so does the owner.
+    /// Leaks the memory and its owner, which stay alive until the process ends.
     fn leak(&self) {
         std::mem::forget(self.memory.take());
     }

@@ -1,22 +1,24 @@
 //! Memory managers that are written in Python.
 //!
-//! The class of such a manager has the shape of Numba's plugins for external memory management. The objects
-//! that it returns end their memory when they are deleted (by a finalizer), so a block is freed by dropping the
-//! reference to its object. The interface knows no streams: a finalizer may reuse the memory at once. So a
-//! reference is dropped only after the work that used the memory is done. Until then it is pending.
+//! The class of such a manager has the interface of Numba's External Memory Management plugins.
+//! Deleting an object that it returned frees the object's memory (by a finalizer), so a block is
+//! freed by dropping the reference to its object. The interface has no streams, so a finalizer may
+//! reuse the memory immediately. A reference is therefore dropped only after the work that used the
+//! memory is complete. Until then the free is pending.
 //!
-//! The methods of this module are called without the GIL. They acquire it for the calls of Python only, with the
-//! context current, and never while a lock of this module is held or the driver is waited for. What a plugin
-//! allocates with this package in one of its methods is memory of the driver, and what it frees there is
-//! finalized later: no method of a plugin is called from another one by this module.
+//! The methods of this module are called without the GIL. They acquire it only for calls of Python,
+//! with the context current, and never hold a lock of this module or wait for the driver while they
+//! have it. If a plugin uses this package to allocate memory in one of its methods, that memory
+//! comes from the driver. What a plugin frees there is finalized later: this module never calls a
+//! method of a plugin from within another one.
 
 use crate::context::PyContext;
 use crate::device::is_gone;
 use crate::ending::calling;
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
-use crate::lane::{Handle, Lane};
 use crate::once::intern;
+use crate::stream_handle::{Handle, StreamHandle};
 use cuda_safe::manager::{
     Block, CleanupGuard, DeferOptions, DriverMemory, HostBlock, INTERFACE_VERSION, IpcHandle,
     MemoryManager, Order,
@@ -33,15 +35,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Checks that a class can be used as a memory manager. As Numba does, creates an instance without a context
-/// to ask for its version.
+/// Checks that a class can be used as a memory manager. Like Numba, it creates an instance without
+/// a context to ask for its version.
 pub(super) fn check_class(class: &Bound<'_, PyAny>) -> Result<()> {
     let py = class.py();
     let name = class.repr()?;
     if !class.is_callable() || !class.hasattr(intern!(py, "memalloc"))? {
         return Err(Failure::invalid(format!(
-            "{name} is not a memory manager: \"caching\", \"ordered\", \"driver\", or a class that has memalloc \
-             is expected"
+            "{name} is not a memory manager: \"caching\", \"ordered\", \"driver\", or a class that has \
+             memalloc is expected"
         )));
     }
     let context = PyDict::new(py);
@@ -67,15 +69,15 @@ pub(super) fn check_class(class: &Bound<'_, PyAny>) -> Result<()> {
 
 /// A manager written in Python, for one context.
 pub(crate) struct PluginManager {
-    /// For what the plugin does not do, and what it allocates itself.
+    /// Handles the methods that the plugin lacks, and allocations of the plugin itself.
     base: DriverMemory,
     plugin: Owner,
-    /// What the plugin has handed out, by token.
+    /// The plugin's memory that is in use, by token.
     live: Mutex<BTreeMap<u64, Live>>,
     pending: Mutex<Vec<Pending>>,
-    /// The bytes of device memory that may be pending.
+    /// The maximum number of pending bytes of device memory.
     pending_bytes: usize,
-    /// The number of cleanup guards.
+    /// The number of clean-up guards.
     guards: Arc<AtomicUsize>,
 }
 
@@ -85,34 +87,36 @@ struct Live {
     size: usize,
 }
 
-/// Memory that was given back, and that work on the device may still use.
+/// Freed memory that work on the device may still use.
 struct Pending {
     after: After,
     /// Bytes of device memory.
     bytes: usize,
-    /// Dropped in this order: the finalizer of pinned memory unregisters the memory of the owner.
+    /// The fields are dropped in this order: the finalizer of pinned memory unregisters the owner's
+    /// memory.
     #[allow(dead_code, reason = "held, not read")]
     memory: Owner,
     #[allow(dead_code, reason = "held, not read")]
     owner: Option<Box<dyn Any + Send>>,
 }
 
-/// The work that has to be done before memory is finalized.
+/// The work that must be complete before memory is finalized.
 enum After {
     Nothing,
     Event(Event),
-    /// All work of the context at that time.
+    /// All work of the context at the time of the free.
     All,
 }
 
-/// More pending frees than this are waited for.
+/// The number of pending frees above which the package waits for them.
 const PENDING: usize = 10;
 
-/// Set in the tokens of a plugin's blocks. Those of the driver's are addresses, which do not have it.
+/// Set in the tokens of a plugin's blocks. The tokens of the driver's blocks are addresses, which
+/// do not have this bit.
 const TOKEN: u64 = 1 << 63;
 
 thread_local! {
-    /// The number of calls of plugins that this thread is in.
+    /// The number of plugin calls that are running on this thread.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -139,7 +143,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An exception as the error of a manager, which becomes the same exception again.
+/// Converts an exception to the error of a manager, which is later converted back to the same
+/// exception.
 fn raised(failure: Failure) -> Error {
     match failure {
         Failure::Cuda(error) => error,
@@ -147,7 +152,7 @@ fn raised(failure: Failure) -> Error {
     }
 }
 
-/// Reports an exception that has no caller to go to.
+/// Reports an exception where no caller can receive it.
 fn unraisable(error: &Error) {
     let Error::Manager(error) = error else {
         return;
@@ -158,13 +163,13 @@ fn unraisable(error: &Error) {
     Python::try_attach(|py| error.clone_ref(py).write_unraisable(py, None));
 }
 
-/// Calls Python with the GIL. Fails if the interpreter has ended.
+/// Runs `call` with the GIL. Fails if the interpreter has been finalized.
 fn attached<R>(call: impl FnOnce(Python<'_>) -> Result<R>) -> Result<R> {
     Python::try_attach(|py| calling(py, || call(py))).unwrap_or(Err(Failure::Ended))
 }
 
 impl PluginManager {
-    /// Creates the instance of `class` for a context.
+    /// Creates an instance of `class` for a context.
     pub(super) fn new(context: &Context, class: &Py<PyAny>) -> cuda_safe::Result<Self> {
         let options = DeferOptions::default();
         let base = DriverMemory::new(context, options)?;
@@ -193,17 +198,17 @@ impl PluginManager {
         })
     }
 
-    /// The instance of the class.
+    /// Returns the instance of the class.
     pub(super) fn plugin(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.plugin.get(py).map(|plugin| plugin.clone().unbind())
     }
 
-    /// The bytes of device memory that are pending.
+    /// Returns the number of pending bytes of device memory.
     pub(super) fn pending(&self) -> usize {
         lock(&self.pending).iter().map(|its| its.bytes).sum()
     }
 
-    /// The block that an address is in, if the plugin has handed it out.
+    /// Returns the plugin's block that contains an address.
     pub(super) fn block_at(&self, address: u64) -> Option<Block> {
         let live = lock(&self.live);
         let holds = |its: &Live| its.address <= address && address - its.address < its.size as u64;
@@ -215,13 +220,14 @@ impl PluginManager {
         })
     }
 
-    /// Calls the plugin, with the context current. None if it does not have the method.
+    /// Calls a method of the plugin with the context current. Returns None if the plugin does not
+    /// have the method.
     fn call<R>(
         &self,
         method: &'static str,
         call: impl FnOnce(&Bound<'_, PyAny>) -> Result<R>,
     ) -> cuda_safe::Result<Option<R>> {
-        // A forked child calls neither the driver nor the plugin.
+        // A forked child must call neither the driver nor the plugin.
         cuda_safe::init()?;
         in_context(&self.base, || {
             attached(|py| {
@@ -234,7 +240,7 @@ impl PluginManager {
         })
     }
 
-    /// Calls a method that allocates. If there was too little memory, waits for what is pending, and tries it
+    /// Calls a method that allocates. If memory is insufficient, waits for pending frees and tries
     /// once more.
     fn attempt<R>(
         &self,
@@ -259,13 +265,13 @@ impl PluginManager {
         token
     }
 
-    /// Whether a block is the plugin's, and may be finalized: not in a forked child, where another thread may
-    /// have held the lock for ever.
+    /// Returns whether a block is the plugin's and may be finalized. This is not possible in a
+    /// forked child, where another thread of the parent may hold the lock forever.
     fn is_plugins(token: u64) -> bool {
         token & TOKEN != 0 && cuda_safe::init().is_ok()
     }
 
-    /// Takes back memory of the plugin, which is finalized after the work of an order.
+    /// Frees memory of the plugin. It is finalized after the work of `order`.
     fn take_back(
         &self,
         token: u64,
@@ -291,14 +297,15 @@ impl PluginManager {
         self.settle(is_over);
     }
 
-    /// What memory is to be finalized after. A driver callback thread cannot tell, and a captured stream either.
+    /// Returns the work after which memory is finalized. On a driver callback thread and for a
+    /// capturing stream, this is all work of the context.
     fn after(&self, order: Order<'_>) -> After {
         let lane = match (order.stream(), order.as_raw()) {
-            (Some(stream), _) => Lane::Stream(stream.clone()),
-            // A query of the legacy default stream breaks captures.
+            (Some(stream), _) => StreamHandle::Stream(stream.clone()),
+            // A query of the legacy default stream would invalidate captures.
             (None, Some(raw)) if raw.addr() > 2 => {
                 match Handle::new(raw.expose_provenance() as u64) {
-                    Ok(handle) => Lane::Handle(handle, self.base.context().clone()),
+                    Ok(handle) => StreamHandle::Handle(handle, self.base.context().clone()),
                     Err(_) => return After::All,
                 }
             }
@@ -309,7 +316,8 @@ impl PluginManager {
             if lane.is_idle()? {
                 return Ok(After::Nothing);
             }
-            // An event of the context with the manager would hold that manager, and so itself.
+            // An event of the context with the manager would keep that manager alive, and therefore
+            // itself.
             let event = self.base.context().event()?;
             lane.record(&event)?;
             Ok(After::Event(event))
@@ -320,10 +328,11 @@ impl PluginManager {
         }
     }
 
-    /// Finalizes pending memory whose work is done, or, with `wait`, all of it, unless a guard holds that back.
-    /// Returns how many objects and how many bytes of device memory those are.
+    /// Finalizes pending memory whose work is complete, or with `wait` all of it unless a guard
+    /// defers this. Returns the number of objects and of bytes of device memory.
     fn settle(&self, wait: bool) -> (usize, usize) {
-        // A plugin is not called from one of its methods. In a forked child the lock may be held for ever.
+        // A plugin is not called from within one of its methods. In a forked child, another thread
+        // of the parent may hold the lock forever.
         if Inside::is_inside() || cuda_safe::init().is_err() {
             return (0, 0);
         }
@@ -337,7 +346,7 @@ impl PluginManager {
             let pending = pending.take();
             self.sort(pending.unwrap_or_default(), wait)
         });
-        // On a driver callback thread the mode cannot be set, and nothing was sorted.
+        // On a driver callback thread the capture mode cannot be set, so nothing was sorted.
         let (done, rest) = sorted.unwrap_or_else(|_| (Vec::new(), pending.unwrap_or_default()));
         if !rest.is_empty() {
             lock(&self.pending).extend(rest);
@@ -349,7 +358,7 @@ impl PluginManager {
         }
     }
 
-    /// Divides pending memory into that whose work is done and the rest.
+    /// Splits pending memory into the part whose work is complete and the rest.
     fn sort(&self, pending: Vec<Pending>, wait: bool) -> (Vec<Pending>, Vec<Pending>) {
         let (mut done, mut rest): (Vec<_>, Vec<_>) =
             pending.into_iter().partition(|its| match &its.after {
@@ -366,14 +375,15 @@ impl PluginManager {
         (done, rest)
     }
 
-    /// Drops the references to memory, which runs the finalizers. If the context cannot be made current, as on a
-    /// driver callback thread, the memory is pending again, and the result is false.
+    /// Drops the references to memory, which runs the finalizers. If the context cannot be made
+    /// current, as on a driver callback thread, the memory becomes pending again and the result is
+    /// false.
     fn finalize(&self, memory: Vec<Pending>) -> bool {
         if memory.is_empty() {
             return true;
         }
         if is_gone(self.base.context()) {
-            // The memory ended with the context, which other code has reset.
+            // Other code has reset the context, which freed the memory.
             std::mem::forget(memory);
             return true;
         }
@@ -393,7 +403,7 @@ impl PluginManager {
         }
     }
 
-    /// Holds back clean-up: of what is pending here, of the driver's memory, and of the plugin's.
+    /// Defers clean-up: of pending frees, of the driver's memory, and of the plugin's.
     pub(super) fn defer(&self) -> cuda_safe::Result<CleanupGuard> {
         let block = self.call("defer_cleanup", |method| {
             let block = method.call0()?;
@@ -414,7 +424,8 @@ impl PluginManager {
     }
 }
 
-/// Runs Python code with the context current, in the capture mode in which it breaks no captures of others.
+/// Runs Python code with the context current, in the relaxed capture mode, which does not
+/// invalidate captures.
 fn in_context<R>(base: &DriverMemory, call: impl FnOnce() -> Result<R>) -> cuda_safe::Result<R> {
     let _inside = Inside::enter();
     let context = base.context();
@@ -430,7 +441,7 @@ impl Drop for Guard {
     }
 }
 
-/// The open block of a plugin's `defer_cleanup`.
+/// The entered context manager of a plugin's `defer_cleanup`.
 struct Deferred(Owner);
 
 impl Drop for Deferred {
@@ -449,8 +460,8 @@ impl Drop for Deferred {
     }
 }
 
-/// Whether a plugin failed for want of memory: with `MemoryError`, as RMM does, or with an exception of Numba's
-/// for the driver's code.
+/// Returns whether a plugin failed because memory is insufficient: with `MemoryError`, as RMM does,
+/// or with an exception of Numba for the driver's error code.
 fn is_out_of_memory(error: &Error) -> bool {
     if cuda_safe::manager::is_out_of_memory(error) {
         return true;
@@ -473,10 +484,11 @@ fn is_out_of_memory(error: &Error) -> bool {
     is == Some(true)
 }
 
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
+/// The value of `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: u32 = 2;
 
-/// An address: an integer, or an object of `ctypes` or of NVIDIA's bindings that is one.
+/// Reads an address: an integer, or an object of `ctypes` or of NVIDIA's bindings that contains
+/// one.
 fn address_in(memory: &Bound<'_, PyAny>, attribute: &Bound<'_, PyString>) -> Result<Option<u64>> {
     let py = memory.py();
     let Some(address) = memory.getattr_opt(attribute)? else {
@@ -486,14 +498,14 @@ fn address_in(memory: &Bound<'_, PyAny>, attribute: &Bound<'_, PyString>) -> Res
         .getattr_opt(intern!(py, "value"))?
         .unwrap_or(address);
     if address.is_none() {
-        // `ctypes` has it for a null pointer.
+        // `ctypes` represents a null pointer as None.
         return Ok(Some(0));
     }
     let number = py.get_type::<PyInt>().call1((address,))?;
     Ok(Some(number.extract()?))
 }
 
-/// The address of memory that a method returned, which is checked.
+/// Returns the address of memory that a method returned, after checking it.
 fn address_of(
     method: &str,
     memory: &Bound<'_, PyAny>,
@@ -511,27 +523,29 @@ fn address_of(
     };
     if address == 0 || address % alignment != 0 {
         return Err(Failure::invalid(format!(
-            "{method} of the memory manager returned memory at {address:#x}: a multiple of {alignment} is required"
+            "{method} of the memory manager returned memory at {address:#x}, which is not a nonzero \
+             multiple of {alignment}"
         )));
     }
     if let Some(its) = memory.getattr_opt(intern!(py, "size"))? {
         let its: usize = its.extract()?;
         if its < size {
             return Err(Failure::invalid(format!(
-                "{method} of the memory manager returned {its} bytes where {size} were asked for"
+                "{method} of the memory manager returned {its} bytes, but {size} were requested"
             )));
         }
     }
     Ok(address)
 }
 
-/// What device memory is aligned to.
+/// The required alignment of device memory in bytes.
 const ALIGNMENT: u64 = 256;
 
-// SAFETY: blocks of the driver are those of `DriverMemory`. Other blocks are memory of Python code, which promises
-// by its interface what this trait asks for: memory that is valid until its object is deleted, and that is not
-// handed out twice meanwhile. Its size and alignment are checked. The object is held until the block is given
-// back, and then until the work of the order is done. A token is handed out once.
+// SAFETY: blocks of the driver are those of `DriverMemory`. Other blocks are memory of Python code,
+// which promises by its interface what this trait requires: the memory is valid until its object is
+// deleted, and is not allocated twice in the meantime. Its size and alignment are checked. The
+// object is kept alive until the block is freed, and then until the work of the order is complete.
+// Each token is used once.
 unsafe impl MemoryManager for PluginManager {
     fn interface_version() -> u32 {
         INTERFACE_VERSION
@@ -547,7 +561,7 @@ unsafe impl MemoryManager for PluginManager {
         Ok(())
     }
 
-    /// Calls the plugin only if none of its memory is in use, as it frees all.
+    /// Calls the plugin only if none of its memory is in use, because the plugin frees all of it.
     fn reset(&self) {
         self.settle(true);
         self.base.reset();
@@ -588,8 +602,8 @@ unsafe impl MemoryManager for PluginManager {
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         match Self::is_plugins(block.token) {
             true => self.take_back(block.token, block.size, None, order),
-            // SAFETY: the caller's promise. A block of the plugin comes here in a forked child only, where this
-            // does nothing.
+            // SAFETY: the caller's promise. A block of the plugin reaches this call only in a
+            // forked child, where it does nothing.
             false => unsafe { self.base.free(block, order) },
         }
     }
@@ -621,7 +635,7 @@ unsafe impl MemoryManager for PluginManager {
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         match Self::is_plugins(block.token) {
             true => self.take_back(block.token, block.size, None, order),
-            // SAFETY: as for `free`.
+            // SAFETY: see `free`.
             false => unsafe { self.base.free_managed(block, order) },
         }
     }
@@ -651,7 +665,7 @@ unsafe impl MemoryManager for PluginManager {
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         match Self::is_plugins(block.token) {
             true => self.take_back(block.token, 0, None, order),
-            // SAFETY: as for `free`.
+            // SAFETY: see `free`.
             false => unsafe { self.base.free_host(block, order) },
         }
     }
@@ -669,7 +683,7 @@ unsafe impl MemoryManager for PluginManager {
                     let py = method.py();
                     let address = start.as_ptr().expose_provenance();
                     let mapped = flags.contains(PinnedFlags::MAPPED);
-                    // The owner is kept here, until the memory is finalized.
+                    // The owner is kept alive here until the memory is finalized.
                     let memory = method.call1((py.None(), address, size, mapped))?;
                     self.host_memory("mempin", &memory, size, flags)
                 })
@@ -684,7 +698,7 @@ unsafe impl MemoryManager for PluginManager {
 
     unsafe fn unpin(&self, block: HostBlock) -> cuda_safe::Result<()> {
         if !Self::is_plugins(block.token) {
-            // SAFETY: as for `free`.
+            // SAFETY: see `free`.
             return unsafe { self.base.unpin(block) };
         }
         self.base.wait()?;
@@ -701,7 +715,7 @@ unsafe impl MemoryManager for PluginManager {
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         match Self::is_plugins(block.token) {
             true => self.take_back(block.token, 0, Some(owner), order),
-            // SAFETY: as for `free`; the owner is kept as well then.
+            // SAFETY: see `free`; the owner is kept alive too.
             false => unsafe { self.base.release_pin(block, owner, order) },
         }
     }
@@ -742,11 +756,12 @@ unsafe impl MemoryManager for PluginManager {
         bytes[64..72].copy_from_slice(&offset.to_le_bytes());
         bytes[72..80].copy_from_slice(&(block.size as u64).to_le_bytes());
         bytes[80..96].copy_from_slice(&context.device().uuid()?.0);
-        // The kind is 0: memory that `cuIpcOpenMemHandle` opens.
+        // The kind is 0, for memory that `cuIpcOpenMemHandle` opens.
         Ok(IpcHandle::from_bytes(&bytes))
     }
 
-    /// An exception of the plugin's `defer_cleanup` is reported, and its clean-up is not held back.
+    /// If the plugin's `defer_cleanup` raises an exception, it is reported, and the plugin's
+    /// clean-up is not deferred.
     fn defer_cleanup(&self) -> CleanupGuard {
         self.defer().unwrap_or_else(|error| {
             unraisable(&error);
@@ -755,7 +770,7 @@ unsafe impl MemoryManager for PluginManager {
     }
 
     fn trim(&self, keep: usize) -> cuda_safe::Result<usize> {
-        // Host memory is pending as well, and counts nothing.
+        // Pending frees of host memory have a size of 0 here.
         match keep == 0 || self.pending() > keep {
             true => Ok(self.settle(true).1),
             false => Ok(0),
@@ -764,7 +779,7 @@ unsafe impl MemoryManager for PluginManager {
 }
 
 impl PluginManager {
-    /// What a method for host memory returned, which has no token yet.
+    /// Checks the result of a method for host memory. The block has no token yet.
     fn host_memory(
         &self,
         method: &str,
@@ -789,7 +804,8 @@ impl PluginManager {
                 )));
             }
         }
-        let start = usize::try_from(start).map_err(|_| Failure::invalid("an address"))?;
+        let start = usize::try_from(start)
+            .map_err(|_| Failure::invalid("the host address is too large"))?;
         let start = std::ptr::with_exposed_provenance_mut::<u8>(start);
         let block = HostBlock {
             start: NonNull::new(start).unwrap_or(NonNull::dangling()),
@@ -809,10 +825,11 @@ impl PluginManager {
 
 impl Drop for PluginManager {
     fn drop(&mut self) {
-        // The guards that are left hold nothing back any more.
+        // Remaining guards have no effect any more.
         self.guards = Arc::default();
         self.reset();
-        // What could not be finalized is leaked: work on the device may use it.
+        // Memory that could not be finalized is leaked, because work on the device may still use
+        // it.
         std::mem::forget(std::mem::take(&mut *lock(&self.pending)));
     }
 }
@@ -830,7 +847,7 @@ fn missing(method: &str) -> Error {
     Error::Manager(Arc::new(PyNotImplementedError::new_err(text)))
 }
 
-/// The 64 bytes of a `CUipcMemHandle`: of an array of `ctypes`, or of NVIDIA's bindings.
+/// Returns the 64 bytes of a `CUipcMemHandle`, from an array of `ctypes` or of NVIDIA's bindings.
 fn handle_bytes(handle: &Bound<'_, PyAny>) -> Result<[u8; 64]> {
     let py = handle.py();
     let bytes = match handle.getattr_opt(intern!(py, "reserved"))? {

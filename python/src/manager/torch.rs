@@ -1,17 +1,17 @@
-//! Memory for PyTorch: the two functions of C that its pluggable allocator calls, and one for streams that
-//! it notes.
+//! Memory for PyTorch: the two C functions of its pluggable allocator, and one that records
+//! streams.
 //!
-//! It knows memory by its address, and so does the table here: what was given back is no more in it, and
-//! an address that is not in it is reported, and otherwise nothing.
+//! PyTorch identifies memory by its address, so this module has a table of addresses. A free
+//! removes the entry; a free of an unknown address is reported and otherwise ignored.
 //!
-//! PyTorch says on which stream memory is used at first, and says the same stream when it gives it back.
-//! That may be destroyed by then, if it was not PyTorch's own: those are never destroyed, and PyTorch's
-//! Python half says here which they are. So memory is in the order of a stream if that is a default one or
-//! one of these, and otherwise in nobody's.
+//! PyTorch passes the stream of the first use to the allocation, and the same stream to the free.
+//! This stream may be destroyed by then unless it is one of PyTorch's own streams, which are never
+//! destroyed; the Python part of the package registers them here. Therefore memory is ordered with
+//! a stream only if it is a default stream or a registered one.
 //!
-//! PyTorch calls without the GIL where it allocates, and with it where a tensor goes. So nothing here may
-//! wait for it, and a free must not wait for work of the device (a host function may need the GIL): with a
-//! manager of which frees wait they are done when something is allocated next.
+//! PyTorch allocates without the GIL, and frees with it. So this module must never wait for the
+//! GIL, and a free must not wait for work of the device (a host function may need the GIL). With a
+//! manager whose frees block, frees are done at the next allocation.
 
 use super::{Caching, managed};
 use crate::error::{Failure, Result, check};
@@ -25,20 +25,20 @@ use std::io::Write as _;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-/// What PyTorch has, by address, in parts that threads rarely share.
+/// The allocations of PyTorch by address, in shards that threads rarely share.
 static TABLE: [Mutex<BTreeMap<usize, Held>>; 16] = [const { Mutex::new(BTreeMap::new()) }; 16];
 
-/// PyTorch's own streams, each with its device.
+/// The registered streams of PyTorch, each with its device.
 static STREAMS: RwLock<BTreeSet<(u32, usize)>> = RwLock::new(BTreeSet::new());
 
-/// What is given back when something is allocated.
+/// Memory to free at the next allocation.
 static LATER: Mutex<Vec<Held>> = Mutex::new(Vec::new());
 
 struct Held {
     memory: MemoryPointer,
-    /// The stream in whose order it is.
+    /// The stream with which the memory is ordered, if any.
     stream: Option<usize>,
-    /// Whether PyTorch has used it on another stream, too.
+    /// Whether PyTorch has also used the memory on another stream.
     is_shared: bool,
 }
 
@@ -55,8 +55,8 @@ fn handle(stream: usize) -> CUstream {
     std::ptr::with_exposed_provenance_mut(stream)
 }
 
-/// A default stream of the context, of which there is one: 0 and 1 are the same, and 2 is another in
-/// each thread.
+/// Returns whether a stream is the legacy default stream: 0 and 1 are the same, and 2 is a
+/// different stream on each thread.
 fn is_legacy(stream: usize) -> bool {
     stream <= sys::CU_STREAM_LEGACY.addr()
 }
@@ -66,16 +66,17 @@ fn is_own(device: u32, stream: usize) -> bool {
     streams.contains(&(device, stream))
 }
 
-/// Whether a stream, which is alive, is captured.
+/// Returns whether a live stream is capturing.
 fn is_captured(context: &Context, stream: usize) -> Result<bool> {
     if is_legacy(stream) {
-        // It never is.
+        // The legacy default stream cannot be captured.
         return Ok(false);
     }
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // The stream may be the thread's own in the current context.
+    // The stream may be the per-thread stream of the current context.
     let code = context.with_current(|_| {
-        // SAFETY: the stream is alive, as whoever asks says; the pointer is to a local.
+        // SAFETY: the caller promises that the stream is alive; the pointer refers to a local
+        // variable.
         unsafe { sys::cuStreamIsCapturing(handle(stream), &raw mut status) }
     })?;
     check("cuStreamIsCapturing", code)?;
@@ -90,20 +91,20 @@ fn allocate(size: usize, device: c_int, stream: usize) -> Result<usize> {
     let context = managed(device)?;
     if is_captured(&context, stream)? {
         return Err(Failure::invalid(
-            "the stream is captured: memory of a CUDA graph is not kept for it here, so capture graphs \
-             with PyTorch's own allocator",
+            "the stream is capturing: this allocator does not keep memory alive for CUDA graphs, so \
+             capture graphs with PyTorch's own allocator",
         ));
     }
     let lasting = (is_legacy(stream) || is_own(device, stream)).then_some(stream);
     let order = match lasting {
-        // SAFETY: a default stream of the manager's context, or one of PyTorch's in that context, which
-        // stays to the end of the process, as the manager does. It is not captured: it was asked, or
-        // cannot be.
-        Some(stream) => unsafe { Order::lasting(handle(stream)) },
+        // SAFETY: this is a default stream of the manager's context, or one of PyTorch's streams in
+        // that context. It stays alive to the end of the process, as the manager does. It is not
+        // captured: this was checked, or is not possible.
+        Some(stream) => unsafe { Order::persistent(handle(stream)) },
         None => Order::NONE,
     };
     let memory = MemoryPointer::allocate_in(&context, size, order)?;
-    // PyTorch makes accesses of it.
+    // PyTorch creates pointers from the address.
     let address = usize::try_from(memory.as_raw())
         .map_err(|_| Failure::invalid("an address that is too large"))?;
     let held = Held {
@@ -112,15 +113,15 @@ fn allocate(size: usize, device: c_int, stream: usize) -> Result<usize> {
         is_shared: false,
     };
     let before = table(address).insert(address, held);
-    // There is none, as it would not have been handed out again.
+    // The table has no such entry, because an address in use is not allocated again.
     drop(before);
     Ok(address)
 }
 
-/// Gives back what was put off.
+/// Frees the memory whose release was deferred.
 pub(super) fn settle() {
     if cuda_safe::init().is_err() {
-        // In a forked child the lock may be another thread's for ever.
+        // In a forked child, another thread of the parent may hold the lock forever.
         return;
     }
     let later = std::mem::take(&mut *lock(&LATER));
@@ -135,7 +136,7 @@ impl Held {
             });
         match is_in_order {
             true => drop(self.memory),
-            // SAFETY: PyTorch has given all work that uses it.
+            // SAFETY: PyTorch has submitted all work that uses the memory.
             false => unsafe { self.memory.free_in(Order::NONE) },
         }
     }
@@ -148,29 +149,29 @@ fn free(address: usize) {
     let held = table(address).remove(&address);
     let Some(held) = held else {
         return tell(&format!(
-            "PyTorch gives back memory at {address:#x}, which it was not given here, or has given back"
+            "PyTorch freed {address:#x}, which was not allocated here or was already freed"
         ));
     };
     match held.memory.context().memory_manager_as::<Caching>() {
-        // Its frees wait for nothing.
+        // The frees of this manager do not block.
         Ok(Some(_)) => held.free(),
         _ => lock(&LATER).push(held),
     }
 }
 
-/// Nobody could be told in another way.
+/// Reports an error where no caller can receive it.
 fn tell(what: &str) {
-    // Where nobody reads it, so be it.
+    // If stderr is closed, the message is lost.
     let _ = writeln!(std::io::stderr(), "cuda_safe: {what}");
 }
 
-/// Memory for PyTorch's `CUDAPluggableAllocator`; what goes wrong is thrown as an exception of C++, which
-/// PyTorch makes a `RuntimeError` of. (Where there is no library of C++, it is written to stderr, and the
-/// answer is null.)
+/// Allocates memory for PyTorch's `CUDAPluggableAllocator`. A failure is thrown as a C++ exception,
+/// which PyTorch converts to a `RuntimeError`. (If no C++ library is loaded, the failure is written
+/// to stderr, and null is returned.)
 ///
 /// # Safety
-/// It is called by C++ that lets exceptions through. `stream` is a default stream, by its handle 0, 1 or
-/// 2, or a stream of the device's that is alive.
+/// The caller must be C++ code that lets exceptions pass. `stream` must be a default stream with
+/// the handle 0, 1 or 2, or a live stream of the device.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn cuda_safe_torch_allocate(
     size: usize,
@@ -184,28 +185,29 @@ pub(super) unsafe extern "C-unwind" fn cuda_safe_torch_allocate(
     };
     attempt(size, device, stream, &mut outcome);
     if let Some(throw) = outcome.throw {
-        // SAFETY: it is `std::__throw_runtime_error`, which copies the text, whose last byte is 0, and
-        // throws. The exception leaves through this frame alone, by the unwinder of C++'s library, which
-        // need not be the one that Rust was linked with here (zig brings its own), and the two do not know
-        // each other's frames. So nothing of Rust's may have to run on the way: this function has nothing
-        // to drop and catches nothing, and what it calls before does not unwind ("C", which aborts). Then
-        // it has neither a landing pad nor a personality, and is passed as a frame of C. (The tests have
+        // SAFETY: `throw` is `std::__throw_runtime_error`, which copies the text, whose last byte
+        // is 0, and throws. The exception leaves through this frame only. It is unwound by the C++
+        // library, whose unwinder may be another one than the one linked into this library (zig
+        // brings its own), and the two do not know each other's frames. Therefore no Rust code may
+        // have to run during the unwinding: this function has nothing to drop and catches nothing,
+        // and the function that it calls before does not unwind ("C", which aborts). It then has
+        // neither a landing pad nor a personality, and is unwound like a C frame. (The tests let
         // the wheel throw.)
         unsafe { throw(outcome.message.as_ptr()) };
     }
     std::ptr::with_exposed_provenance_mut(outcome.address)
 }
 
-/// What became of an allocation. There is nothing in it to be dropped.
+/// The result of an allocation. It has nothing to drop.
 struct Outcome {
     address: usize,
-    /// What to call with the message.
+    /// The function to call with the message.
     throw: Option<Throw>,
     message: [c_char; MESSAGE],
 }
 
-/// Allocates: all of it that has something to drop, or may panic, in a frame that is gone before anything
-/// is thrown.
+/// Allocates. All code that has something to drop or may panic is in this frame, which has returned
+/// before an exception is thrown.
 #[inline(never)]
 extern "C" fn attempt(size: usize, device: c_int, stream: CUstream, outcome: &mut Outcome) {
     if size == 0 {
@@ -219,7 +221,7 @@ extern "C" fn attempt(size: usize, device: c_int, stream: CUstream, outcome: &mu
             return;
         }
         Ok(Err(said)) => said,
-        Err(_) => "a bug in cuda_safe: it panicked".to_owned(),
+        Err(_) => "internal error in cuda_safe: the allocation panicked".to_owned(),
     };
     outcome.throw = thrower();
     match outcome.throw {
@@ -228,11 +230,11 @@ extern "C" fn attempt(size: usize, device: c_int, stream: CUstream, outcome: &mu
     }
 }
 
-/// Takes memory back. What is not PyTorch's is reported on stderr, and otherwise nothing happens.
+/// Frees memory. An unknown address is reported on stderr and otherwise ignored.
 ///
 /// # Safety
-/// PyTorch has given all work that uses the memory to the device, that of other streams than its own after
-/// [`cuda_safe_torch_record_stream`].
+/// PyTorch has submitted all work that uses the memory to the device, and work on other streams
+/// than the memory's own only after [`cuda_safe_torch_record_stream`].
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn cuda_safe_torch_free(
     memory: *mut c_void,
@@ -242,14 +244,15 @@ pub(super) unsafe extern "C-unwind" fn cuda_safe_torch_free(
 ) {
     let address = memory.addr();
     if catch_unwind(|| free(address)).is_err() {
-        tell("a bug: it panicked, and memory is leaked");
+        tell("internal error: a free panicked, and its memory is leaked");
     }
 }
 
-/// Notes that memory is used on another stream, too: it is used again behind all work of the device.
+/// Notes that memory is also used on another stream. It is then reused after all work of the
+/// device.
 ///
 /// # Safety
-/// None is needed; the type is PyTorch's.
+/// There are no conditions; PyTorch's function type requires `unsafe`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn cuda_safe_torch_record_stream(
     memory: *mut c_void,
@@ -266,7 +269,7 @@ pub(super) unsafe extern "C-unwind" fn cuda_safe_torch_record_stream(
     }
 }
 
-/// The addresses of the functions that PyTorch is given: to allocate, to free, to note a stream.
+/// Returns the addresses of the functions for PyTorch: allocate, free, and record a stream.
 #[pyfunction]
 pub(crate) fn _torch_functions() -> (usize, usize, usize) {
     (
@@ -276,14 +279,15 @@ pub(crate) fn _torch_functions() -> (usize, usize, usize) {
     )
 }
 
-/// These streams are PyTorch's own, and are never destroyed.
+/// Registers PyTorch's own streams, which are never destroyed.
 #[pyfunction]
 pub(crate) fn _torch_streams(device: u32, streams: Vec<usize>) {
     let mut known = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
     known.extend(streams.into_iter().map(|stream| (device, stream)));
 }
 
-/// What PyTorch's users look for in it comes first.
+/// Returns the message. An out-of-memory message begins with the text that PyTorch's users search
+/// for.
 fn text(size: usize, failure: &Failure) -> String {
     let what = failure.text();
     match failure {
@@ -296,7 +300,7 @@ fn text(size: usize, failure: &Failure) -> String {
 
 const MESSAGE: usize = 512;
 
-/// As C has texts; cut where it is too long.
+/// Writes a C string, truncated if it is too long.
 fn write(message: &mut [c_char; MESSAGE], text: &str) {
     let bytes = text.bytes().filter(|byte| *byte != 0);
     for (place, byte) in message[..MESSAGE - 1].iter_mut().zip(bytes) {
@@ -304,7 +308,7 @@ fn write(message: &mut [c_char; MESSAGE], text: &str) {
     }
 }
 
-/// `std::__throw_runtime_error`.
+/// The C++ function `std::__throw_runtime_error`.
 type Throw = unsafe extern "C-unwind" fn(*const c_char);
 
 #[cfg(target_os = "linux")]
@@ -318,14 +322,15 @@ fn thrower() -> Option<Throw> {
     const LAZY_AND_THERE: c_int = 1 | 4;
     static THROW: OnceLock<Option<Throw>> = OnceLock::new();
     *THROW.get_or_init(|| {
-        // SAFETY: the text ends with a 0. It is not loaded, if it is not there; and it is never unloaded.
+        // SAFETY: the name is a C string. The library is not loaded if it is not yet present, and
+        // is never unloaded.
         let library = unsafe { dlopen(c"libstdc++.so.6".as_ptr(), LAZY_AND_THERE) };
         if library.is_null() {
             return None;
         }
-        // SAFETY: the library is there, and the text ends with a 0.
+        // SAFETY: the library is loaded, and the name is a C string.
         let function = unsafe { dlsym(library, c"_ZSt21__throw_runtime_errorPKc".as_ptr()) };
-        // SAFETY: the mangled name says the type of what is not null, which may unwind.
+        // SAFETY: a symbol with this mangled name has this type, and may unwind.
         (!function.is_null()).then(|| unsafe { transmute::<*mut c_void, Throw>(function) })
     })
 }

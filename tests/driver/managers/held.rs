@@ -1,5 +1,5 @@
-//! Memory that several hold, of every kind, and what ends it: that is run once, behind the last of them,
-//! wherever they go.
+//! Memory of every kind with several owners. It is released once, after the last owner is dropped,
+//! wherever the owners are dropped.
 
 use super::enough;
 use super::log::{Log, any_own};
@@ -14,17 +14,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One of those that hold memory.
+/// One owner of memory.
 type Holder = Box<dyn Any + Send + Sync>;
 
-/// How often an end has come.
+/// How often a release has happened.
 type Count = Arc<AtomicUsize>;
 
 fn count(of: &Count) -> usize {
     of.load(Ordering::SeqCst)
 }
 
-/// Counts when it goes.
+/// Counts its drop.
 struct Counting(Count);
 
 impl Drop for Counting {
@@ -33,18 +33,18 @@ impl Drop for Counting {
     }
 }
 
-/// Memory, and all who hold it.
+/// Memory and all of its owners.
 struct Held {
     holders: Vec<Holder>,
-    /// Of its finalizer, and of its owner, where it has them.
+    /// The counters of its finalizer and of its owner object, if it has them.
     ends: Vec<Count>,
 }
 
-/// All of it, and the library whose memory some of it is.
+/// All owned memory, and the foreign library that some of the memory belongs to.
 pub(super) struct Store {
     held: Vec<Held>,
     added: usize,
-    /// Of what nobody here holds any more.
+    /// The counters of memory without owners.
     ended: Vec<Count>,
     library: DeviceBuffer<u8>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Store {
 const PART: usize = 4096;
 const PARTS: usize = 64;
 const MOST: usize = 24;
-/// Kinds of memory, which come in turn.
+/// The number of kinds of memory, which are added in turn.
 const KINDS: usize = 7;
 const PAGE: usize = 4096;
 
@@ -60,7 +60,7 @@ impl Store {
     pub(super) fn new(context: &Context) -> Self {
         let stream = context.stream().expect("a stream");
         let library = DeviceBuffer::zeroed(&stream, PART * PARTS).expect("memory");
-        // It is used on all streams.
+        // The memory is used on all streams.
         stream.synchronize().expect("a wait");
         Self {
             held: Vec::new(),
@@ -70,12 +70,12 @@ impl Store {
         }
     }
 
-    /// Where the library's memory is.
+    /// Returns the address and size of the library's memory.
     pub(super) fn range(&self) -> (u64, usize) {
         (self.library.as_raw(), self.library.len())
     }
 
-    /// Something more that is held.
+    /// Adds memory of the next kind.
     pub(super) fn add(
         &mut self,
         context: &Context,
@@ -130,10 +130,10 @@ impl Store {
         let owner = Box::new(Counting(Arc::clone(&freed)));
         let (its, behind) = (Arc::clone(&finalized), Arc::clone(&freed));
         let finalizer = move || {
-            assert_eq!(count(&behind), 0, "the owner is kept until then");
+            assert_eq!(count(&behind), 0, "the owner is kept alive until then");
             its.fetch_add(1, Ordering::SeqCst);
         };
-        // SAFETY: the library's memory stays for longer, and the finalizer calls nobody.
+        // SAFETY: the library's memory lives longer, and the finalizer does not call the driver.
         let memory = unsafe {
             MemoryPointer::new(
                 context,
@@ -154,14 +154,17 @@ impl Store {
         }
     }
 
-    /// Somebody holds it no longer: here, on another thread, or in a host function.
+    /// Drops one owner: here, on another thread, or in a host function.
     pub(super) fn remove(&mut self, logs: &[Log], random: &mut Random) {
         if self.held.is_empty() {
             return;
         }
         let place = random.below(self.held.len());
         let its = &mut self.held[place];
-        assert!(its.ends.iter().all(|end| count(end) == 0), "it is held");
+        assert!(
+            its.ends.iter().all(|end| count(end) == 0),
+            "it still has owners"
+        );
         let last = its.holders.swap_remove(random.below(its.holders.len()));
         if its.holders.is_empty() {
             self.ended.append(&mut self.held.swap_remove(place).ends);
@@ -174,12 +177,12 @@ impl Store {
             _ => {
                 let function = move || drop(last);
                 let stream = any_own(logs, random);
-                stream.launch_host_function(function).expect("given");
+                stream.launch_host_function(function).expect("enqueued");
             }
         }
     }
 
-    /// All goes, and every end has come once.
+    /// Drops all owners and checks that each release happened once.
     pub(super) fn end(mut self, context: &Context, logs: &[Log], random: &mut Random) {
         while self.added < KINDS {
             self.add(context, logs, random, &mut Vec::new());
@@ -187,13 +190,13 @@ impl Store {
         while !self.held.is_empty() {
             self.remove(logs, random);
         }
-        // The second time, what host functions could not do.
+        // The second wait completes what host functions could not release.
         for _ in 0..2 {
             context.synchronize().expect("the host functions have run");
         }
-        // What guards have held back.
+        // Releases what the guards have deferred.
         let manager = context.memory_manager().expect("made");
-        manager.expect("it is").reset();
+        manager.expect("the chosen manager").reset();
         assert!(!self.ended.is_empty());
         let wrong: Vec<usize> = self
             .ended
@@ -201,12 +204,12 @@ impl Store {
             .map(count)
             .filter(|its| *its != 1)
             .collect();
-        assert_eq!(wrong, [], "of {} ends", self.ended.len());
+        assert_eq!(wrong, [], "of {} releases", self.ended.len());
     }
 }
 
 impl Held {
-    /// Several clones.
+    /// Returns two clones of the memory.
     fn of<T: Any + Clone + Send + Sync>(memory: T, ends: Vec<Count>) -> Self {
         Self {
             holders: vec![Box::new(memory.clone()), Box::new(memory)],
@@ -214,7 +217,7 @@ impl Held {
         }
     }
 
-    /// Work that may still be under way when all is dropped.
+    /// Enqueues work that may still be pending when all owners are dropped.
     fn use_on(&self, stream: &Stream) {
         let Some(first) = self.holders.first() else {
             return;
@@ -229,7 +232,7 @@ impl Held {
     }
 }
 
-/// Memory in parts that hold all of it.
+/// Returns parts of memory, each of which keeps all of the memory alive.
 fn shared((memory, ends): (MemoryPointer, Vec<Count>), random: &mut Random) -> Held {
     let all = AutoFreePointer::from(memory);
     let part = all.part(4, all.size() - 8).expect("within");
@@ -242,17 +245,17 @@ fn shared((memory, ends): (MemoryPointer, Vec<Count>), random: &mut Random) -> H
     Held { holders, ends }
 }
 
-/// Memory of the host's, which stays until the driver has let go of it.
+/// Returns host memory, which stays alive until the driver has released it.
 fn pinned(context: &Context, is_mapped: bool) -> Held {
     struct Owner {
-        #[allow(dead_code, reason = "held, not read")]
+        #[allow(dead_code, reason = "kept alive, not read")]
         bytes: Vec<u8>,
-        #[allow(dead_code, reason = "held, not read")]
+        #[allow(dead_code, reason = "kept alive, not read")]
         end: Counting,
     }
     let end = Count::default();
     let mut bytes = vec![0u8; 2 * PAGE];
-    // A page of its own: none is pinned twice.
+    // Each memory has its own page, so that no page is pinned twice.
     let offset = bytes.as_ptr().align_offset(PAGE);
     let start = NonNull::new(bytes[offset..].as_mut_ptr()).expect("not null");
     let owner = Owner {
@@ -262,7 +265,7 @@ fn pinned(context: &Context, is_mapped: bool) -> Held {
     let flags = PinnedFlags::empty();
     match is_mapped {
         true => {
-            // SAFETY: the owner keeps the vector, and its bytes stay where they are.
+            // SAFETY: the owner keeps the vector alive, and its bytes do not move.
             let memory = unsafe { MappedMemory::pin(context, owner, start, PAGE, flags) };
             Held::of(memory.expect("pinned"), vec![end])
         }
@@ -275,7 +278,7 @@ fn pinned(context: &Context, is_mapped: bool) -> Held {
 }
 
 fn fill(address: u64, size: usize, stream: &Stream) {
-    // SAFETY: there are so many bytes, which nobody looks at.
+    // SAFETY: the memory has this many bytes, which nothing else reads.
     let mut bytes = unsafe { DeviceBuffer::<u8>::borrow_raw(address, size, stream) };
     bytes.fill(0xee).expect("a fill");
 }
@@ -284,7 +287,7 @@ fn copy_to(memory: &HostPointer, stream: &Stream) {
     let from: Result<DeviceBuffer<u8>> = DeviceBuffer::zeroed(stream, memory.size());
     let from = from.expect("memory");
     let (to, len) = (memory.as_ptr().cast(), memory.size());
-    // SAFETY: both are so long, and whoever frees either does it behind this.
+    // SAFETY: both sides have this length, and either is freed only after this copy.
     let code = unsafe { cuMemcpyDtoHAsync_v2(to, from.as_raw(), len, stream.as_raw()) };
     assert!(code.is_success(), "{code}");
 }

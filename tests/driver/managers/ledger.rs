@@ -1,4 +1,4 @@
-//! The books of a manager: what it has given out, and what came back.
+//! A ledger of a manager: which memory it has allocated and freed.
 
 use cuda_safe::manager::{
     Block, CleanupGuard, DriverMemory, HostBlock, IpcHandle, MemoryManager, Order,
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
-/// What memory is, and so who takes it back.
+/// The kind of memory, which selects the method that frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Device,
@@ -20,7 +20,7 @@ enum Kind {
 
 #[derive(Debug, Default)]
 struct Books {
-    /// By its kind and address: its size, and its token.
+    /// The allocated memory by kind and address, each with its size and token.
     out: BTreeMap<(Kind, u64), (usize, u64)>,
     given: BTreeMap<Kind, usize>,
     wrong: Vec<String>,
@@ -30,7 +30,7 @@ impl Books {
     fn give(&mut self, kind: Kind, address: u64, size: usize, token: u64) {
         *self.given.entry(kind).or_default() += 1;
         if let Some(before) = self.out.insert((kind, address), (size, token)) {
-            let what = format!("{kind:?} {address:#x} was given out twice: {before:?}");
+            let what = format!("{kind:?} {address:#x} was allocated twice: {before:?}");
             self.wrong.push(what);
         }
     }
@@ -38,13 +38,13 @@ impl Books {
     fn take(&mut self, kind: Kind, address: u64, size: usize, token: u64) {
         let its = self.out.remove(&(kind, address));
         if its != Some((size, token)) {
-            let what = format!("{kind:?} {address:#x} came back, {size} bytes: {its:?}");
+            let what = format!("{kind:?} {address:#x} was freed with {size} bytes: {its:?}");
             self.wrong.push(what);
         }
     }
 }
 
-/// Another manager, with books of what it gives out.
+/// Wraps a manager and records its allocations.
 #[derive(Debug)]
 pub(super) struct Ledger<M> {
     pub(super) inner: M,
@@ -60,7 +60,7 @@ impl<M> Ledger<M> {
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().expect("no panic under it")
+        self.books.lock().expect("no panic while it was locked")
     }
 
     fn give(&self, kind: Kind, block: &Block) {
@@ -83,7 +83,8 @@ impl<M> Ledger<M> {
         self.books().take(kind, address, block.size, block.token);
     }
 
-    /// All came back, once, as what it was; and there was something of each kind.
+    /// Checks that all memory was freed once by the right method, and that memory of each kind was
+    /// allocated.
     pub(super) fn balance(&self) {
         let books = self.books();
         assert_eq!(books.wrong, [""; 0]);
@@ -92,7 +93,7 @@ impl<M> Ledger<M> {
     }
 }
 
-// SAFETY: all is the inner one's.
+// SAFETY: every call is forwarded to the inner manager.
 unsafe impl<M: MemoryManager> MemoryManager for Ledger<M> {
     fn interface_version() -> u32 {
         M::interface_version()
@@ -125,9 +126,9 @@ unsafe impl<M: MemoryManager> MemoryManager for Ledger<M> {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // Before it is somebody else's.
+        // Recorded before the free, because afterwards another thread may get the same memory.
         self.take(Kind::Device, &block);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free(block, order) }
     }
 
@@ -139,19 +140,19 @@ unsafe impl<M: MemoryManager> MemoryManager for Ledger<M> {
 
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         self.take_host(Kind::Host, &block);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free_host(block, order) }
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         let block = unsafe { self.inner.pin(start, size, flags) }?;
         self.give_host(Kind::Pinned, &block);
         Ok(block)
     }
 
     unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.unpin(block) }?;
         self.take_host(Kind::Pinned, &block);
         Ok(())
@@ -159,7 +160,7 @@ unsafe impl<M: MemoryManager> MemoryManager for Ledger<M> {
 
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         self.take_host(Kind::Pinned, &block);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.release_pin(block, owner, order) }
     }
 
@@ -171,7 +172,7 @@ unsafe impl<M: MemoryManager> MemoryManager for Ledger<M> {
 
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         self.take(Kind::Managed, &block);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.inner.free_managed(block, order) }
     }
 

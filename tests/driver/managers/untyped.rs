@@ -1,5 +1,5 @@
-//! Memory without a type: of no stream's order, of one that lasts, of one that passes. It has work to the last
-//! moment, which is late, and spoils whatever is there by then.
+//! Untyped memory: freed in the order of no stream, of a persistent one, or of a transient one. It is in
+//! use until the last moment, by late work that overwrites its contents.
 
 use super::enough;
 use super::log::{Log, any, log_of};
@@ -8,20 +8,20 @@ use cuda_safe::manager::{CleanupGuard, MemoryPointer, Order};
 use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream, cuMemsetD32Async};
 use cuda_safe::{Context, DeviceBuffer, Stream};
 
-/// What last uses leave.
+/// The value that the last uses write.
 pub(super) const SPOILT: u32 = 0x5b01_1ed5;
 
 pub(super) struct Untyped {
     memory: MemoryPointer,
     tag: u32,
-    /// Who has written the tag.
+    /// The stream that wrote the tag.
     pub(super) stream: Stream,
-    /// Whether it is freed in the order of that stream, if nobody says another.
+    /// Whether it is freed in the order of that stream by default.
     is_its: bool,
 }
 
 impl Untyped {
-    /// Of any order; a stream writes the tag at once.
+    /// Allocates memory with a random `Order`. A stream writes the tag at once.
     pub(super) fn new(
         context: &Context,
         logs: &[Log],
@@ -34,16 +34,17 @@ impl Untyped {
         let order = match random.below(4) {
             0 => Order::NONE,
             1 => Order::of(&stream),
-            // SAFETY: the stream stays while it has memory, and is not captured; the manager hears of its end.
-            2 => unsafe { Order::lasting(raw) },
+            // SAFETY: the stream outlives its memory and is not captured, and the manager is told
+            // of its end.
+            2 => unsafe { Order::persistent(raw) },
             // SAFETY: as above.
-            _ => unsafe { Order::passing(raw) },
+            _ => unsafe { Order::transient(raw) },
         };
         let allocate = || MemoryPointer::allocate_in(context, len * 4, order);
         let its = Self {
             memory: enough(guards, allocate),
             tag,
-            is_its: order.stream().is_some() || order.as_raw().is_some() && !order.is_passing(),
+            is_its: order.stream().is_some() || order.as_raw().is_some() && !order.is_transient(),
             stream: stream.clone(),
         };
         let mut all = its.on(&stream);
@@ -51,9 +52,10 @@ impl Untyped {
         its
     }
 
-    /// The memory, for work of a stream.
+    /// Returns a view of the memory for work of a stream.
     fn on(&self, stream: &Stream) -> DeviceBuffer<u32> {
-        // SAFETY: there are so many elements, which nobody else uses but behind or before that work.
+        // SAFETY: the memory has this many elements, and other work uses them only before or after
+        // that work.
         unsafe { DeviceBuffer::borrow_raw(self.memory.as_raw(), self.len(), stream) }
     }
 
@@ -65,8 +67,8 @@ impl Untyped {
         self.memory.size() / 4
     }
 
-    /// Looks for the tag, spoils it, on that stream or behind it on another one, and frees the memory, in
-    /// the order of whoever was last, or in nobody's.
+    /// Checks the tag and overwrites it, on the same stream or on another one after it. Then frees
+    /// the memory, in the order of the last stream or without an order.
     pub(super) fn end(self, context: &Context, logs: &mut [Log], random: &mut Random) {
         let first = self.stream.clone();
         log_of(logs, &first).look(&self.on(&first), self.tag);
@@ -86,26 +88,26 @@ impl Untyped {
         let raw = last.as_raw();
         match way {
             0 => drop(self),
-            // SAFETY: the last use was given before.
+            // SAFETY: the last use was enqueued before.
             2 | 3 => unsafe { self.memory.free_in(Order::NONE) },
-            // SAFETY: the last use was given to that stream before, behind all others.
+            // SAFETY: the last use was enqueued on that stream, after all other uses.
             4 => unsafe { self.memory.free_in(Order::of(&last)) },
             5 => {
-                // SAFETY: the stream stays while it has memory; the manager hears of its end.
-                let order = unsafe { Order::lasting(raw) };
+                // SAFETY: the stream outlives its memory, and the manager is told of its end.
+                let order = unsafe { Order::persistent(raw) };
                 // SAFETY: as above.
                 unsafe { self.memory.free_in(order) }
             }
             _ => {
-                // SAFETY: the stream is alive, and not captured.
-                let order = unsafe { Order::passing(raw) };
+                // SAFETY: the stream is alive and not captured.
+                let order = unsafe { Order::transient(raw) };
                 // SAFETY: as above.
                 unsafe { self.memory.free_in(order) }
             }
         }
     }
 
-    /// The same with a default stream as the last.
+    /// Like [`end`](Self::end), with a default stream as the last one.
     fn end_on_default(self, context: &Context, random: &mut Random) {
         let event = context.event().expect("an event");
         event.record(&self.stream).expect("a record");
@@ -114,24 +116,25 @@ impl Untyped {
         let (stream, order): (CUstream, _) = match random.below(2) {
             0 => {
                 current.legacy_stream().wait(&event).expect("a wait");
-                // SAFETY: a default stream stays, and is not captured.
+                // SAFETY: a default stream is never destroyed and is not captured.
                 (CU_STREAM_LEGACY, unsafe {
-                    Order::lasting(CU_STREAM_LEGACY)
+                    Order::persistent(CU_STREAM_LEGACY)
                 })
             }
             _ => {
                 current.per_thread_stream().wait(&event).expect("a wait");
                 // SAFETY: as above.
                 (CU_STREAM_PER_THREAD, unsafe {
-                    Order::passing(CU_STREAM_PER_THREAD)
+                    Order::transient(CU_STREAM_PER_THREAD)
                 })
             }
         };
-        // SAFETY: there are so many elements, and whoever else has used them is waited for.
+        // SAFETY: the memory has this many elements, and the stream waits for all other work on
+        // them.
         let code = unsafe { cuMemsetD32Async(address, SPOILT, len, stream) };
         assert!(code.is_success(), "{code}");
         current.finish().expect("innermost");
-        // SAFETY: the last use was given to that stream before, behind all others.
+        // SAFETY: the last use was enqueued on that stream, after all other uses.
         unsafe { self.memory.free_in(order) }
     }
 }

@@ -1,40 +1,43 @@
-//! Memory without a type under kernels: the last one is late, on whichever stream, and the memory is freed in
-//! that one's order, or in nobody's, while it is under way.
+//! Untyped memory under load from kernels: the last kernel is late, on any stream, and the memory
+//! is freed in the order of that stream, or without an order, while the kernel is still pending.
 
 use super::{Kernels, Live};
 use crate::common::random::Random;
 use cuda_safe::manager::{MemoryPointer, Order};
 use cuda_safe::{DeviceBuffer, Stream};
 
-/// What last kernels write.
+/// The value that the last kernels write.
 const LAST: u32 = 0x5b01_1ed5;
 
 pub(super) struct Loose {
     memory: MemoryPointer,
-    /// The same, on the stream that has written it.
+    /// A view of the same memory, on the stream that wrote it.
     pub(super) live: Live,
 }
 
-/// A view of memory, for a stream.
+/// Returns a view of memory for a stream.
 fn on(memory: &MemoryPointer, stream: &Stream) -> DeviceBuffer<u32> {
-    // SAFETY: there are so many elements; each stream is given its kernels behind those of the one before.
+    // SAFETY: the memory has this many elements, and the kernels of each stream are enqueued after
+    // those of the previous one.
     unsafe { DeviceBuffer::borrow_raw(memory.as_raw(), memory.size() / 4, stream) }
 }
 
-/// A stream's order, or nobody's; others than ours only if handles may be shown.
+/// Returns the order of a stream or `Order::NONE`. Uses raw handles only if `shows_handles` is
+/// true.
 fn any_order<'a>(stream: &'a Stream, shows_handles: bool, random: &mut Random) -> Order<'a> {
     match random.below(if shows_handles { 5 } else { 3 }) {
         0 | 1 => Order::NONE,
         2 => Order::of(stream),
-        // SAFETY: the stream stays while it has memory, is not captured, and the manager hears of its end.
-        3 => unsafe { Order::lasting(stream.as_raw()) },
-        // SAFETY: the stream is alive, and not captured.
-        _ => unsafe { Order::passing(stream.as_raw()) },
+        // SAFETY: the stream outlives its memory and is not captured, and the manager is told of
+        // its end.
+        3 => unsafe { Order::persistent(stream.as_raw()) },
+        // SAFETY: the stream is alive and not captured.
+        _ => unsafe { Order::transient(stream.as_raw()) },
     }
 }
 
 impl Loose {
-    /// So many elements, which a stream writes at once.
+    /// Allocates `len` elements, which a stream writes at once.
     pub(super) fn new(
         stream: &Stream,
         kernels: &Kernels,
@@ -55,7 +58,7 @@ impl Loose {
         self.live.memory.len()
     }
 
-    /// A last kernel, behind what there was; then the memory is anybody's.
+    /// Launches a last kernel after the previous work, and frees the memory.
     pub(super) fn end(
         self,
         last: &Stream,
@@ -69,7 +72,7 @@ impl Loose {
         let mut view = on(&self.memory, last);
         kernels.write(&mut view, LAST, 50_000 + random.below(100_000) as u32);
         let order = any_order(last, shows_handles, random);
-        // SAFETY: the last use was given to that stream, behind all others.
+        // SAFETY: the last use was enqueued on that stream, after all other uses.
         unsafe { self.memory.free_in(order) }
     }
 }

@@ -1,4 +1,5 @@
-//! What green contexts are made of, whose streams are, and what is left when they are gone.
+//! How green contexts are composed, which context their streams belong to, and what is left after
+//! they are destroyed.
 
 use super::{Answers, count_of, sm_resource, tell};
 use cuda_safe::Device;
@@ -7,7 +8,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 
 const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 
-/// Groups of 8 SMs, and what is left; of the same SMs each time.
+/// Splits the device into groups of 8 SMs and a remainder, with the same SMs each time.
 fn split(
     answers: &mut Answers,
     device: &Device,
@@ -27,7 +28,8 @@ fn split(
     (groups, rest)
 }
 
-/// What one green context can be made of; driver 580 takes what should be refused.
+/// Probes which resources one green context accepts. Driver 580 accepts some that should be
+/// refused.
 pub(super) fn compositions(answers: &mut Answers, device: &Device) {
     let d = device.as_raw();
     let (groups, rest) = split(answers, device, "split into groups of 8");
@@ -69,7 +71,7 @@ pub(super) fn compositions(answers: &mut Answers, device: &Device) {
     make("groups of two splits", &mut mixed);
 }
 
-/// Green contexts of one descriptor, and of a part of another.
+/// Probes two green contexts of one descriptor, and one of a part of another.
 pub(super) fn contexts(answers: &mut Answers, device: &Device) {
     let d = device.as_raw();
     let input = sm_resource(device);
@@ -131,7 +133,7 @@ pub(super) fn contexts(answers: &mut Answers, device: &Device) {
 
 /// Asks for the green context of a stream.
 fn whose(answers: &mut Answers, green: CUgreenCtx, what: &str, stream: CUstream) {
-    // So that it is seen if the driver writes nothing.
+    // An invalid value shows whether the driver writes nothing.
     let mut back = without_provenance_mut(1);
     ask!(
         answers,
@@ -146,7 +148,7 @@ fn whose(answers: &mut Answers, green: CUgreenCtx, what: &str, stream: CUstream)
     tell(answers, &format!("green context of {what}"), whose);
 }
 
-/// Whose streams are.
+/// Probes which context streams belong to.
 fn streams(answers: &mut Answers, d: CUdevice, green: CUgreenCtx) {
     let (mut primary, mut view) = (null_mut(), null_mut());
     let (mut stream, mut plain, mut made) = (null_mut(), null_mut(), null_mut());
@@ -181,7 +183,7 @@ fn streams(answers: &mut Answers, d: CUdevice, green: CUgreenCtx) {
         "the null stream, its view current",
         null_mut(),
     );
-    // Not recorded yet.
+    // The answers for these are not recorded yet.
     let defaults = [
         ("the legacy stream, its view current", CU_STREAM_LEGACY),
         (
@@ -253,7 +255,7 @@ fn streams(answers: &mut Answers, d: CUdevice, green: CUgreenCtx) {
     );
 }
 
-/// A record of a green context breaks the capture of a stream of it.
+/// Probes that a record of a green context invalidates the capture of one of its streams.
 fn captured(answers: &mut Answers, green: CUgreenCtx, stream: CUstream) {
     let (mut event, mut graph) = (null_mut(), null_mut());
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -286,7 +288,7 @@ fn captured(answers: &mut Answers, green: CUgreenCtx, stream: CUstream) {
     ask!(answers, "destroy that event", cuEventDestroy_v2(event));
 }
 
-/// A stream that is there when its green context goes is lost.
+/// Probes that a stream is lost if its green context is destroyed first.
 fn outlived(answers: &mut Answers, green: CUgreenCtx) {
     let mut stream = null_mut();
     ask!(

@@ -1,4 +1,4 @@
-//! What the threads of the stress test do.
+//! The actions of the threads of the stress test.
 
 use super::worker::Worker;
 use super::{boxes, buffers, code, contexts, events, graphs, green, host, items, shared, streams};
@@ -9,7 +9,7 @@ pub(super) struct Action {
     pub(super) run: fn(&mut Worker<'_>) -> Result<()>,
 }
 
-/// All actions; those that are named more than once are done more often.
+/// All actions. Those that are listed several times run more often.
 macro_rules! actions {
     ($($module:ident: $($name:ident)*;)*) => {
         pub(super) const ALL: &[Action] = &[$($(Action {

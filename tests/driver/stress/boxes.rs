@@ -1,28 +1,28 @@
-//! Planes, and batches of copies.
+//! Planes, regions of planes, and batches of copies.
 
 use super::buffers::with_buffer;
 use super::worker::{Item, Known, Worker};
 use cuda_safe::{CopyBatch, DeviceBuffer, Extent, PitchedBuffer, Region, Result};
 
-/// A plane, as wide as that, of the first elements of a buffer.
+/// Returns a plane of the given width over the first elements of a buffer.
 fn plane(worker: &mut Worker<'_>, len: usize) -> Extent {
     let width = 1 + worker.below(8);
-    Extent::plane(width, len / width)
+    Extent::new_2d(width, len / width)
 }
 
-/// What is in a part of a plane, by its place.
+/// Returns the indices of the elements in a region of a plane.
 fn places(whole: Extent, part: Extent, x: usize, y: usize) -> Vec<usize> {
     let rows = y..y + part.height;
     rows.flat_map(|row| (x..x + part.width).map(move |column| row * whole.width + column))
         .collect()
 }
 
-/// A part of a plane, and where it begins.
+/// Returns a region of a plane, and its origin.
 fn part(worker: &mut Worker<'_>, whole: Extent) -> (Extent, usize, usize) {
     let (x, y) = (worker.below(whole.width), worker.below(whole.height + 1));
     let width = worker.below(whole.width - x) + 1;
     let height = worker.below(whole.height - y + 1);
-    (Extent::plane(width, height), x, y)
+    (Extent::new_2d(width, height), x, y)
 }
 
 pub(super) fn box_in(worker: &mut Worker<'_>) -> Result<()> {
@@ -33,11 +33,11 @@ pub(super) fn box_in(worker: &mut Worker<'_>) -> Result<()> {
         let places = places(whole, extent, x, y);
         let mut there = known.buffer.as_mut_slice();
         if worker.below(2) == 0 {
-            there.fill_box(extent, region, 99)?;
+            there.fill_3d(extent, region, 99)?;
             places.iter().for_each(|place| known.elements[*place] = 99);
         } else {
             let new: Vec<i32> = (0..).take(places.len()).collect();
-            there.copy_box_from_slice(extent, region, &new, Region::of(extent))?;
+            there.copy_3d_from_slice(extent, region, &new, Region::of(extent))?;
             let new = places.iter().zip(new);
             new.for_each(|(place, new)| known.elements[*place] = new);
         }
@@ -54,7 +54,7 @@ pub(super) fn box_on_device(worker: &mut Worker<'_>) -> Result<()> {
         let elements: Vec<i32> = places.iter().map(|place| known.elements[*place]).collect();
         let mut buffer = DeviceBuffer::uninit(known.buffer.stream(), elements.len())?;
         let mut target = buffer.as_mut_slice();
-        target.copy_box_from(extent, Region::of(extent), &known.buffer, region)?;
+        target.copy_3d_from(extent, Region::of(extent), &known.buffer, region)?;
         worker.keep(Item::Buffer(Known { buffer, elements }));
         Ok(())
     })

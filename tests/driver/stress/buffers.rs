@@ -1,4 +1,4 @@
-//! Buffers: what is in them is known.
+//! Buffers with known contents.
 
 use super::worker::{Item, Known, Worker};
 use cuda_safe::{DeviceBuffer, MemoryPool, MemoryPoolOptions, Result, Stream};
@@ -9,7 +9,7 @@ pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
     let (buffer, elements) = match worker.below(8) {
         0 => {
             let len = elements.len();
-            (DeviceBuffer::plain_zeroed(&stream, len)?, vec![0; len])
+            (DeviceBuffer::zeroed_sync(&stream, len)?, vec![0; len])
         }
         1 => {
             let len = elements.len();
@@ -21,14 +21,14 @@ pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Of the memory pool of the stream's context.
+/// Creates a buffer in the memory pool of the stream's context.
 pub(super) fn make_in_pool(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
     let pool = worker.arena.home(stream.context()).pool.clone();
     keep_of_pool(worker, &stream, &pool)
 }
 
-/// Of a pool that has no other memory, and goes with it.
+/// Creates a buffer in a new pool, which is dropped with the buffer.
 pub(super) fn make_in_own_pool(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
     let pool = MemoryPool::new(stream.context(), MemoryPoolOptions::default())?;
@@ -52,7 +52,7 @@ pub(super) fn check(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Does something with a buffer and keeps it.
+/// Applies a function to a buffer, and keeps the buffer.
 pub(super) fn with_buffer(
     worker: &mut Worker<'_>,
     f: impl FnOnce(&mut Worker<'_>, &mut Known) -> Result<()>,

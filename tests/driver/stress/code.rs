@@ -1,5 +1,5 @@
-//! Modules, their variables, the linker, and kernels. Releasing code waits for all work: what has a
-//! module of its own is done seldom.
+//! Modules, their variables, the linker, and kernels. Releasing code waits for all work, so actions
+//! that load a module run rarely.
 
 use super::worker::Worker;
 use crate::kernels::{APPLY, GLOBALS, TWICE, kernel_of, nothing};
@@ -26,11 +26,11 @@ pub(super) fn variable(worker: &mut Worker<'_>) -> Result<()> {
     let module = Module::from_ptx(stream.context(), GLOBALS)?;
     let bump = kernel_of::<(u32,)>(&module, "bump");
     let counter = module.global("counter")?;
-    // SAFETY: the module is this thread's, which uses it on this stream only.
+    // SAFETY: the module belongs to this thread, which uses it on this stream only.
     let mut value = unsafe { counter.buffer::<u32>(&stream) }?;
     let start = worker.below(100) as u32;
     value.copy_from_slice(&[start])?;
-    // SAFETY: the kernel changes the variable, which only this stream's work uses.
+    // SAFETY: the kernel modifies the variable, which only work of this stream uses.
     unsafe { bump.launch(&stream, ONE, (3,)) }?;
     assert_eq!(value.to_vec()?, [start + 3]);
     Ok(())
@@ -53,7 +53,7 @@ pub(super) fn link(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A launch with attributes that every device takes.
+/// A launch with attributes that every device accepts.
 pub(super) fn attributes(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
     let attributes = LaunchAttributes {

@@ -1,4 +1,4 @@
-//! Contexts: what is current, what they are asked, and waits for all of their work.
+//! Contexts: which one is current, queries, and waits for all of their work.
 
 use super::worker::Worker;
 use super::{buffers, events};
@@ -11,7 +11,7 @@ fn context(worker: &mut Worker<'_>) -> Context {
     worker.home().context.clone()
 }
 
-/// Contexts current inside of each other, with work in between.
+/// Makes contexts current inside of each other, with work in between.
 pub(super) fn nested(worker: &mut Worker<'_>) -> Result<()> {
     let (outer, middle, inner) = (context(worker), context(worker), context(worker));
     let outer = outer.make_current()?;
@@ -36,14 +36,14 @@ pub(super) fn ask(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the driver knows of a buffer.
+/// Checks what the driver reports for the address of a buffer.
 pub(super) fn ask_addresses(worker: &mut Worker<'_>) -> Result<()> {
     buffers::with_buffer(worker, |_, known| {
         let buffer = &known.buffer;
         if buffer.is_empty() {
             return Ok(());
         }
-        // So that the memory is there.
+        // The wait ensures that the memory is allocated.
         buffer.stream().synchronize()?;
         let context = buffer.stream().context();
         let info = context.pointer_info(buffer.as_raw())?;
@@ -54,7 +54,7 @@ pub(super) fn ask_addresses(worker: &mut Worker<'_>) -> Result<()> {
     })
 }
 
-/// It breaks captures, so there is none meanwhile.
+/// Waits for a whole context. This invalidates captures, so it excludes them.
 pub(super) fn wait_for_all(worker: &mut Worker<'_>) -> Result<()> {
     if worker.below(8) != 0 {
         return Ok(());
@@ -65,7 +65,8 @@ pub(super) fn wait_for_all(worker: &mut Worker<'_>) -> Result<()> {
     context.synchronize()
 }
 
-/// An event of all work of one context, for which all of another waits; captures as above.
+/// Records an event of all work of one context, and makes all of another wait for it. Excludes
+/// captures as above.
 pub(super) fn record_all(worker: &mut Worker<'_>) -> Result<()> {
     if worker.below(8) != 0 || !common::offers(12, 5) {
         return Ok(());

@@ -15,7 +15,7 @@ pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An event of this thread, which stays.
+/// Returns an event of this thread, which keeps it.
 fn event(worker: &mut Worker<'_>) -> Option<Event> {
     let event = worker.take(|item| match item {
         Item::Event(event) => Ok(event),
@@ -52,7 +52,7 @@ pub(super) fn ask(worker: &mut Worker<'_>) -> Result<()> {
     }
 }
 
-/// The time between two points of a stream.
+/// Measures the time between two points of a stream.
 pub(super) fn measure(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
     let options = EventOptions {

@@ -1,22 +1,23 @@
-//! Captures, and launches of what was captured.
+//! Captures, and launches of captured graphs.
 
 use super::Arena;
 use super::worker::{Item, Known, Worker};
 use cuda_safe::{CaptureMode, DeviceBuffer, Event, ExecutableGraph, Result, Stream};
 use std::sync::PoisonError;
 
-/// A graph with all that it uses, which nothing else does.
+/// A graph with all objects that it uses, which nothing else uses.
 pub(super) struct Recorded {
     graph: ExecutableGraph,
-    /// What the graph scales, and then copies.
+    /// The buffer that the graph scales and then copies.
     source: Known,
     copy: DeviceBuffer<i32>,
     launched: bool,
-    /// What a second stream scales, between a fork and a join.
+    /// The buffer that a second stream scales, between a fork and a join.
     aside: Option<(Known, Event)>,
 }
 
-/// A buffer on a stream that no other thread knows: nobody else's work may get into a capture.
+/// Returns a buffer on a stream that no other thread knows, because work of other threads must not
+/// become part of a capture.
 fn buffer(worker: &mut Worker<'_>, stream: &Stream) -> Result<Known> {
     let mut elements = worker.numbers();
     elements.push(7);
@@ -30,7 +31,7 @@ fn scale(arena: &Arena, known: &mut Known) -> Result<()> {
     scale.run(&stream, &mut known.buffer, 7, 3)
 }
 
-/// What a launch does to the elements.
+/// Returns the elements after a launch.
 fn scaled(known: &mut Known) {
     let new = |element: &mut i32| *element = element.wrapping_mul(7).wrapping_add(3);
     known.elements.iter_mut().for_each(new);
@@ -67,7 +68,7 @@ pub(super) fn capture(worker: &mut Worker<'_>) -> Result<()> {
     };
     let graph = graph.instantiate()?;
     let aside = match aside {
-        // What it was recorded with stays part of the recording.
+        // The buffer and the event stay part of the captured graph.
         Some((known, _)) => Some((known, context.event()?)),
         None => None,
     };
@@ -104,9 +105,9 @@ impl Recorded {
             event.record(known.buffer.stream())?;
             stream.wait(event)?;
         }
-        // SAFETY: the buffers are alive, the kernel is the arena's, and the events were the
-        // recording's alone; other work on the buffers is on this stream, or comes before and
-        // after this by the waits.
+        // SAFETY: the buffers are alive, the kernel belongs to the arena, and only the captured
+        // graph uses the events. Other work on the buffers is on this stream, or runs before or
+        // after this launch because of the waits.
         unsafe { self.graph.launch(stream) }?;
         if let Some((known, event)) = &self.aside {
             event.record(stream)?;
@@ -132,7 +133,7 @@ impl Recorded {
     }
 }
 
-/// A capture that is given up: its end comes with the drop.
+/// Abandons a capture, which its drop ends.
 pub(super) fn give_up(worker: &mut Worker<'_>) -> Result<()> {
     let arena = worker.arena;
     let stream = worker.home().context.stream()?;

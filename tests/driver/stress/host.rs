@@ -1,4 +1,4 @@
-//! Memory of the host: pinned, registered, mapped, managed.
+//! Host memory: pinned, registered, mapped and managed.
 
 use super::buffers::with_buffer;
 use super::worker::{Item, Worker};
@@ -51,14 +51,14 @@ pub(super) fn lend(worker: &mut Worker<'_>) -> Result<()> {
     })
 }
 
-/// A vector, to the device and back.
+/// Copies a vector to the device and back.
 pub(super) fn register(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
     let elements = worker.numbers();
     let host = match PinnedBuffer::register(stream.context(), elements.clone()) {
         Ok(host) => host,
         Err(Rejected { error, value }) => {
-            // Another thread's vector lies in the same page.
+            // A vector of another thread lies in the same page.
             let taken = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
             assert_eq!((error.code(), value), (Some(taken), elements));
             return Ok(());
@@ -105,7 +105,7 @@ pub(super) fn make_managed(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Work of the device on memory that the host has as well; sometimes the host looks.
+/// Runs device work on memory that the host can access too; sometimes the host reads it.
 pub(super) fn use_turn(worker: &mut Worker<'_>) -> Result<()> {
     let item = worker.take(|item| match item {
         Item::Mapped(..) | Item::Managed(..) => Ok(item),
@@ -135,7 +135,7 @@ pub(super) fn use_turn(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Mapped memory becomes pinned memory again.
+/// Converts mapped memory back to pinned memory.
 pub(super) fn end_turn(worker: &mut Worker<'_>) -> Result<()> {
     let mapped = worker.take(|item| match item {
         Item::Mapped(buffer, elements) => Ok((buffer, elements)),

@@ -1,4 +1,4 @@
-//! What is done with any item.
+//! Actions on any item.
 
 use super::worker::{Item, Worker};
 use cuda_safe::Result;

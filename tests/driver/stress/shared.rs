@@ -10,8 +10,8 @@ fn take(worker: &mut Worker<'_>) -> Option<(SharedBuffer<i32>, Vec<i32>)> {
     })
 }
 
-/// Shares a buffer; half of the time with work on it that is just given, and at once read elsewhere:
-/// what the readers wait for is rarely done by then.
+/// Shares a buffer. In half of the cases new work was just enqueued on it, so the readers usually
+/// have to wait.
 pub(super) fn share(worker: &mut Worker<'_>) -> Result<()> {
     let Some(Known {
         mut buffer,

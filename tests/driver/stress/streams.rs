@@ -2,7 +2,7 @@
 
 use super::worker::{Item, Worker};
 use crate::common;
-use cuda_safe::{DeviceBuffer, Done, MemoryOperation, Result, StreamOptions};
+use cuda_safe::{DeviceBuffer, MemoryOperation, Result, StreamFuture, StreamOptions};
 use cuda_safe::{SynchronizationPolicy, WaitCondition};
 use std::future::Future;
 use std::pin::pin;
@@ -62,10 +62,10 @@ pub(super) fn host_function(worker: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The item is dropped where nothing of the driver may be called.
+/// Drops the item in a host function, where driver calls are not allowed.
 pub(super) fn drop_in_host_function(worker: &mut Worker<'_>) -> Result<()> {
     let item = worker.take(|item| match item {
-        // Dropping one of these waits, which cannot be done there.
+        // Dropping one of these waits, which is not possible in a host function.
         Item::Pending(..) => Err(item),
         other => Ok(other),
     });
@@ -94,9 +94,9 @@ pub(super) fn set(worker: &mut Worker<'_>) -> Result<()> {
 
 pub(super) fn done(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
-    let done = stream.done()?;
+    let done = stream.completion()?;
     if worker.below(4) == 0 {
-        // Nobody asks; the stream goes on.
+        // Nothing polls the future, and the stream continues.
         drop(done);
         return Ok(());
     }
@@ -111,7 +111,7 @@ impl Wake for Unpark {
     }
 }
 
-fn wait_for(done: Done) -> Result<()> {
+fn wait_for(done: StreamFuture) -> Result<()> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut done = pin!(done);
     loop {
@@ -119,24 +119,24 @@ fn wait_for(done: Done) -> Result<()> {
             return result;
         }
         if common::is_software() {
-            // It works when somebody asks.
+            // The software driver makes progress only when it is called.
             cuda_sim::alive();
         }
         std::thread::park_timeout(Duration::from_millis(10));
     }
 }
 
-/// A word that one stream writes, and another waits for.
+/// Makes one stream wait for a word that another stream writes.
 ///
-/// Each wait is given behind the write that it is for, so whatever the streams of other threads wait
-/// for, the order in which it was given is one in which all of it can be done.
+/// Each wait is enqueued after its write, so the order in which work was enqueued is always an
+/// order in which all of it can complete, whatever the streams of other threads wait for.
 pub(super) fn memory_words(worker: &mut Worker<'_>) -> Result<()> {
     let producer = worker.stream()?;
     let consumer = worker.stream_beside(&producer)?;
-    let mut words = DeviceBuffer::<u32>::plain_zeroed(&producer, 2)?;
+    let mut words = DeviceBuffer::<u32>::zeroed_sync(&producer, 2)?;
     let event = producer.context().event()?;
     event.record(&producer)?;
-    // Behind the zeros.
+    // After the zeros.
     consumer.wait(&event)?;
     let value = worker.below(1000) as u32 + 1;
     words.as_mut_slice().write_value(1, value)?;
@@ -146,11 +146,11 @@ pub(super) fn memory_words(worker: &mut Worker<'_>) -> Result<()> {
         condition: WaitCondition::Equal,
         flush: false,
     };
-    // SAFETY: the word is there until the wait is over: see below.
+    // SAFETY: the word stays alive until the wait has completed, as explained below.
     unsafe { consumer.memory_operation(wait) }?;
     event.record(&consumer)?;
     producer.wait(&event)
-    // Now the memory is freed when the producer has come to its end, behind what the consumer did.
+    // The producer's stream frees the memory after the consumer's work.
 }
 
 pub(super) fn default_streams(worker: &mut Worker<'_>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A thread of the stress test: its decisions, and what it has.
+//! A thread of the stress test: its decisions and its items.
 
 use super::actions::Action;
 use super::graphs::Recorded;
@@ -7,12 +7,12 @@ use crate::common::random::Random;
 use cuda_safe::{DeviceBuffer, Event, ManagedBuffer, MappedBuffer, Pending};
 use cuda_safe::{Result, SharedBuffer, SharedReader, Stream};
 
-/// Something with what is known of it.
+/// An object with its expected contents.
 pub(super) enum Item {
     Buffer(Known),
     Shared(SharedBuffer<i32>, Vec<i32>),
     Reader(SharedReader<i32>, Vec<i32>),
-    /// A copy under way, and what its memory will hold then.
+    /// A pending copy, and the contents of its memory once it completes.
     Pending(Pending<i32>, Vec<i32>),
     Event(Event),
     Mapped(MappedBuffer<i32>, Vec<i32>),
@@ -20,7 +20,7 @@ pub(super) enum Item {
     Graph(Box<Recorded>),
 }
 
-/// A buffer, and what is in it.
+/// A buffer and its contents.
 pub(super) struct Known {
     pub(super) buffer: DeviceBuffer<i32>,
     pub(super) elements: Vec<i32>,
@@ -56,12 +56,12 @@ impl<'a> Worker<'a> {
         actions[self.below(actions.len())]
     }
 
-    /// One of the contexts, with what is there for work in it.
+    /// Returns one of the contexts, with the objects for work in it.
     pub(super) fn home(&mut self) -> &'a Home {
         &self.arena.homes[self.below(self.arena.homes.len())]
     }
 
-    /// One of the streams that there are; a new one, if there is none.
+    /// Returns one of the existing streams, or a new one if there is none.
     pub(super) fn stream(&mut self) -> Result<Stream> {
         let number = self.below(1 << 20);
         let streams = self.arena.streams.lock().expect("no thread panicked");
@@ -71,7 +71,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// As [`stream`](Self::stream), of the same context as another.
+    /// Like [`stream`](Self::stream), in the context of another stream.
     pub(super) fn stream_beside(&mut self, other: &Stream) -> Result<Stream> {
         let stream = self.stream()?;
         if stream.context() == other.context() {
@@ -80,7 +80,7 @@ impl<'a> Worker<'a> {
         other.context().stream()
     }
 
-    /// Numbers of a small length, and seldom of a larger one.
+    /// Returns numbers of a small length, and rarely of a larger one.
     pub(super) fn numbers(&mut self) -> Vec<i32> {
         let most = if self.below(16) == 0 { 1 << 14 } else { 64 };
         let len = self.below(most);
@@ -88,7 +88,7 @@ impl<'a> Worker<'a> {
         (start..).take(len).collect()
     }
 
-    /// Takes an item that `is_right` out of those of this thread, if there is one.
+    /// Takes an item for which `is_right` holds from those of this thread, if there is one.
     pub(super) fn take<T>(&mut self, is_right: impl Fn(Item) -> Result<T, Item>) -> Option<T> {
         let count = self.items.len();
         if count == 0 {
@@ -111,7 +111,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Keeps an item; of too many, one is dropped.
+    /// Keeps an item, and drops one if there are too many.
     pub(super) fn keep(&mut self, item: Item) {
         self.items.push(item);
         if self.items.len() > 12 {

@@ -2,7 +2,7 @@
 
 use super::{BufferKind, Manager, Place, Program, Step, StreamKind, THREADS};
 use crate::scenarios::{VECTOR, context, small_slabs};
-use cuda_safe::green::{GreenPool, GreenPoolOptions, Partitioning, SmProbe, Wish};
+use cuda_safe::green::{GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmProbe};
 use cuda_safe::manager::{CachingManager, DriverManager, OrderedManager, set_memory_manager};
 use cuda_safe::{
     Capture, Context, DeviceBuffer, Event, Graph, LaunchConfig, MemoryPool, Module, Result,
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const LEN: usize = 8;
 
-/// An object that threads share, or take. The lock is held for no call of the driver.
+/// An object that threads share or take. No driver call is made while the lock is held.
 struct Slot<T>(Mutex<Option<T>>);
 
 impl<T> Default for Slot<T> {
@@ -29,7 +29,7 @@ impl<T> Slot<T> {
     }
 
     fn put(&self, object: T) {
-        // What was there is dropped outside of the lock.
+        // The previous object is dropped after the lock is released.
         drop(self.replace(Some(object)));
     }
 
@@ -45,8 +45,8 @@ impl<T: Clone> Slot<T> {
     }
 }
 
-/// Memory, and the values that its elements may have: a fill that was recorded into a graph has not
-/// happened.
+/// Memory and the values that its elements may have. A fill that was captured into a graph has not
+/// run, so there may be several.
 struct Held {
     buffer: DeviceBuffer<u32>,
     values: Vec<u32>,
@@ -139,11 +139,11 @@ impl Table {
 pub(crate) fn run(program: &Program) {
     match program.manager {
         Manager::None => cuda_safe::manager::clear_memory_manager(),
-        Manager::Driver => set_memory_manager(DriverManager::new).expect("the version fits"),
-        Manager::Ordered => set_memory_manager(OrderedManager::new).expect("the version fits"),
+        Manager::Driver => set_memory_manager(DriverManager::new).expect("a matching version"),
+        Manager::Ordered => set_memory_manager(OrderedManager::new).expect("a matching version"),
         Manager::Caching => {
             let make = |context: &Context| CachingManager::with(context, small_slabs());
-            set_memory_manager(make).expect("the version fits");
+            set_memory_manager(make).expect("a matching version");
         }
     }
     let table = Arc::new(Table::new().expect("the first objects"));
@@ -155,7 +155,7 @@ pub(crate) fn run(program: &Program) {
             explore::spawn(&format!("thread {number}"), move || {
                 let mut captures = Vec::new();
                 for step in steps {
-                    // An error is an answer.
+                    // Errors are allowed.
                     let _ = take(step, &table, &mut captures);
                 }
             })
@@ -169,7 +169,7 @@ pub(crate) fn run(program: &Program) {
     }
 }
 
-/// Takes one step. Nothing happens where an object of it is not there.
+/// Runs one step. Does nothing if an object of the step does not exist.
 fn take(step: Step, table: &Table, captures: &mut Vec<Capture>) -> Result<()> {
     let stream = |place| at(&table.streams, place).get();
     let event = |place| at(&table.events, place).get();
@@ -263,7 +263,7 @@ fn take(step: Step, table: &Table, captures: &mut Vec<Capture>) -> Result<()> {
     Ok(())
 }
 
-/// Takes a step with a buffer, which no other thread has meanwhile.
+/// Runs a step with a buffer that no other thread can use meanwhile.
 fn with_buffer(step: Step, table: &Table) -> Result<()> {
     let (Step::Fill(place, _)
     | Step::CopyFromSlice(place, _)
@@ -295,7 +295,7 @@ fn with_buffer(step: Step, table: &Table) -> Result<()> {
             let copied = held.buffer.copy_from_slice(&[value.into(); LEN]);
             match &copied {
                 Ok(()) => held.values = vec![value.into()],
-                // It may have been under way.
+                // The work may have been enqueued anyway.
                 Err(_) => held.may_be(value.into()),
             }
             copied
@@ -369,8 +369,8 @@ fn new_stream(kind: StreamKind, table: &Table) -> Result<Stream> {
             ..Default::default()
         }),
         StreamKind::Leased => {
-            let partitioning = Partitioning {
-                wishes: vec![Wish::Sms(16)],
+            let partitioning = PartitionRequest {
+                sizes: vec![PartitionSize::Sms(16)],
                 ..Default::default()
             };
             table.partitions.try_lease(&partitioning)?[0].stream()
@@ -385,7 +385,7 @@ fn new_buffer(kind: BufferKind, stream: &Stream, table: &Table) -> Result<Option
             let value = value.into();
             (DeviceBuffer::from_slice(stream, &[value; LEN])?, value)
         }
-        BufferKind::Synchronous => (DeviceBuffer::plain_zeroed(stream, LEN)?, 0),
+        BufferKind::Synchronous => (DeviceBuffer::zeroed_sync(stream, LEN)?, 0),
         BufferKind::OfPool => match table.pool.get() {
             Some(pool) => (DeviceBuffer::zeroed_from_pool(&pool, stream, LEN)?, 0),
             None => return Ok(None),

@@ -7,10 +7,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Programs that one process runs.
+/// The number of programs that one process runs.
 const BATCH: u64 = 100;
 
-/// Schedules of each program in the search, and of a smaller program that may still violate a rule.
+/// The number of schedules of each program in the search, and of a smaller program that may still
+/// violate a rule.
 const SCHEDULES: u64 = 40;
 const SHRINK_SCHEDULES: u64 = 600;
 
@@ -22,7 +23,7 @@ struct Found {
     reason: String,
 }
 
-/// Runs programs for some seconds, or the one that the options name.
+/// Runs programs for some seconds, or the one program that the options name.
 pub(crate) fn search(options: &Options) -> ExitCode {
     if let Some(program) = options.program {
         let kept = options.keep.clone();
@@ -101,7 +102,7 @@ fn print(found: &Found) {
     );
 }
 
-/// The rule that was violated.
+/// Returns the rule that was violated.
 fn rule_of(reason: &str) -> &str {
     match reason.split_once(" panicked: ") {
         Some((_, text)) => text.split([':', '[']).next().unwrap_or(text),
@@ -109,7 +110,7 @@ fn rule_of(reason: &str) -> &str {
     }
 }
 
-/// Leaves out steps, several at first and then one by one, as long as the same rule is violated.
+/// Removes steps, several at first and then one by one, as long as the same rule is violated.
 fn shrink(found: Found) -> Found {
     let smaller = |kept: Vec<usize>| {
         let arguments = [("--program", found.program), ("--batch", 1)];
@@ -117,7 +118,7 @@ fn shrink(found: Found) -> Found {
         let is_same = rule_of(&its.reason) == rule_of(&found.reason);
         is_same.then_some(Found { kept, ..its })
     };
-    // Alone: programs of one process are not quite apart.
+    // The program runs alone, because programs of one process are not fully isolated.
     let Some(mut smallest) = smaller(found.kept.clone()) else {
         return found;
     };
@@ -144,7 +145,7 @@ fn shrink(found: Found) -> Found {
     }
 }
 
-/// What a child process printed.
+/// The output of a child process.
 struct Output {
     programs: u64,
     schedules: u64,
@@ -227,7 +228,7 @@ pub(crate) fn explore_batch(options: &Options) -> ExitCode {
             for line in violation.trace {
                 println!("trace {line}");
             }
-            // Threads of the schedule may wait for ever, and objects may be left.
+            // Threads of the schedule may wait forever, and objects may be left.
             std::process::exit(1);
         }
     }

@@ -1,17 +1,17 @@
-//! The captures that operations meet.
+//! The captures that run while an operation runs.
 
 use super::{Part, Stage, keeping};
 use cuda_safe::{CaptureMode, DeviceBuffer, Graph, Result};
 
-/// How a stream is captured by one thread while another one uses it.
+/// How one thread captures a stream while another thread uses it.
 #[derive(Clone, Copy)]
 pub(super) struct Captures {
     pub(super) name: &'static str,
     pub(super) prepare: fn(&Stage) -> Part,
-    /// Whether the operation begins only in the open capture.
+    /// Whether the operation begins only after the capture is open.
     pub(super) is_open_before: bool,
-    /// Whether a host function of the stream may wait for the thread that captures: it then
-    /// calls nothing that completes deferred releases.
+    /// Whether a host function of the stream may wait for the capturing thread. That thread then
+    /// makes no call that completes deferred releases.
     pub(super) with_host_function: bool,
 }
 
@@ -64,14 +64,14 @@ fn captured(stage: &Stage, mode: CaptureMode) -> Result<Graph> {
     capture.finish()
 }
 
-/// With work in the graph, and an executable graph of it.
+/// Captures work and instantiates the graph.
 fn end(stage: &Stage) -> Part {
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, 4).expect("memory");
     stage.stream.synchronize().expect("a wait");
     let stage = stage.clone();
     keeping(move || {
         let capture = stage.stream.begin_capture(CaptureMode::ThreadLocal);
-        // Also if it fails.
+        // Set even if the capture could not begin.
         stage.open.set();
         let record = || -> Result<_> {
             let capture = capture?;
@@ -85,7 +85,7 @@ fn end(stage: &Stage) -> Part {
     })
 }
 
-/// The stream takes part in a capture of another one by a wait for its event.
+/// The stream joins a capture of another stream by waiting for its event.
 fn join(stage: &Stage) -> Part {
     let forks = stage.context.event().expect("an event");
     let joins = stage.context.event().expect("an event");

@@ -1,10 +1,10 @@
-//! Holes that reviews found, each with the scenario that shows it.
+//! Bugs that reviews found, each with the scenario that shows it.
 
 use super::managers::small_slabs;
 use super::objects::green;
 use super::{Flag, LEN, Scenario, Stage, context};
 use cuda_safe::green::SmProbe;
-use cuda_safe::interop::{ExportedStream, Handover};
+use cuda_safe::interop::{ExportedStream, StreamSync};
 use cuda_safe::manager::{CachingManager, MemoryManager, Order};
 use cuda_safe::{
     CaptureMode, CaptureStatus, Context, ContextFlags, Device, DeviceBuffer, MemoryPool, Result,
@@ -38,8 +38,8 @@ pub(super) fn all() -> Vec<Scenario> {
     ]
 }
 
-/// A manager has memory of a stream that is destroyed. Its context does not have the manager, which
-/// so does not hear of the end.
+/// A manager has memory of a stream that is destroyed. The manager does not belong to the stream's
+/// context, so it is not told of the end of the stream.
 fn destroyed_stream() {
     let context = context(0);
     let manager = CachingManager::with(&context, small_slabs()).expect("a manager");
@@ -47,7 +47,7 @@ fn destroyed_stream() {
     let allocated = manager.allocate(64, Order::of(&stream));
     drop(stream);
     if let Ok(block) = allocated {
-        // SAFETY: no work has used the block, which is of this manager.
+        // SAFETY: no work has used the block, which belongs to this manager.
         unsafe { manager.free(block, Order::NONE) };
     }
     let other = context.stream().expect("a stream");
@@ -58,7 +58,7 @@ fn destroyed_stream() {
     let _ = manager.trim(0);
 }
 
-/// The graph of an empty capture has no kernel of this crate, so it may be launched.
+/// The graph of an empty capture contains no kernel of this crate, so it may be launched.
 fn probe() {
     let stage = Stage::new();
     let probe = SmProbe::new(&stage.context).expect("a probe");
@@ -74,7 +74,7 @@ fn probe() {
     probes.join();
     if let Some(graph) = captures.join() {
         let graph = graph.instantiate().expect("an executable graph");
-        // SAFETY: nothing was recorded here.
+        // SAFETY: the graph is empty.
         unsafe { graph.launch(&stage.stream) }.expect("a launch");
         stage.stream.synchronize().expect("a wait");
     }
@@ -107,7 +107,8 @@ fn waited_event() {
     capture_with_event(|event, stream| stream.wait_external(event));
 }
 
-/// A stream of a green context takes part in a capture by a wait, and another thread gives it work.
+/// A stream of a green context joins a capture through a wait, and another thread enqueues work on
+/// it.
 fn joined_green_context() {
     let stage = Stage::new();
     let forks = stage.context.event().expect("an event");
@@ -144,7 +145,7 @@ fn joined_green_context() {
         recorded.ok()
     });
     waits.join();
-    // The stream and the buffer have gone with the threads.
+    // The stream and the buffer were dropped with the threads.
     if let Some((graph, true)) = captures.join() {
         let alive = cuda_sim::alive().green_contexts;
         assert_eq!(
@@ -155,7 +156,7 @@ fn joined_green_context() {
     }
 }
 
-/// A copy between two contexts is recorded. Both have to outlive the graph.
+/// A copy between two contexts is captured. Both contexts have to outlive the graph.
 fn peer_context() {
     let stage = Stage::new();
     let device = Device::get(1).expect("a device");
@@ -178,11 +179,11 @@ fn peer_context() {
     }
 }
 
-/// One thread frees memory of a stream whose host function waits for another thread, which does
+/// One thread frees memory of a stream whose host function waits for another thread, which runs
 /// `other` with a stream.
 fn release_blocks(other: impl FnOnce(&Stage) -> Box<dyn FnOnce() + Send>) {
     let stage = Stage::new();
-    let buffer = DeviceBuffer::<u32>::plain_zeroed(&stage.stream, LEN).expect("memory");
+    let buffer = DeviceBuffer::<u32>::zeroed_sync(&stage.stream, LEN).expect("memory");
     let other = other(&stage);
     let done = stage.done.clone();
     let waits = stage.stream.launch_host_function(move || done.wait());
@@ -220,7 +221,7 @@ fn release_blocks_a_capture() {
 }
 
 fn release_blocks_a_rebind() {
-    // Kept: its release would wait for the host function.
+    // The object is kept, because its release would wait for the host function.
     let kept = Arc::new(Mutex::new(None));
     let its = Arc::clone(&kept);
     release_blocks(move |stage| {
@@ -236,7 +237,7 @@ fn release_blocks_a_rebind() {
     assert!(rebound.is_some_and(|rebound| rebound.is_ok()));
 }
 
-/// Streams that have nothing to do with the one that is waited for.
+/// Streams that are independent of the stream with the host function.
 fn release_blocks_others() {
     release_blocks(|stage| {
         let event = stage.context.event().expect("an event");
@@ -268,7 +269,7 @@ fn pool_in_a_capture() {
     captures.join();
 }
 
-/// A copy that was made a part of a graph instead has not happened.
+/// A copy that was captured into a graph instead has not run.
 fn uninitialized_memory() {
     let stage = Stage::new();
     let (stream, done) = (stage.stream.clone(), stage.done.clone());
@@ -289,8 +290,8 @@ fn uninitialized_memory() {
     }
 }
 
-/// A stream joins a capture while another capture of it begins, which the driver refuses. The stream
-/// stays captured, so memory of it must not be freed in its order.
+/// A stream joins a capture while another capture of it begins, which the driver refuses. The
+/// stream stays captured, so its memory must not be freed in stream order.
 fn refused_capture() {
     let stage = Stage::new();
     let buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, LEN).expect("memory");
@@ -315,8 +316,8 @@ fn refused_capture() {
     captures.join();
 }
 
-/// A stream waits for its own event while a capture of it begins. Memory that is dropped in the
-/// capture must not be freed there.
+/// A stream waits for its own event while a capture of it begins. Memory dropped during the capture
+/// must not be freed in it.
 fn wait_while_a_capture_begins() {
     let stage = Stage::new();
     let buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, LEN).expect("memory");
@@ -351,7 +352,7 @@ fn import_in_a_host_function() {
     let its = refused.clone();
     let imports = move || {
         // SAFETY: the buffer and its stream outlive this, and no work uses it meanwhile.
-        let imported = unsafe { array.import::<u32, _>(&stream, Handover::Synchronize, ()) };
+        let imported = unsafe { array.import::<u32, _>(&stream, StreamSync::Synchronize, ()) };
         if imported.is_err() {
             its.set();
         }

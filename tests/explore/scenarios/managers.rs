@@ -8,7 +8,7 @@ use cuda_safe::manager::{
 };
 use cuda_safe::{Context, DeviceBuffer, PinnedBuffer};
 
-/// The operations with each manager.
+/// Runs the operations with each manager.
 macro_rules! operations {
     ($($manager:literal $choose:ident)*) => {
         pub(super) const OPERATIONS: &[Operation] = &[$(
@@ -47,19 +47,19 @@ operations! {
 }
 
 fn driver() {
-    set_memory_manager(DriverManager::new).expect("the version fits");
+    set_memory_manager(DriverManager::new).expect("a matching version");
 }
 
 fn ordered() {
-    set_memory_manager(OrderedManager::new).expect("the version fits");
+    set_memory_manager(OrderedManager::new).expect("a matching version");
 }
 
 fn caching() {
     let make = |context: &Context| CachingManager::with(context, small_slabs());
-    set_memory_manager(make).expect("the version fits");
+    set_memory_manager(make).expect("a matching version");
 }
 
-/// The simulator keeps the bytes of a slab.
+/// Options with small slabs, because the simulator stores the bytes of each slab.
 pub(crate) fn small_slabs() -> CachingOptions {
     CachingOptions {
         slab_bytes: 64 << 10,
@@ -83,7 +83,7 @@ fn allocate(stage: &Stage) -> Part {
     })
 }
 
-/// Twice, so that the second allocation may use the memory of the first.
+/// Twice, so that the second allocation may reuse the memory of the first.
 fn free(stage: &Stage) -> Part {
     let (buffer, stream) = (buffer(stage), stage.stream.clone());
     part(move || {

@@ -80,7 +80,7 @@ fn allocate_from_slice(stage: &Stage) -> Part {
 fn allocate_sync(stage: &Stage) -> Part {
     let (stream, done) = (stage.stream.clone(), stage.done.clone());
     part(move || {
-        if let Ok(buffer) = DeviceBuffer::<u32>::plain_zeroed(&stream, LEN) {
+        if let Ok(buffer) = DeviceBuffer::<u32>::zeroed_sync(&stream, LEN) {
             done.wait();
             expect_contents("an allocation of zeros", buffer.to_vec(), 0);
         }
@@ -127,7 +127,7 @@ fn free_pool_buffer(stage: &Stage) -> Part {
 }
 
 fn free_sync(stage: &Stage) -> Part {
-    let buffer = DeviceBuffer::<u32>::plain_zeroed(&stage.stream, LEN).expect("memory");
+    let buffer = DeviceBuffer::<u32>::zeroed_sync(&stage.stream, LEN).expect("memory");
     part(move || drop(buffer))
 }
 
@@ -157,7 +157,7 @@ fn free_managed(stage: &Stage) -> Part {
     part(move || drop(buffer))
 }
 
-/// The copy may still be under way. In a capture nothing can wait for it, and its memory is leaked.
+/// The copy may still be pending. In a capture nothing can wait for it, and its memory is leaked.
 fn free_pending(stage: &Stage) -> Part {
     let mut buffer = zeroed(stage);
     let pending = buffer.copy_from_pinned(pinned(&stage.context, 3));
@@ -210,7 +210,7 @@ fn copy_to_pinned(stage: &Stage) -> Part {
     })
 }
 
-/// A scope borrows the pinned memory. Where its wait fails, it keeps the memory for ever.
+/// A scope borrows the pinned memory. If its wait fails, the memory is leaked.
 fn copy_scope(stage: &Stage) -> Part {
     let (mut buffer, mut host) = (zeroed(stage), pinned(&stage.context, 3));
     let (stream, done) = (stage.stream.clone(), stage.done.clone());
@@ -223,7 +223,7 @@ fn copy_scope(stage: &Stage) -> Part {
     })
 }
 
-/// In a capture the fill is a node of the graph, which is not launched.
+/// In a capture the fill becomes a node of the graph, which is never launched.
 fn fill(stage: &Stage) -> Part {
     let mut buffer = zeroed(stage);
     keeping(move || {

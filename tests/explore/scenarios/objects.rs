@@ -3,7 +3,8 @@
 use super::pairs::Operation;
 use super::{LEN, Part, Stage, VECTOR, part};
 use cuda_safe::green::{
-    GreenContext, GreenPool, GreenPoolOptions, Partitioning, SmResource, SplitByCount, Wish,
+    GreenContext, GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource,
+    SplitByCount,
 };
 use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Graph, Library, Module};
 
@@ -60,7 +61,7 @@ fn load_module(stage: &Stage) -> Part {
     part(move || drop(Module::from_ptx(&context, VECTOR)))
 }
 
-/// A graph of another stream.
+/// Returns a graph of another stream.
 fn graph(stage: &Stage) -> Graph {
     let stream = stage.context.stream().expect("a stream");
     let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
@@ -100,8 +101,8 @@ fn return_lease(stage: &Stage) -> Part {
     let pool = GreenPool::new(&stage.context.device(), GreenPoolOptions::default());
     let pool = pool.expect("a pool");
     part(move || {
-        let partitioning = Partitioning {
-            wishes: vec![Wish::Sms(16)],
+        let partitioning = PartitionRequest {
+            sizes: vec![PartitionSize::Sms(16)],
             ..Default::default()
         };
         if let Ok(lease) = pool.lease(&partitioning) {

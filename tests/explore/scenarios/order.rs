@@ -35,7 +35,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("capture", capture),
 ];
 
-/// In a capture the kernel is a node of the graph, so what it uses is kept.
+/// In a capture the kernel becomes a node of the graph, which retains the objects that the kernel
+/// uses.
 fn launch(stage: &Stage) -> Part {
     let module = Module::from_ptx(&stage.context, VECTOR).expect("a module");
     let kernel = module.kernel("scale").expect("a kernel");
@@ -163,7 +164,7 @@ fn context_wait(stage: &Stage) -> Part {
     })
 }
 
-/// Of a partition whose stream another thread captures by a wait.
+/// The stream of the partition may be captured by another thread through a wait.
 fn green_record(stage: &Stage) -> Part {
     let green = green(&stage.context);
     let stream = green.stream().expect("a stream");
@@ -186,7 +187,7 @@ fn green_wait(stage: &Stage) -> Part {
     })
 }
 
-/// It waits for the thread that captures.
+/// The host function waits for the capturing thread.
 fn host_function(stage: &Stage) -> Part {
     let (stream, done) = (stage.stream.clone(), stage.done.clone());
     part(move || {
@@ -195,7 +196,7 @@ fn host_function(stage: &Stage) -> Part {
     })
 }
 
-/// The function owns memory, which is lost if it never runs.
+/// The host function owns memory, which is lost if the function never runs.
 fn host_function_with_memory(stage: &Stage) -> Part {
     let home = stage.context.stream().expect("a stream");
     let buffer = DeviceBuffer::<u32>::zeroed(&home, LEN).expect("memory");
@@ -207,7 +208,7 @@ fn host_function_with_memory(stage: &Stage) -> Part {
 
 fn done(stage: &Stage) -> Part {
     let stream = stage.stream.clone();
-    part(move || drop(stream.done()))
+    part(move || drop(stream.completion()))
 }
 
 fn synchronize(stage: &Stage) -> Part {
@@ -225,7 +226,7 @@ fn synchronize_context(stage: &Stage) -> Part {
     })
 }
 
-/// A capture of the same stream on another thread.
+/// A capture of the same stream by another thread.
 fn capture(stage: &Stage) -> Part {
     let stream = stage.stream.clone();
     part(move || {

@@ -1,24 +1,24 @@
-//! Every operation against every kind of capture: the product of two tables.
+//! All pairs of an operation and a kind of capture.
 
 use super::captures::{self, Captures};
 use super::{Flag, Part, Scenario, Stage, managers, memory, objects, order};
 use cuda_sim::explore;
 
-/// What one thread does while another one captures its stream.
+/// An operation of one thread while another thread captures its stream.
 #[derive(Clone, Copy)]
 pub(super) struct Operation {
     pub(super) name: &'static str,
-    /// Makes what the operation needs. The part is the operation itself.
+    /// Creates the objects of the operation. The returned part is the operation itself.
     pub(super) prepare: fn(&Stage) -> Part,
     pub(super) devices: u32,
     /// Chooses the memory manager of the contexts.
     pub(super) manager: Option<fn()>,
     /// Whether the operation may lose an object, if the loss is reported.
     pub(super) may_report: bool,
-    /// Whether the stream may have a host function that waits for the capturing thread. Not if a
-    /// capture retains an object of the operation whose release blocks, and not if the operation frees
-    /// memory that no stream is known to use, or loads a module: then the driver itself stops the
-    /// capturing thread until the host function ends.
+    /// Whether the stream may have a host function that waits for the capturing thread. False if a
+    /// capture retains an object of the operation whose release blocks, and if the operation frees
+    /// memory without a known stream, or loads a module. In these cases the driver itself blocks
+    /// the capturing thread until the host function returns.
     pub(super) with_host_function: bool,
 }
 
@@ -34,7 +34,7 @@ impl Operation {
         }
     }
 
-    /// The operation stops other threads inside the driver while it waits for all work.
+    /// Marks that the operation blocks other threads inside the driver while it waits for all work.
     pub(super) const fn stopping_others(self) -> Self {
         Self {
             with_host_function: false,
@@ -63,8 +63,8 @@ pub(super) fn all() -> Vec<Scenario> {
     scenarios
 }
 
-/// One thread operates while another one captures. With a host function, the stream has one that
-/// waits for the capturing thread.
+/// Runs the operation on one thread and the capture on another. With a host function, the stream
+/// gets one that waits for the capturing thread.
 fn pair(operation: Operation, captures: Captures, with_host_function: bool) -> Scenario {
     let suffix = if with_host_function { "-busy" } else { "" };
     let name = format!("{}{suffix}/{}", captures.name, operation.name);
@@ -99,12 +99,12 @@ fn run(stage: &Stage, operate: Part, capture: Part, is_open_before: bool) {
     });
     let done = stage.done.clone();
     let captures = explore::spawn("the capture", move || {
-        // Also if it fails: others wait for it.
+        // Also set after a failure, because other threads wait for it.
         let _done = SetAtEnd(done);
         capture()
     });
     let kept = (captures.join(), operates.join());
-    // Deferred releases wait for the stream; nothing is captured now.
+    // Deferred releases wait for the stream. Nothing is being captured at this point.
     let _ = stage.stream.synchronize();
     drop(kept);
 }
@@ -117,7 +117,7 @@ impl Drop for SetAtEnd {
     }
 }
 
-/// Asserts what was read, if it could be read.
+/// Asserts the contents that were read, if the read succeeded.
 #[track_caller]
 pub(super) fn expect_contents(what: &str, read: cuda_safe::Result<Vec<u32>>, expected: u32) {
     if let Ok(read) = read {

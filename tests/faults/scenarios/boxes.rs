@@ -7,19 +7,19 @@ use cuda_safe::{CopyBatch, DeviceBuffer, Extent, PitchedBuffer, Region, Result};
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
-    let (whole, part) = (Extent::volume(4, 3, 2), Extent::volume(2, 2, 2));
+    let (whole, part) = (Extent::new_3d(4, 3, 2), Extent::new_3d(2, 2, 2));
     let inside = Region::of(whole).at(1, 1, 0);
     let mut volume = DeviceBuffer::<u32>::zeroed(&stream, 24)?;
     let mut cut = DeviceBuffer::<u32>::uninit(&stream, 8)?;
     volume
         .as_mut_slice()
-        .copy_box_from_slice(part, inside, &[5; 8], Region::of(part))?;
+        .copy_3d_from_slice(part, inside, &[5; 8], Region::of(part))?;
     cut.as_mut_slice()
-        .copy_box_from(part, Region::of(part), &volume, inside)?;
+        .copy_3d_from(part, Region::of(part), &volume, inside)?;
     let mut back = [0; 24];
     volume
         .as_slice()
-        .copy_box_to_slice(part, inside, &mut back, inside)?;
+        .copy_3d_to_slice(part, inside, &mut back, inside)?;
     assert_eq!(back.iter().sum::<u32>(), 40);
     assert_eq!(cut.to_vec()?, [5; 8]);
 
@@ -28,9 +28,9 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     assert_eq!(plane.to_vec()?, [1; 20]);
     plane.fill(2)?;
     let mut bytes = DeviceBuffer::<u8>::uninit(&stream, 20)?;
-    let rows = Extent::plane(5, 4);
-    bytes.as_mut_slice().fill_box(rows, Region::of(rows), 3)?;
-    cut.as_mut_slice().fill_box(part, Region::of(part), 4)?;
+    let rows = Extent::new_2d(5, 4);
+    bytes.as_mut_slice().fill_3d(rows, Region::of(rows), 3)?;
+    cut.as_mut_slice().fill_3d(part, Region::of(part), 4)?;
     trace.drop(plane);
 
     let mut batch = CopyBatch::new(&stream);

@@ -1,4 +1,4 @@
-//! Drops where the driver allows none: their releases wait in a queue.
+//! Drops where the driver allows no release: the releases are deferred.
 
 use super::{VECTOR, primary, raw};
 use crate::trace::Trace;
@@ -11,7 +11,7 @@ pub(super) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
     let ordered = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
-    let plain = DeviceBuffer::<u32>::plain_zeroed(&stream, 4)?;
+    let plain = DeviceBuffer::<u32>::zeroed_sync(&stream, 4)?;
     let mut used = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     let pinned = PinnedBuffer::<u32>::zeroed(&context, 4)?;
     let module = Module::from_ptx(&context, VECTOR)?;
@@ -22,13 +22,13 @@ pub(super) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
 
     let capturing = raw::Capturing::begin(&stream)?;
     used.fill(1)?;
-    // The first two would become part of the capture; the others would break it.
+    // The first two would become part of the capture; the others would invalidate it.
     trace.drop((ordered, plain));
     trace.drop((pinned, module, event, other));
     trace.drop((graph, executable));
     capturing.end()?;
 
-    // What waited is released by this.
+    // This call releases the deferred objects.
     trace.drops_before(|| stream.synchronize())?;
     let after = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     assert_eq!(after.to_vec()?, [0; 4]);
@@ -36,7 +36,7 @@ pub(super) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// What the callback drops.
+/// The objects that the callback drops.
 static THINGS: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 fn take() -> Vec<Box<dyn Any + Send>> {
@@ -48,7 +48,7 @@ unsafe extern "C" fn drop_things(_: *mut c_void) {
     drop(take());
 }
 
-/// At the end of a scenario that did not come to the callback.
+/// Drops the objects at the end of a scenario that failed before the callback ran.
 struct Rest;
 
 impl Drop for Rest {
@@ -62,7 +62,7 @@ pub(super) fn drops_in_a_callback(trace: &mut Trace) -> Result<()> {
     let stream = context.stream()?;
     let things: Vec<Box<dyn Any + Send>> = vec![
         Box::new(DeviceBuffer::<u32>::zeroed(&stream, 4)?),
-        Box::new(DeviceBuffer::<u32>::plain_zeroed(&stream, 4)?),
+        Box::new(DeviceBuffer::<u32>::zeroed_sync(&stream, 4)?),
         Box::new(PinnedBuffer::<u32>::zeroed(&context, 4)?),
         Box::new(Module::from_ptx(&context, VECTOR)?),
         Box::new(context.stream()?),
@@ -73,7 +73,7 @@ pub(super) fn drops_in_a_callback(trace: &mut Trace) -> Result<()> {
     *THINGS.lock().unwrap_or_else(PoisonError::into_inner) = things;
     raw::callback(&stream, Some(drop_things))?;
     trace.drops_before(|| stream.synchronize())?;
-    // What waited is released by this.
+    // This call releases the deferred objects.
     trace.drops_before(|| stream.synchronize())?;
     trace.drops_from_here();
     Ok(())

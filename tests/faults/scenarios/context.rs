@@ -60,7 +60,7 @@ pub(super) fn guards(trace: &mut Trace) -> Result<()> {
     assert_eq!(outer.context(), &primary);
     {
         let inner = own.make_current()?;
-        // What needs another context than the current one pushes it and pops it.
+        // An operation on a context that is not current pushes it and pops it.
         primary.memory_info()?;
         let again = own.make_current()?;
         own.memory_info()?;

@@ -43,7 +43,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = Context::primary(&device)?;
     assert_eq!(context.execution_affinity()?, sms);
     trace.drop(context);
-    // SAFETY: nothing of the primary context is there.
+    // SAFETY: nothing of the primary context exists.
     unsafe { device.reset_primary() }?;
     let none = ContextFlags::empty();
     expect(Context::create_with_affinity(&device, none, 8), |error| {
@@ -51,13 +51,13 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     })?;
     let mut data = 0u64;
     let client = GraphicsClient::NvBlob((&raw mut data).cast());
-    // SAFETY: the software driver has no such contexts, and refuses.
+    // SAFETY: the software driver has no such contexts and refuses the call.
     let created = unsafe { Context::create_for_graphics(&device, none, client) };
     expect(created, |error| {
         matches!(error, Error::Missing(_))
             || error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     })?;
-    // Newer than the driver, or not.
+    // This attribute may be newer than the driver.
     match device.attribute(attribute::TENSOR_MAP_LARGE_TENSOR_MIN_SIZE) {
         Err(Error::Invalid(_)) => {}
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {}

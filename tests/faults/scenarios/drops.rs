@@ -10,7 +10,7 @@ use cuda_safe::{
 
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
 
-/// One of everything, with work under way.
+/// One object of each type, with pending work.
 struct All {
     context: Option<Context>,
     stream: Option<Stream>,
@@ -29,11 +29,11 @@ impl All {
         let module = Module::from_ptx(&context, VECTOR)?;
         let scale = module.kernel("scale")?.typed()?;
         let mut buffer = DeviceBuffer::from_slice(&stream, &[1; 8])?;
-        let mut plain = DeviceBuffer::plain_zeroed(&stream, 8)?;
+        let mut plain = DeviceBuffer::zeroed_sync(&stream, 8)?;
         let pinned = PinnedBuffer::zeroed(&context, 8)?;
         let library = Library::from_ptx(VECTOR)?;
         let event = context.event()?;
-        // SAFETY: the kernel touches 8 elements, as many as there are.
+        // SAFETY: the kernel accesses 8 elements, and the memory has 8.
         unsafe { scale.launch(&stream, LaunchConfig::linear(1, 8), (&mut buffer, 2, 1, 8)) }?;
         plain.copy_from(&buffer)?;
         event.record(&stream)?;
@@ -64,8 +64,8 @@ impl All {
 }
 
 pub(super) fn in_other_orders(trace: &mut Trace) -> Result<()> {
-    // Each a step that has no divisor in common with the number of things: all of them, in an
-    // order of its own.
+    // The step has no divisor in common with the number of objects, so all of them are dropped,
+    // each time in another order.
     for (step, start) in [(3, 5), (7, 7)] {
         let context = primary()?;
         let stream = context.stream()?;
@@ -90,7 +90,7 @@ pub(super) fn on_other_threads(trace: &mut Trace) -> Result<()> {
     let all = All::new(context.clone(), stream)?;
     trace.on_thread(|trace| trace.drop(all));
 
-    // Made there, dropped here.
+    // Created on the other thread, and dropped on this one.
     let made = trace.on_thread({
         let context = context.clone();
         move |_| All::new(context.clone(), context.stream()?)

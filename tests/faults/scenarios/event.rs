@@ -10,7 +10,10 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
     let event = context.event()?;
-    assert!(event.is_done()?, "never recorded is done");
+    assert!(
+        event.is_done()?,
+        "an event that was never recorded is complete"
+    );
     event.synchronize()?;
     let timing = EventOptions {
         timing: true,
@@ -37,11 +40,11 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         interprocess: true,
         ..Default::default()
     })?;
-    // This driver has no other processes.
+    // The software driver has no other processes.
     let none = Some(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     expect(shared.ipc_handle(), |error| error.code() == none)?;
     let forged = EventIpcHandle::from_bytes([7; 64]);
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused and accesses nothing.
     let opened = unsafe { context.open_event(&forged) };
     expect(opened, |error| error.code() == none)?;
     trace.drop(shared);
@@ -52,7 +55,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         event.record(&elsewhere),
         invalid(|why| matches!(why, Invalid::OtherContext { .. })),
     )?;
-    // Waiting across contexts is what events are for.
+    // Events may be waited for across contexts.
     elsewhere.wait(&end)?;
     elsewhere.synchronize()?;
     event.record(&stream)?;

@@ -1,10 +1,10 @@
-//! What the examples do, in small.
+//! Small versions of the examples.
 
 use super::{SMID, VECTOR, if_there_is};
 use crate::trace::Trace;
 use cuda_safe::attribute;
-use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Partitioning};
-use cuda_safe::green::{SmResource, SplitByCount, SplitFlags, Wish};
+use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, PartitionRequest};
+use cuda_safe::green::{PartitionSize, SmResource, SplitByCount, SplitFlags};
 use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result, StreamOptions};
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ pub(super) fn vector_add(trace: &mut Trace) -> Result<()> {
     let mut device_sum = DeviceBuffer::zeroed(&stream, a.len())?;
     let config = LaunchConfig::for_elements(a.len(), 256)?;
     let arguments = (&device_a, &device_b, &mut device_sum, u32::from(N));
-    // SAFETY: `add` touches the first N elements of the buffers, which have as many.
+    // SAFETY: `add` accesses the first N elements of the buffers, which have N.
     unsafe { add.launch(&stream, config, arguments) }?;
     let right: Vec<f32> = (0..N).map(|i| 3.0 * f32::from(i)).collect();
     assert_eq!(device_sum.to_vec()?, right);
@@ -58,7 +58,7 @@ pub(super) fn vector_add(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// Two halves, and on each a kernel that records where it runs; all partitions at once.
+/// Runs a kernel that records its SMs on two halves of the device, on both at the same time.
 pub(super) fn partition(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;
     let resource = SmResource::of_device(&device)?;
@@ -83,7 +83,8 @@ pub(super) fn partition(trace: &mut Trace) -> Result<()> {
         let blocks = 2 * green.sm_count();
         let mut smids = DeviceBuffer::<u32>::zeroed(&stream, blocks as usize)?;
         let config = LaunchConfig::linear(blocks, 32);
-        // SAFETY: the kernel writes one element for each of its blocks, and there are as many.
+        // SAFETY: the kernel writes one element for each of its blocks, and the buffer has that
+        // many.
         unsafe { record.launch(&stream, config, (&mut smids, 100)) }?;
         trace.drop(stream);
         let given = green.sm_count();
@@ -102,7 +103,7 @@ pub(super) fn partition(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// A short kernel and a neighbour, in partitions and with priorities.
+/// Runs a short kernel next to other work, in partitions and with priorities.
 pub(super) fn isolation(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;
     let context = Context::primary(&device)?;
@@ -111,8 +112,8 @@ pub(super) fn isolation(trace: &mut Trace) -> Result<()> {
     let priorities = context.stream_priorities()?;
     let resource = SmResource::of_device(&device)?;
     let unit = resource.granularity()?.min;
-    let partitions = resource.partition(&Partitioning {
-        wishes: vec![Wish::Sms(unit), Wish::Rest],
+    let partitions = resource.partition(&PartitionRequest {
+        sizes: vec![PartitionSize::Sms(unit), PartitionSize::Rest],
         label: "the example".to_owned(),
         ..Default::default()
     })?;
@@ -141,7 +142,7 @@ pub(super) fn isolation(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// Two partitionings in turn, by a pool.
+/// Switches between two partitionings of a pool.
 pub(super) fn switch(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;
     let context = Context::primary(&device)?;
@@ -150,8 +151,11 @@ pub(super) fn switch(trace: &mut Trace) -> Result<()> {
     let unit = SmResource::of_device(&device)?.granularity()?.min;
     let pool = GreenPool::new(&device, GreenPoolOptions::default())?;
     for round in 0..4 {
-        let lease = pool.try_lease(&Partitioning {
-            wishes: vec![Wish::Sms(unit * (1 + round % 2)), Wish::Rest],
+        let lease = pool.try_lease(&PartitionRequest {
+            sizes: vec![
+                PartitionSize::Sms(unit * (1 + round % 2)),
+                PartitionSize::Rest,
+            ],
             ..Default::default()
         })?;
         let stream = lease[0].stream()?;
@@ -160,7 +164,7 @@ pub(super) fn switch(trace: &mut Trace) -> Result<()> {
         stream.synchronize()?;
         trace.drop((stream, lease));
     }
-    assert!(pool.figures()?.made <= 2);
+    assert!(pool.stats()?.made <= 2);
     trace.drops_from_here();
     Ok(())
 }

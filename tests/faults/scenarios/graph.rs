@@ -34,9 +34,9 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     })?;
     let executable = graph.instantiate()?;
     trace.drop(graph);
-    // Whatever fails from here on, its free comes behind the launch.
+    // From here on the memory is freed after the launch, even if a later call fails.
     let b = b.rebind(&stream)?;
-    // SAFETY: the buffers are alive, and bound to this stream.
+    // SAFETY: the buffers are alive and bound to this stream.
     unsafe { executable.launch(&stream) }?;
     stream.synchronize()?;
     assert_eq!(a.to_vec()?, [1; 4]);

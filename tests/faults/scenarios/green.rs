@@ -4,8 +4,8 @@ use super::{SMID, VECTOR, expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::green::{
     Descriptor, ExactSplit, GreenContext, GreenPool, GreenPoolOptions, GroupRequest, Overlap,
-    Partitioning, SmOverlapCause, SmProbe, SmProbing, SmResource, SplitByCount, SplitFlags, Wish,
-    WorkqueueScope, Workqueues,
+    PartitionRequest, PartitionSize, SmOverlapCause, SmProbe, SmProbing, SmResource, SplitByCount,
+    SplitFlags, WorkqueueScope, Workqueues,
 };
 use cuda_safe::{
     CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result,
@@ -13,7 +13,7 @@ use cuda_safe::{
 };
 use std::collections::BTreeSet;
 
-/// Three partitions of a group each, with work on all of them.
+/// Creates three partitions of one group each, with work on all of them.
 pub(super) fn one_group_each(trace: &mut Trace) -> Result<()> {
     let resource = SmResource::of_device(&Device::get(0)?)?;
     let possible = resource.count_groups(32, SplitFlags::empty())?;
@@ -48,12 +48,12 @@ pub(super) fn one_group_each(trace: &mut Trace) -> Result<()> {
         let record = module.kernel("record_smid")?.typed::<(&mut [u32], u32)>()?;
         let mut smids = DeviceBuffer::<u32>::zeroed(&stream, given as usize)?;
         let config = LaunchConfig::linear(given, 32);
-        // SAFETY: the kernel writes an element for each block, and there are as many.
+        // SAFETY: the kernel writes one element for each block, and the buffer has that many.
         unsafe { record.launch(&stream, config, (&mut smids, 1)) }?;
         let event = partition.context().event()?;
         event.record(&stream)?;
         high.wait(&event)?;
-        // The buffer is all that is left of the partition.
+        // Now only the buffer keeps the partition alive.
         trace.drop((stream, partition, module, record));
         running.push((smids, high));
     }
@@ -67,7 +67,7 @@ pub(super) fn one_group_each(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// Partitions of several groups, finer groups, and a second split of the device.
+/// Uses partitions of several groups, smaller groups, and a second split of the device.
 pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;
     let split = SmResource::of_device(&device)?.split_by_count(SplitByCount {
@@ -99,9 +99,9 @@ pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
     let mut buffers = Vec::new();
     for stream in &streams {
         let mut x = DeviceBuffer::from_slice(stream, &[1, 2, 3])?;
-        // SAFETY: the kernel touches 3 elements, as many as there are.
+        // SAFETY: the kernel accesses 3 elements, and the memory has 3.
         unsafe { scale.launch(stream, LaunchConfig::linear(1, 32), (&mut x, 2, 1, 3)) }?;
-        let plain = DeviceBuffer::<i32>::plain_zeroed(stream, 3)?;
+        let plain = DeviceBuffer::<i32>::zeroed_sync(stream, 3)?;
         buffers.push((x, plain));
     }
     trace.drop(streams);
@@ -119,9 +119,9 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
     let resource = SmResource::of_context(&context)?;
     assert!(!resource.equal_splits(SplitFlags::empty())?.is_empty());
     if_there_is(resource.discover(&[GroupRequest::default()]))?;
-    let asked = Partitioning {
-        wishes: vec![Wish::Sms(32), Wish::Sms(16)],
-        ..Partitioning::default()
+    let asked = PartitionRequest {
+        sizes: vec![PartitionSize::Sms(32), PartitionSize::Sms(16)],
+        ..PartitionRequest::default()
     };
     let plan = resource.plan(&asked)?;
     let partitions = resource.partition(&asked)?;
@@ -137,7 +137,7 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
     stream.synchronize()?;
     trace.drop(stream);
 
-    // A group is split again.
+    // Splits a group again.
     let groups = SmResource::of_device(&device)?
         .split_by_count(SplitByCount {
             min: 32,
@@ -159,7 +159,7 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// Exact splits: of the device, of a group and of the remainder.
+/// Uses exact splits: of the device, of a group and of the remainder.
 fn exactly(trace: &mut Trace, device: &Device) -> Result<()> {
     let of = |sizes: &[u32]| ExactSplit {
         groups: sizes.iter().copied().map(GroupRequest::of).collect(),
@@ -170,7 +170,7 @@ fn exactly(trace: &mut Trace, device: &Device) -> Result<()> {
         Err(rejected) => return if_there_is::<()>(Err(rejected.error)),
     };
     let mut groups = split.groups;
-    // Through a green context, which goes.
+    // The split uses a temporary green context, which is destroyed.
     let found = trace.drops_after_last("cuDevSmResourceSplit", || {
         groups[0].discover(&of(&[32]).groups)
     })?;
@@ -192,12 +192,12 @@ fn exactly(trace: &mut Trace, device: &Device) -> Result<()> {
 
 pub(super) fn pool(trace: &mut Trace) -> Result<()> {
     let pool = GreenPool::new(&Device::get(0)?, GreenPoolOptions::default())?;
-    let sizes = [16, 32].map(|size| Partitioning {
-        wishes: vec![Wish::Sms(size), Wish::Sms(8)],
-        ..Partitioning::default()
+    let sizes = [16, 32].map(|size| PartitionRequest {
+        sizes: vec![PartitionSize::Sms(size), PartitionSize::Sms(8)],
+        ..PartitionRequest::default()
     });
     for asked in [0, 1, 0, 1] {
-        // Not `lease`: what cannot be given back would be waited for.
+        // `lease` would wait for partitions that could not be returned, so this uses `try_lease`.
         let lease = pool.try_lease(&sizes[asked])?;
         let stream = lease[0].stream()?;
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4)?;
@@ -210,10 +210,10 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
         )?;
         trace.drop(buffer);
     }
-    // A part is split, twice the same.
-    let halves = Partitioning {
-        wishes: vec![Wish::Percent(50); 2],
-        ..Partitioning::default()
+    // Splits a part twice in the same way.
+    let halves = PartitionRequest {
+        sizes: vec![PartitionSize::Percent(50); 2],
+        ..PartitionRequest::default()
     };
     for _ in 0..2 {
         let part = pool.try_lease(&sizes[1])?.into_partitions().remove(0);
@@ -234,8 +234,8 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
         }
         trace.drop(smaller);
     }
-    let figures = pool.figures()?;
-    assert_eq!((figures.leases, figures.made, figures.splits), (8, 3, 2));
+    let stats = pool.stats()?;
+    assert_eq!((stats.leases, stats.made, stats.splits), (8, 3, 2));
     trace.drops(|| drop(pool.trim(1)));
     trace.drops_from_here();
     Ok(())
@@ -263,7 +263,7 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
             Workqueues::of_context(own.context())?;
             own
         }
-        // The driver is older, and perhaps did not say how old.
+        // The driver is older, and possibly did not report its version.
         Err(Error::Invalid(_)) => partition.create()?,
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE) => {
             partition.create()?
@@ -291,7 +291,7 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// Where two partitions run, at once; and clusters on one of them.
+/// Traces two partitions at the same time, and uses clusters on one of them.
 pub(super) fn proof(trace: &mut Trace) -> Result<()> {
     let context = super::primary()?;
     let probe = SmProbe::new(&context)?;

@@ -1,14 +1,14 @@
-//! Arrays of others.
+//! Arrays of other libraries.
 
 use super::primary;
 use crate::trace::Trace;
 use cuda_safe::interop::dlpack::{ConsumerStream, Export, ManagedTensor};
-use cuda_safe::interop::{ArrayViewMut, ExportedStream, Handover, Index};
+use cuda_safe::interop::{ArrayViewMut, ExportedStream, Index, StreamSync};
 use cuda_safe::{DeviceBuffer, Result, StreamOptions};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
-    // In order with the legacy default stream, as its arrays are said to be.
+    // A blocking stream, because the array is said to be ordered with the legacy default stream.
     let blocking = StreamOptions {
         blocking: true,
         ..StreamOptions::default()
@@ -18,13 +18,14 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let exported = buffer.array_interface()?;
     let legacy = exported.clone().with_stream(Some(ExportedStream::Legacy));
     for array in [&exported, &legacy] {
-        for handover in [
-            Handover::WaitByEvent,
-            Handover::Synchronize,
-            Handover::OnProducersStream,
+        for sync in [
+            StreamSync::WaitEvent,
+            StreamSync::Synchronize,
+            StreamSync::ProducerStream,
         ] {
-            // SAFETY: the buffer, with its stream, outlives this, and nobody works on it meanwhile.
-            let imported = unsafe { array.import::<u32, _>(&stream, handover, ()) }?;
+            // SAFETY: the buffer outlives the array with its stream, and no other work uses it
+            // meanwhile.
+            let imported = unsafe { array.import::<u32, _>(&stream, sync, ()) }?;
             let stream = imported.stream().clone();
             let mut copy = DeviceBuffer::<u32>::uninit(&stream, 3)?;
             copy.copy_from(&imported)?;
@@ -37,11 +38,11 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let valid = mask.array_interface()?;
     let joined = ExportedStream::joined(&home, [&stream])?;
     let masked = exported.with_stream(Some(joined)).with_mask(Some(valid));
-    for handover in [Handover::WaitByEvent, Handover::OnProducersStream] {
-        // What could not be given back keeps the streams.
+    for sync in [StreamSync::WaitEvent, StreamSync::ProducerStream] {
+        // An array that could not be returned keeps the streams alive.
         let owner = (home.clone(), stream.clone());
-        // SAFETY: the buffers outlive this, and nobody works on them meanwhile.
-        let imported = unsafe { masked.import_masked(&home, handover, owner) }?;
+        // SAFETY: the buffers outlive the array, and no other work uses them meanwhile.
+        let imported = unsafe { masked.import_masked(&home, sync, owner) }?;
         let view = imported.mask_view()?;
         assert_eq!(
             view.map(|view| view.to_vec()).transpose()?,
@@ -58,24 +59,25 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
 pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let (home, stream) = (context.stream()?, context.stream()?);
-    // The memory goes with its tensor: where nobody knows when it is used no more, both stay.
+    // The tensor owns the memory. If the end of its use is unknown, both are leaked.
     let lent = || -> Result<Export> {
         let buffer = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?;
         Ok(buffer.into_dlpack()?)
     };
     let received = |export: Export| -> Result<ManagedTensor> {
         let raw = export.into_raw_versioned();
-        // SAFETY: nobody else has it.
+        // SAFETY: this function is the only owner.
         Ok(unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) }?)
     };
     for consumer in [ConsumerStream::of(&stream), ConsumerStream::Legacy] {
         let export = lent()?;
-        // SAFETY: the stream is alive, or the default one.
+        // SAFETY: the stream is alive, or is the default stream.
         unsafe { consumer.wait_for(&home) }?;
         // SAFETY: as above.
         let tensor = received(unsafe { export.behind(consumer, &home) }?)?;
-        // SAFETY: nobody else works on the memory, which comes back behind the consumer's stream.
-        let array = unsafe { tensor.import::<u32>(&stream, Handover::Ignore) }?;
+        // SAFETY: no other work uses the memory, which is returned after the work of the consumer's
+        // stream.
+        let array = unsafe { tensor.import::<u32>(&stream, StreamSync::Ignore) }?;
         if consumer != ConsumerStream::Legacy {
             let mut copy = DeviceBuffer::<u32>::uninit(&stream, 3)?;
             copy.copy_from(&array)?;
@@ -85,15 +87,15 @@ pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
         trace.drop(array);
     }
     for handle in [ExportedStream::Legacy, ExportedStream::of(&home)] {
-        let tensor = received(lent()?)?.with_producers_stream(Some(handle));
-        // SAFETY: nobody else works on the memory, which is freed on the producer's stream, or when
+        let tensor = received(lent()?)?.with_producer_stream(Some(handle));
+        // SAFETY: no other work uses the memory, which is freed on the producer's stream, or when
         // nothing uses it.
-        let array = unsafe { tensor.import::<u32>(&stream, Handover::WaitByEvent) }?;
+        let array = unsafe { tensor.import::<u32>(&stream, StreamSync::WaitEvent) }?;
         trace.drop(array);
     }
     let tensor = received(lent()?)?;
-    // SAFETY: nobody else works on the memory.
-    let array = unsafe { tensor.import::<u32>(&home, Handover::Synchronize) }?;
+    // SAFETY: no other work uses the memory.
+    let array = unsafe { tensor.import::<u32>(&home, StreamSync::Synchronize) }?;
     assert_eq!(array.as_slice().to_vec()?, [1, 2, 3]);
     trace.drops_from_here();
     drop(array);

@@ -1,4 +1,4 @@
-//! What kernels are asked and set to.
+//! Attributes and settings of kernels.
 
 use super::{HOPPER, SHARED, invalid, primary};
 use crate::trace::Trace;
@@ -21,7 +21,7 @@ pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     assert!(kernel.is_loaded()?);
     let is_newer = invalid(|why| matches!(why, Invalid::UnknownAttribute { .. }));
     match trace.provoke(|| kernel.attribute(of::SHARED_MEMORY_MODE)) {
-        // Without the driver's version its own answer has to do.
+        // Without the driver's version, the driver's error code is returned.
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {}
         Err(error) if !is_newer(&error) => return Err(error),
         _ => {}
@@ -53,7 +53,7 @@ pub(super) fn occupancy(trace: &mut Trace) -> Result<()> {
     let stream = context.stream()?;
     assert_eq!(kernel.max_cluster_size_on(&stream, config, &pairs)?, 8);
     assert!(kernel.max_active_clusters(config, &pairs)? > 8);
-    // In a context that is not current, with another that is.
+    // Queries a context that is not current, while another one is current.
     let other = cuda_safe::Context::create(&context.device(), Default::default())?;
     other.with_current(|_| kernel.max_active_blocks(32, Default::default()))??;
     trace.drops_from_here();

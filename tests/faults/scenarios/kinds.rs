@@ -1,4 +1,4 @@
-//! Memory that is neither a plain buffer nor plain pinned memory.
+//! Pinned, registered, mapped and managed memory, pools, and queries of pointers.
 
 use super::{VECTOR, expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
@@ -22,14 +22,14 @@ pub(super) fn pinned(trace: &mut Trace) -> Result<()> {
     let scale = Module::from_ptx(&context, VECTOR)?
         .kernel("scale")?
         .typed::<(&mut [i32], i32, i32, u32)>()?;
-    // SAFETY: the kernel touches 8 elements, as many as there are.
+    // SAFETY: the kernel accesses 8 elements, and the memory has 8.
     unsafe { scale.launch(&stream, LaunchConfig::linear(1, 8), (&mut mapped, 2, 1, 8)) }?;
     assert_eq!(mapped.host()?, [1; 8]);
     mapped.as_mut_slice().fill(4)?;
     let memory = mapped.into_pinned()?;
     assert_eq!(*memory, [4; 8]);
     let Err(rejected) = memory.unregister() else {
-        panic!("it is no vector");
+        panic!("not a registered vector");
     };
     trace.drop(rejected.value);
     expect::<()>(
@@ -57,7 +57,7 @@ pub(super) fn registered(trace: &mut Trace) -> Result<()> {
     mapped.as_mut_slice().zero()?;
     assert_eq!(mapped.host()?, [0; 100]);
     mapped.as_mut_slice().copy_from(&buffer)?;
-    // Under way when it is unregistered.
+    // Still in use by pending work when it is unregistered.
     trace.drop(mapped);
     let options = RegisterOptions {
         mapped: true,
@@ -86,7 +86,7 @@ pub(super) fn managed(trace: &mut Trace) -> Result<()> {
     if_there_is(stream.prefetch_batch(&[(range, MemoryLocation::Host)]))?;
     let there = buffer.device()?;
     assert_eq!(there.slice(2..4)?.to_vec()?, [0, 3]);
-    // SAFETY: it is written before it is read.
+    // SAFETY: the memory is written before it is read.
     if_there_is(unsafe { stream.discard_batch(&[buffer.range(..)?]) })?;
     let all = [(buffer.range(..)?, device)];
     // SAFETY: as above.
@@ -95,7 +95,7 @@ pub(super) fn managed(trace: &mut Trace) -> Result<()> {
     assert_eq!(buffer.host()?, [8; 2000]);
     let mut other = ManagedBuffer::from_slice(&stream, &[1u8; 10])?;
     other.device_mut()?.zero()?;
-    // Under way when it is freed.
+    // Still in use by pending work when it is freed.
     trace.drop(other);
     trace.drop((stream, context));
     trace.drop(buffer);
@@ -109,12 +109,12 @@ pub(super) fn pools(trace: &mut Trace) -> Result<()> {
     let pool = MemoryPool::new(&context, MemoryPoolOptions::default())?;
     pool.set_attribute(RELEASE_THRESHOLD, 1 << 20)?;
     pool.grant_access(&device)?;
-    // SAFETY: nothing is allocated from it.
+    // SAFETY: nothing is allocated from the pool.
     unsafe { pool.set_access(&device, MemoryAccess::ReadWrite) }?;
     pool.access(&device)?;
     let mut buffer = DeviceBuffer::<u16>::zeroed_from_pool(&pool, &stream, 100)?;
     assert_eq!(pool.attribute(USED_CURRENT)?, 200);
-    pool.reset_high(USED_HIGH)?;
+    pool.reset_high_water(USED_HIGH)?;
     pool.trim_to(0)?;
     let mut other = DeviceBuffer::<u16>::uninit_from_pool(&pool, &stream, 3)?;
     other.fill(1)?;
@@ -123,12 +123,12 @@ pub(super) fn pools(trace: &mut Trace) -> Result<()> {
     let place = MemoryLocation::Device(device);
     if_there_is(MemoryPool::default_at(&context, place, false))?;
     if_there_is(MemoryPool::current_at(&context, place, false))?;
-    // (Any other pool would stay.)
+    // (Any other pool would be leaked.)
     device.set_memory_pool(&own)?;
     assert_eq!(device.memory_pool()?, own.as_raw());
     if_there_is(own.set_current_at(place, false))?;
     trace.drop(pool);
-    // It holds its pool.
+    // The buffer keeps its pool alive.
     buffer.fill(7)?;
     assert_eq!(buffer.to_vec()?, [7; 100]);
     trace.drop((own, stream, context));
@@ -139,7 +139,7 @@ pub(super) fn pools(trace: &mut Trace) -> Result<()> {
 pub(super) fn pointers(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
-    let mut buffer = DeviceBuffer::<u16>::plain_zeroed(&stream, 100)?;
+    let mut buffer = DeviceBuffer::<u16>::zeroed_sync(&stream, 100)?;
     let (start, end) = (buffer.as_raw(), buffer.as_raw() + 200);
     assert_eq!(context.address_range(start + 7)?, start..end);
     let info = context.pointer_info(start + 7)?;

@@ -1,4 +1,4 @@
-//! Kernels that are launched, typed and by pointers.
+//! Kernel launches, typed and raw.
 
 use super::{HOPPER, VECTOR, expect, invalid, primary};
 use crate::trace::Trace;
@@ -25,14 +25,14 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         .typed::<(&mut [i32], i32, Value<[u16; 2]>, u32)>()?;
     let mut y = DeviceBuffer::from_slice(&stream, &[5; 10])?;
     let arguments = (&mut y, 3, Value([2, 0]), 10);
-    // SAFETY: the kernel touches 10 elements, as many as there are; any 4 bytes are its i32.
+    // SAFETY: the kernel accesses 10 elements, and the memory has 10; any 4 bytes are a valid i32.
     unsafe { by_value.launch(&stream, LaunchConfig::linear(1, 32), arguments) }?;
 
     let nothing = module.kernel("nothing")?;
     let shape = LaunchConfig::new([2, 3, 4], [5, 6, 7]).with_shared_bytes(1024);
-    // SAFETY: the kernel does nothing and has no parameters.
+    // SAFETY: the kernel has no parameters and does nothing.
     unsafe { nothing.launch_raw(&stream, shape, &mut []) }?;
-    // Code and memory go while the kernels that use them have not run.
+    // Code and memory are dropped before the kernels that use them have run.
     trace.drop((module, scale, nothing, by_value, library));
     assert_eq!(y.to_vec()?, [17; 10]);
     assert_eq!(x.to_vec()?, [7; 10]);
@@ -47,7 +47,7 @@ fn typed(stream: &Stream, scale: &Scale) -> Result<DeviceBuffer<i32>> {
     let mut x = DeviceBuffer::from_slice(stream, &[1; 10])?;
     let config = LaunchConfig::for_elements(10, 4)?;
     for _ in 0..2 {
-        // SAFETY: the kernel touches 10 elements, as many as there are.
+        // SAFETY: the kernel accesses 10 elements, and the memory has 10.
         unsafe { scale.launch(stream, config, (&mut x, 2, 1, 10)) }?;
     }
     Ok(x)
@@ -73,14 +73,14 @@ pub(super) fn with_attributes(trace: &mut Trace) -> Result<()> {
     };
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     let config = LaunchConfig::linear(4, 32);
-    // SAFETY: the kernel writes an element for each of 4 blocks.
+    // SAFETY: the kernel writes one element for each of 4 blocks.
     unsafe { ranks.launch_with(&stream, config, &attributes, (&mut out,)) }?;
     event.synchronize()?;
     let pairs = [0x2_0000, 0x2_0001, 0x2_0000, 0x2_0001];
     assert_eq!(out.to_vec()?, pairs);
 
     let far = LaunchConfig::linear(1 << 20, 1024);
-    // SAFETY: it is too large, and refused.
+    // SAFETY: the cluster is too large, so the launch is refused.
     let refused = unsafe { ranks.launch_with(&stream, far, &attributes, (&mut out,)) };
     let is_too_large = CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     expect(refused, |error| error.code() == Some(is_too_large))?;
@@ -88,7 +88,7 @@ pub(super) fn with_attributes(trace: &mut Trace) -> Result<()> {
         carveout: Some(101),
         ..Default::default()
     };
-    // SAFETY: there is no such share, so it is refused.
+    // SAFETY: the value is invalid, so the launch is refused.
     let refused = unsafe { ranks.launch_with(&stream, config, &newer, (&mut out,)) };
     expect(
         refused,

@@ -1,4 +1,4 @@
-//! The compiler's options, and the linker.
+//! Compiler options, and the linker.
 
 use super::{APPLY, TWICE, VECTOR, expect, invalid, primary};
 use crate::trace::Trace;
@@ -37,7 +37,7 @@ pub(super) fn linker(trace: &mut Trace) -> Result<()> {
     let is_compile = |error: &Error| matches!(error, Error::Compile(_));
     let wrong = TWICE.replace("%r1, %r1", "%r1, %nonsense");
     expect(linker.add_ptx("wrong", &wrong), is_compile)?;
-    // SAFETY: there is no such file.
+    // SAFETY: the file does not exist.
     let missing = unsafe { linker.add_file(LinkInput::Cubin, "/nonexistent/code.cubin") };
     let not_found = cuda_safe::CUresult::CUDA_ERROR_FILE_NOT_FOUND;
     expect(missing, |error| error.code() == Some(not_found))?;
@@ -59,7 +59,7 @@ pub(super) fn linker(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// The end of a linker, which is destroyed when it has given its image.
+/// Completes a linker, which is destroyed after it returned its image.
 fn completed(trace: &mut Trace, linker: Linker) -> Result<Linked> {
     trace.drops_after("cuLinkComplete", || linker.complete())
 }

@@ -15,7 +15,7 @@ use cuda_safe::{
 };
 use std::ptr::NonNull;
 
-/// The choice, for the scenario.
+/// The choice of a manager, for one scenario.
 pub(super) struct Chosen;
 
 impl Drop for Chosen {
@@ -27,7 +27,7 @@ impl Drop for Chosen {
 pub(super) fn choose<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
 ) -> Chosen {
-    set_memory_manager(make).expect("the version fits");
+    set_memory_manager(make).expect("a matching version");
     Chosen
 }
 
@@ -56,7 +56,7 @@ pub(super) fn wrapped(trace: &mut Trace) -> Result<()> {
             slab_bytes: 4 << 20,
             ..Default::default()
         };
-        let pool = CachingManager::over(context, OrderedManager::new(context)?, options)?;
+        let pool = CachingManager::with_upstream(context, OrderedManager::new(context)?, options)?;
         let limited = LimitManager::new(pool, 2 << 20);
         let falls_back = FallbackManager::new(limited, Fallback::Managed);
         let logged = LoggingManager::new(SerialManager::new(falls_back), std::io::sink());
@@ -65,7 +65,7 @@ pub(super) fn wrapped(trace: &mut Trace) -> Result<()> {
     use_it(trace)
 }
 
-/// Memory that goes to another process, and memory that came from there.
+/// Shares memory with another process, and opens memory of another process.
 pub(super) fn shared(trace: &mut Trace) -> Result<()> {
     let _chosen = choose(CachingManager::new);
     let context = primary()?;
@@ -78,7 +78,7 @@ pub(super) fn shared(trace: &mut Trace) -> Result<()> {
     bytes[..64].copy_from_slice(&cuda_sim::shared_by_another(8192));
     let handle = IpcHandle::from_bytes(&bytes);
     assert_eq!(handle.device()?, Some(context.device()));
-    // SAFETY: the software driver plays the other process.
+    // SAFETY: the software driver acts as the other process.
     let opened = unsafe { context.open_memory(&handle) }?;
     // SAFETY: as above.
     let again = unsafe { context.open_memory(&handle) }?;
@@ -88,7 +88,7 @@ pub(super) fn shared(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// A manager's own pool that goes to another process, and a pool that came from there.
+/// Shares a manager's own pool with another process, and imports a pool of another process.
 pub(super) fn shared_pool(trace: &mut Trace) -> Result<()> {
     let options = MemoryPoolOptions {
         shareable: true,
@@ -106,12 +106,12 @@ pub(super) fn shared_pool(trace: &mut Trace) -> Result<()> {
     pool.handle_of(&buffer)?;
     let mut bytes = exported.handle().to_bytes();
     let loose = MemoryPointer::allocate_on(&stream, 64)?;
-    // SAFETY: nobody has used it.
+    // SAFETY: no work has used the memory.
     trace.drops(|| unsafe { loose.free_in(Order::NONE) });
     trace.drop((memory, exported, buffer));
 
     let descriptor = cuda_sim::pool_shared_by_another().expect("a file");
-    // SAFETY: the software driver plays the other process.
+    // SAFETY: the software driver acts as the other process.
     let imported = unsafe { ImportedPool::new(&context, &descriptor) }?;
     let data = cuda_sim::pool_memory_shared_by_another(&descriptor, 8192);
     bytes[..64].copy_from_slice(&data);
@@ -129,7 +129,7 @@ pub(super) fn shared_pool(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// What a program does, whatever its manager.
+/// Uses a context with any manager, as a program does.
 fn use_it(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
@@ -142,7 +142,7 @@ fn use_it(trace: &mut Trace) -> Result<()> {
     let second = context.stream()?;
     let moved = DeviceBuffer::<u8>::zeroed(&stream, 100)?.rebind(&second)?;
     trace.drop(moved);
-    // Its memory is used again on the first.
+    // Its memory is reused on the first stream.
     let again = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
     trace.drop(second);
     trace.drop(again);
@@ -156,19 +156,19 @@ fn use_it(trace: &mut Trace) -> Result<()> {
     assert_eq!(managed.host()?, [0; 200]);
     trace.drop(managed);
 
-    let manager = context.memory_manager()?.expect("it is chosen");
+    let manager = context.memory_manager()?.expect("the chosen manager");
     let guard = manager.defer_cleanup();
     let memory = MemoryPointer::allocate(&context, 1 << 20)?;
     let ordered = MemoryPointer::allocate_on(&stream, 1 << 20)?;
-    // SAFETY: the legacy default stream.
-    let legacy = unsafe { Order::lasting(std::ptr::null_mut()) };
+    // SAFETY: the handle is the legacy default stream.
+    let legacy = unsafe { Order::persistent(std::ptr::null_mut()) };
     let others = MemoryPointer::allocate_in(&context, 1 << 20, legacy)?;
     trace.drop((memory, ordered, others, guard));
     let host = MappedMemory::allocate(&context, 100, PinnedFlags::empty())?;
     trace.drop(host);
     let mut bytes = vec![0u8; 4096];
     let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
-    // SAFETY: the vector is kept, and its bytes stay where they are.
+    // SAFETY: the vector is kept alive, and its bytes do not move.
     let pinned = unsafe { PinnedMemory::pin(&context, bytes, start, 4096, PinnedFlags::empty()) }?;
     trace.drop(pinned);
     manager.memory_info()?;

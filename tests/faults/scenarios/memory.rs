@@ -1,4 +1,4 @@
-//! Memory of the device and of the host.
+//! Device memory and host memory.
 
 use super::{expect, invalid, primary};
 use crate::trace::Trace;
@@ -12,7 +12,7 @@ pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
     let from = DeviceBuffer::from_slice(&stream, &[1u64, 2, 3])?;
     let mut to = DeviceBuffer::<u64>::zeroed(&stream, 3)?;
     to.copy_from(&from)?;
-    // Freed behind the copy that reads it.
+    // Freed after the copy that reads it.
     trace.drop(from);
     assert_eq!(to.to_vec()?, [1, 2, 3]);
     to.copy_from_slice(&[4, 5, 6])?;
@@ -39,7 +39,7 @@ pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
     let empty = DeviceBuffer::<u32>::zeroed(&stream, 0)?;
     assert!(empty.to_vec()?.is_empty());
     let (address, its_stream) = words.into_raw();
-    // SAFETY: the buffer gave it up.
+    // SAFETY: the buffer released ownership.
     let back = unsafe { DeviceBuffer::<f32>::from_raw(address, 5, &its_stream) };
     trace.drop((stream, its_stream, context));
     assert_eq!(back.to_vec()?, [1.5; 5]);
@@ -50,13 +50,13 @@ pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
 pub(super) fn plain(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
-    let mut plain = DeviceBuffer::<i32>::plain_zeroed(&stream, 8)?;
+    let mut plain = DeviceBuffer::<i32>::zeroed_sync(&stream, 8)?;
     let ordered = DeviceBuffer::from_slice(&stream, &[3; 8])?;
     assert_eq!(plain.to_vec()?, [0; 8]);
     plain.copy_from(&ordered)?;
-    let mut last = DeviceBuffer::<i32>::plain_zeroed(&stream, 8)?;
+    let mut last = DeviceBuffer::<i32>::zeroed_sync(&stream, 8)?;
     last.copy_from(&plain)?;
-    // Under way when it is freed.
+    // Still in use by pending work when it is freed.
     trace.drop(plain);
     assert_eq!(last.to_vec()?, [3; 8]);
     last.fill(5)?;
@@ -107,7 +107,7 @@ pub(super) fn slices(trace: &mut Trace) -> Result<()> {
     let (mut low, high) = buffer.as_mut_slice().split_at(2)?;
     low.copy_from(high)?;
     buffer.slice_mut(3..)?.fill(9)?;
-    // Should that fail, the buffer comes back and is dropped here.
+    // If this fails, the buffer is returned and dropped here.
     let buffer = buffer.rebind(&other)?;
     trace.drop(stream);
     assert_eq!(buffer.slice(1..)?.to_vec()?, [4, 3, 9]);
@@ -122,7 +122,7 @@ pub(super) fn slices(trace: &mut Trace) -> Result<()> {
 pub(super) fn shared(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let (home, other) = (context.stream()?, context.stream()?);
-    // Should that fail, the buffer comes back and is dropped here.
+    // If this fails, the buffer is returned and dropped here.
     let shared = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?.share()?;
     let mut copy = DeviceBuffer::<u32>::uninit(&other, 3)?;
     let here = shared.on(&home)?;
@@ -131,7 +131,7 @@ pub(super) fn shared(trace: &mut Trace) -> Result<()> {
     trace.drop((here, there));
     let mut buffer = match shared.into_buffer() {
         Ok(buffer) => buffer,
-        // The end of a reader has failed: nobody may write.
+        // Dropping a reader failed, so the memory cannot be written.
         Err(shared) => {
             trace.drop(shared);
             DeviceBuffer::zeroed(&home, 3)?
@@ -180,7 +180,7 @@ pub(super) fn of_peers(trace: &mut Trace) -> Result<()> {
         error.code() == unsupported
     })?;
     let not_enabled = Some(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-    // SAFETY: nothing is under way.
+    // SAFETY: no work is pending.
     expect(unsafe { context.disable_peer_access(&other) }, |error| {
         error.code() == not_enabled
     })?;

@@ -1,4 +1,4 @@
-//! What is swept: everything that the crate offers, and what the examples do.
+//! The scenarios of the sweep: every feature of the crate, and small versions of the examples.
 
 mod boxes;
 mod capture;
@@ -59,10 +59,10 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("stream words", settings::memory_operations),
     scenario("event", event::run),
     scenario("memory", memory::ordered),
-    scenario("plain memory", memory::plain),
+    scenario("synchronous memory", memory::plain),
     scenario("slices", memory::slices),
     scenario("shared memory", memory::shared),
-    scenario("memory of peers", memory::of_peers),
+    scenario("peer memory", memory::of_peers),
     scenario("boxes", boxes::run),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
@@ -75,11 +75,11 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("caching pool", manager::caching),
     scenario("driver's pools", manager::ordered),
     scenario("all wrappers", manager::wrapped),
-    scenario("too little, of a pool", shortage::of_the_pool),
-    scenario("too little, of the device", shortage::of_the_device),
-    scenario("too little, falls back", shortage::that_falls_back),
-    scenario("shared by processes", manager::shared),
-    scenario("pool shared by processes", manager::shared_pool),
+    scenario("pool limit", shortage::of_the_pool),
+    scenario("device memory limit", shortage::of_the_device),
+    scenario("limit with fallback", shortage::that_falls_back),
+    scenario("interprocess memory", manager::shared),
+    scenario("interprocess pool", manager::shared_pool),
     scenario("pointers", kinds::pointers),
     scenario("module", module::module),
     scenario("library", module::library),
@@ -112,7 +112,7 @@ pub(crate) static ALL: &[Scenario] = &[
     since((12, 5), "switch.rs", examples::switch),
 ];
 
-/// Ends what a scenario could not end, as the calls for that failed too.
+/// Completes what a scenario could not complete because the needed calls failed.
 pub(crate) fn clean_up() {
     raw::clean_up();
 }
@@ -121,7 +121,8 @@ fn primary() -> Result<Context> {
     Context::primary(&Device::get(0)?)
 }
 
-/// For what is an error without any fault: nothing if it is the right one, else the error.
+/// Checks a call that fails without any fault: `Ok` if the error is the expected one, otherwise the
+/// error.
 fn expect<T>(result: Result<T>, is_right: impl Fn(&Error) -> bool) -> Result<()> {
     match result {
         Ok(_) => panic!("this should be an error"),
@@ -134,7 +135,7 @@ fn invalid(is_right: impl Fn(&Invalid) -> bool) -> impl Fn(&Error) -> bool {
     move |error| matches!(error, Error::Invalid(invalid) if is_right(invalid))
 }
 
-/// Nothing, if the driver is too old for it.
+/// Turns the error of a driver that is too old into `None`.
 fn if_there_is<T>(result: Result<T>) -> Result<()> {
     match result {
         Ok(_) | Err(Error::Missing(_)) => Ok(()),

@@ -36,7 +36,7 @@ pub(super) fn module(trace: &mut Trace) -> Result<()> {
     let other = Context::create(&context.device(), ContextFlags::empty())?;
     let elsewhere = Module::from_ptx(&other, SMID)?.kernel("record_smid")?;
     trace.drop((other, module, context));
-    // Kernels hold their modules.
+    // Kernels keep their modules alive.
     elsewhere.parameters()?;
     add.parameters()?;
     trace.drops_from_here();
@@ -66,9 +66,9 @@ pub(super) fn library(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// Code for a device, which is loaded as it is.
+/// Code for a device, which is loaded without compilation.
 pub(super) fn images(trace: &mut Trace) -> Result<()> {
-    // The header of a fatbin without images; this driver is told what is in it.
+    // The header of a fatbin without images. The software driver gets the contents in another way.
     let image = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     cuda_sim::kernel::register_image(&image, &[("scale", &[8, 4, 4, 4])]);
     let context = primary()?;
@@ -76,7 +76,7 @@ pub(super) fn images(trace: &mut Trace) -> Result<()> {
         info_log: true,
         ..Default::default()
     };
-    // SAFETY: to this driver it is whole, here and below.
+    // SAFETY: the image is complete for the software driver, here and below.
     let plain = unsafe { Module::from_image(&context, &image) }?;
     // SAFETY: as above.
     let module = unsafe { Module::from_image_with(&context, &image, &options) }?;
@@ -84,7 +84,7 @@ pub(super) fn images(trace: &mut Trace) -> Result<()> {
     let bare = unsafe { Library::from_image(&image) }?;
     // SAFETY: as above.
     let library = unsafe { Library::from_image_with(&image, &options) }?;
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused and accesses nothing.
     let cut = unsafe { Module::from_image(&context, &image[..8]) };
     expect(
         cut,
@@ -93,9 +93,9 @@ pub(super) fn images(trace: &mut Trace) -> Result<()> {
     let mut linker = Linker::new(&context)?;
     // SAFETY: as above.
     unsafe { linker.add_data(LinkInput::Fatbin, "binary", &image) }?;
-    // SAFETY: it is PTX.
+    // SAFETY: the data is PTX.
     unsafe { linker.add_data(LinkInput::Ptx, "text", GLOBALS.as_bytes()) }?;
-    // SAFETY: this driver does not look at it.
+    // SAFETY: the software driver does not read the data.
     let host = unsafe { linker.add_data(LinkInput::Object, "host", b"!<arch>") };
     let no_code = Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
     expect(host, |error| error.code() == no_code)?;
@@ -108,7 +108,7 @@ pub(super) fn images(trace: &mut Trace) -> Result<()> {
     trace.drop(library);
     let stream = context.stream()?;
     let mut x = DeviceBuffer::from_slice(&stream, &[1, 2, 3])?;
-    // SAFETY: the kernel touches 3 elements, as many as there are.
+    // SAFETY: the kernel accesses 3 elements, and the memory has 3.
     unsafe { scale.launch(&stream, LaunchConfig::linear(1, 3), (&mut x, 2, 1, 3)) }?;
     assert_eq!(x.to_vec()?, [3, 5, 7]);
     module.kernel("scale")?;
@@ -130,7 +130,7 @@ pub(super) fn globals(trace: &mut Trace) -> Result<()> {
     let bump = module.kernel("bump")?.typed::<(u32,)>()?;
     let counter = module.global("counter")?;
     expect(module.global("nowhere"), no_such_global)?;
-    // SAFETY: only this stream's work uses the variable.
+    // SAFETY: only work of this stream uses the variable.
     let mut value = unsafe { counter.buffer::<u32>(&stream) }?;
     value.copy_from_slice(&[7])?;
     trace.drop((module, counter));
@@ -138,7 +138,7 @@ pub(super) fn globals(trace: &mut Trace) -> Result<()> {
     unsafe { bump.launch(&stream, LaunchConfig::linear(1, 1), (2,)) }?;
     trace.drop(bump);
     assert_eq!(value.to_vec()?, [9]);
-    // The last to hold the module.
+    // Drops the last owner of the module.
     trace.drop(value);
 
     let library = Library::from_ptx(GLOBALS)?;
@@ -151,7 +151,7 @@ pub(super) fn globals(trace: &mut Trace) -> Result<()> {
     })?;
     trace.drop((library, context));
     assert_eq!(everywhere.size_bytes(), 4);
-    // SAFETY: nobody else uses the variable.
+    // SAFETY: nothing else uses the variable.
     let all = unsafe { factors.buffer::<f32>(&stream) }?;
     assert_eq!(all.to_vec()?, [1.0, 2.0, 3.0, 4.0]);
     trace.drops_from_here();

@@ -1,4 +1,5 @@
-//! What other code makes, by raw calls; with errors as this crate's.
+//! Objects that other code creates, with raw calls whose errors are converted to errors of this
+//! crate.
 
 use cuda_safe::sys::{
     self, CUcontext, CUdeviceptr, CUevent, CUgraph, CUhostFn, CUlibrary, CUmodule, CUresult,
@@ -15,24 +16,24 @@ fn check(code: CUresult, call: &'static str) -> Result<()> {
     Err(Error::Driver(DriverError { code, call }))
 }
 
-/// A context that is on no thread's stack.
+/// Creates a context that is on no thread's stack.
 pub(super) fn context(device: &Device) -> Result<CUcontext> {
     let (mut raw, mut popped) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let code = unsafe { sys::abi::cuCtxCreate_v2(&raw mut raw, 0, device.as_raw()) };
     check(code, "cuCtxCreate_v2")?;
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let code = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
     let done = check(code, "cuCtxPopCurrent_v2");
     if done.is_err() {
-        // Destroying it takes it off the stack.
+        // The destruction removes it from the stack.
         destroy_context(raw);
     }
     done.map(|()| raw)
 }
 
 pub(super) fn destroy_context(raw: CUcontext) {
-    // SAFETY: the context was made above, and is its maker's.
+    // SAFETY: the context was created above and belongs to the caller.
     let code = unsafe { sys::cuCtxDestroy_v2(raw) };
     if !code.is_success() {
         lock(&STILL_THERE).push(raw.addr());
@@ -42,7 +43,7 @@ pub(super) fn destroy_context(raw: CUcontext) {
 pub(super) fn stream(context: &Context) -> Result<CUstream> {
     let mut raw = std::ptr::null_mut();
     let code = context.with_current(|_| {
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer refers to a local variable.
         unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, 1, 0) }
     })?;
     check(code, "cuStreamCreateWithPriority").map(|()| raw)
@@ -50,14 +51,14 @@ pub(super) fn stream(context: &Context) -> Result<CUstream> {
 
 pub(super) fn event(context: &Context) -> Result<CUevent> {
     let mut raw = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
+    // SAFETY: the pointer refers to a local variable.
     let code = context.with_current(|_| unsafe { sys::cuEventCreate(&raw mut raw, 0) })?;
     check(code, "cuEventCreate").map(|()| raw)
 }
 
 pub(super) fn memory(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     let mut address = 0;
-    // SAFETY: the pointer is to a local, and the stream is alive.
+    // SAFETY: the pointer refers to a local variable, and the stream is alive.
     let code = unsafe { sys::cuMemAllocAsync(&raw mut address, bytes, stream.as_raw()) };
     check(code, "cuMemAllocAsync").map(|()| address)
 }
@@ -70,7 +71,7 @@ pub(super) fn module(context: &Context, ptx: &str) -> Result<CUmodule> {
     let mut raw = std::ptr::null_mut();
     let ptx = text(ptx);
     let code = context.with_current(|_| {
-        // SAFETY: the text ends with a NUL, and the pointer is to a local.
+        // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
         unsafe { sys::cuModuleLoadData(&raw mut raw, ptx.as_ptr().cast()) }
     })?;
     check(code, "cuModuleLoadData").map(|()| raw)
@@ -82,15 +83,17 @@ pub(super) fn library(ptx: &str) -> Result<CUlibrary> {
     let ptx = text(ptx);
     let code = ptx.as_ptr().cast();
     let more = std::ptr::null_mut();
-    // SAFETY: the text ends with a NUL, the pointer is to a local, and there are no options.
+    // SAFETY: the text ends with a NUL, the pointer refers to a local variable, and there are no
+    // options.
     let code =
         unsafe { sys::cuLibraryLoadData(&raw mut raw, code, keys, none, 0, options, more, 0) };
     check(code, "cuLibraryLoadData").map(|()| raw)
 }
 
-/// Streams whose capture could not be ended. They live: buffers that wait for the end hold them.
+/// Streams whose capture could not be ended. They are alive, because buffers with deferred releases
+/// keep them alive.
 static STILL_CAPTURING: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// Streams that were captured; those that could not be destroyed may be so still.
+/// Streams that were captured. Those that could not be destroyed may still be captured.
 static MAY_BE_CAPTURING: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// Graphs that could not be destroyed.
 static GRAPHS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -101,7 +104,7 @@ fn lock(handles: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
     handles.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends what could not be ended while calls were failing.
+/// Completes what could not be completed while calls were failing.
 pub(super) fn clean_up() {
     let is_destroy = |call: &cuda_sim::Call| call.function == "cuStreamDestroy_v2";
     let mut destroys = cuda_sim::calls().into_iter().filter(is_destroy);
@@ -123,14 +126,14 @@ pub(super) fn clean_up() {
 
 fn end_capture(stream: CUstream) -> Result<()> {
     let mut graph = std::ptr::null_mut();
-    // SAFETY: the software driver checks handles; the pointer is to a local.
+    // SAFETY: the software driver checks handles, and the pointer refers to a local variable.
     let code = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
     check(code, "cuStreamEndCapture")?;
     destroy_graph(graph)
 }
 
 fn destroy_graph(graph: CUgraph) -> Result<()> {
-    // SAFETY: the graph was made here, and nobody else has it.
+    // SAFETY: the graph was created here, and nothing else uses it.
     let code = unsafe { sys::cuGraphDestroy(graph) };
     if !code.is_success() {
         lock(&GRAPHS).push(graph.addr());
@@ -138,12 +141,12 @@ fn destroy_graph(graph: CUgraph) -> Result<()> {
     check(code, "cuGraphDestroy")
 }
 
-/// A capture of this stream may outlive the calls that fail, if the stream does.
+/// Notes that a capture of this stream may outlive the failing calls, if the stream does.
 pub(super) fn may_stay_captured(stream: &Stream) {
     lock(&MAY_BE_CAPTURING).push(stream.as_raw().addr());
 }
 
-/// A stream whose work is being recorded; dropped, it is not any more.
+/// A capture of a stream, which ends when it is dropped.
 pub(super) struct Capturing<'a> {
     stream: &'a Stream,
     ended: bool,
@@ -165,7 +168,7 @@ impl<'a> Capturing<'a> {
     }
 
     fn failed(&self, error: &Error) {
-        // The capture has ended if it was the graph that could not be destroyed.
+        // If destroying the graph failed, the capture has ended already.
         if !matches!(error, Error::Driver(error) if error.call == "cuStreamEndCapture") {
             return;
         }
@@ -184,7 +187,7 @@ impl Drop for Capturing<'_> {
     }
 }
 
-/// Has the driver call `function` when the work before it is done.
+/// Makes the driver call `function` after the earlier work on the stream.
 pub(super) fn callback(stream: &Stream, function: CUhostFn) -> Result<()> {
     // SAFETY: the stream is alive, and the functions of these tests take no data.
     let code = unsafe { sys::cuLaunchHostFunc(stream.as_raw(), function, std::ptr::null_mut()) };

@@ -1,4 +1,4 @@
-//! What streams are set to, and words that they write and wait for.
+//! Attributes of streams, and memory operations.
 
 use super::{expect, invalid, primary};
 use crate::trace::Trace;
@@ -29,7 +29,7 @@ pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     assert!(stream.access_window()?.is_some());
     stream.clear_access_window()?;
 
-    // SAFETY: `stream` outlives it.
+    // SAFETY: `stream` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &context) }?;
     trace.drop(borrowed);
     let own = Context::create(&context.device(), ContextFlags::empty())?;
@@ -45,10 +45,10 @@ pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
 
 pub(super) fn memory_operations(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
-    // One stream, so that the words are freed behind the waits, come what may.
+    // A single stream, so that the words are freed after the waits even if a call fails.
     let stream = context.stream()?;
-    let mut words = DeviceBuffer::<u32>::plain_zeroed(&stream, 2)?;
-    let mut wide = DeviceBuffer::<u64>::plain_zeroed(&stream, 1)?;
+    let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 2)?;
+    let mut wide = DeviceBuffer::<u64>::zeroed_sync(&stream, 1)?;
     stream.synchronize()?;
     let (narrow, far) = (words.as_raw(), wide.as_raw());
     let condition = WaitCondition::AtLeast;
@@ -62,7 +62,7 @@ pub(super) fn memory_operations(trace: &mut Trace) -> Result<()> {
         },
         MemoryOperation::FlushRemoteWrites,
     ];
-    // SAFETY: the words are alive until the stream is done, and used by nothing else.
+    // SAFETY: the words stay alive until the stream has completed, and nothing else uses them.
     unsafe { stream.memory_operations(&operations) }?;
     let waits = [
         MemoryOperation::Wait32 {

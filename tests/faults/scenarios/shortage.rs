@@ -1,17 +1,18 @@
-//! A caching pool that has too little, on several streams: by its own limit, of the device's memory, and with
-//! something to fall back to.
+//! A caching pool with too little memory, on several streams: because of its own limit, because of
+//! the device's memory, and with a fallback.
 
 use super::manager::choose;
 use super::primary;
 use crate::trace::Trace;
 use cuda_safe::manager::{
-    CacheFigures, CachingManager, CachingOptions, Fallback, FallbackManager, MemoryManager,
+    CacheStats, CachingManager, CachingOptions, Fallback, FallbackManager, MemoryManager,
     MemoryPointer,
 };
 use cuda_safe::{Context, DeviceBuffer, Error, Result, Stream};
 use cuda_sim::fault::limit_memory;
 
-/// All that there is: two pieces, or what is whole and a piece. So one that cannot be freed is not missed.
+/// The available memory: two pieces, or one whole and one piece. This leaves room for a piece that
+/// could not be freed.
 const ALL: usize = 6 << 20;
 const PIECE: usize = 2 << 20;
 const WHOLE: usize = 4 << 20;
@@ -28,17 +29,17 @@ fn pool(context: &Context, max_bytes: usize) -> Result<CachingManager> {
 pub(super) fn of_the_pool(trace: &mut Trace) -> Result<()> {
     let _chosen = choose(|context| pool(context, ALL));
     let context = primary()?;
-    use_all(trace, &context, CachingManager::figures)?;
+    use_all(trace, &context, CachingManager::stats)?;
     end(trace, context)
 }
 
 pub(super) fn of_the_device(trace: &mut Trace) -> Result<()> {
-    // Beside what an earlier run could not free.
+    // In addition to memory that an earlier run could not free.
     let used = cuda_sim::alive().device_bytes;
     let _limit = limit_memory(used + ALL as u64);
     let _chosen = choose(|context| pool(context, 0));
     let context = primary()?;
-    use_all(trace, &context, CachingManager::figures)?;
+    use_all(trace, &context, CachingManager::stats)?;
     end(trace, context)
 }
 
@@ -50,7 +51,7 @@ pub(super) fn that_falls_back(trace: &mut Trace) -> Result<()> {
     });
     let context = primary()?;
     use_all(trace, &context, |manager: &FallsBack| {
-        manager.inner().figures()
+        manager.inner().stats()
     })?;
     context.synchronize()?;
     let stream = context.stream()?;
@@ -58,13 +59,13 @@ pub(super) fn that_falls_back(trace: &mut Trace) -> Result<()> {
     let more = trace.looks_elsewhere(|| memory(&stream, WHOLE))?;
     assert_eq!(more.slice(..4)?.to_vec()?, [1; 4]);
     let manager = context.memory_manager_as::<FallsBack>()?;
-    assert!(manager.expect("it is chosen").count() >= 1);
+    assert!(manager.expect("the chosen manager").count() >= 1);
     trace.drop((whole, more));
     trace.drop(stream);
     end(trace, context)
 }
 
-/// Memory that is written for some time.
+/// Allocates memory and enqueues some fills on it.
 fn memory(stream: &Stream, len: usize) -> Result<DeviceBuffer<u8>> {
     let mut memory = DeviceBuffer::uninit(stream, len)?;
     for _ in 0..8 {
@@ -73,21 +74,21 @@ fn memory(stream: &Stream, len: usize) -> Result<DeviceBuffer<u8>> {
     Ok(memory)
 }
 
-/// Has all of it in pieces, then whole; on one stream, on another, and in nobody's order. Only one of them has
-/// work at a time, so that it is the same each time.
+/// Allocates all of it in pieces, then as a whole: on one stream, on another, and without a stream.
+/// Only one of them has work at a time, so that each run is the same.
 fn use_all<M: MemoryManager>(
     trace: &mut Trace,
     context: &Context,
-    figures: impl Fn(&M) -> CacheFigures,
+    stats: impl Fn(&M) -> CacheStats,
 ) -> Result<()> {
     let (one, two) = (context.stream()?, context.stream()?);
     let piece = || memory(&one, PIECE);
     let pieces = trace.looks_elsewhere(|| Ok::<_, Error>((piece()?, piece()?)))?;
     trace.drop(pieces);
-    // They go back for it, behind all work.
+    // The pieces are released for this, after all work.
     let whole = trace.looks_elsewhere(|| memory(&one, WHOLE))?;
     trace.drop(whole);
-    // The stream waits for the other.
+    // The stream waits for the other stream.
     let mut second = trace.looks_elsewhere(|| DeviceBuffer::<u8>::uninit(&two, WHOLE))?;
     second.slice_mut(..4)?.fill(2)?;
     assert_eq!(second.slice(..4)?.to_vec()?, [2; 4]);
@@ -97,12 +98,12 @@ fn use_all<M: MemoryManager>(
     let third = trace.looks_elsewhere(|| MemoryPointer::allocate(context, WHOLE))?;
     trace.drop(third);
     let manager = context.memory_manager_as::<M>()?;
-    let figures = figures(manager.expect("it is chosen"));
-    // Where the stream cannot wait, the host does.
-    let waits = (figures.stream_waits, figures.host_waits);
-    assert!(waits.0 + waits.1 >= 2, "{figures:?}");
-    // Where it falls back for a piece, that one does not go back.
-    assert!(figures.grown >= 2 && figures.slabs <= 2, "{figures:?}");
+    let stats = stats(manager.expect("the chosen manager"));
+    // If the stream cannot wait, the host does.
+    let waits = (stats.stream_waits, stats.host_waits);
+    assert!(waits.0 + waits.1 >= 2, "{stats:?}");
+    // If the pool falls back for a piece, that piece is not released.
+    assert!(stats.slabs_added >= 2 && stats.slabs <= 2, "{stats:?}");
     trace.drop((one, two));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::{expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
 use cuda_safe::{
-    Context, ContextFlags, DeviceBuffer, Done, Invalid, Result, Stream, StreamOptions,
+    Context, ContextFlags, DeviceBuffer, Invalid, Result, Stream, StreamFuture, StreamOptions,
 };
 use std::future::Future;
 use std::pin::pin;
@@ -29,7 +29,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     high.wait(&event)?;
     blocking.wait(&event)?;
     high.is_idle()?;
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused and accesses nothing.
     let default = unsafe { Stream::borrow_raw(std::ptr::null_mut(), &context) };
     expect(
         default,
@@ -70,14 +70,14 @@ pub(super) fn default_streams(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// Wakes nobody: what a poll finds is asked for.
+/// A waker that does nothing: the future is polled instead.
 struct Silent;
 
 impl Wake for Silent {
     fn wake(self: Arc<Self>) {}
 }
 
-fn poll(done: &mut Done) -> Poll<Result<()>> {
+fn poll(done: &mut StreamFuture) -> Poll<Result<()>> {
     let waker = Waker::from(Arc::new(Silent));
     pin!(done).poll(&mut Task::from_waker(&waker))
 }
@@ -86,19 +86,19 @@ pub(super) fn futures(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
     let buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
-    let mut done = stream.done()?;
-    let mut dropped = stream.done()?;
-    let unpolled = stream.done()?;
+    let mut done = stream.completion()?;
+    let mut dropped = stream.completion()?;
+    let unpolled = stream.completion()?;
     let _ = poll(&mut dropped);
     trace.drop((dropped, unpolled));
     assert!(poll(&mut done).is_pending());
     stream.synchronize()?;
     match poll(&mut done) {
         Poll::Ready(done) => done?,
-        Poll::Pending => panic!("the work is done"),
+        Poll::Pending => panic!("the work has completed"),
     }
     trace.drop(buffer);
-    // It holds the stream.
+    // The future keeps the stream alive.
     trace.drop((stream, context));
     trace.drop(done);
     trace.drops_from_here();

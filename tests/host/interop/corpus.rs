@@ -1,9 +1,9 @@
-//! The corpus of the fuzz targets, input by input: what they found once holds without a fuzzer.
+//! Runs the corpus of the fuzz targets without a fuzzer, input by input.
 
 #[path = "../../../fuzz/checks/mod.rs"]
 mod checks;
 
-/// All inputs: a path that begins with the name of the target, and the bytes.
+/// Runs all inputs, each with a path that begins with the name of the target.
 const CORPUS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/corpus.rs"));
 
 fn replay(target: &str, check: fn(&[u8])) {
@@ -14,26 +14,26 @@ fn replay(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn the_corpus_of_type_strings_holds() {
+fn the_corpus_of_type_strings_passes() {
     replay("type_string", checks::type_string);
 }
 
 #[test]
-fn the_corpus_of_array_interfaces_holds() {
+fn the_corpus_of_array_interfaces_passes() {
     replay("array_interface", checks::array_interface);
 }
 
 #[test]
-fn the_corpus_of_likely_interfaces_holds() {
+fn the_corpus_of_likely_interfaces_passes() {
     replay("likely_interface", checks::likely_interface);
 }
 
 #[test]
-fn the_corpus_of_tensors_holds() {
+fn the_corpus_of_tensors_passes() {
     replay("dlpack", checks::dlpack);
 }
 
 #[test]
-fn the_corpus_of_views_holds() {
+fn the_corpus_of_views_passes() {
     replay("view", checks::view);
 }

@@ -1,4 +1,4 @@
-//! NumPy as the judge of types, layouts and views.
+//! Types, layouts and views compared with NumPy.
 
 use crate::common;
 use cuda_safe::Invalid;
@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
-/// Arrays of random types and layouts, of which no element is looked at. A line for each: the type,
-/// the bytes of an element, whether it is C- and F-contiguous, where its bytes begin and end; and of a
-/// random view where it begins, its shape and its strides.
+/// Reads arrays of random types and layouts without accessing their elements. Prints a line for
+/// each: the type, the bytes of an element, whether it is C- and F-contiguous, and where its bytes
+/// begin and end; and for a random view its start, its shape and its strides.
 const SCRIPT: &str = r"
 import sys
 import numpy as np
@@ -80,7 +80,7 @@ fn random(state: &mut u64, below: u64) -> u64 {
     common::random::next(state) % below
 }
 
-/// A type string, now and then one that is none.
+/// Returns a type string, sometimes an invalid one.
 fn typestr(state: &mut u64) -> String {
     let pick = |state: &mut u64, from: &'static [&'static str]| {
         from[random(state, from.len() as u64) as usize]
@@ -120,7 +120,7 @@ struct Case {
     view: View,
 }
 
-/// A view of an array, now and then one that there cannot be.
+/// A view of an array, sometimes an impossible one.
 #[derive(Debug)]
 enum View {
     Index(Vec<Index>),
@@ -130,7 +130,7 @@ enum View {
 }
 
 impl View {
-    /// What of which: as the script has it.
+    /// Returns the line of the view, in the format that the script reads.
     fn line(&self) -> String {
         let number = |number: &Option<isize>| number.map_or(String::new(), |n| n.to_string());
         let item = |index: &Index| match index {
@@ -180,7 +180,8 @@ fn index(state: &mut u64) -> Index {
     }
 }
 
-/// Other extents with the same product, mostly: each is split, and what is next to each other joined.
+/// Returns other extents, usually with the same product: some are split, and some neighbors are
+/// joined.
 fn extents(state: &mut u64, shape: &[usize]) -> Vec<usize> {
     let mut new: Vec<usize> = Vec::new();
     for extent in shape {
@@ -236,7 +237,7 @@ fn case(state: &mut u64) -> Case {
     let strides = match random(state, 4) {
         0 => None,
         1 => {
-            // Of another order of the dimensions, perhaps reversed.
+            // With another order of the dimensions, and some of them possibly reversed.
             let mut order: Vec<usize> = (0..shape.len()).collect();
             order.sort_by_key(|_| random(state, 100));
             let mut strides = vec![0; shape.len()];
@@ -267,7 +268,7 @@ fn list<T: ToString>(numbers: &[T]) -> String {
     numbers.join(",")
 }
 
-/// The same line as the script's.
+/// Returns the line that this crate computes, in the format of the script.
 fn ours(case: &Case) -> String {
     let Ok(ty) = case.typestr.parse::<TypeString>() else {
         return "no type".to_owned();
@@ -308,7 +309,7 @@ fn ours(case: &Case) -> String {
 }
 
 #[test]
-fn numpy_says_the_same_of_random_types_layouts_and_views() {
+fn numpy_agrees_on_random_types_layouts_and_views() {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has_numpy = Command::new(&python)
         .args(["-c", "import numpy; numpy.reshape([1], 1, copy=None)"])
@@ -349,10 +350,13 @@ fn numpy_says_the_same_of_random_types_layouts_and_views() {
         count += 1;
         refused += usize::from(ours.ends_with("refused"));
     }
-    writer.join().expect("no panic").expect("all was written");
+    writer
+        .join()
+        .expect("no panic")
+        .expect("all lines were written");
     assert!(child.wait().expect("it ends").success());
     assert_eq!(count, cases.len());
     println!(
-        "NumPy and this crate say the same of {count} arrays and views; {refused} there cannot be"
+        "NumPy and this crate agree on {count} arrays and views, {refused} of them impossible"
     );
 }

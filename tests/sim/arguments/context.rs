@@ -1,4 +1,4 @@
-//! Contexts, their limits, flags and settings; the initialization.
+//! Contexts: limits, flags, settings and initialization.
 
 use super::{Act, On, Row, Stage, field, value};
 use core::ffi::{c_int, c_uint, c_void};
@@ -70,7 +70,7 @@ fn limits() -> impl Iterator<Item = Row> {
         let set = move |s: &Stage| s.context.set_limit(limit, 64);
         let get = Row::new(&name, get, "cuCtxGetLimit", value("limit"), raw);
         let set = Row::new(&name, set, "cuCtxSetLimit", value("limit"), raw);
-        // These can only be asked for; the first has no effect since compute capability 9.0.
+        // These limits are read-only. The first has no effect since compute capability 9.0.
         let is_fixed = [
             CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
             CUlimit::CU_LIMIT_SHMEM_SIZE,
@@ -163,7 +163,7 @@ fn cache() -> impl Iterator<Item = Row> {
     })
 }
 
-/// A context for a client of MPS, which this process is not.
+/// A context for a client of MPS. This process is not one.
 fn with_affinity(s: &Stage) -> Result<()> {
     Context::create_with_affinity(&s.device, ContextFlags::empty(), 24).map(drop)
 }
@@ -173,7 +173,7 @@ fn affinity() -> Vec<Row> {
     let kind = CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT;
     let kind_name = "CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT";
     let sm_count = |params: &CUexecAffinityParam| {
-        // SAFETY: any bits are a number.
+        // SAFETY: the field is a number, for which any bits are valid.
         unsafe { params.param.smCount }.val
     };
     let its_kind = |params: &CUexecAffinityParam| params.type_;
@@ -240,7 +240,7 @@ const CLIENT: usize = 0x1000;
 
 fn for_graphics(s: &Stage, client: fn(*mut c_void) -> GraphicsClient) -> Result<()> {
     let client = client(without_provenance_mut(CLIENT));
-    // SAFETY: the software driver has no graphics clients, and refuses all.
+    // SAFETY: the software driver has no graphics clients and refuses every call.
     unsafe { Context::create_for_graphics(&s.device, ContextFlags::empty(), client) }.map(drop)
 }
 
@@ -291,7 +291,7 @@ fn calls() -> Vec<Row> {
         Row::at_start("cuDriverGetVersion", |_| Some(()), ()),
         Row::at_start("cuCtxGetId", |_| Some(()), ()),
         Row::call("cuCtxGetDevice_v2", |s| {
-            // SAFETY: the context outlives this object.
+            // SAFETY: the context outlives the borrowed context.
             unsafe { Context::borrow_raw(s.context.as_raw()) }.map(drop)
         }),
         Row::call("cuCtxGetApiVersion", |s| s.context.api_version().map(drop)),
@@ -323,7 +323,7 @@ fn calls() -> Vec<Row> {
             Context::primary(&s.peer).map(drop)
         }),
         Row::call("cuDevicePrimaryCtxReset_v2", |s| {
-            // SAFETY: nothing is made in the primary context of this device.
+            // SAFETY: nothing is created in the primary context of this device.
             unsafe { s.peer.reset_primary() }
         }),
         Row::call("cuMemGetInfo_v2", |s| s.context.memory_info().map(drop)),

@@ -1,4 +1,4 @@
-//! Copies and fills, of lines, planes and volumes.
+//! Copies and fills of lines, planes and volumes.
 
 use super::{On, Row, Stage, array, field, value};
 use cuda_safe::sys::{
@@ -9,7 +9,7 @@ use cuda_safe::{Context, CopyBatch, DeviceBuffer, Extent, PinnedBuffer, Region, 
 
 const ROOM: usize = 512;
 
-/// A part of a volume: every number is another.
+/// A part of a volume, in which every number is different.
 const DEVICE: Region = Region {
     offset: 3,
     pitch: 11,
@@ -20,10 +20,10 @@ const HOST: Region = Region {
     pitch: 13,
     rows: 8,
 };
-const PLANE: Extent = Extent::plane(4, 2);
-const VOLUME: Extent = Extent::volume(4, 2, 3);
+const PLANE: Extent = Extent::new_2d(4, 2);
+const VOLUME: Extent = Extent::new_3d(4, 2, 3);
 
-/// Where the two sides of a copy begin: on the host and on the device.
+/// The start addresses of a copy, on the host and on the device.
 type Sides = (usize, CUdeviceptr);
 
 fn sides(host: *const u32, device: &DeviceBuffer<u32>) -> Sides {
@@ -36,7 +36,7 @@ fn copy_in(s: &Stage, extent: Extent) -> Result<Sides> {
     let mut device = DeviceBuffer::<u32>::zeroed(&s.stream, ROOM)?;
     device
         .as_mut_slice()
-        .copy_box_from_slice(extent, DEVICE, &host, HOST)?;
+        .copy_3d_from_slice(extent, DEVICE, &host, HOST)?;
     Ok(sides(host.as_ptr(), &device))
 }
 
@@ -45,7 +45,7 @@ fn copy_out(s: &Stage, extent: Extent) -> Result<Sides> {
     let device = DeviceBuffer::<u32>::zeroed(&s.stream, ROOM)?;
     device
         .as_slice()
-        .copy_box_to_slice(extent, DEVICE, &mut host, HOST)?;
+        .copy_3d_to_slice(extent, DEVICE, &mut host, HOST)?;
     Ok(sides(host.as_ptr(), &device))
 }
 
@@ -53,11 +53,11 @@ fn copy_between(s: &Stage, extent: Extent) -> Result<[CUmemorytype; 2]> {
     let from = DeviceBuffer::<u32>::zeroed(&s.stream, ROOM)?;
     let mut to = DeviceBuffer::<u32>::zeroed(&s.stream, ROOM)?;
     to.as_mut_slice()
-        .copy_box_from(extent, DEVICE, &from, HOST)?;
+        .copy_3d_from(extent, DEVICE, &from, HOST)?;
     Ok([CUmemorytype::CU_MEMORYTYPE_DEVICE; 2])
 }
 
-/// The rows of a structure, whose fields have the same names for planes and volumes.
+/// The rows of a structure whose fields have the same names for planes and volumes.
 macro_rules! boxes {
     ($ty:ident, $extent:ident, $in:literal, $out:literal) => {{
         let row = |name: &str, is_in: bool, find: fn(&$ty) -> usize, number: usize| {
@@ -181,7 +181,7 @@ fn boxes() -> Vec<Row> {
     rows
 }
 
-/// Two copies in one call: where to, where from, and how many bytes.
+/// Two copies in one call: destinations, sources, and byte counts.
 fn batch(s: &Stage) -> Result<(Vec<u64>, Vec<u64>, Vec<usize>)> {
     let from = DeviceBuffer::<u8>::zeroed(&s.stream, 64)?;
     let mut to = DeviceBuffer::<u8>::zeroed(&s.stream, 64)?;
@@ -232,7 +232,7 @@ fn unpin<T>(pending: Result<cuda_safe::Pending<T>, Rejected<PinnedBuffer<T>>>) -
     pending.wait().map(drop)
 }
 
-/// A fill of 6 elements, and the pattern that it has.
+/// A fill of 6 elements, and its pattern.
 fn fill<T>(element: T) -> impl Fn(&Stage) -> Result<()>
 where
     T: cuda_safe::bytemuck::Pod,
@@ -240,18 +240,18 @@ where
     move |s| DeviceBuffer::<T>::zeroed(&s.stream, 6)?.fill(element)
 }
 
-fn fill_box<T>(element: T) -> impl Fn(&Stage) -> Result<()>
+fn fill_3d<T>(element: T) -> impl Fn(&Stage) -> Result<()>
 where
     T: cuda_safe::bytemuck::Pod,
 {
     move |s| {
         let mut buffer = DeviceBuffer::<T>::zeroed(&s.stream, ROOM)?;
-        buffer.as_mut_slice().fill_box(PLANE, DEVICE, element)
+        buffer.as_mut_slice().fill_3d(PLANE, DEVICE, element)
     }
 }
 
 fn lines() -> Vec<Row> {
-    /// What a fill of a line has.
+    /// The checks of a fill of a line.
     macro_rules! line {
         ($function:literal, $value:expr) => {
             Row::new(
@@ -263,12 +263,12 @@ fn lines() -> Vec<Row> {
             )
         };
     }
-    /// What a fill of a plane has.
+    /// The checks of a fill of a plane.
     macro_rules! plane {
         ($function:literal, $value:expr) => {
             Row::new(
                 $function,
-                fill_box($value),
+                fill_3d($value),
                 $function,
                 |call| {
                     let extent: (usize, usize) = (value("width")(call)?, value("height")(call)?);
@@ -317,7 +317,7 @@ fn lines() -> Vec<Row> {
         Row::call("cuMemcpyDtoHAsync_v2", move |s| {
             unpin(buffer(s)?.copy_to_pinned(pinned(s)?))
         }),
-        // The copy of a slice is made at once where no work is before it.
+        // The copy of a slice is made at once if no work is pending.
         Row::call("cuMemcpyHtoDAsync_v2", move |s| {
             buffer(s)?.copy_from_slice(&[1; 16])
         }),

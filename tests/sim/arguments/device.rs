@@ -1,4 +1,4 @@
-//! Devices: attributes, and what they say of each other.
+//! Devices: their attributes, and their relations to each other.
 
 use super::{Row, Stage, array, value};
 use cuda_safe::device::{AtomicOperation, PeerAttribute};
@@ -18,7 +18,7 @@ macro_rules! attributes {
 }
 
 fn raw(name: &str) -> CUdevice_attribute {
-    CUdevice_attribute::from_name(name).expect("a name of C")
+    CUdevice_attribute::from_name(name).expect("a C name")
 }
 
 #[rustfmt::skip]
@@ -77,7 +77,7 @@ fn attributes() -> Vec<Row> {
         HOST_ALLOC_DMA_BUF_SUPPORTED ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED
         LOCALITY_DOMAIN_COUNT LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT
     };
-    // The software driver has no answer.
+    // The software driver has no answer for these.
     let others: Vec<Row> = attributes! {
         NUMA_ID HOST_NUMA_ID GPU_PCI_SUBSYSTEM_ID ATOMIC_REDUCTION_SUPPORTED
         MAX_OVERSIZED_SHARED_MEMORY_PER_BLOCK D3D12_CIG_STREAMS_SUPPORTED DMA_BUF_MMAP_SUPPORTED

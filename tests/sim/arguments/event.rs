@@ -1,9 +1,9 @@
-//! Events: how they are made, recorded and waited for.
+//! Events: creation, records and waits.
 
 use super::{On, Row, Stage, value};
 use cuda_safe::{CaptureMode, DeviceBuffer, EventOptions, Result};
 
-/// An event that orders only, unless it is made otherwise.
+/// Creates an event for ordering only, unless the options say otherwise.
 const DISABLE_TIMING: u32 = 2;
 
 fn made(options: EventOptions) -> impl Fn(&Stage) -> Result<()> {
@@ -99,7 +99,7 @@ pub(super) fn rows() -> Vec<Row> {
         Row::call("cuEventSynchronize", |s| s.context.event()?.synchronize()),
         Row::call("cuEventElapsedTime_v2", timed),
         Row::call("cuEventElapsedTime", timed).on(On::Oldest),
-        // Memory that goes to another stream is ordered by an event.
+        // A buffer that is rebound to another stream is ordered by an event.
         Row::call("cuStreamWaitEvent", |s| {
             let buffer = DeviceBuffer::<u8>::uninit(&s.context.stream()?, 8)?;
             match buffer.rebind(&s.stream) {

@@ -1,4 +1,4 @@
-//! Kernels: attributes, and questions about occupancy.
+//! Kernels: attributes, and occupancy queries.
 
 use super::{Row, Stage, field, value};
 use cuda_safe::kernel_attribute::{self, Carveout, KernelAttribute, KernelAttributeValue};
@@ -11,7 +11,7 @@ use cuda_sim::Call;
 const PREFIX: &str = "CU_FUNC_ATTRIBUTE_";
 
 fn raw(name: &str) -> CUfunction_attribute {
-    CUfunction_attribute::from_name(&format!("{PREFIX}{name}")).expect("a name of C")
+    CUfunction_attribute::from_name(&format!("{PREFIX}{name}")).expect("a C name")
 }
 
 fn asked<T: KernelAttributeValue + 'static, const SETTABLE: bool>(
@@ -27,7 +27,7 @@ fn asked<T: KernelAttributeValue + 'static, const SETTABLE: bool>(
     )
 }
 
-/// An attribute that is set, and the number that it is for the driver.
+/// A row for an attribute that is set, with the number that the driver gets.
 fn set<T: KernelAttributeValue + Copy + 'static>(
     name: &str,
     attribute: KernelAttribute<T, true>,
@@ -125,7 +125,7 @@ fn attributes() -> Vec<Row> {
             1,
             1,
         ),
-        // None are required of the launches of other rows.
+        // No cluster size is required, because other rows launch the kernel too.
         set(
             "REQUIRED_CLUSTER_WIDTH",
             kernel_attribute::REQUIRED_CLUSTER_WIDTH,

@@ -1,4 +1,4 @@
-//! Green contexts: splits, descriptors, work queues.
+//! Green contexts: splits, descriptors and work queues.
 
 use super::{Row, Stage, array, field, value};
 use cuda_safe::green::{
@@ -96,7 +96,7 @@ fn counts() -> Vec<Row> {
     rows
 }
 
-/// An exact split with one group, and how the driver is asked before.
+/// Returns an exact split with one group, and the discovery request before it.
 fn exact<T: PartialEq + Debug + Clone + 'static>(
     name: &str,
     request: GroupRequest,
@@ -205,7 +205,7 @@ fn requests() -> Vec<Row> {
     rows
 }
 
-/// What kinds of resources are asked for.
+/// The kinds of resources that are queried.
 fn kinds() -> impl Iterator<Item = Row> {
     const SM: (&str, u32) = ("SM", 1);
     const CONFIG: (&str, u32) = ("WORKQUEUE_CONFIG", 1000);
@@ -270,7 +270,7 @@ fn queues<T>(find: impl Fn(&CUdevWorkqueueConfigResource) -> T) -> impl Fn(&Call
         let resources = array::<CUdevResource>("resources")(call)?;
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG;
         let its = resources.iter().find(|its| its.type_ == kind)?;
-        // SAFETY: any bits are numbers.
+        // SAFETY: the fields are numbers, for which any bits are valid.
         Some(find(unsafe { &its.__bindgen_anon_1.wqConfig }))
     }
 }
@@ -374,7 +374,7 @@ fn streams() -> Vec<Row> {
         }),
         Row::call("cuStreamGetGreenCtx", |s| {
             let stream = green(s)?.stream()?;
-            // SAFETY: the stream outlives this object.
+            // SAFETY: the stream outlives the borrowed stream.
             let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), stream.context()) }?;
             GreenContext::of_stream(&borrowed).map(drop)
         }),

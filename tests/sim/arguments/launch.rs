@@ -12,7 +12,7 @@ use cuda_safe::{
 use cuda_sim::Call;
 use std::fmt::Debug;
 
-/// Every number is another.
+/// A launch in which every number is different.
 const CONFIG: LaunchConfig = LaunchConfig::new([14, 2, 3], [4, 5, 6]).with_shared_bytes(768);
 
 fn launch(s: &Stage) -> Result<()> {
@@ -58,7 +58,7 @@ fn shapes() -> impl Iterator<Item = Row> {
         })
 }
 
-/// Finds the value of a launch's only attribute.
+/// Finds the value of the only attribute of a launch.
 fn only<T>(
     id: CUlaunchAttributeID,
     find: impl Fn(&CUlaunchAttributeValue) -> T,
@@ -69,7 +69,7 @@ fn only<T>(
     }
 }
 
-/// An attribute without an event.
+/// A row for an attribute without an event.
 fn row<T: PartialEq + Debug + 'static>(
     name: &str,
     set: impl Fn(&mut LaunchAttributes<'static>),
@@ -77,7 +77,7 @@ fn row<T: PartialEq + Debug + 'static>(
     raw: T,
 ) -> Row {
     let c_name = format!("CU_LAUNCH_ATTRIBUTE_{name}");
-    let id = CUlaunchAttributeID::from_name(&c_name).expect("a name of C");
+    let id = CUlaunchAttributeID::from_name(&c_name).expect("a C name");
     let mut attributes = LaunchAttributes::default();
     set(&mut attributes);
     Row::new(
@@ -119,7 +119,7 @@ fn attributes() -> Vec<Row> {
         row(
             "COOPERATIVE",
             |its| its.cooperative = true,
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.cooperative },
             1,
         ),
@@ -127,7 +127,7 @@ fn attributes() -> Vec<Row> {
             "CLUSTER_DIMENSION",
             |its| its.cluster = Some([7, 2, 1]),
             |value| {
-                // SAFETY: any bits are numbers.
+                // SAFETY: the fields are numbers, for which any bits are valid.
                 let its = unsafe { value.clusterDim };
                 [its.x, its.y, its.z]
             },
@@ -137,7 +137,7 @@ fn attributes() -> Vec<Row> {
             "PREFERRED_CLUSTER_DIMENSION",
             |its| its.preferred_cluster = Some([7, 2, 3]),
             |value| {
-                // SAFETY: any bits are numbers.
+                // SAFETY: the fields are numbers, for which any bits are valid.
                 let its = unsafe { value.preferredClusterDim };
                 [its.x, its.y, its.z]
             },
@@ -146,35 +146,35 @@ fn attributes() -> Vec<Row> {
         row(
             "CLUSTER_SCHEDULING_POLICY_PREFERENCE",
             |its| its.cluster_scheduling = Some(spread),
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.clusterSchedulingPolicyPreference },
             spread,
         ),
         row(
             "PORTABLE_CLUSTER_SIZE_MODE",
             |its| its.portable_cluster_mode = Some(portable),
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.portableClusterSizeMode },
             portable,
         ),
         row(
             "PROGRAMMATIC_STREAM_SERIALIZATION",
             |its| its.programmatic_serialization = true,
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.programmaticStreamSerializationAllowed },
             1,
         ),
         row(
             "PRIORITY",
             |its| its.priority = Some(-4),
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.priority },
             -4,
         ),
         row(
             "MEM_SYNC_DOMAIN",
             |its| its.memory_domain = Some(remote),
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.memSyncDomain },
             remote,
         ),
@@ -182,7 +182,7 @@ fn attributes() -> Vec<Row> {
             "MEM_SYNC_DOMAIN_MAP",
             |its| its.memory_domain_map = Some(map),
             |value| {
-                // SAFETY: any bits are numbers.
+                // SAFETY: the fields are numbers, for which any bits are valid.
                 let its = unsafe { value.memSyncDomainMap };
                 [its.default_, its.remote]
             },
@@ -191,21 +191,21 @@ fn attributes() -> Vec<Row> {
         row(
             "PREFERRED_SHARED_MEMORY_CARVEOUT",
             |its| its.carveout = Some(45),
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.sharedMemCarveout },
             45,
         ),
         row(
             "SHARED_MEMORY_MODE",
             |its| its.shared_memory_mode = Some(shared),
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.sharedMemoryMode },
             shared,
         ),
         row(
             "NVLINK_UTIL_CENTRIC_SCHEDULING",
             |its| its.nvlink_centric = true,
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             |value| unsafe { value.nvlinkUtilCentricScheduling },
             1,
         ),
@@ -213,7 +213,7 @@ fn attributes() -> Vec<Row> {
             "ACCESS_POLICY_WINDOW",
             move |its| its.access_policy = Some(window),
             |value| {
-                // SAFETY: any bits are numbers.
+                // SAFETY: the fields are numbers, for which any bits are valid.
                 let its = unsafe { value.accessPolicyWindow };
                 (its.base_ptr.addr(), its.num_bytes)
             },
@@ -221,19 +221,19 @@ fn attributes() -> Vec<Row> {
         ),
         of_window(
             "CUaccessPolicyWindow::hitRatio",
-            // SAFETY: any bits are numbers.
+            // SAFETY: the fields are numbers, for which any bits are valid.
             |value| unsafe { value.accessPolicyWindow }.hitRatio.into(),
             0.5,
         ),
         of_window(
             "CUaccessPolicyWindow::hitProp",
-            // SAFETY: any bits are numbers.
+            // SAFETY: the fields are numbers, for which any bits are valid.
             |value| unsafe { value.accessPolicyWindow }.hitProp.0.into(),
             2.0,
         ),
         of_window(
             "CUaccessPolicyWindow::missProp",
-            // SAFETY: any bits are numbers.
+            // SAFETY: the fields are numbers, for which any bits are valid.
             |value| unsafe { value.accessPolicyWindow }.missProp.0.into(),
             1.0,
         ),
@@ -260,7 +260,7 @@ fn events() -> Vec<Row> {
         only(
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
             |value| {
-                // SAFETY: any bits are numbers.
+                // SAFETY: the fields are numbers, for which any bits are valid.
                 let its = unsafe { value.programmaticEvent };
                 (its.event, its.triggerAtBlockStart)
             },
@@ -286,7 +286,7 @@ fn events() -> Vec<Row> {
             only(
                 CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
                 |value| {
-                    // SAFETY: any bits are numbers.
+                    // SAFETY: the fields are numbers, for which any bits are valid.
                     unsafe { value.launchCompletionEvent }.event
                 },
             ),

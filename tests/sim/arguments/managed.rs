@@ -1,4 +1,4 @@
-//! Managed memory: attachment, advice, prefetches and places.
+//! Managed memory: attachment, advice, prefetches and locations.
 
 use super::{On, Row, Stage, array, value};
 use cuda_safe::sys::{CUmem_advise, CUmem_range_attribute, CUmemLocation, CUmemLocationType};
@@ -8,11 +8,11 @@ fn buffer(s: &Stage) -> Result<ManagedBuffer<u32>> {
     ManagedBuffer::zeroed(&s.stream, 32)
 }
 
-/// A kind of place and the number in it.
+/// The kind of a location and its number.
 type Place = (CUmemLocationType, i32);
 
 fn numbers(location: &CUmemLocation) -> Place {
-    // SAFETY: any bits are a number.
+    // SAFETY: the field is a number, for which any bits are valid.
     (location.type_, unsafe { location.__bindgen_anon_1.id })
 }
 
@@ -41,7 +41,7 @@ fn advice() -> Vec<Row> {
     let there = |s: &Stage| MemoryLocation::Device(s.peer);
     let row = |name, advice: fn(MemoryLocation) -> Advice, place: Option<Place>| {
         let name = format!("CU_MEM_ADVISE_{name}");
-        let raw = CUmem_advise::from_name(&name).expect("a name of C");
+        let raw = CUmem_advise::from_name(&name).expect("a C name");
         let act = move |s: &Stage| {
             buffer(s)?.range(8..24)?.advise(advice(there(s)))?;
             s.stream.synchronize()?;
@@ -91,7 +91,7 @@ fn advice() -> Vec<Row> {
 fn locations() -> Vec<Row> {
     let row = |name, location: fn(&Stage) -> MemoryLocation, id: i32| {
         let name = format!("CU_MEM_LOCATION_TYPE_{name}");
-        let raw = CUmemLocationType::from_name(&name).expect("a name of C");
+        let raw = CUmemLocationType::from_name(&name).expect("a C name");
         let act = move |s: &Stage| buffer(s)?.range(..)?.prefetch(location(s));
         let found = |call: &_| Some(numbers(&value("location")(call)?));
         let name = format!("CUmemLocationType::{name}");
@@ -141,7 +141,7 @@ fn attributes() -> impl Iterator<Item = Row> {
     .into_iter()
     .map(|(name, on)| {
         let name = format!("CU_MEM_RANGE_ATTRIBUTE_{name}");
-        let raw = CUmem_range_attribute::from_name(&name).expect("a name of C");
+        let raw = CUmem_range_attribute::from_name(&name).expect("a C name");
         let act = |s: &Stage| buffer(s)?.range(..)?.info().map(drop);
         let found = array::<CUmem_range_attribute>("attributes");
         let found = move |call: &_| Some(found(call)?.contains(&raw));

@@ -1,4 +1,4 @@
-//! Memory of a manager: what it asks the driver for.
+//! Memory of a manager: the driver calls of a manager.
 
 use super::{On, Row, Stage, value};
 use cuda_safe::manager::{MappedMemory, MemoryPointer, PinnedMemory};
@@ -22,7 +22,7 @@ fn pinned() -> impl Iterator<Item = Row> {
     })
 }
 
-/// The same by buffers, which a manager has the memory of.
+/// The same with buffers, whose memory a manager allocates.
 fn buffers() -> impl Iterator<Item = Row> {
     let none = PinnedOptions {
         portable: false,
@@ -54,7 +54,7 @@ fn pin(s: &Stage, flags: PinnedFlags, is_mapped: bool) -> Result<()> {
     let owner = vec![0_u8; 64];
     let start = NonNull::new(owner.as_ptr().cast_mut()).expect("no null");
     if is_mapped {
-        // SAFETY: the owner has so many bytes there.
+        // SAFETY: the owner has this many bytes at this address.
         unsafe { MappedMemory::pin(&s.context, owner, start, 64, flags) }.map(drop)
     } else {
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Memory of the host and of devices: how it is allocated, pinned, asked for and shared.
+//! Memory of the host and of devices: allocation, pinning, queries and sharing.
 
 use super::{Row, Stage, array, value};
 use cuda_safe::manager::{Block, IpcHandle};
@@ -8,12 +8,12 @@ use cuda_safe::{
     RegisterOptions, Rejected, Result,
 };
 
-/// The error alone, without what is given back.
+/// Keeps only the error, without the returned value.
 pub(super) fn only_error<T, U>(done: Result<T, Rejected<U>>) -> Result<()> {
     done.map(drop).map_err(|rejected| rejected.error)
 }
 
-/// Options that none of the flags is of.
+/// Options that correspond to none of the flags.
 const PINNED: PinnedOptions = PinnedOptions {
     portable: false,
     mapped: false,
@@ -84,7 +84,7 @@ fn registered() -> impl Iterator<Item = Row> {
 }
 
 fn info(s: &Stage) -> Result<()> {
-    let buffer = DeviceBuffer::<u8>::plain_zeroed(&s.stream, 64)?;
+    let buffer = DeviceBuffer::<u8>::zeroed_sync(&s.stream, 64)?;
     s.context.pointer_info(buffer.as_raw()).map(drop)
 }
 
@@ -112,7 +112,7 @@ fn attributes() -> Vec<Row> {
         .into_iter()
         .map(|name| {
             let name = format!("CU_POINTER_ATTRIBUTE_{name}");
-            let raw = CUpointer_attribute::from_name(&name).expect("a name of C");
+            let raw = CUpointer_attribute::from_name(&name).expect("a C name");
             let found = array::<CUpointer_attribute>("attributes");
             let found = move |call: &_| Some(found(call)?.contains(&raw));
             let name = format!("CUpointer_attribute::{name}");
@@ -121,7 +121,7 @@ fn attributes() -> Vec<Row> {
         .collect();
     for on in [true, false] {
         let act =
-            move |s: &Stage| DeviceBuffer::<u8>::plain_zeroed(&s.stream, 64)?.set_sync_memops(on);
+            move |s: &Stage| DeviceBuffer::<u8>::zeroed_sync(&s.stream, 64)?.set_sync_memops(on);
         let raw = CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
         rows.push(Row::new(
             "CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS",
@@ -144,19 +144,19 @@ fn shared(s: &Stage) -> Result<IpcHandle> {
 
 fn open(s: &Stage) -> Result<()> {
     let handle = shared(s)?;
-    // SAFETY: the software driver plays the other process.
+    // SAFETY: the software driver acts as the other process.
     unsafe { s.context.open_memory(&handle) }.map(drop)
 }
 
 fn plain(s: &Stage) -> Result<DeviceBuffer<u8>> {
-    DeviceBuffer::plain_zeroed(&s.stream, 64)
+    DeviceBuffer::zeroed_sync(&s.stream, 64)
 }
 
 fn calls() -> Vec<Row> {
     let peers = |s: &Stage| {
         let peer = Context::primary(&s.peer)?;
         s.context.enable_peer_access(&peer)?;
-        // SAFETY: there is no work that uses memory of the peer.
+        // SAFETY: no work uses memory of the peer.
         unsafe { s.context.disable_peer_access(&peer) }?;
         Ok(peer.as_raw())
     };

@@ -5,9 +5,9 @@ use cuda_safe::sys::{CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type};
 use cuda_safe::{BarrierScope, DeviceBuffer, MemoryOperation, Result, WaitCondition};
 use cuda_sim::Call;
 
-/// A word of 8 bytes that is all ones.
+/// Returns an 8-byte word with all bits set.
 fn word(s: &Stage) -> Result<DeviceBuffer<u64>> {
-    let mut word = DeviceBuffer::<u64>::plain_zeroed(&s.stream, 1)?;
+    let mut word = DeviceBuffer::<u64>::zeroed_sync(&s.stream, 1)?;
     word.copy_from_slice(&[u64::MAX])?;
     Ok(word)
 }
@@ -30,7 +30,7 @@ fn batch(s: &Stage, operation: impl Fn(u64) -> MemoryOperation) -> Result<u64> {
 }
 
 fn wait_32(condition: WaitCondition, flush: bool) -> impl Fn(u64) -> MemoryOperation {
-    // All of the conditions but the last are true of it.
+    // All conditions except the last are true for this value.
     let value = if condition == WaitCondition::Nor {
         0
     } else {
@@ -81,7 +81,7 @@ fn conditions() -> impl Iterator<Item = Row> {
 }
 
 fn wait_flags() -> impl Fn(&Call) -> Option<u32> {
-    // SAFETY: any bits are a number.
+    // SAFETY: the field is a number, for which any bits are valid.
     |call| Some(unsafe { operation(call)?.waitValue.flags })
 }
 
@@ -92,12 +92,12 @@ fn operation(call: &Call) -> Option<CUstreamBatchMemOpParams> {
     }
 }
 
-/// What a batch says of a wait or a write: the type, the address, and the value.
+/// Returns the type, the address and the value of a wait or a write in a batch.
 fn found_32(call: &Call) -> Option<(Type, u64, u64)> {
     let operation = operation(call)?;
-    // SAFETY: any bits are a number.
+    // SAFETY: the field is a number, for which any bits are valid.
     let kind = unsafe { operation.operation };
-    // SAFETY: as above; waits and writes have the same fields here.
+    // SAFETY: as above, and waits and writes have the same layout here.
     let write = unsafe { operation.writeValue };
     // SAFETY: as above.
     let value = unsafe { write.__bindgen_anon_1.value };
@@ -106,9 +106,9 @@ fn found_32(call: &Call) -> Option<(Type, u64, u64)> {
 
 fn found_64(call: &Call) -> Option<(Type, u64, u64)> {
     let operation = operation(call)?;
-    // SAFETY: any bits are a number.
+    // SAFETY: the field is a number, for which any bits are valid.
     let kind = unsafe { operation.operation };
-    // SAFETY: as above; waits and writes have the same fields here.
+    // SAFETY: as above, and waits and writes have the same layout here.
     let write = unsafe { operation.writeValue };
     // SAFETY: as above.
     let value = unsafe { write.__bindgen_anon_1.value64 };
@@ -128,12 +128,12 @@ fn types() -> Vec<Row> {
     };
     let flush = |_| MemoryOperation::FlushRemoteWrites;
     let kind = |call: &Call| {
-        // SAFETY: any bits are a number.
+        // SAFETY: the field is a number, for which any bits are valid.
         Some(unsafe { operation(call)?.operation })
     };
     let barrier = |scope| move |_: u64| MemoryOperation::Barrier(scope);
     let scope = |call: &Call| {
-        // SAFETY: any bits are numbers.
+        // SAFETY: the fields are numbers, for which any bits are valid.
         Some(unsafe { operation(call)?.memoryBarrier }.flags)
     };
     let barrier_name = "CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER";
@@ -196,7 +196,7 @@ fn types() -> Vec<Row> {
     ]
 }
 
-/// What single calls have: the address and the value.
+/// Returns the address and the value of a single operation.
 fn single() -> Vec<Row> {
     let write = "CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT";
     let flush = "CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_FLUSH";
@@ -242,7 +242,7 @@ fn single() -> Vec<Row> {
         Row::new(
             "CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_NOR",
             move |s| {
-                let mut zero = DeviceBuffer::<u64>::plain_zeroed(&s.stream, 1)?;
+                let mut zero = DeviceBuffer::<u64>::zeroed_sync(&s.stream, 1)?;
                 zero.zero()?;
                 // SAFETY: the word outlives the operation, and no other work uses it.
                 unsafe { s.stream.memory_operation(nor(zero.as_raw())) }?;

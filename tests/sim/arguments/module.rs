@@ -1,4 +1,4 @@
-//! Modules, libraries and the linker: the options of the compiler, and kinds of input.
+//! Modules, libraries and the linker: compiler options, and input kinds.
 
 use super::{Act, Row, Stage, VECTOR, value};
 use core::ffi::c_void;
@@ -8,13 +8,13 @@ use cuda_sim::Call;
 
 const GLOBALS: &str = include_str!("../../kernels/globals.ptx");
 
-/// What every request has: a buffer for errors.
+/// The options that every request contains: a buffer for errors.
 const ERRORS: [CUjit_option; 2] = [
     CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
     CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
 ];
 
-/// Finds the value of an option, if there is no other beside the buffer for errors.
+/// Finds the value of an option, if it is the only one besides the buffer for errors.
 fn only(key: CUjit_option) -> impl Fn(&Call) -> Option<usize> {
     let of_key = of(key);
     move |call| {
@@ -34,7 +34,7 @@ fn of(key: CUjit_option) -> impl Fn(&Call) -> Option<usize> {
     }
 }
 
-/// Each way of giving options to the driver, with the function that takes them.
+/// Each way to pass options to the driver, with the function that takes them.
 fn ways(options: JitOptions) -> [(Act, &'static str); 3] {
     [
         (
@@ -120,7 +120,7 @@ fn options() -> impl Iterator<Item = Row> {
     .flat_map(|(name, options, number)| {
         ways(options).map(|(act, function)| {
             let key = format!("CU_JIT_{name}");
-            let found = only(CUjit_option::from_name(&key).expect("a name of C"));
+            let found = only(CUjit_option::from_name(&key).expect("a C name"));
             Row::new(
                 &format!("CUjit_option::{key}"),
                 act,
@@ -151,8 +151,8 @@ fn logs() -> impl Iterator<Item = Row> {
     .flat_map(|(name, options, size)| {
         ways(options).map(|(act, function)| {
             let key = format!("CU_JIT_{name}");
-            let found = of(CUjit_option::from_name(&key).expect("a name of C"));
-            // Of a buffer only that there is one.
+            let found = of(CUjit_option::from_name(&key).expect("a C name"));
+            // For a buffer, only its presence is checked.
             let found = move |call: &Call| {
                 let value = found(call).filter(|value| *value != 0)?;
                 Some(size.map(|_| value))
@@ -191,7 +191,7 @@ fn inputs() -> impl Iterator<Item = Row> {
         let name = format!("CUjitInputType::CU_JIT_INPUT_{name}");
         let file = move |s: &Stage| {
             let mut linker = Linker::new(&s.context)?;
-            // SAFETY: there is no such file.
+            // SAFETY: the file does not exist.
             unsafe { linker.add_file(kind, "/there/is/none") }
         };
         Row::new(&name, file, "cuLinkAddFile_v2", value("kind"), raw).refused()
@@ -218,14 +218,14 @@ fn calls() -> Vec<Row> {
     let parameters = |s: &Stage| module(s)?.kernel("add")?.parameters().map(drop);
     let ptx = |s: &Stage| {
         let mut linker = Linker::new(&s.context)?;
-        // SAFETY: it is PTX.
+        // SAFETY: the data is PTX.
         unsafe { linker.add_data(LinkInput::Ptx, "a piece", VECTOR.as_bytes()) }
     };
     let in_data = |call: &_| {
         let kind = value::<CUjitInputType>("kind")(call)?;
         Some((kind, value::<usize>("size")(call)?))
     };
-    // With the byte that ends it.
+    // With the terminating NUL.
     let piece = (CUjitInputType::CU_JIT_INPUT_PTX, VECTOR.len() + 1);
     vec![
         Row::new(

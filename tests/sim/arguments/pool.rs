@@ -1,4 +1,4 @@
-//! Memory pools: how they are made, attributes, access, and sharing.
+//! Memory pools: creation, attributes, access and sharing.
 
 use super::{Act, Row, Stage, array, field, value};
 use cuda_safe::pool::attribute::{self, PoolAttribute, PoolValue};
@@ -17,7 +17,7 @@ const PINNED: CUmemAllocationType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_
 const MANAGED: CUmemAllocationType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
 
 fn place(location: &CUmemLocation) -> (CUmemLocationType, i32) {
-    // SAFETY: any bits are a number.
+    // SAFETY: the field is a number, for which any bits are valid.
     (location.type_, unsafe { location.__bindgen_anon_1.id })
 }
 
@@ -133,7 +133,7 @@ fn options() -> Vec<Row> {
 
 fn name_of(name: &str) -> (String, CUmemPool_attribute) {
     let name = format!("CU_MEMPOOL_ATTR_{name}");
-    let raw = CUmemPool_attribute::from_name(&name).expect("a name of C");
+    let raw = CUmemPool_attribute::from_name(&name).expect("a C name");
     (format!("CUmemPool_attribute::{name}"), raw)
 }
 
@@ -143,7 +143,7 @@ fn asked<T: PoolValue + 'static, A: 'static>(name: &str, attribute: PoolAttribut
     Row::new(&name, act, "cuMemPoolGetAttribute", value("attribute"), raw)
 }
 
-/// An attribute that is set, and the bytes that the driver reads.
+/// A row for an attribute that is set, with the bytes that the driver reads.
 fn set(name: &str, act: fn(&MemoryPool) -> Result<()>, bytes: &[u8]) -> Row {
     let (name, raw) = name_of(name);
     Row::new(
@@ -205,12 +205,12 @@ fn attributes() -> Vec<Row> {
         ),
         set(
             "RESERVED_MEM_HIGH",
-            |pool| pool.reset_high(attribute::RESERVED_HIGH),
+            |pool| pool.reset_high_water(attribute::RESERVED_HIGH),
             &0_u64.to_ne_bytes(),
         ),
         set(
             "USED_MEM_HIGH",
-            |pool| pool.reset_high(attribute::USED_HIGH),
+            |pool| pool.reset_high_water(attribute::USED_HIGH),
             &0_u64.to_ne_bytes(),
         ),
     ]
@@ -267,7 +267,7 @@ fn access() -> Vec<Row> {
     ]
 }
 
-/// The pools of places, for memory that is managed or not.
+/// The pools of locations, for managed and for other memory.
 fn places() -> impl Iterator<Item = Row> {
     [(false, PINNED), (true, MANAGED)]
         .into_iter()
@@ -278,7 +278,7 @@ fn places() -> impl Iterator<Item = Row> {
                 move |s: &Stage| MemoryPool::default_at(&s.context, there(s), managed).map(drop);
             let current =
                 move |s: &Stage| MemoryPool::current_at(&s.context, there(s), managed).map(drop);
-            // The pool that it has already.
+            // The pool that the location already has.
             let set = move |s: &Stage| {
                 MemoryPool::default_of(&s.context)?.set_current_at(here(s), managed)
             };
@@ -290,7 +290,7 @@ fn places() -> impl Iterator<Item = Row> {
             acts.map(|(function, act, id)| {
                 let find = |call: &_| Some((value("kind")(call)?, field("location", place)(call)?));
                 let row = Row::new(function, act, function, find, (raw, (DEVICE, id)));
-                // The software driver has no pools of managed memory that it made.
+                // The software driver has no pools of managed memory that a program created.
                 if managed { row.refused() } else { row }
             })
         })
@@ -353,7 +353,7 @@ fn shared() -> Vec<Row> {
         let descriptor = pool_shared_by_another().expect("a file");
         let mut bytes = handle(s)?.to_bytes();
         bytes[..64].copy_from_slice(&pool_memory_shared_by_another(&descriptor, 64));
-        // SAFETY: the software driver plays the other process.
+        // SAFETY: the software driver acts as the other process.
         let pool = unsafe { ImportedPool::new(&s.context, &descriptor) }?;
         // SAFETY: as above.
         unsafe { pool.open_memory(&IpcHandle::from_bytes(&bytes)) }.map(drop)

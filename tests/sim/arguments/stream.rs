@@ -1,4 +1,4 @@
-//! Streams: how they are made, what they are set to, captures.
+//! Streams: creation, attributes and captures.
 
 use super::{On, Row, Stage, field, value};
 use cuda_safe::sys::{
@@ -44,7 +44,7 @@ fn options() -> Vec<Row> {
     ]
 }
 
-/// Finds the value of a stream's attribute that is set.
+/// Finds the value of an attribute that is set on a stream.
 fn set<T>(
     id: CUstreamAttrID,
     find: impl Fn(&CUstreamAttrValue) -> T,
@@ -58,7 +58,7 @@ fn set<T>(
 
 fn policies() -> impl Iterator<Item = Row> {
     let id = CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY;
-    // SAFETY: any bits are a number.
+    // SAFETY: the field is a number, for which any bits are valid.
     let found = move || set(id, |value| unsafe { value.syncPolicy });
     [
         (
@@ -105,7 +105,7 @@ const WINDOW: AccessWindow = {
     window
 };
 
-/// Sets the window to 24 bytes, and answers where they are.
+/// Sets a window of 24 bytes, and returns their address.
 fn set_window(s: &Stage) -> Result<usize> {
     let memory = DeviceBuffer::<u64>::uninit(&s.stream, 4)?;
     let part = memory.slice(1..)?;
@@ -120,7 +120,7 @@ fn windows() -> Vec<Row> {
         find: impl Fn(CUaccessPolicyWindow) -> T + 'static,
         raw: T,
     ) -> Row {
-        // SAFETY: any bits are numbers.
+        // SAFETY: the fields are numbers, for which any bits are valid.
         let window = |value: &CUstreamAttrValue| unsafe { value.accessPolicyWindow };
         let found = set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| {
             find(window(value))
@@ -132,7 +132,7 @@ fn windows() -> Vec<Row> {
         let memory = DeviceBuffer::<u64>::uninit(&s.stream, 4)?;
         s.stream.set_access_window(&memory, AccessWindow::default())
     };
-    // SAFETY: any bits are numbers.
+    // SAFETY: the fields are numbers, for which any bits are valid.
     let window = |value: &CUstreamAttrValue| unsafe { value.accessPolicyWindow };
     let start = set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| {
         window(value).base_ptr.addr()
@@ -192,9 +192,9 @@ fn windows() -> Vec<Row> {
 }
 
 fn domains() -> Vec<Row> {
-    // SAFETY: any bits are a number.
+    // SAFETY: the field is a number, for which any bits are valid.
     let domain = |value: &CUstreamAttrValue| unsafe { value.memSyncDomain };
-    // SAFETY: any bits are numbers.
+    // SAFETY: the fields are numbers, for which any bits are valid.
     let map = |value: &CUstreamAttrValue| unsafe { value.memSyncDomainMap };
     let found = || set(CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN, domain);
     let act = |domain| move |s: &Stage| s.stream.set_memory_sync_domain(domain);
@@ -256,7 +256,7 @@ fn domains() -> Vec<Row> {
             "CUstreamAttrID::CU_STREAM_ATTRIBUTE_PRIORITY",
             |s| s.stream.set_priority(-2),
             function,
-            // SAFETY: any bits are a number.
+            // SAFETY: the field is a number, for which any bits are valid.
             set(CU_STREAM_ATTRIBUTE_PRIORITY, |value| unsafe {
                 value.priority
             }),
@@ -265,7 +265,7 @@ fn domains() -> Vec<Row> {
     ]
 }
 
-/// What a stream is asked for.
+/// Queries of a stream.
 fn asked() -> Vec<Row> {
     let row = |name, act: fn(&Stream) -> Result<()>, id| {
         let name = format!("CUstreamAttrID::CU_STREAM_ATTRIBUTE_{name}");
@@ -373,10 +373,10 @@ fn calls() -> Vec<Row> {
             |call| Some([value("to")(call)?, value("from")(call)?]),
         ),
         Row::call("cuStreamGetCtx", move |s| {
-            // SAFETY: the stream outlives this object.
+            // SAFETY: the stream outlives the borrowed stream.
             unsafe { Stream::borrow_checked(raw(s), &s.context) }.map(drop)
         }),
-        Row::call("cuStreamAddCallback", |s| s.stream.done().map(drop)),
+        Row::call("cuStreamAddCallback", |s| s.stream.completion().map(drop)),
         Row::call("cuLaunchHostFunc", |s| s.stream.launch_host_function(|| ())),
         Row::call("cuStreamEndCapture", |s| graph(s).map(drop)),
         Row::call("cuGraphDestroy", |s| graph(s).map(drop)),
@@ -386,7 +386,7 @@ fn calls() -> Vec<Row> {
         Row::call("cuGraphExecDestroy", |s| graph(s)?.instantiate().map(drop)),
         Row::call("cuGraphLaunch", |s| {
             let graph = graph(s)?.instantiate()?;
-            // SAFETY: there is nothing in it.
+            // SAFETY: the graph is empty.
             unsafe { graph.launch(&s.stream) }
         }),
     ]

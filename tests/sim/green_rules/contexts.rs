@@ -1,4 +1,5 @@
-//! Green contexts and their streams: whose memory and events are, and what outlives what.
+//! Green contexts and their streams: which context memory and events belong to, and which objects
+//! outlive others.
 
 use super::{PROFILE, driver, green, offers, on_each, refusal, resource};
 use crate::planted::well;
@@ -18,7 +19,7 @@ use cuda_sim::Profile;
 use std::ptr::null_mut;
 
 #[test]
-fn the_sms_of_a_stream_are_told_since_13_1() {
+fn the_sms_of_a_stream_are_reported_since_13_1() {
     let profiles = ["h200@12.4", "h200@12.9", "h200", "h200@13.1", "h200@13.5"];
     on_each(&profiles, |_, context| {
         let green = green(&context);
@@ -36,13 +37,13 @@ fn the_sms_of_a_stream_are_told_since_13_1() {
     });
 }
 
-/// As the software driver counts: a block of a cluster on each SM.
+/// The software driver counts one block of a cluster per SM.
 #[test]
-fn the_largest_cluster_is_that_of_the_partition_and_not_of_the_device() {
+fn the_largest_cluster_is_limited_by_the_partition() {
     const HOPPER: &str = include_str!("../../kernels/hopper.ptx");
     on_each(&["h200@12.6", "h200", "h200@13.5"], |_, context| {
         let module = Module::from_ptx(&context, HOPPER).expect("the test kernels");
-        let ranks = module.kernel("cluster_ranks").expect("is there");
+        let ranks = module.kernel("cluster_ranks").expect("found");
         let config = LaunchConfig::linear(16, 32);
         let whole = ranks.max_cluster_size(config, &Default::default());
         assert_eq!(whole.expect("an answer"), 8);
@@ -61,7 +62,7 @@ fn the_largest_cluster_is_that_of_the_partition_and_not_of_the_device() {
 }
 
 #[test]
-fn an_event_of_another_context_is_not_recorded_by_a_green_context() {
+fn a_green_context_cannot_record_an_event_of_another_context() {
     on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
         let green = green(&context);
         let device = context.device();
@@ -70,7 +71,7 @@ fn an_event_of_another_context_is_not_recorded_by_a_green_context() {
         let why = refusal(green.record(&event));
         assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
         let (raw, theirs) = (green.as_raw(), event.as_raw());
-        // SAFETY: both are alive.
+        // SAFETY: both objects are alive.
         let answer = unsafe { cuGreenCtxRecordEvent(raw, theirs) };
         assert_eq!(answer, CUresult::CUDA_ERROR_INVALID_HANDLE);
     });
@@ -105,7 +106,7 @@ fn a_green_context_waits_for_events_of_other_devices() {
 }
 
 #[test]
-fn a_wait_for_an_event_of_a_capture_breaks_it() {
+fn a_wait_for_a_captured_event_invalidates_the_capture() {
     on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
         let green = green(&context);
         let stream = context.stream().expect("a stream");
@@ -117,31 +118,31 @@ fn a_wait_for_an_event_of_a_capture_breaks_it() {
         });
         let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         assert_eq!(captured.map(drop).expect_err("broken").code(), Some(broken));
-        // What the driver says of it.
+        // The driver's own answer to the same wait.
         let again = stream.capture(CaptureMode::ThreadLocal, |stream| {
             event.record(stream)?;
             let (raw, theirs) = (green.as_raw(), event.as_raw());
-            // SAFETY: both are alive.
+            // SAFETY: both objects are alive.
             let answer = unsafe { cuGreenCtxWaitEvent(raw, theirs) };
             assert_eq!(answer, CUresult::CUDA_ERROR_CAPTURED_EVENT);
             Ok(())
         });
         assert_eq!(again.map(drop).expect_err("broken").code(), Some(broken));
-        stream.synchronize().expect("it is free again");
+        stream.synchronize().expect("it is not current any more");
     });
 }
 
 #[test]
-fn memory_and_events_made_under_a_green_context_are_the_primary_context_s() {
+fn memory_and_events_created_under_a_green_context_belong_to_the_primary_context() {
     on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
         let green = green(&context);
         let mut address = 0;
         let mut event = null_mut();
         let made = green.with_current(|_| {
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             well(unsafe { cuMemAlloc_v2(&raw mut address, 64) });
             let flags = CUevent_flags::CU_EVENT_DEFAULT.0;
-            // SAFETY: the pointer is to a local.
+            // SAFETY: the pointer refers to a local variable.
             well(unsafe { cuEventCreate(&raw mut event, flags) });
         });
         made.expect("current");
@@ -150,14 +151,14 @@ fn memory_and_events_made_under_a_green_context_are_the_primary_context_s() {
             (&raw mut owner).cast(),
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
         );
-        // SAFETY: the attribute is a context, for which there is a place.
+        // SAFETY: the attribute is a context, and the pointer refers to a variable for one.
         well(unsafe { cuPointerGetAttribute(place, attribute, address) });
         assert_eq!(owner, context.as_raw());
-        // SAFETY: both are alive.
+        // SAFETY: both objects are alive.
         well(unsafe { cuGreenCtxRecordEvent(green.as_raw(), event) });
         drop(green);
-        // Both are alive without it.
-        // SAFETY: nobody uses it.
+        // Both outlive the green context.
+        // SAFETY: nothing uses the memory.
         well(unsafe { cuMemFree_v2(address) });
         // SAFETY: as above.
         well(unsafe { cuEventDestroy_v2(event) });
@@ -165,12 +166,12 @@ fn memory_and_events_made_under_a_green_context_are_the_primary_context_s() {
 }
 
 #[test]
-fn default_streams_answer_for_the_context_that_is_current() {
+fn default_streams_report_the_current_context() {
     on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
         let green = green(&context);
         let of = |stream: CUstream| {
             let mut its: CUgreenCtx = null_mut();
-            // SAFETY: it is a default stream, and the pointer is to a local.
+            // SAFETY: the handle is a default stream, and the pointer refers to a local variable.
             let answer = unsafe { cuStreamGetGreenCtx(stream, &raw mut its) };
             if answer.is_success() {
                 Ok(its)
@@ -215,7 +216,7 @@ fn priorities_of_green_streams_are_clamped() {
 }
 
 #[test]
-fn streams_outlive_their_green_context_as_the_version_says() {
+fn streams_that_outlive_their_green_context_depend_on_the_version() {
     let profiles = ["h200@12.4", "h200", "h200@13.1", "h200@13.5"];
     let this = std::env::var(PROFILE);
     for profile in profiles {
@@ -227,13 +228,11 @@ fn streams_outlive_their_green_context_as_the_version_says() {
             let context = context();
             let green = green(&context);
             let stream = green.stream().expect("a stream");
-            // SAFETY: it is not: the object and its stream are still there.
+            // SAFETY: the contract is violated on purpose: the object and its stream still exist.
             well(unsafe { cuGreenCtxDestroy(green.as_raw()) });
-            let mistakes = cuda_sim::mistakes();
-            let named = mistakes
-                .iter()
-                .any(|its| its.contains("before its streams"));
-            assert_eq!(named, !offers(13, 1), "{mistakes:?}");
+            let misuses = cuda_sim::misuses();
+            let named = misuses.iter().any(|its| its.contains("before its streams"));
+            assert_eq!(named, !offers(13, 1), "{misuses:?}");
             let raw = stream.as_raw();
             let (gone, destroyed) = if offers(13, 1) {
                 (CUresult::CUDA_ERROR_STREAM_DETACHED, CUresult::CUDA_SUCCESS)
@@ -241,7 +240,7 @@ fn streams_outlive_their_green_context_as_the_version_says() {
                 let gone = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
                 (gone, gone)
             };
-            // SAFETY: the driver knows that it is gone.
+            // SAFETY: the software driver recognizes the destroyed handle.
             assert_eq!(unsafe { cuStreamQuery(raw) }, gone);
             // SAFETY: as above.
             assert_eq!(unsafe { cuStreamSynchronize(raw) }, gone);
@@ -252,13 +251,13 @@ fn streams_outlive_their_green_context_as_the_version_says() {
 }
 
 #[test]
-fn streams_of_others_are_checked_whatever_the_driver_tells() {
+fn borrowed_streams_are_checked_with_every_driver() {
     let profiles = ["h200@12.4", "h200@12.6", "h200@12.9", "h200", "h200@13.5"];
     on_each(&profiles, |_, context| {
         let green = green(&context);
         let stream = green.stream().expect("a stream");
         let mut its = null_mut();
-        // SAFETY: the stream is alive, and the pointer is to a local.
+        // SAFETY: the stream is alive, and the pointer refers to a local variable.
         let told = unsafe { cuStreamGetCtx(stream.as_raw(), &raw mut its) };
         let silent = offers(12, 5) && !offers(13, 0);
         let expected = match silent {
@@ -266,7 +265,7 @@ fn streams_of_others_are_checked_whatever_the_driver_tells() {
             false => CUresult::CUDA_SUCCESS,
         };
         assert_eq!(told, expected);
-        // SAFETY: the stream outlives this.
+        // SAFETY: the stream outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &context) };
         assert!(borrowed.expect("of this device") == stream);
         let other = Context::create(&context.device(), ContextFlags::empty());

@@ -1,10 +1,11 @@
-//! Resources and their splits: what there is of each version, and what goes together.
+//! Resources and their splits: what each version supports, and which combinations are allowed.
 
 use super::{calls, code, driver, exact, offers, on_each, refusal, resource, smallest};
 use crate::{common, context, start};
 use cuda_safe::green::{
-    Descriptor, Granularity, GreenContext, GroupFlags, GroupRequest, Method, Part, Partitioning,
-    SmGroup, SmProperties, Split, SplitByCount, SplitFlags, Wish, WorkqueueScope, Workqueues,
+    Descriptor, Granularity, GreenContext, GroupFlags, GroupRequest, Method, Part,
+    PartitionRequest, PartitionSize, SmGroup, SmProperties, Split, SplitByCount, SplitFlags,
+    WorkqueueScope, Workqueues,
 };
 use cuda_safe::sys::CUresult;
 use cuda_safe::{CudaVersion, Device, Invalid};
@@ -29,7 +30,7 @@ fn split_flags_and_several_groups_need_12_5() {
             let refused = Invalid::SplitFlagsNeedNewerDriver { driver };
             assert_eq!(refusal(counted), refused);
             let rejected = split.expect_err("12.4");
-            assert_eq!(rejected.value.sm_count(), 132, "it is given back");
+            assert_eq!(rejected.value.sm_count(), 132, "the resource is returned");
             assert_eq!(
                 rejected.error.to_string(),
                 "split flags need CUDA 12.5; this driver offers 12.4"
@@ -39,7 +40,7 @@ fn split_flags_and_several_groups_need_12_5() {
         match GreenContext::new(two) {
             Ok(green) => assert!(offers(12, 5) && green.sm_count() == 16),
             Err(rejected) => {
-                assert_eq!(rejected.value.len(), 2, "they are given back");
+                assert_eq!(rejected.value.len(), 2, "the groups are returned");
                 let driver = driver();
                 let refused = Invalid::SeveralGroupsNeedNewerDriver { groups: 2, driver };
                 assert_eq!(refusal::<()>(Err(rejected.error)), refused);
@@ -49,7 +50,7 @@ fn split_flags_and_several_groups_need_12_5() {
     });
 }
 
-/// Unverified (from documentation): that the driver refuses it, and by which code.
+/// That the driver refuses this, and with which code, follows the documentation and is unverified.
 #[test]
 fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
     let profiles = [
@@ -79,16 +80,12 @@ fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
         let whole = context
             .device()
             .attribute(cuda_safe::attribute::MULTIPROCESSOR_COUNT);
-        assert_eq!(
-            rejected.value.sm_count(),
-            whole.expect("known"),
-            "given back"
-        );
+        assert_eq!(rejected.value.sm_count(), whole.expect("known"), "returned");
         assert_eq!(code::<()>(Err(rejected.error)), invalid);
-        let plan = resource(&context).plan(&Partitioning {
-            wishes: vec![Wish::Sms(16), Wish::Rest],
+        let plan = resource(&context).plan(&PartitionRequest {
+            sizes: vec![PartitionSize::Sms(16), PartitionSize::Rest],
             flags,
-            ..Partitioning::default()
+            ..PartitionRequest::default()
         });
         assert_eq!(code(plan), invalid);
         // The other flag does not need clusters.
@@ -99,7 +96,7 @@ fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
 }
 
 #[test]
-fn work_queues_are_those_of_the_same_device() {
+fn work_queues_must_belong_to_the_same_device() {
     common::child::in_child(&[], || {
         let profile: Profile = "h200@13.5".parse().expect("a profile");
         start(profile.with_devices(2));
@@ -116,14 +113,14 @@ fn work_queues_are_those_of_the_same_device() {
                 expected: 0
             }
         );
-        assert_eq!(rejected.value.sm_count(), 8, "it is given back");
+        assert_eq!(rejected.value.sm_count(), 8, "the resource is returned");
         drop((rejected.value, context));
         crate::check();
     });
 }
 
 #[test]
-fn granularity_is_the_guide_s_where_the_driver_does_not_tell() {
+fn granularity_follows_the_guide_if_the_driver_does_not_report_it() {
     let table = [
         ("p40@12.4", (1, 1)),
         ("p40@13.0", (2, 2)),
@@ -136,18 +133,18 @@ fn granularity_is_the_guide_s_where_the_driver_does_not_tell() {
     ];
     on_each(&table.map(|(profile, _)| profile), |profile, context| {
         let expected = table.iter().find(|(its, _)| *its == profile);
-        let (min, multiple) = expected.expect("of the table").1;
+        let (min, multiple) = expected.expect("from the table").1;
         let resource = resource(&context);
         let known = resource.granularity().expect("known");
         assert_eq!(known, Granularity { min, multiple }, "{profile}");
-        // What the split says.
+        // The size that the split gives.
         let smallest = smallest(&context);
         assert_eq!(smallest.groups[0].sm_count(), min, "{profile}");
     });
 }
 
 #[test]
-fn properties_are_there_since_the_version_that_has_them() {
+fn properties_exist_since_their_version() {
     let profiles = [
         "h200@12.4",
         "h200@12.9",
@@ -174,7 +171,7 @@ fn properties_are_there_since_the_version_that_has_them() {
 }
 
 #[test]
-fn flags_of_groups_that_nobody_knows_do_not_reach_the_driver() {
+fn unknown_group_flags_are_refused_without_a_driver_call() {
     on_each(&["h200", "h200@13.5"], |_, context| {
         let group = smallest(&context).groups.remove(0);
         let unknown = GroupRequest {
@@ -198,7 +195,7 @@ fn flags_of_groups_that_nobody_knows_do_not_reach_the_driver() {
 }
 
 #[test]
-fn groups_of_an_exact_split_are_checked_by_what_the_device_can() {
+fn groups_of_an_exact_split_are_checked_against_the_device() {
     on_each(&["a100@13.5", "h200@13.5"], |profile, context| {
         let whole = resource(&context);
         let rule = |coscheduled, sm_count| {
@@ -220,21 +217,21 @@ fn groups_of_an_exact_split_are_checked_by_what_the_device_can() {
                 },
             }
         };
-        let odd = Some("the number of SMs that run clusters together is even");
+        let odd = Some("the number of co-scheduled SMs must be even");
         assert_eq!(rule(3, 12), odd);
         assert_eq!(rule(33, 66), odd);
         assert_eq!(rule(2, 16), None);
         let large = profile.starts_with("h200");
-        let few = "at most 2 SMs run clusters together, before compute capability 9.0";
+        let few = "at most 2 SMs can be co-scheduled before compute capability 9.0";
         assert_eq!(rule(4, 16), (!large).then_some(few));
         assert_eq!(rule(32, 64), (!large).then_some(few));
-        let many = Some("at most 32 SMs run clusters together");
+        let many = Some("at most 32 SMs can be co-scheduled");
         assert_eq!(rule(34, 68), many);
     });
 }
 
 #[test]
-fn a_group_that_is_filled_up_has_any_even_size() {
+fn a_backfilled_group_may_have_any_even_size() {
     on_each(&["h200@13.1", "h200@13.5"], |_, context| {
         let filled = GroupRequest {
             coscheduled: 8,
@@ -247,7 +244,7 @@ fn a_group_that_is_filled_up_has_any_even_size() {
         };
         let why = refusal(resource(&context).discover(&[plain]));
         assert!(matches!(why, Invalid::GroupRequest { .. }), "{why}");
-        // Its co-scheduling is the device's usual, which the driver knows.
+        // The group uses the default co-scheduled count of the device, which the driver chooses.
         let usual = resource(&context).discover(&[GroupRequest::of(12)]);
         let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         assert_eq!(code(usual), wrong);
@@ -269,7 +266,7 @@ fn a_group_that_is_filled_up_has_any_even_size() {
 }
 
 #[test]
-fn nothing_left_is_found_as_a_group_of_none() {
+fn an_empty_remainder_is_discovered_as_a_group_of_zero_sms() {
     on_each(&["h200@13.5"], |_, context| {
         let asked = [GroupRequest::of(128), GroupRequest::default()];
         let found = resource(&context).discover(&asked).expect("an answer");
@@ -312,7 +309,7 @@ fn groups_are_pinned_to_locality_domains() {
             assert_eq!(its.locality_domain, Some(domain));
             assert_eq!(its.flags, Some(GroupFlags::LOCALITY_DOMAIN_ID));
         }
-        // They are not one partition's.
+        // The two domains cannot form one partition.
         let rejected = GreenContext::new(split.groups).expect_err("two domains");
         assert_eq!(
             refusal::<()>(Err(rejected.error)),
@@ -351,7 +348,7 @@ fn groups_are_pinned_to_locality_domains() {
 }
 
 #[test]
-fn groups_of_one_green_context_are_scheduled_alike_from_13_1_on() {
+fn groups_of_one_green_context_need_the_same_scheduling_since_13_1() {
     on_each(&["h200", "h200@13.1", "h200@13.5"], |_, context| {
         let Split {
             mut groups,
@@ -362,7 +359,7 @@ fn groups_of_one_green_context_are_scheduled_alike_from_13_1_on() {
             Ok(green) => assert!(!offers(13, 1) && green.sm_count() == 20),
             Err(rejected) => {
                 assert!(offers(13, 1));
-                assert_eq!(rejected.value.len(), 2, "they are given back");
+                assert_eq!(rejected.value.len(), 2, "the groups are returned");
                 assert_eq!(
                     refusal::<()>(Err(rejected.error)),
                     Invalid::GroupsThatDiffer {
@@ -376,26 +373,26 @@ fn groups_of_one_green_context_are_scheduled_alike_from_13_1_on() {
     });
 }
 
-/// Where exact splits are refused, and partitions are composed of groups all the same.
+/// Covers drivers that refuse exact splits but allow partitions composed of groups.
 #[test]
-fn composed_partitions_leave_the_remainder_out_where_it_may_not_be_mixed() {
+fn composed_partitions_exclude_a_remainder_that_cannot_be_mixed() {
     on_each(&["h200", "h200@13.1", "h200@13.5"], |_, context| {
         let fault = Fault::of_function("cuDevSmResourceSplit")
             .with(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
             .from_then_on()
             .inject(Scope::Process);
         let (none, finer) = (SplitFlags::empty(), SplitFlags::IGNORE_SM_COSCHEDULING);
-        let (sms, rest) = (Wish::Sms(24), Wish::Rest);
+        let (sms, rest) = (PartitionSize::Sms(24), PartitionSize::Rest);
         let cases = [
             (vec![sms, rest], none, 24),
-            (vec![Wish::Sms(128), rest], none, 128),
+            (vec![PartitionSize::Sms(128), rest], none, 128),
             (vec![sms, rest], finer, 24),
         ];
-        for (wishes, flags, first) in cases {
-            let asked = Partitioning {
-                wishes,
+        for (sizes, flags, first) in cases {
+            let asked = PartitionRequest {
+                sizes,
                 flags,
-                ..Partitioning::default()
+                ..PartitionRequest::default()
             };
             let plan = resource(&context).plan(&asked).expect("a plan");
             assert!(matches!(plan.method, Method::Composed { .. }));
@@ -409,7 +406,7 @@ fn composed_partitions_leave_the_remainder_out_where_it_may_not_be_mixed() {
             assert_eq!(sizes[0] + sizes[1] + left, 132);
             assert_eq!((sizes[1], left), (plan.parts[1].sm_count, plan.remaining));
             if !offers(13, 1) {
-                assert_eq!(left, 0, "it may be mixed");
+                assert_eq!(left, 0, "the remainder may be mixed");
             }
         }
         drop(fault);
@@ -440,22 +437,22 @@ fn a_group_is_split_exactly_since_13_1() {
                     assert_eq!(rejected.error.to_string(), words);
                     assert_eq!(rejected.value.sm_count(), 24);
                 });
-                assert_eq!(log, [""; 0], "nothing is made for it");
+                assert_eq!(log, [""; 0], "no green context is created for it");
                 return;
             }
             let found = group.discover(&asked).expect("an answer");
             assert_eq!((found[0].sm_count, found[1].sm_count), (16, 8));
-            assert_eq!(cuda_sim::alive().green_contexts, 0, "the question is over");
+            assert_eq!(cuda_sim::alive().green_contexts, 0, "the query has ended");
             let smaller = group.split(exact(&asked)).expect("a split");
             assert_eq!(
                 cuda_sim::alive().green_contexts,
                 1,
-                "through one of the group"
+                "through a green context of the group"
             );
             let sizes: Vec<u32> = smaller.groups.iter().map(SmGroup::sm_count).collect();
             assert_eq!(sizes, [16, 8]);
 
-            // A remainder, without one.
+            // A remainder is split without a green context.
             let asked = [GroupRequest::of(8)];
             let log = calls(|| {
                 let found = remainder.discover(&asked).expect("an answer");
@@ -465,7 +462,7 @@ fn a_group_is_split_exactly_since_13_1() {
                 assert_eq!(smaller.remainder.expect("4").sm_count(), 4);
             });
             assert_eq!(log, ["cuDevSmResourceSplit"; 2]);
-            // The device is in use by what there is of it, and of parts of it.
+            // The device is in use through the resource and its parts.
             let rejected = resource(&context).split_by_count(SplitByCount::default());
             assert!(matches!(refusal(rejected), Invalid::SplitInUse { .. }));
             drop(smaller);
@@ -474,9 +471,9 @@ fn a_group_is_split_exactly_since_13_1() {
     );
 }
 
-/// Drivers are known to refuse what is out of a split, whatever is written.
+/// Drivers are known to refuse a group that comes from a split, whatever the documentation says.
 #[test]
-fn a_remainder_that_the_driver_does_not_split_is_split_through_a_green_context() {
+fn a_remainder_the_driver_refuses_to_split_is_split_through_a_green_context() {
     on_each(&["h200@13.5"], |_, context| {
         let remainder = smallest(&context).remainder.expect("12");
         let refused = Fault::of_function("cuDevSmResourceSplit")
@@ -489,12 +486,12 @@ fn a_remainder_that_the_driver_does_not_split_is_split_through_a_green_context()
         let part = GreenContext::new(split.groups).expect("a green context");
         assert_eq!(part.sm_count(), 8);
         drop(split.remainder);
-        assert_eq!(cuda_sim::alive().green_contexts, 2, "the whole stays");
+        assert_eq!(cuda_sim::alive().green_contexts, 2, "the whole group stays");
     });
 }
 
 #[test]
-fn settings_of_work_queues_that_there_are_not_are_refused() {
+fn unknown_work_queue_settings_are_refused() {
     on_each(&["h200@13.1", "h200@13.5"], |_, context| {
         let queues = Workqueues::of_device(&context.device()).expect("13.1");
         let unknown = queues.clone().with_scope(WorkqueueScope::Other(77));
@@ -509,7 +506,9 @@ fn settings_of_work_queues_that_there_are_not_are_refused() {
             );
             descriptor = rejected.value.0;
         }
-        let set = descriptor.workqueues(queues).expect("the driver's own");
+        let set = descriptor
+            .workqueues(queues)
+            .expect("an image that the driver created");
         set.create().expect("a partition");
     });
 }

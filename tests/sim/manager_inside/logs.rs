@@ -1,4 +1,4 @@
-//! Logs of managers, whose writers are somebody else's code.
+//! Logs of managers, whose writers are user code.
 
 use super::with;
 use cuda_safe::Context;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A writer that allocates by the manager whose log it writes, panics now and then, and says when it has
-/// begun.
+/// A writer that allocates with the manager whose log it writes, optionally panics, and records its
+/// lines.
 struct Entangled {
     lines: Arc<Mutex<Vec<String>>>,
     panics: bool,
@@ -22,12 +22,15 @@ static CONTEXT: Mutex<Option<Context>> = Mutex::new(None);
 impl Write for Entangled {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes).into_owned();
-        let mut lines = self.lines.lock().expect("no panic with it");
+        let mut lines = self.lines.lock().expect("no panic while it was locked");
         let is_first = lines.is_empty();
         lines.push(text);
         drop(lines);
         if is_first {
-            let context = CONTEXT.lock().expect("no panic with it").clone();
+            let context = CONTEXT
+                .lock()
+                .expect("no panic while it was locked")
+                .clone();
             if let Some(context) = context {
                 drop(MemoryPointer::allocate(&context, 77).map_err(io::Error::other)?);
             }
@@ -57,13 +60,13 @@ fn log_entangled(panics: bool, look: impl FnOnce(io::Result<()>, String)) {
         drop(MemoryPointer::allocate(&context, 44).expect("memory"));
         *CONTEXT.lock().expect("no panic") = None;
         let manager = context.memory_manager_as::<LoggingManager<DriverManager>>();
-        let flushed = manager.expect("made").expect("it is").flush();
+        let flushed = manager.expect("made").expect("the chosen manager").flush();
         look(flushed, lines.lock().expect("no panic").concat());
     });
 }
 
 #[test]
-fn a_log_is_written_by_what_allocates() {
+fn a_log_writer_may_allocate() {
     log_entangled(false, |flushed, text| {
         flushed.expect("written");
         let trace: cuda_safe::manager::trace::Trace = text.parse().expect("a trace");
@@ -73,8 +76,8 @@ fn a_log_is_written_by_what_allocates() {
 
 type Logged = LoggingManager<LeakManager<CachingManager>>;
 
-/// Counts the lines that it gets at a time. The first are not written before much more has happened, or
-/// cannot.
+/// A writer that counts the lines it gets per call. It does not write the first lines until many
+/// more events have happened, or until that cannot happen.
 struct Late {
     counts: Arc<Mutex<Vec<usize>>>,
     happened: Arc<AtomicUsize>,
@@ -83,12 +86,12 @@ struct Late {
 impl Write for Late {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
-        let mut counts = self.counts.lock().expect("no panic with it");
+        let mut counts = self.counts.lock().expect("no panic while it was locked");
         counts.push(lines);
         let is_first = counts.len() == 1;
         drop(counts);
         for _ in 0..1000 {
-            if !is_first || self.happened.load(Ordering::Relaxed) > 2 * Logged::MUCH {
+            if !is_first || self.happened.load(Ordering::Relaxed) > 2 * Logged::MAX_WAITING_LINES {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -102,7 +105,7 @@ impl Write for Late {
 }
 
 #[test]
-fn what_waits_for_a_slow_writer_of_a_log_is_limited() {
+fn the_buffer_for_a_slow_log_writer_is_limited() {
     const THREADS: usize = 4;
     let (counts, happened) = (Arc::default(), Arc::default());
     let (its, counter) = (Arc::clone(&counts), Arc::clone(&happened));
@@ -116,14 +119,14 @@ fn what_waits_for_a_slow_writer_of_a_log_is_limited() {
     };
     with(make, |context| {
         let manager = context.memory_manager_as::<Logged>().expect("made");
-        let manager = manager.expect("it is");
-        let times = Logged::MUCH / 2;
+        let manager = manager.expect("the chosen manager");
+        let times = Logged::MAX_WAITING_LINES / 2;
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     for _ in 0..times {
                         let block = manager.allocate(100, Order::NONE).expect("memory");
-                        // SAFETY: it is this thread's, and no work uses it.
+                        // SAFETY: this thread owns the memory, and no work uses it.
                         unsafe { manager.free(block, Order::NONE) };
                         happened.fetch_add(2, Ordering::Relaxed);
                     }
@@ -134,14 +137,17 @@ fn what_waits_for_a_slow_writer_of_a_log_is_limited() {
         let counts = counts.lock().expect("no panic");
         assert_eq!(counts.iter().sum::<usize>(), THREADS * times * 2);
         let most = counts.iter().max().expect("some");
-        assert!(*most < Logged::MUCH * 3 / 2, "{most} lines at a time");
+        assert!(
+            *most < Logged::MAX_WAITING_LINES * 3 / 2,
+            "{most} lines per call"
+        );
     });
 }
 
 #[test]
-fn a_log_whose_writer_panics_is_an_error_of_the_log() {
+fn a_panic_of_the_log_writer_is_an_error_of_the_log() {
     log_entangled(true, |flushed, _| {
-        let error = flushed.expect_err("it panicked").to_string();
+        let error = flushed.expect_err("a panic").to_string();
         assert!(error.contains("on purpose"), "{error}");
     });
 }

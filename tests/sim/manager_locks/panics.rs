@@ -1,4 +1,4 @@
-//! Code of the user that panics while a pool works: the pool stays consistent.
+//! User code that panics inside of a pool: the pool stays consistent.
 
 use crate::common::child;
 use crate::manager_inside::{SMALL, bytes, small, with};
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 static ALLOCATION_PANICS: AtomicBool = AtomicBool::new(false);
 static FREE_PANICS: AtomicBool = AtomicBool::new(false);
 
-/// An upstream manager that panics where it is told to, once.
+/// An upstream manager that panics once on request.
 #[derive(Debug)]
 struct Panicking(DriverManager);
 
-// SAFETY: all is the inner one's.
+// SAFETY: every call is forwarded to the inner manager.
 unsafe impl MemoryManager for Panicking {
     fn interface_version() -> u32 {
         1
@@ -38,7 +38,7 @@ unsafe impl MemoryManager for Panicking {
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.free(block, order) };
         if FREE_PANICS.swap(false, Ordering::SeqCst) {
             panic!("on purpose");
@@ -51,14 +51,18 @@ unsafe impl MemoryManager for Panicking {
 }
 
 #[test]
-fn an_upstream_manager_that_panics_in_an_allocation_takes_nothing_of_the_limit() {
+fn an_upstream_panic_in_an_allocation_does_not_count_against_the_limit() {
     let make = |context: &Context| {
         let options = CachingOptions {
             slab_bytes: SMALL,
             max_bytes: SMALL,
             ..Default::default()
         };
-        let pool = CachingManager::over(context, Panicking(DriverManager::new(context)?), options)?;
+        let pool = CachingManager::with_upstream(
+            context,
+            Panicking(DriverManager::new(context)?),
+            options,
+        )?;
         Ok(LimitManager::new(pool, SMALL))
     };
     with(make, |context| {
@@ -74,31 +78,31 @@ fn an_upstream_manager_that_panics_in_an_allocation_takes_nothing_of_the_limit()
 }
 
 #[test]
-fn an_upstream_manager_that_panics_in_a_free_leaves_the_other_slabs_to_the_pool() {
+fn an_upstream_panic_in_a_free_leaves_the_other_slabs_to_the_pool() {
     let make = |context: &Context| {
         let options = CachingOptions {
             slab_bytes: SMALL,
             ..Default::default()
         };
-        CachingManager::over(context, Panicking(DriverManager::new(context)?), options)
+        CachingManager::with_upstream(context, Panicking(DriverManager::new(context)?), options)
     };
     with(make, |context| {
         let stream = context.stream().expect("a stream");
         drop([(); 3].map(|()| bytes(&stream, SMALL)));
         let pool = context.memory_manager_as::<CachingManager>();
-        let pool = pool.expect("made").expect("it is");
-        assert_eq!(pool.figures().slabs, 3);
+        let pool = pool.expect("made").expect("the chosen manager");
+        assert_eq!(pool.stats().slabs, 3);
         FREE_PANICS.store(true, Ordering::SeqCst);
         catch_unwind(AssertUnwindSafe(|| pool.trim(0))).expect_err("it panics");
-        let figures = pool.figures();
-        assert_eq!((figures.slabs, figures.in_use), (2, 0));
+        let stats = pool.stats();
+        assert_eq!((stats.slabs, stats.in_use), (2, 0));
         assert_eq!(pool.trim(0).expect("a trim"), 2 * SMALL);
         drop(stream);
     });
 }
 
 /// The owner of a stream, which panics when it is dropped.
-struct Bomb(#[allow(dead_code, reason = "held, not read")] Stream);
+struct Bomb(#[allow(dead_code, reason = "kept alive, not read")] Stream);
 
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -106,16 +110,17 @@ impl Drop for Bomb {
     }
 }
 
-/// The last clone of the stream is dropped while the pool records that event in it, counted from 1.
+/// Drops the last clone of the stream while the pool records an event on it: the `record`th,
+/// counted from 1.
 fn drop_in_record(make: fn(&Context) -> Result<CachingManager>, record: usize) {
     static LAST: Mutex<Option<Stream>> = Mutex::new(None);
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     with(make, move |context| {
         let pool = context.memory_manager_as::<CachingManager>();
-        let pool = pool.expect("made").expect("it is");
+        let pool = pool.expect("made").expect("the chosen manager");
         let owner = pool.base().context().stream().expect("a stream");
         let raw = owner.as_raw();
-        // SAFETY: the owner keeps the stream.
+        // SAFETY: the owner keeps the stream alive.
         let stream = unsafe { Stream::from_foreign(raw, &context, Bomb(owner)) };
         let stream = stream.map_err(|_| ()).expect("no default stream");
         let mut memory = bytes(&stream, SMALL);
@@ -129,7 +134,7 @@ fn drop_in_record(make: fn(&Context) -> Result<CachingManager>, record: usize) {
                 drop(last);
             }
         });
-        // Those before it fail, so that there is another one.
+        // The earlier records fail, so that the pool records again.
         let fails: Vec<_> = (1..record as u64)
             .map(|nth| {
                 Fault::of_function("cuEventRecord")
@@ -143,22 +148,22 @@ fn drop_in_record(make: fn(&Context) -> Result<CachingManager>, record: usize) {
         set_call_hook(|_| {});
         drop(fails);
         assert!(LAST.lock().expect("no panic").is_none());
-        assert_eq!(pool.figures().in_use, 0);
+        assert_eq!(pool.stats().in_use, 0);
         drop(bytes(&other, SMALL));
         pool.trim(0).expect("a trim");
-        let figures = pool.figures();
-        assert_eq!((figures.in_use, figures.reserved), (0, 0));
+        let stats = pool.stats();
+        assert_eq!((stats.in_use, stats.reserved), (0, 0));
         drop(other);
     });
 }
 
 #[test]
-fn the_owner_of_a_stream_panics_while_the_pool_looks_for_memory() {
+fn a_stream_owner_may_panic_while_the_pool_looks_for_memory() {
     drop_in_record(small, 1);
 }
 
 #[test]
-fn the_owner_of_a_stream_panics_while_another_stream_is_to_wait_for_it() {
+fn a_stream_owner_may_panic_before_another_stream_waits_for_it() {
     let make = |context: &Context| {
         let options = CachingOptions {
             slab_bytes: SMALL,
@@ -167,15 +172,15 @@ fn the_owner_of_a_stream_panics_while_another_stream_is_to_wait_for_it() {
         };
         CachingManager::with(context, options)
     };
-    // Two records when the pool looks for memory, and one for the wait.
+    // The pool records twice when it looks for memory, and once for the wait.
     drop_in_record(make, 3);
 }
 
 #[test]
-fn a_report_hook_that_panics_in_the_middle_of_a_pool() {
-    // Not as the others: something is leaked.
+fn a_report_hook_may_panic_inside_a_pool() {
+    // Unlike the other tests, because an object leaks.
     child::in_child(&[], || {
-        set_memory_manager(small).expect("the version fits");
+        set_memory_manager(small).expect("a matching version");
         crate::start(Profile::h200());
         let context = crate::context();
         static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -201,8 +206,8 @@ fn a_report_hook_that_panics_in_the_middle_of_a_pool() {
         drop(other);
         manager.trim(0).expect("a trim");
         let pool = context.memory_manager_as::<CachingManager>();
-        let figures = pool.expect("made").expect("it is").figures();
-        assert_eq!((figures.in_use, figures.reserved), (0, 0));
-        assert_eq!(cuda_sim::mistakes(), [""; 0]);
+        let stats = pool.expect("made").expect("the chosen manager").stats();
+        assert_eq!((stats.in_use, stats.reserved), (0, 0));
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }

@@ -23,7 +23,7 @@ const SIZES: [usize; 13] = [
     usize::MAX,
 ];
 
-/// Requests of all sizes: each gets memory or an error.
+/// Requests all sizes: each request gets memory or an error.
 fn request_all<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
     options: &str,
@@ -43,7 +43,7 @@ fn request_all<M: MemoryManager>(
             }
             drop((ordered, loose));
         }
-        // The lane has something now.
+        // The per-thread cache now contains a block.
         MemoryPointer::allocate_on(&stream, 0).expect_err("no byte");
         drop(MemoryPointer::allocate_on(&stream, 1000).expect("memory"));
         pool.trim(usize::MAX).expect("a trim");
@@ -52,9 +52,9 @@ fn request_all<M: MemoryManager>(
     });
 }
 
-/// Requests of all sizes with each value of an option.
+/// Requests all sizes with each value of an option.
 fn with_options(change: impl Fn(&mut CachingOptions, usize) + Copy + Send + Sync + 'static) {
-    // All in one process: each primary context is a new one, with the manager that is chosen by then.
+    // All in one process: each primary context is a new one, with the manager chosen before.
     crate::common::child::in_child(&[], || {
         crate::start(cuda_sim::Profile::h200());
         for value in SIZES {
@@ -63,7 +63,7 @@ fn with_options(change: impl Fn(&mut CachingOptions, usize) + Copy + Send + Sync
             cuda_safe::manager::set_memory_manager(move |context| {
                 CachingManager::with(context, options)
             })
-            .expect("the version fits");
+            .expect("a matching version");
             let context = crate::context();
             let stream = context.stream().expect("a stream");
             for size in SIZES {
@@ -82,27 +82,27 @@ fn with_options(change: impl Fn(&mut CachingOptions, usize) + Copy + Send + Sync
 }
 
 #[test]
-fn slabs_of_any_size() {
+fn slabs_of_any_size_are_accepted_or_refused() {
     with_options(|options, value| options.slab_bytes = value);
 }
 
 #[test]
-fn limits_of_any_size() {
+fn limits_of_any_size_are_accepted_or_refused() {
     with_options(|options, value| options.max_bytes = value);
 }
 
 #[test]
-fn lanes_of_any_size() {
-    with_options(|options, value| options.lane_bytes = value);
+fn thread_caches_of_any_size_are_accepted_or_refused() {
+    with_options(|options, value| options.thread_cache_bytes = value);
 }
 
 #[test]
-fn counts_of_any_size() {
+fn counts_of_any_size_are_accepted_or_refused() {
     with_options(|options, value| options.unordered.count = value);
 }
 
 #[test]
-fn shares_of_any_size() {
+fn shares_of_any_size_are_accepted_or_refused() {
     with_options(|options, value| {
         options.unordered.share = match value {
             0 => f64::NAN,
@@ -115,12 +115,12 @@ fn shares_of_any_size() {
 }
 
 #[test]
-fn requests_of_any_size_of_a_caching_pool() {
+fn a_caching_pool_handles_requests_of_any_size() {
     request_all(CachingManager::new, "a pool");
 }
 
 #[test]
-fn requests_of_any_size_of_a_manager_with_deferred_frees() {
+fn a_manager_with_deferred_frees_handles_requests_of_any_size() {
     request_all(
         |context| {
             let options = DeferOptions {
@@ -135,7 +135,7 @@ fn requests_of_any_size_of_a_manager_with_deferred_frees() {
 }
 
 #[test]
-fn requests_of_any_size_within_a_limit() {
+fn a_limited_manager_handles_requests_of_any_size() {
     request_all(
         |context| {
             let limited = LimitManager::new(CachingManager::new(context)?, usize::MAX);
@@ -145,9 +145,9 @@ fn requests_of_any_size_within_a_limit() {
     );
 }
 
-/// Two threads ask for half of all addresses each: what they are taking does not overflow.
+/// Two threads each request half of all addresses: the sum of the requests must not overflow.
 #[test]
-fn the_largest_requests_of_two_threads() {
+fn the_largest_requests_of_two_threads_do_not_overflow() {
     let make = |context: &Context| {
         let options = CachingOptions {
             max_bytes: usize::MAX,
@@ -157,15 +157,15 @@ fn the_largest_requests_of_two_threads() {
     };
     with(make, |context| {
         let stream = context.stream().expect("a stream");
-        // A slab stays in use.
+        // This slab stays in use.
         let held = MemoryPointer::allocate_on(&stream, 1000).expect("memory");
-        // The largest that is not refused by itself.
+        // The largest size that is not refused on its own.
         let size = isize::MAX as usize + 1 - (2 << 20);
         let largest = || {
             let error = MemoryPointer::allocate(&context, size).expect_err("too much");
             assert!(is_out_of_memory(&error), "{error}");
         };
-        // What the first use makes.
+        // Creates the objects of the first use.
         largest();
         let stuck = super::interrupted(largest, largest);
         assert_eq!(stuck, [""; 0]);

@@ -1,4 +1,4 @@
-//! Which streams a pool uses by itself, and until when.
+//! The streams that a pool uses on its own, and until when.
 
 use crate::manager_inside::{SMALL, bytes, small, with};
 use cuda_safe::manager::{CachingManager, MemoryManager, MemoryPointer, Order, StreamEnd};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 fn pool(context: &Context) -> &CachingManager {
     let pool = context.memory_manager_as::<CachingManager>();
-    pool.expect("made").expect("it is")
+    pool.expect("made").expect("the chosen manager")
 }
 
-/// Allocates and frees in the order of a stream whose end the pool does not hear of.
+/// Allocates and frees in the order of a stream whose end is not reported to the pool.
 fn use_unheard(context: &Context, unheard: &Context) {
     let stream = context.stream().expect("a stream");
     for size in [1000, SMALL, 2 * SMALL] {
@@ -20,31 +20,32 @@ fn use_unheard(context: &Context, unheard: &Context) {
         for _ in 0..3 {
             let block = pool(context).allocate(size, Order::of(&ended));
             let block = block.expect("memory");
-            // SAFETY: it is of this manager, and nobody has used it. (The stream is passing for the pool.)
+            // SAFETY: the block belongs to this manager, and no work has used it. (The pool treats
+            // the stream as transient.)
             unsafe { pool(context).free(block, Order::of(&ended)) };
         }
         ended.synchronize().expect("a wait");
         drop(ended);
-        let before = pool(context).figures();
+        let before = pool(context).stats();
         drop(bytes(&stream, size));
-        let after = pool(context).figures();
+        let after = pool(context).stats();
         assert_eq!(
-            (after.grown, after.host_waits),
-            (before.grown, before.host_waits),
-            "the memory is used again"
+            (after.slabs_added, after.host_waits),
+            (before.slabs_added, before.host_waits),
+            "the memory is reused"
         );
-        // These look at what all streams have freed.
+        // These allocations look at the memory that all streams have freed.
         drop((bytes(&stream, SMALL), bytes(&stream, 3 * SMALL)));
         pool(context).trim(0).expect("a trim");
     }
     drop(stream);
     pool(context).trim(0).expect("a trim");
-    let figures = pool(context).figures();
-    assert_eq!((figures.in_use, figures.reserved), (0, 0));
+    let stats = pool(context).stats();
+    assert_eq!((stats.in_use, stats.reserved), (0, 0));
 }
 
 #[test]
-fn a_stream_of_the_context_without_the_manager_is_passing() {
+fn a_stream_unknown_to_the_manager_is_treated_as_transient() {
     with(small, |context| {
         let unheard = pool(&context).base().context().clone();
         use_unheard(&context, &unheard);
@@ -52,22 +53,23 @@ fn a_stream_of_the_context_without_the_manager_is_passing() {
 }
 
 #[test]
-fn a_stream_of_another_context_is_passing() {
+fn a_stream_of_another_context_is_treated_as_transient() {
     with(small, |context| {
         let other = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
         use_unheard(&context, &other);
     });
 }
 
-/// The handle of a stream of the manager's own that a second object has.
+/// A second object, which the pool does not know, owns the handle of a stream of the manager's
+/// context.
 #[test]
-fn a_stream_of_other_code_gets_events_in_calls_that_name_it() {
+fn events_are_recorded_on_a_foreign_stream_only_in_calls_that_name_it() {
     with(small, |context| {
         let raw_owner = pool(&context).base().context().stream().expect("a stream");
         let raw = raw_owner.as_raw();
         let other = context.stream().expect("a stream");
-        // SAFETY: the stream is alive, not captured, and its end is told below.
-        let order = unsafe { Order::lasting(raw) };
+        // SAFETY: the stream is alive and not captured, and its end is reported below.
+        let order = unsafe { Order::persistent(raw) };
         let recorded = |f: &dyn Fn()| {
             cuda_sim::clear_calls();
             f();
@@ -82,23 +84,23 @@ fn a_stream_of_other_code_gets_events_in_calls_that_name_it() {
             use_once();
             use_once();
         };
-        assert_eq!(recorded(&alone), 0, "nobody else wants it");
+        assert_eq!(recorded(&alone), 0, "no other stream needs it");
         let by_other = || drop(bytes(&other, SMALL));
         assert_eq!(recorded(&by_other), 0, "the call does not name it");
-        assert_eq!(recorded(&use_once), 1, "now it is wanted");
+        assert_eq!(recorded(&use_once), 1, "now another stream needs it");
         raw_owner.synchronize().expect("a wait");
-        let before = pool(&context).figures().slabs;
+        let before = pool(&context).stats().slabs;
         drop([bytes(&other, SMALL), bytes(&other, SMALL)]);
         assert_eq!(
-            pool(&context).figures().slabs,
+            pool(&context).stats().slabs,
             before,
-            "used again by the other stream"
+            "reused by the other stream"
         );
         use_once();
-        // SAFETY: the stream is alive, not captured, and no other thread names it.
+        // SAFETY: the stream is alive and not captured, and no other thread names it.
         let end = unsafe { StreamEnd::of_raw(raw) };
         assert_eq!(end.as_raw(), raw);
-        end.tell(pool(&context));
+        end.notify(pool(&context));
         drop(raw_owner);
         drop((bytes(&other, SMALL), bytes(&other, 2 * SMALL)));
         pool(&context).trim(0).expect("a trim");
@@ -106,9 +108,10 @@ fn a_stream_of_other_code_gets_events_in_calls_that_name_it() {
     });
 }
 
-/// Another thread drops the last clone while this one records an event in the stream: the end comes here.
+/// Another thread drops the last clone while this thread records an event on the stream, so the
+/// stream ends here.
 #[test]
-fn a_stream_whose_last_clone_is_dropped_while_an_event_is_recorded() {
+fn a_stream_may_be_dropped_while_an_event_is_recorded_on_it() {
     static LAST: Mutex<Option<Stream>> = Mutex::new(None);
     static IS_DROPPED: AtomicBool = AtomicBool::new(false);
     with(small, |context| {
@@ -127,7 +130,11 @@ fn a_stream_whose_last_clone_is_dropped_while_an_event_is_recorded() {
                 let dropping = std::thread::spawn(move || drop(last));
                 dropping.join().expect("it does not wait");
                 IS_DROPPED.store(true, Ordering::SeqCst);
-                assert_eq!(cuda_sim::alive().streams, 2, "it is kept for the call");
+                assert_eq!(
+                    cuda_sim::alive().streams,
+                    2,
+                    "it is kept alive during the call"
+                );
             }
         });
         let held: Vec<_> = (0..4).map(|_| bytes(&two, SMALL)).collect();
@@ -136,8 +143,8 @@ fn a_stream_whose_last_clone_is_dropped_while_an_event_is_recorded() {
         assert_eq!(cuda_sim::alive().streams, 1);
         drop(held);
         pool(&context).trim(0).expect("a trim");
-        let figures = pool(&context).figures();
-        assert_eq!((figures.in_use, figures.reserved), (0, 0));
+        let stats = pool(&context).stats();
+        assert_eq!((stats.in_use, stats.reserved), (0, 0));
         drop(two);
     });
 }

@@ -1,9 +1,9 @@
-//! How the headers are put before libclang.
+//! Runs bindgen on the headers.
 
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// Which of the two readings of cuda.h.
+/// The configuration of cuda.h to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     dead_code,
@@ -12,29 +12,31 @@ use std::path::Path;
 pub(crate) enum Reading {
     /// Every ABI of every function, each under the name of its symbol.
     EveryAbi,
-    /// What a C program sees that defines nothing: the newest ABIs.
+    /// The declarations that a C program without any macros sees: the newest ABIs.
     DefaultApi,
 }
 
-/// Binds the headers that `wrapper.h` names, found in `include`, and gives bindgen's Rust text.
+/// Generates bindings for the headers that `wrapper.h` includes, found in `include`, and returns
+/// bindgen's output.
 ///
-/// The C library's and other vendors' headers come from `xtask/include` alone, and the target is
-/// fixed (record layouts are the same on all 64-bit targets), so that the text does not depend on
+/// The headers of the C library and of other vendors are taken only from `xtask/include`, and the target
+/// is fixed (record layouts are the same on all 64-bit targets), so that the output does not depend on
 /// the host.
 pub(crate) fn bind(root: &Path, include: &Path, reading: Reading) -> Result<String> {
     let mut builder = bindgen::Builder::default()
         .header(path(&root.join("wrapper.h"))?)
         .clang_args(["-nostdinc", "--target=x86_64-unknown-linux-gnu"])
-        // First: beside a system's cuda.h lies the system's C library.
+        // This folder comes first, because the folder of a system's cuda.h also contains the system's C
+        // library headers.
         .clang_arg(format!("-I{}", path(&root.join("xtask/include"))?))
         .clang_arg(format!("-I{}", path(include)?))
         .allowlist_item("(CU|cu|Vdp|EGL|GL).*|MAX_PLANES")
         .use_core()
         .generate_cstr(true)
-        // NVIDIA's comments are NVIDIA's.
+        // NVIDIA holds the copyright of its comments.
         .generate_comments(false)
         .formatter(bindgen::Formatter::None)
-        // A Rust enum would make a newer driver's answer undefined behaviour.
+        // With a Rust enum, an unknown value from a newer driver would be undefined behavior.
         .default_enum_style(bindgen::EnumVariation::NewType {
             is_bitfield: false,
             is_global: false,

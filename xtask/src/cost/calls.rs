@@ -1,14 +1,15 @@
-//! Which functions of the driver an operation calls, as callgrind saw them.
+//! The driver functions that an operation calls, from the output of callgrind.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// How often each function of the driver was called.
+/// The number of calls of each driver function.
 pub(super) type Calls = BTreeMap<String, f64>;
 
-/// What a file of callgrind's says of them. Under an object and a function stands a line for each of its
-/// instructions that was run, with its address and how often it was; the first is run once in a call. (Callgrind's
-/// own numbers of calls are of what it did not collect as well.)
+/// Returns the driver calls in a callgrind file. The file has, for each object and function, a line for
+/// each executed instruction with its address and the number of executions. The first instruction of a
+/// function runs once per call. callgrind's own call counts are not used, because they include calls
+/// that were not collected.
 pub(super) fn of(text: &str) -> Calls {
     let mut calls = Calls::new();
     let (mut in_driver, mut function) = (false, None);
@@ -27,7 +28,7 @@ pub(super) fn of(text: &str) -> Calls {
     calls
 }
 
-/// The table of what each layer calls for one operation.
+/// Returns the table of the calls of each layer for one operation.
 pub(super) fn table<'a>(
     columns: &[&str],
     rows: impl Iterator<Item = (&'a str, &'a BTreeMap<String, Calls>)>,
@@ -45,7 +46,8 @@ pub(super) fn table<'a>(
     text
 }
 
-/// What was called now and then only, as by a warm-up, is left out.
+/// Formats the calls of an operation. Calls that occur only occasionally, for example during a warm-up,
+/// are left out.
 fn cell(calls: &Calls) -> String {
     let often = calls.iter().map(|(name, times)| (name, times.round()));
     let texts = often

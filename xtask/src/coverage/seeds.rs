@@ -1,8 +1,8 @@
-//! The section "The seeds" of COVERAGE.md: the statements of the documents that this project began from,
-//! each with the tests that assert it.
+//! The section "The seeds" of COVERAGE.md: the statements of the project's source documents, each with
+//! the tests that assert it.
 //!
-//! The statements are in `xtask/seeds/`, one file a document. Each names tests, which have to exist, or a
-//! reason.
+//! The statements are in `xtask/seeds/`, one file for each document. Each statement names existing tests
+//! or a reason.
 
 use crate::root;
 use anyhow::{Context, Result, ensure};
@@ -20,13 +20,13 @@ const DOCUMENTS: [&str; 4] = [
     "array-interface",
 ];
 
-/// One file of `xtask/seeds/`.
+/// A file of `xtask/seeds/`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    /// The heading of its part of the section.
+    /// The heading of its subsection.
     title: String,
-    /// Where the document comes from, as Markdown.
+    /// The origin of the document, as Markdown.
     source: String,
     chapters: Vec<Chapter>,
 }
@@ -41,12 +41,12 @@ struct Chapter {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Statement {
-    /// What the document says, restated.
+    /// The statement of the document, restated.
     says: String,
     /// The tests that assert it: `tests/driver/green.rs::name`, with inline modules before the name.
     #[serde(default)]
     tests: Vec<String>,
-    /// Why there is no test, or how this library differs on purpose.
+    /// Why there is no test, or how this library differs intentionally.
     reason: Option<String>,
 }
 
@@ -88,7 +88,7 @@ fn check(documents: &[(String, Document)], read: &dyn Fn(&str) -> Result<String>
             }
             for test in &statement.tests {
                 if let Err(error) = tests.find(test) {
-                    problems.push(format!("{path}: {error:#}, named for {says:?}"));
+                    problems.push(format!("{path}: {error:#} (for the statement {says:?})"));
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Tests<'_> {
             self.known.insert(path.to_owned(), all);
         }
         let exists = self.known.get(path).is_some_and(|all| all.contains(name));
-        ensure!(exists, "there is no test {test}");
+        ensure!(exists, "the test {test} does not exist");
         Ok(())
     }
 }
@@ -122,7 +122,7 @@ impl Tests<'_> {
 /// Splits the name of a test into the path of its file and its name there.
 fn split(test: &str) -> Result<(&str, &str)> {
     test.split_once("::")
-        .with_context(|| format!("{test} has no form of FILE::TEST"))
+        .with_context(|| format!("{test} does not have the form FILE::TEST"))
 }
 
 /// Collects functions with `#[test]`, and items whose documentation must not compile, with their inline
@@ -174,7 +174,7 @@ fn of_python(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A line of the totals: statements, with tests, with a reason only.
+/// Returns a line of the totals: statements, statements with tests, statements with only a reason.
 fn totals<'a>(documents: impl IntoIterator<Item = &'a Document>) -> [usize; 3] {
     let mut totals = [0; 3];
     let chapters = documents.into_iter().flat_map(|its| &its.chapters);
@@ -192,18 +192,17 @@ fn section(documents: &[(String, Document)]) -> Result<String> {
         "
 ## The seeds
 
-The documents that this project began from describe green contexts, contexts and their stack, external
-memory managers and the CUDA Array Interface. They were read sentence by sentence. This section restates
-each of their {all} statements and names the tests that assert it: {tested} have tests, {explained} have a
-reason instead.
+This project is based on documents about green contexts, contexts and the context stack, external memory
+managers, and the CUDA Array Interface. This section restates each of their {all} statements and names the
+tests that assert it: {tested} have tests, {explained} have a reason instead.
 
-- A reason alone says why no test applies: the statement describes another library, or nothing that a
-  test could observe.
-- A reason beside tests says how this library differs from the document on purpose. The tests then
-  assert what this library does.
-- Tests in `tests/driver` run on a GPU and on the software driver, those in `tests/gpu` on a GPU only, and
-  those in `tests/sim` and `tests/host` without one. `must_not_compile.rs` has code that the compiler must
-  refuse.
+- A reason without tests explains why no test applies: the statement describes another library, or has no
+  effect that a test can observe.
+- A reason with tests explains how this library intentionally differs from the document. The tests then
+  assert the behavior of this library.
+- Tests in `tests/driver` run on a GPU and on the software driver, those in `tests/gpu` only on a GPU, and
+  those in `tests/sim` and `tests/host` without a GPU. `must_not_compile.rs` contains code that the compiler
+  must reject.
 
 The statements are in `xtask/seeds/`. `cargo xtask coverage --check` fails if one of these tests does not
 exist.
@@ -230,7 +229,7 @@ exist.
     Ok(out)
 }
 
-/// The right cell of a statement: links to the files of its tests, and the reason.
+/// Returns the right cell of a statement: links to the files of its tests, and the reason.
 fn shown_by(statement: &Statement) -> Result<String> {
     let mut parts = Vec::new();
     for test in &statement.tests {

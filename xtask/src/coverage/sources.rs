@@ -1,4 +1,4 @@
-//! Which functions of the driver the sources of cuda-safe call and name.
+//! The driver functions that the sources of cuda-safe call and name.
 
 use anyhow::{Context, Result};
 use cuda_sys::Function;
@@ -9,33 +9,32 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ImplItem, Item, Lit, Meta, Type, UseTree, Visibility};
 
-/// Before the path of a private item of a type, so that it is not taken for a public one.
+/// The prefix of a type's private item, so that it is not mistaken for a public one.
 pub(super) const PRIVATE: &str = "private::";
 
-/// What the sources of cuda-safe tell.
+/// The information extracted from the sources of cuda-safe.
 #[derive(Default)]
 pub(super) struct Sources {
-    /// Public item → its module as users write it: "" at the root, `green::`.
+    /// Public items, with their modules as users write them: "" at the root, or `green::`.
     pub(super) public: BTreeMap<String, String>,
-    /// Functions and the items that have them as alias, without modules.
+    /// Functions, with the items that have them as alias, without modules.
     pub(super) aliases: BTreeSet<(String, String)>,
-    /// Of these those whose text does not link to the raw function, which links to NVIDIA's page.
+    /// The entries of `aliases` whose documentation does not link to the raw function.
     pub(super) unlinked: BTreeSet<(String, String)>,
-    /// Public methods, constants, fields and variants: `Stream::synchronize`.
+    /// Public methods, constants, fields and variants, such as `Stream::synchronize`.
     pub(super) members: BTreeSet<String>,
-    /// Enums, sets of flags and structures with public fields, declared `pub`, with their values, flags
-    /// and fields: what users choose from.
+    /// Enums, flag sets and structs with public fields that are declared `pub`, with their values, flags
+    /// and fields: the choices that users have.
     pub(super) choices: BTreeMap<String, BTreeSet<String>>,
-    /// The driver's functions that the code names, of any ABI.
+    /// The driver functions of any ABI that the code names.
     pub(super) used: BTreeSet<Function>,
-    /// The item at hand: `Stream`, `synchronize`.
+    /// The current item, for example `Stream`, `synchronize`.
     item: Vec<String>,
-    /// The name under which users reach the constants of the file at hand, if it has a table of
-    /// attributes.
+    /// The public module of the constants in the current file, if it has a table of attributes.
     attributes: Option<&'static str>,
 }
 
-/// The files with a table of attributes, each with the module as users write it.
+/// The files with a table of attributes, with their public modules.
 const ATTRIBUTES: [(&str, &str); 3] = [
     ("device/attributes.rs", "attribute"),
     ("module/attribute.rs", "kernel_attribute"),
@@ -43,7 +42,7 @@ const ATTRIBUTES: [(&str, &str); 3] = [
 ];
 
 impl Sources {
-    /// Reads a file and the modules below it; `module` is its public path, if it has one.
+    /// Reads a file and the modules below it. `module` is its public path, if any.
     pub(super) fn read(&mut self, path: &Path, module: Option<&str>) -> Result<()> {
         let text =
             fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
@@ -99,9 +98,9 @@ impl Sources {
         }
     }
 
-    /// A type, or a module of attributes, as users write it.
+    /// Returns the public path of a type or of a module of attributes.
     pub(super) fn path(&self, name: &str) -> String {
-        // Public by the name of its module only.
+        // Only public through its module.
         if name == "Carveout" {
             return "kernel_attribute::Carveout".to_owned();
         }
@@ -111,7 +110,8 @@ impl Sources {
         }
     }
 
-    /// An item that is public in several modules goes by its shortest path.
+    /// Records the public path of an item. If the item is public in several modules, the shortest path
+    /// is used.
     fn publish(&mut self, name: String, module: &str) {
         let known = self.public.entry(name).or_insert_with(|| module.to_owned());
         if module.len() < known.len() {
@@ -119,8 +119,8 @@ impl Sources {
         }
     }
 
-    /// The functions that the item at hand names. Of the aliases only names of functions count: `cu`
-    /// and a capital.
+    /// Records the functions that the current item names. Only aliases that are function names count,
+    /// that is, `cu` followed by a capital.
     fn note(&mut self, attributes: &[Attribute]) {
         let linked: BTreeSet<&str> = links(attributes).into_iter().map(Function::base).collect();
         for alias in attributes.iter().filter_map(alias) {
@@ -136,7 +136,7 @@ impl Sources {
         }
     }
 
-    /// The constants of a set of flags: `struct Name … const FLAG`.
+    /// Records the constants of a flag set: `struct Name … const FLAG`.
     fn flags(&mut self, tokens: TokenStream, name: &mut Option<String>) {
         let mut before = String::new();
         for token in tokens {
@@ -150,7 +150,7 @@ impl Sources {
             };
             match (before.as_str(), &name) {
                 ("struct", _) => *name = Some(word.clone()),
-                // `const _ = !0;` says that others are kept.
+                // `const _ = !0;` declares that unknown bits are kept.
                 ("const", Some(name)) if !word.is_empty() && word != "_" => {
                     self.choose(name, &word);
                 }
@@ -166,7 +166,7 @@ impl Sources {
         choices.insert(member.to_owned());
     }
 
-    /// The enums of `values! { Name = CUname { Value = CONSTANT, … } }`.
+    /// Records the enums of `values! { Name = CUname { Value = CONSTANT, … } }`.
     fn values(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for window in tokens.windows(4) {
@@ -195,7 +195,7 @@ impl Sources {
         }
     }
 
-    /// The constants of `attributes! { NAME: type = CONSTANT, …; … }`.
+    /// Records the constants of `attributes! { NAME: type = CONSTANT, …; … }`.
     fn constants(&mut self, tokens: TokenStream, module: &str) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for pair in tokens.windows(2) {
@@ -291,7 +291,7 @@ impl<'a> Visit<'a> for Sources {
     }
 }
 
-/// What `#[doc(alias = "…")]` has.
+/// Returns the alias of `#[doc(alias = "…")]`.
 fn alias(attribute: &Attribute) -> Option<String> {
     let mut alias = None;
     let _ = attribute.parse_nested_meta(|meta| {
@@ -304,7 +304,7 @@ fn alias(attribute: &Attribute) -> Option<String> {
     alias
 }
 
-/// The raw functions that the text of an item links to.
+/// Returns the raw functions that an item's documentation links to.
 fn links(attributes: &[Attribute]) -> Vec<Function> {
     let mut found = Vec::new();
     for attribute in attributes {
@@ -324,7 +324,7 @@ fn links(attributes: &[Attribute]) -> Vec<Function> {
     found
 }
 
-/// The attributes, the visibility and the name of an item; of an `impl`, the name of the type.
+/// Returns the attributes, the visibility and the name of an item; for an `impl`, the name of the type.
 fn parts(item: &Item) -> (&[Attribute], Option<&Visibility>, Option<String>) {
     match item {
         Item::Const(i) => (&i.attrs, Some(&i.vis), Some(i.ident.to_string())),
@@ -347,7 +347,7 @@ fn parts(item: &Item) -> (&[Attribute], Option<&Visibility>, Option<String>) {
     }
 }
 
-/// Whether an item is there for tests only.
+/// Returns whether an item exists only for tests.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")

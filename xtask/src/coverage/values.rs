@@ -1,8 +1,8 @@
-//! The fields, flags and values of a chapter's types, each with its item of cuda-safe, and the other way
-//! round: what users choose from, each with its field, value or parameter.
+//! The fields, flags and values of a chapter's types, each with its item of cuda-safe; and in the other
+//! direction the choices of users, each with its field, value or parameter.
 //!
-//! Which there are is read from the bindings and from the sources of cuda-safe; what belongs together is
-//! listed in `xtask/coverage.toml`, and has to be there.
+//! The types are read from the bindings and from the sources of cuda-safe. `xtask/coverage.toml` lists
+//! the correspondence and must be complete.
 
 use super::sources::Sources;
 use crate::root;
@@ -12,31 +12,31 @@ use std::fmt::Write as _;
 use std::fs;
 use syn::Item;
 
-/// Type → its part → the item, or in parentheses why there is none.
+/// For each type and each of its parts, the item, or the reason in parentheses why there is none.
 pub(super) type Notes = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Function → its parameters that options become → the item.
+/// For each function and each of its parameters that an option sets, the item.
 pub(super) type Parameters = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Behind the item of a value that the driver answers, and nobody passes to it.
+/// The suffix of an item for a value that the driver returns and that is never passed to it.
 const ANSWER: &str = " (answer)";
 
-/// The rows of a chapter's types.
+/// Returns the rows for a chapter's types.
 pub(super) fn of_types(notes: &Notes, sources: &Sources) -> Result<String> {
     let known = of_bindings()?;
     let mut out = String::new();
     for (ty, items) in notes {
         let parts = known.get(ty).with_context(|| {
-            format!("xtask/coverage.toml has a type {ty}, the bindings have not")
+            format!("xtask/coverage.toml has a type {ty} that the bindings do not have")
         })?;
         let gone: Vec<&String> = items.keys().filter(|part| !parts.contains(part)).collect();
         ensure!(
             gone.is_empty(),
-            "xtask/coverage.toml has parts of {ty} that the bindings have not: {gone:?}"
+            "xtask/coverage.toml has parts of {ty} that the bindings do not have: {gone:?}"
         );
         for part in parts {
             let Some(item) = items.get(part) else {
-                bail!("{ty}::{part} has no item, and no reason, in xtask/coverage.toml");
+                bail!("{ty}::{part} has neither an item nor a reason in xtask/coverage.toml");
             };
             let safe = match item.strip_prefix('(').and_then(|why| why.strip_suffix(')')) {
                 Some(why) => why.to_owned(),
@@ -50,7 +50,7 @@ pub(super) fn of_types(notes: &Notes, sources: &Sources) -> Result<String> {
     Ok(out)
 }
 
-/// The rows of a function's parameters.
+/// Returns the rows for a function's parameters.
 pub(super) fn of_parameters(
     function: &str,
     row: &str,
@@ -68,7 +68,7 @@ pub(super) fn of_parameters(
     Ok(out)
 }
 
-/// Items as they stand in the report.
+/// Formats items for the report.
 fn in_code(items: &str, sources: &Sources) -> Result<String> {
     let (items, answer) = match items.strip_suffix(ANSWER) {
         Some(items) => (items, ANSWER),
@@ -80,8 +80,8 @@ fn in_code(items: &str, sources: &Sources) -> Result<String> {
     Ok(format!("`{}`{answer}", items.replace(", ", "`, `")))
 }
 
-/// Every value, flag and field that users choose has a value, field or parameter of the driver's, or a
-/// reason why not, and every reason is needed.
+/// Checks that every value, flag and field that users can choose corresponds to a value, field or
+/// parameter of the driver, or has a reason, and that every reason is needed.
 pub(super) fn check_choices<'a>(
     sources: &Sources,
     items: impl Iterator<Item = &'a String>,
@@ -100,7 +100,8 @@ pub(super) fn check_choices<'a>(
         let path = sources.path(ty);
         for member in members {
             let member = format!("{path}::{member}");
-            // Of numbers that newer drivers answer, and of structures that grow.
+            // `Other` is for values that newer drivers return; names with `_` are for structs that may
+            // grow.
             let is_plain = !member.ends_with("::Other") && !member.contains("::_");
             if !is_plain || known.contains(member.as_str()) {
                 continue;
@@ -119,22 +120,22 @@ pub(super) fn check_choices<'a>(
     }
     ensure!(
         missing.is_empty(),
-        "values, flags and fields of cuda-safe without a value, field or parameter of the driver's, \
+        "values, flags and fields of cuda-safe without a value, field or parameter of the driver \
          and without a reason in xtask/coverage.toml: {}",
         missing.join(", ")
     );
     ensure!(
         idle.is_empty(),
-        "reasons of `own` in xtask/coverage.toml for nothing that needs one: {idle:?}"
+        "unused reasons of `own` in xtask/coverage.toml: {idle:?}"
     );
     Ok(())
 }
 
-/// Whether users can write it.
+/// Checks that users can write the item.
 fn check(item: &str, sources: &Sources) -> Result<()> {
     let (ty, member) = item
         .rsplit_once("::")
-        .context("is no member of a type, as `green::SmResource::sm_count` is")?;
+        .context("not a member of a type, such as `green::SmResource::sm_count`")?;
     let name = match sources.choices.contains_key(ty) {
         // A module of attributes.
         true => ty,
@@ -146,7 +147,7 @@ fn check(item: &str, sources: &Sources) -> Result<()> {
     Ok(())
 }
 
-/// What C has as constants without a type, by the beginning of their names; and the attributes of streams.
+/// Constants without a type in C, by the prefix of their names; and the attributes of streams.
 const CONSTANTS: [(&str, &str); 4] = [
     ("CU_MEMHOSTALLOC", "macros"),
     ("CU_MEMHOSTREGISTER", "macros"),
@@ -154,8 +155,8 @@ const CONSTANTS: [(&str, &str); 4] = [
     ("CUstreamAttrID", "constants"),
 ];
 
-/// The parts of all types that have some: fields, and the names of values. Types go by the names that
-/// C has for them.
+/// Returns the parts of all types that have parts: fields, and the names of values. Types have their C
+/// names.
 fn of_bindings() -> Result<BTreeMap<String, Vec<String>>> {
     let mut all = BTreeMap::new();
     let read = |name| {
@@ -171,7 +172,7 @@ fn of_bindings() -> Result<BTreeMap<String, Vec<String>>> {
         let ident = ident.to_string();
         let named = fields.iter().filter_map(|field| field.ident.as_ref());
         let named = named.map(ToString::to_string);
-        // What has no name in C, and what nobody sees into.
+        // Parts without a name in C, and opaque parts, are left out.
         let parts: Vec<String> = named.filter(|name| !name.starts_with('_')).collect();
         if !parts.is_empty() {
             let name = ident.strip_suffix("_st").unwrap_or(&ident);
@@ -194,7 +195,7 @@ fn of_bindings() -> Result<BTreeMap<String, Vec<String>>> {
             .collect();
         all.insert(ty.to_owned(), names);
     }
-    // One macro call: a head for each type, and a line for each value.
+    // A macro call with a header line for each type and a line for each value.
     let mut open: Option<(String, Vec<String>)> = None;
     for line in read("enums")?.lines().map(str::trim) {
         let head = ["flags ", "values "]

@@ -1,4 +1,4 @@
-//! The safe layer's table of device attributes, from `CUdevice_attribute`.
+//! Generates the table of device attributes in cuda-safe from `CUdevice_attribute`.
 
 use crate::bind::api::Api;
 use anyhow::{Context, Result, bail, ensure};
@@ -6,15 +6,15 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What `xtask/attributes.toml` says of an attribute.
+/// The entry of an attribute in `xtask/attributes.toml`.
 #[derive(Deserialize)]
 pub(crate) struct Kind {
-    /// The Rust type that it is read as.
+    /// The Rust type of the value.
     #[serde(rename = "type")]
     ty: String,
-    /// The first CUDA version that knows it, where that is later than 11.7.
+    /// The first CUDA version that has the attribute, if it is later than 11.7.
     since: Option<String>,
-    /// One line for its documentation.
+    /// The line of its documentation.
     doc: String,
 }
 
@@ -33,12 +33,12 @@ pub(crate) fn render(api: &Api, kinds: &BTreeMap<String, Kind>) -> Result<String
             .strip_prefix(PREFIX)
             .with_context(|| format!("{name} has another prefix"))?;
         let Some(kind) = kinds.get(short) else {
-            // Perhaps an older name of a number that has an entry under another.
+            // It may be an older name of an attribute that has an entry under another name.
             named.entry(*value).or_insert(None);
             continue;
         };
         if let Some(Some(other)) = named.insert(*value, Some(short)) {
-            bail!("xtask/attributes.toml has {other} and {short}, which are one attribute");
+            bail!("{other} and {short} in xtask/attributes.toml are the same attribute");
         }
         let since = match &kind.since {
             Some(version) => version_number(version)?,
@@ -50,13 +50,13 @@ pub(crate) fn render(api: &Api, kinds: &BTreeMap<String, Kind>) -> Result<String
     }
     for (value, short) in named {
         ensure!(
-            // The end marker is no attribute.
+            // The end marker is not an attribute.
             short.is_some()
                 || attributes
                     .constants
                     .last()
                     .is_some_and(|(_, end)| *end == value),
-            "xtask/attributes.toml says nothing of attribute {value}"
+            "xtask/attributes.toml has no entry for attribute {value}"
         );
     }
     for name in kinds.keys() {
@@ -65,17 +65,17 @@ pub(crate) fn render(api: &Api, kinds: &BTreeMap<String, Kind>) -> Result<String
                 .constants
                 .iter()
                 .any(|(known, _)| known.strip_prefix(PREFIX) == Some(name)),
-            "xtask/attributes.toml has {name}, and the headers do not"
+            "xtask/attributes.toml has {name}, but the headers do not"
         );
     }
     text.push_str("}\n");
     Ok(text)
 }
 
-/// `12.4` → 12040.
+/// Converts `12.4` to 12040.
 fn version_number(text: &str) -> Result<u32> {
     let (major, minor) = text
         .split_once('.')
-        .with_context(|| format!("{text} is no version"))?;
+        .with_context(|| format!("{text} is not a version"))?;
     Ok(major.parse::<u32>()? * 1000 + minor.parse::<u32>()? * 10)
 }

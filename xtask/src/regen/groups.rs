@@ -1,4 +1,4 @@
-//! In which chapter of NVIDIA's reference each function is, for the link in its documentation.
+//! The chapter of NVIDIA's reference for each function, for the link in its documentation.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ const HEADERS: [&str; 5] = [
     "cudaProfiler.h",
 ];
 
-/// Base name → Doxygen group. Only the names are taken.
+/// Returns a map from base name to Doxygen group. Only the names are read.
 pub(crate) fn read(include: &Path) -> Result<BTreeMap<String, String>> {
     let mut groups = BTreeMap::new();
     for header in HEADERS {
@@ -33,7 +33,7 @@ pub(crate) fn read(include: &Path) -> Result<BTreeMap<String, String>> {
     Ok(groups)
 }
 
-/// The function that a line declares.
+/// Returns the function that a line declares.
 fn declared(line: &str) -> Option<String> {
     let (_, declaration) = line.split_once("CUDAAPI ")?;
     let (name, _) = declaration.split_once('(')?;

@@ -1,4 +1,4 @@
-//! Since which CUDA version each symbol exists, from NVIDIA's `*Typedefs.h`.
+//! The CUDA version that introduced each symbol, from NVIDIA's `*Typedefs.h`.
 
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ fn typedef(line: &str) -> Option<(String, u32, &'static str)> {
     Some((base.to_owned(), version.parse().ok()?, mode))
 }
 
-/// `cuMemcpy_ptds` → (`cuMemcpy`, `_ptds`); the mode of a plain name is empty.
+/// Splits `cuMemcpy_ptds` into (`cuMemcpy`, `_ptds`). The mode of an unsuffixed name is empty.
 pub(crate) fn split_mode(name: &str) -> (&str, &'static str) {
     for mode in ["_ptsz", "_ptds"] {
         if let Some(name) = name.strip_suffix(mode) {
@@ -53,7 +53,7 @@ pub(crate) fn split_mode(name: &str) -> (&str, &'static str) {
     (name, "")
 }
 
-/// `cuCtxCreate_v4` → (`cuCtxCreate`, 4); a plain name is the first ABI.
+/// Splits `cuCtxCreate_v4` into (`cuCtxCreate`, 4). An unsuffixed name is the first ABI.
 pub(crate) fn split_abi(name: &str) -> (&str, u32) {
     let split = name.rsplit_once("_v");
     let numbered = split.and_then(|(base, abi)| Some((base, abi.parse().ok()?)));

@@ -1,12 +1,12 @@
-//! What a pool keeps: partitionings with their green contexts, streams and events; and what parts of
-//! them were split into.
+//! The cached partitionings of a pool, with their green contexts, streams and events, and the splits of
+//! their parts.
 
 use super::super::GreenContext;
-use super::super::claim::Overlap;
-use super::super::partition::{Partitioning, Wish};
+use super::super::partition::{PartitionRequest, PartitionSize};
 use super::super::plan::Plan;
 use super::super::resource::SmResource;
 use super::super::split::SplitFlags;
+use super::super::split_guard::Overlap;
 use crate::device::Device;
 use crate::error::Result;
 use crate::event::Event;
@@ -14,69 +14,69 @@ use crate::stream::{Stream, StreamOptions};
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::{Arc, PoisonError};
 
-/// All partitionings of a pool, or splits of a part, the one that was used last at the end.
-pub(super) struct Parked {
-    kept: Vec<Kept>,
+/// All partitionings of a pool, or all splits of a part. The most recently used one is the last.
+pub(super) struct PartitionCache {
+    kept: Vec<CachedPartitioning>,
     max: Option<usize>,
 }
 
-/// What is partitioned.
+/// The object that is partitioned.
 #[derive(Clone, Copy)]
-enum Whole<'a> {
+enum KeepAlive<'a> {
     Device(Device),
     Part(&'a GreenContext),
 }
 
-/// A partitioning.
-struct Kept {
-    /// What it was asked for by; others may come to the same plan.
-    asked: Vec<(Vec<Wish>, SplitFlags)>,
+/// A cached partitioning.
+struct CachedPartitioning {
+    /// The requests that led to this partitioning. Several requests may have the same plan.
+    asked: Vec<(Vec<PartitionSize>, SplitFlags)>,
     flags: SplitFlags,
     plan: Plan,
     sets: Vec<Arc<PartSet>>,
 }
 
-/// A partition with what was made of it.
+/// A partition with its streams and splits.
 pub(super) struct PartSet {
     pub(super) green: GreenContext,
     streams: Mutex<Streams>,
-    /// Locked before streams.
+    /// Locked before `streams`.
     splits: Mutex<Splits>,
 }
 
-/// What a part was split into.
+/// The splits of a part.
 struct Splits {
-    parked: Parked,
-    /// The part was used last as one of them, and not as a whole.
+    parked: PartitionCache,
+    /// Whether the part was last used as a split, and not as a whole.
     are_last: bool,
 }
 
 #[derive(Default)]
 struct Streams {
-    kits: Vec<Kit>,
-    /// What a new stream has to come behind: the work of the partitioning used before this.
+    streams: Vec<PooledStream>,
+    /// The events that a new stream must wait for: the work of the partitioning used before this one.
     behind: Vec<Event>,
 }
 
-/// A stream, and the event that tells the end of its work.
-struct Kit {
+/// A stream, and the event for the end of its work.
+struct PooledStream {
     stream: Stream,
     options: StreamOptions,
     end: Event,
 }
 
-/// What came of a request, also of one that failed half way.
+/// The effects of a request, including those of a request that failed halfway.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Did {
+pub(super) struct Changes {
     pub(super) switched: bool,
     pub(super) made: bool,
     pub(super) destroyed: u64,
 }
 
-/// What is handed out.
-pub(super) type Handed = (Plan, Vec<Arc<PartSet>>);
+/// A leased partitioning.
+pub(super) type Leased = (Plan, Vec<Arc<PartSet>>);
 
-impl Whole<'_> {
+impl KeepAlive<'_> {
     fn resource(self) -> Result<SmResource> {
         match self {
             Self::Device(device) => SmResource::of_device(&device),
@@ -85,7 +85,7 @@ impl Whole<'_> {
     }
 }
 
-impl Parked {
+impl PartitionCache {
     pub(super) fn new(max: Option<usize>) -> Self {
         Self {
             kept: Vec::new(),
@@ -93,17 +93,17 @@ impl Parked {
         }
     }
 
-    /// The partitioning that is asked for, its streams behind the work of the one used last.
+    /// Returns the requested partitioning. Its streams wait for the work of the one used last.
     pub(super) fn hand_out(
         &mut self,
         device: Device,
         label: &str,
-        partitioning: &Partitioning,
-        did: &mut Did,
-    ) -> Result<Handed> {
+        partitioning: &PartitionRequest,
+        changes: &mut Changes,
+    ) -> Result<Leased> {
         let before = self.kept.len().checked_sub(1);
-        let (at, made) = self.find_or_make(Whole::Device(device), label, partitioning)?;
-        did.made = made;
+        let (at, made) = self.find_or_make(KeepAlive::Device(device), label, partitioning)?;
+        changes.made = made;
         let before = before.map(|last| last + usize::from(made));
         let switched = before.is_some_and(|before| before != at);
         if let (true, Some(before)) = (switched, before) {
@@ -113,69 +113,74 @@ impl Parked {
                 set.mark_ends(&mut ends)?;
             }
             if let (true, Some(set)) = (ends.is_empty(), before.first()) {
-                // One without a stream passes on what it had to come behind itself.
+                // A partitioning without a stream passes on the events that it had to wait for itself.
                 ends.clone_from(&set.streams().behind);
             }
             follow(&self.kept[at].sets, &ends)?;
         }
-        did.switched = switched;
-        Ok(self.use_now(at, did))
+        changes.switched = switched;
+        Ok(self.use_now(at, changes))
     }
 
-    /// Hands out the one there: now it is the one used last.
-    fn use_now(&mut self, at: usize, did: &mut Did) -> Handed {
+    /// Returns the partitioning at this index and makes it the most recently used one.
+    fn use_now(&mut self, at: usize, changes: &mut Changes) -> Leased {
         let used = self.kept.remove(at);
         let (plan, sets) = (used.plan.clone(), used.sets.clone());
         self.kept.push(used);
-        did.destroyed = self.max.map_or(0, |max| self.trim(max));
+        changes.destroyed = self.max.map_or(0, |max| self.trim(max));
         (plan, sets)
     }
 
-    /// Where the partitioning is that is asked for, and whether it was made for that.
+    /// Returns the index of the requested partitioning, and whether it was created for this request.
     fn find_or_make(
         &mut self,
-        whole: Whole<'_>,
+        keep_alive: KeepAlive<'_>,
         label: &str,
-        partitioning: &Partitioning,
+        partitioning: &PartitionRequest,
     ) -> Result<(usize, bool)> {
-        if let Some(at) = self.find(whole, partitioning)? {
+        if let Some(at) = self.find(keep_alive, partitioning)? {
             return Ok((at, false));
         }
-        let new = Kept::make(whole, label, partitioning, self.max)?;
-        // Not at the end, where the one used last is, until it is used.
+        let new = CachedPartitioning::make(keep_alive, label, partitioning, self.max)?;
+        // The last entry must stay the most recently used one until this one is used.
         self.kept.insert(0, new);
         Ok((0, true))
     }
 
-    /// Where the partitioning is that is asked for.
-    fn find(&mut self, whole: Whole<'_>, partitioning: &Partitioning) -> Result<Option<usize>> {
-        let Partitioning { wishes, flags, .. } = partitioning;
-        let is_asked = |kept: &Kept| {
+    /// Returns the index of the requested partitioning, if it is cached.
+    fn find(
+        &mut self,
+        keep_alive: KeepAlive<'_>,
+        partitioning: &PartitionRequest,
+    ) -> Result<Option<usize>> {
+        let PartitionRequest { sizes, flags, .. } = partitioning;
+        let is_asked = |kept: &CachedPartitioning| {
             kept.asked
                 .iter()
-                .any(|(its, of)| its == wishes && of == flags)
+                .any(|(its, of)| its == sizes && of == flags)
         };
         if let Some(at) = self.kept.iter().position(is_asked) {
             return Ok(Some(at));
         }
-        let plan = whole.resource()?.plan(partitioning)?;
-        let same = |kept: &Kept| kept.flags == *flags && kept.plan.gives_the_same(&plan);
+        let plan = keep_alive.resource()?.plan(partitioning)?;
+        let same =
+            |kept: &CachedPartitioning| kept.flags == *flags && kept.plan.gives_the_same(&plan);
         let found = self.kept.iter().position(same);
         if let Some(at) = found {
-            self.kept[at].asked.push((wishes.clone(), *flags));
+            self.kept[at].asked.push((sizes.clone(), *flags));
         }
         Ok(found)
     }
 
-    /// Destroys what was not used for longest; how many.
+    /// Destroys the least recently used partitionings. Returns how many were destroyed.
     pub(super) fn trim(&mut self, keep: usize) -> u64 {
-        // The last may be out.
+        // The last one may be leased.
         let surplus = self.kept.len().saturating_sub(keep.max(1));
         let gone = self.kept.drain(..surplus);
         gone.map(|kept| kept.count()).sum()
     }
 
-    /// Marks the ends of the work given to all of them, but for one.
+    /// Records events after the work enqueued on all partitionings except one.
     fn mark_ends(&self, but: Option<usize>, ends: &mut Vec<Event>) -> Result<()> {
         for (_, kept) in (0..).zip(&self.kept).filter(|(at, _)| Some(*at) != but) {
             for set in &kept.sets {
@@ -186,17 +191,17 @@ impl Parked {
     }
 }
 
-impl Kept {
+impl CachedPartitioning {
     fn make(
-        whole: Whole<'_>,
+        keep_alive: KeepAlive<'_>,
         label: &str,
-        partitioning: &Partitioning,
+        partitioning: &PartitionRequest,
         max: Option<usize>,
     ) -> Result<Self> {
-        let resource = whole.resource()?;
+        let resource = keep_alive.resource()?;
         let plan = resource.plan(partitioning)?;
-        // Partitionings of a pool have the same SMs; it is the pool that hands out one at a time.
-        let partitions = resource.partition(&Partitioning {
+        // The partitionings of a pool share the same SMs; the pool leases one at a time.
+        let partitions = resource.partition(&PartitionRequest {
             overlap: Overlap::Allow,
             label: label.to_owned(),
             ..partitioning.clone()
@@ -207,20 +212,20 @@ impl Kept {
                 green: part.create()?,
                 streams: Mutex::default(),
                 splits: Mutex::new(Splits {
-                    parked: Parked::new(max),
+                    parked: PartitionCache::new(max),
                     are_last: false,
                 }),
             }));
         }
         Ok(Self {
-            asked: vec![(partitioning.wishes.clone(), partitioning.flags)],
+            asked: vec![(partitioning.sizes.clone(), partitioning.flags)],
             flags: partitioning.flags,
             plan,
             sets,
         })
     }
 
-    /// How many partitionings this is, with the splits of its parts.
+    /// Returns the number of partitionings: this one and the splits of its parts.
     fn count(&self) -> u64 {
         let splits = |set: &Arc<PartSet>| {
             let splits = set.splits();
@@ -239,19 +244,21 @@ impl PartSet {
         self.splits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The part split again, its streams behind the work that the part had otherwise. Nobody uses the
-    /// part meanwhile.
+    /// Splits the part again. The streams of the split wait for the other work of the part. No other
+    /// thread uses the part meanwhile.
     pub(super) fn split(
         &self,
         label: &str,
-        partitioning: &Partitioning,
-        did: &mut Did,
-    ) -> Result<Handed> {
+        partitioning: &PartitionRequest,
+        changes: &mut Changes,
+    ) -> Result<Leased> {
         let mut splits = self.splits();
         let last = splits.parked.kept.len().checked_sub(1);
-        let whole = Whole::Part(&self.green);
-        let (at, made) = splits.parked.find_or_make(whole, label, partitioning)?;
-        did.made = made;
+        let keep_alive = KeepAlive::Part(&self.green);
+        let (at, made) = splits
+            .parked
+            .find_or_make(keep_alive, label, partitioning)?;
+        changes.made = made;
         let is_last = splits.are_last && !made && last == Some(at);
         if !is_last {
             let mut ends = Vec::new();
@@ -263,11 +270,11 @@ impl PartSet {
             follow(&splits.parked.kept[at].sets, &ends)?;
         }
         splits.are_last = true;
-        did.switched = !is_last;
-        Ok(splits.parked.use_now(at, did))
+        changes.switched = !is_last;
+        Ok(splits.parked.use_now(at, changes))
     }
 
-    /// Uses the part as a whole: behind the work of what it was split into.
+    /// Switches back to the part as a whole: its streams wait for the work of its splits.
     fn use_whole(&self) -> Result<()> {
         let split: Vec<Arc<Self>> = {
             let splits = self.splits();
@@ -277,48 +284,49 @@ impl PartSet {
             let kept = splits.parked.kept.iter();
             kept.flat_map(|kept| &kept.sets).cloned().collect()
         };
-        // Without the lock, as a record may block. Two threads at once both do this.
+        // The lock is not held here, because recording an event may block. Two threads that get here at
+        // the same time both record.
         let mut ends = Vec::new();
         for set in &split {
             set.mark_ends(&mut ends)?;
         }
         if !ends.is_empty() {
-            self.come_behind(&ends)?;
+            self.wait_for(&ends)?;
         }
         self.splits().are_last = false;
         Ok(())
     }
 
-    /// Marks the ends of the work given to the part, and to what it was split into.
+    /// Records events after the work enqueued on the part and on its splits.
     fn mark_ends(&self, ends: &mut Vec<Event>) -> Result<()> {
         self.mark_own_ends(ends)?;
         self.splits().parked.mark_ends(None, ends)
     }
 
     fn mark_own_ends(&self, ends: &mut Vec<Event>) -> Result<()> {
-        let of_kit = |kit: &Kit| (kit.stream.clone(), kit.end.clone());
-        let kits: Vec<_> = self.streams().kits.iter().map(of_kit).collect();
-        // Without the lock, as a record may block.
-        for (stream, end) in kits {
+        let of_kit = |stream: &PooledStream| (stream.stream.clone(), stream.end.clone());
+        let streams: Vec<_> = self.streams().streams.iter().map(of_kit).collect();
+        // The lock is not held here, because recording an event may block.
+        for (stream, end) in streams {
             end.record_uncaptured(&stream)?;
             ends.push(end);
         }
         Ok(())
     }
 
-    /// Puts the streams, those that there are and those to come, behind these.
-    fn come_behind(&self, ends: &[Event]) -> Result<()> {
+    /// Makes the existing and the future streams wait for these events.
+    fn wait_for(&self, ends: &[Event]) -> Result<()> {
         let mut streams = self.streams();
-        for kit in &streams.kits {
+        for stream in &streams.streams {
             for end in ends {
-                kit.stream.wait(end)?;
+                stream.stream.wait(end)?;
             }
         }
         streams.behind = ends.to_vec();
         Ok(())
     }
 
-    /// A stream that is not taken, or a new one; it is taken then.
+    /// Returns a stream that is not taken, or a new one, and marks it as taken.
     pub(super) fn stream(
         &self,
         options: StreamOptions,
@@ -328,22 +336,22 @@ impl PartSet {
         if let Some(stream) = self.free_stream(options, taken) {
             return Ok(stream);
         }
-        // Without a lock: what waited for its release may be released here, and its owner ask for a
-        // stream as well. What to come behind stays the same while a part is out.
+        // No lock is held here: a deferred release may run now, and the released owner may request a
+        // stream too. The events to wait for do not change while a part is leased.
         let behind = self.streams().behind.clone();
-        let kit = Kit {
+        let pooled = PooledStream {
             stream: self.green.stream_with(options)?,
             options,
             end: self.green.context().event()?,
         };
         for event in &behind {
-            kit.stream.wait(event)?;
+            pooled.stream.wait(event)?;
         }
-        let stream = kit.stream.clone();
+        let stream = pooled.stream.clone();
         let mut streams = self.streams();
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.resize(streams.kits.len(), false);
-        streams.kits.push(kit);
+        taken.resize(streams.streams.len(), false);
+        streams.streams.push(pooled);
         taken.push(true);
         Ok(stream)
     }
@@ -351,19 +359,20 @@ impl PartSet {
     fn free_stream(&self, options: StreamOptions, taken: &Mutex<Vec<bool>>) -> Option<Stream> {
         let streams = self.streams();
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.resize(streams.kits.len(), false);
-        let mut kits = streams.kits.iter().zip(taken.iter_mut());
-        let (kit, taken) = kits.find(|(kit, taken)| !**taken && kit.options == options)?;
+        taken.resize(streams.streams.len(), false);
+        let mut streams = streams.streams.iter().zip(taken.iter_mut());
+        let (stream, taken) =
+            streams.find(|(stream, taken)| !**taken && stream.options == options)?;
         *taken = true;
-        Some(kit.stream.clone())
+        Some(stream.stream.clone())
     }
 }
 
-/// Puts the streams of a partitioning, and of what its parts were split into, behind the work of
+/// Makes the streams of a partitioning, and those of the splits of its parts, wait for the work of
 /// another one.
 fn follow(next: &[Arc<PartSet>], ends: &[Event]) -> Result<()> {
     for set in next {
-        set.come_behind(ends)?;
+        set.wait_for(ends)?;
         for split in &set.splits().parked.kept {
             follow(&split.sets, ends)?;
         }

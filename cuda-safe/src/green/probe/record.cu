@@ -1,6 +1,7 @@
-// On which multiprocessor each block runs, one u32 a block; each stays for `cycles` clock cycles, so
-// that the blocks of a launch spread over all multiprocessors there are.
-// record.ptx is this, written by hand for the oldest target that has green contexts or is near it.
+// Records the multiprocessor on which each block runs, one u32 per block. Each block runs for `cycles`
+// clock cycles, so that the blocks of a launch spread over all available multiprocessors.
+// record.ptx is the same kernel, written by hand for a target at or below the oldest one with green
+// contexts.
 
 extern "C" __global__ void cuda_safe_record_sm(unsigned int *sms, unsigned int cycles) {
     long long start = clock64();

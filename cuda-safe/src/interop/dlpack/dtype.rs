@@ -1,4 +1,4 @@
-//! What the elements of a tensor are.
+//! The type of a tensor's elements.
 
 use super::raw::DLDataType;
 use super::refused;
@@ -7,7 +7,7 @@ use crate::interop::{Dtype, Element};
 use crate::invalid::Invalid;
 use std::fmt;
 
-/// `DLDataType`: the type of the elements of a DLPack tensor, always in the machine's byte order.
+/// The type of the elements of a DLPack tensor (`DLDataType`), always in native byte order.
 ///
 /// ```
 /// use cuda_safe::interop::dlpack::{DataType, TypeCode};
@@ -20,15 +20,16 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DataType {
-    /// What it is.
+    /// The type code.
     pub code: TypeCode,
-    /// Of one lane.
+    /// The number of bits of one lane.
     pub bits: u8,
-    /// How many numbers are one element: 1, unless it is a vector.
+    /// The number of lanes: 1, or more for vector elements.
     pub lanes: u16,
 }
 
-/// `DLDataTypeCode`: what a number is; newer versions have more than are named here.
+/// A type code (`DLDataTypeCode`). Newer versions of DLPack may have more codes than this type
+/// names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -40,7 +41,7 @@ macro_rules! codes {
         impl TypeCode {
             $(pub const $name: Self = Self($code);)*
 
-            /// What a header calls it, and whether that says the number of bits.
+            /// Returns the name in DLPack's header.
             fn text(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some($text),)*
@@ -73,7 +74,7 @@ codes! {
 }
 
 impl TypeCode {
-    /// How many bits it has, where the name says so.
+    /// Returns the number of bits, if the name determines it.
     fn fixed_bits(self) -> Option<u8> {
         match self.0 {
             7..=14 => Some(8),
@@ -85,7 +86,7 @@ impl TypeCode {
 }
 
 impl DataType {
-    /// One number an element.
+    /// Creates a type with one lane.
     pub const fn scalar(code: TypeCode, bits: u8) -> Self {
         Self {
             code,
@@ -94,7 +95,7 @@ impl DataType {
         }
     }
 
-    /// That of a type here.
+    /// Returns the type for a Rust type.
     pub fn of<T: Element>() -> Self {
         let code = match T::KIND {
             Kind::Int => TypeCode::INT,
@@ -102,18 +103,19 @@ impl DataType {
             Kind::Complex => TypeCode::COMPLEX,
             _ => TypeCode::UINT,
         };
-        // None is larger than 16 bytes.
+        // No type is larger than 16 bytes.
         Self::scalar(code, u8::try_from(size_of::<T>() * 8).unwrap_or(u8::MAX))
     }
 
-    /// The bytes of an element; none if they are no whole ones, as elements are packed then.
+    /// Returns the size of an element in bytes, or `None` if it is not a whole number of bytes,
+    /// because such elements are packed.
     pub fn item_size(&self) -> Option<usize> {
         let bits = usize::from(self.bits) * usize::from(self.lanes);
         (bits % 8 == 0).then_some(bits / 8)
     }
 
-    /// The same type of NumPy, where it has one: not of vectors, `bfloat16` and numbers of 8 bits or
-    /// less with a point.
+    /// Returns the corresponding NumPy type. Vectors, `bfloat16`, and floating-point types of 8
+    /// bits or less have none.
     pub fn numpy(&self) -> Option<TypeString> {
         let kind = match self.code {
             TypeCode::INT => Kind::Int,
@@ -127,15 +129,15 @@ impl DataType {
         TypeString::native(kind, size).ok()
     }
 
-    /// That of a type of NumPy's.
+    /// Returns the type for a NumPy type.
     ///
     /// # Errors
-    /// [`Invalid::Dlpack`]: there is none for times, texts, records, and bytes that mean nothing, nor
-    /// for numbers in the other byte order.
+    /// [`Invalid::Dlpack`] for times, strings, records, uninterpreted bytes, and non-native byte
+    /// order, which DLPack does not support.
     pub fn of_numpy(dtype: &Dtype) -> Result<Self, Invalid> {
         let none = |why: &str| refused("dtype", format!("{dtype}: {why}"));
         let Dtype::Plain(ty) = dtype else {
-            return Err(none("DLPack has no records"));
+            return Err(none("DLPack does not support records"));
         };
         let code = match ty.kind() {
             Kind::Int => TypeCode::INT,
@@ -143,10 +145,10 @@ impl DataType {
             Kind::Float => TypeCode::FLOAT,
             Kind::Complex => TypeCode::COMPLEX,
             Kind::Bool => TypeCode::BOOL,
-            _ => return Err(none("DLPack has numbers only")),
+            _ => return Err(none("DLPack supports only numbers")),
         };
         if ty.byte_order() != ByteOrder::None && !ty.is_native() {
-            return Err(none("DLPack has the machine's own byte order only"));
+            return Err(none("DLPack supports only native byte order"));
         }
         let bits = u8::try_from(ty.item_size() * 8).map_err(|_| none("too many bits"))?;
         Ok(Self::scalar(code, bits))
@@ -168,7 +170,7 @@ impl DataType {
         }
     }
 
-    /// The bytes from an element to the next.
+    /// Returns the distance between elements in bytes.
     pub(super) fn checked_item_size(&self, padded: bool) -> Result<usize, Invalid> {
         if self.bits == 0 || self.lanes == 0 {
             let problem = format!("elements of {} lanes of {} bits", self.lanes, self.bits);
@@ -182,13 +184,13 @@ impl DataType {
             return Ok(1);
         }
         self.item_size().ok_or_else(|| {
-            let problem = format!("{self} is packed: its elements begin within bytes");
+            let problem = format!("{self} is packed: elements do not begin at byte boundaries");
             refused("dtype", problem)
         })
     }
 }
 
-/// As in `float32`, `bfloat16`, `float8_e4m3fn`, `int8x4`.
+/// Writes a name like `float32`, `bfloat16`, `float8_e4m3fn` or `int8x4`.
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code.text() {

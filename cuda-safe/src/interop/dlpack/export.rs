@@ -1,4 +1,4 @@
-//! Tensors for others.
+//! Export of tensors.
 
 use super::dtype::DataType;
 use super::managed::MemoryKind;
@@ -22,13 +22,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A tensor for others, with what keeps its memory: that is dropped when they say that they are done.
+/// A tensor for another library, with the owner of its memory, which is dropped when the consumer
+/// calls the deleter.
 ///
-/// [`into_raw_versioned`](Self::into_raw_versioned) and [`into_raw`](Self::into_raw) are what a
-/// capsule takes. Its deleter may be called on any thread, at any time, and once.
+/// [`into_raw_versioned`](Self::into_raw_versioned) and [`into_raw`](Self::into_raw) return the
+/// pointer for a capsule. The deleter may be called on any thread, at any time, but only once.
 ///
-/// DLPack has no rule for work of the consumer that is under way when it calls the deleter. Some do
-/// not wait for it: [`behind`](Self::behind) is for those.
+/// DLPack has no rule for the consumer's work that is still running when it calls the deleter, and
+/// some consumers do not wait for it. Use [`behind`](Self::behind) for these.
 ///
 /// ```no_run
 /// use cuda_safe::interop::dlpack::ConsumerStream;
@@ -38,28 +39,29 @@ use std::sync::Arc;
 /// let buffer = DeviceBuffer::from_slice(&stream, &[1.0f32, 2.0, 3.0])?;
 /// // What `__dlpack__(stream=…, max_version=(1, 0))` does:
 /// let consumer = ConsumerStream::from_number(None)?;
-/// // SAFETY: it is the default stream.
+/// // SAFETY: the consumer's stream is the default stream.
 /// unsafe { consumer.wait_for(&stream) }?;
 /// let tensor = buffer.into_dlpack()?.into_raw_versioned();
-/// // … which goes into a capsule named "dltensor_versioned", whose destructor, unless somebody has
-/// // renamed it, calls the deleter.
-/// # // SAFETY: nobody else has it.
+/// // … which goes into a capsule named "dltensor_versioned", whose destructor calls the deleter
+/// // unless a consumer has renamed the capsule.
+/// # // SAFETY: no other code has the pointer.
 /// # drop(unsafe { cuda_safe::interop::dlpack::ManagedTensor::from_raw_versioned(tensor.as_ptr()) });
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
-#[must_use = "what keeps the memory is dropped with it"]
+#[must_use = "dropping this drops the owner of the memory"]
 pub struct Export {
     said: Box<Described>,
     owner: Box<dyn Any + Send>,
 }
 
 impl Export {
-    /// A tensor whose elements lie in `layout` from `address` on, in memory that `owner` keeps.
+    /// Creates a tensor whose elements are arranged according to `layout` at `address`, in memory
+    /// that `owner` keeps alive.
     ///
     /// # Errors
-    /// With the owner given back, [`Invalid::Dlpack`]: elements of another size than the layout's, or
-    /// of no whole bytes; strides to another element that are no whole elements; no address for an
-    /// array that has elements; numbers that the C structure cannot hold.
+    /// [`Invalid::Dlpack`], with the owner, if the element size differs from that of the layout or
+    /// is not a whole number of bytes, if a stride is not a multiple of the element size, if the
+    /// address is 0 and the tensor is not empty, or if a number does not fit in the C structure.
     pub fn new<O: Any + Send>(
         dtype: DataType,
         layout: Layout,
@@ -85,12 +87,12 @@ impl Export {
         }
     }
 
-    /// The same, to be read only. Tensors before version 1 cannot say so.
+    /// Marks the tensor as read-only. The format before version 1 does not support this.
     pub fn read_only(self) -> Self {
         self.with(DLPACK_FLAG_BITMASK_READ_ONLY)
     }
 
-    /// The same, as a copy that was made for the consumer alone.
+    /// Marks the tensor as a copy that was made for the consumer alone.
     pub fn copied(self) -> Self {
         self.with(DLPACK_FLAG_BITMASK_IS_COPIED)
     }
@@ -100,20 +102,22 @@ impl Export {
         self
     }
 
-    /// The same, for consumers that may have work on the memory under way when they call the deleter:
-    /// has `stream`, in whose order the memory is used again or freed, wait for `consumer` then
-    /// (`cuEventRecord`, `cuStreamWaitEvent`), before the owner is dropped. Makes the event for it
-    /// now. Should it fail then, the owner is never dropped, and
-    /// [`set_report_hook`](crate::set_report_hook)'s function hears of it.
+    /// Makes `stream` wait for `consumer` when the deleter is called, before the owner is dropped.
+    /// Use this for consumers that may have running work on the memory when they call the deleter.
+    /// `stream` must be the stream on which the memory is reused or freed.
+    ///
+    /// The event for this is created now. The deleter then calls `cuEventRecord` and
+    /// `cuStreamWaitEvent`. If that fails, the owner is leaked, and this is reported to the
+    /// function of [`set_report_hook`](crate::set_report_hook).
     ///
     /// # Errors
-    /// With this given back: the default stream of a thread, as it is another one on the deleter's
-    /// thread; those of the driver.
+    /// The error returns the tensor. [`Invalid::Dlpack`] for the per-thread default stream, which
+    /// is a different stream on the deleter's thread; or an error of the driver.
     ///
     /// # Safety
-    /// A handle is of a stream of the same context that is alive until the deleter has returned; or,
-    /// where that is called in a capture or a host function, until the next create, copy or wait
-    /// outside of those.
+    /// A stream given by its handle must belong to the same context and be alive until the deleter
+    /// has returned. If the deleter is called during a capture or in a host function, the stream
+    /// must be alive until the next create, copy or wait outside of these.
     ///
     /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
@@ -139,17 +143,19 @@ impl Export {
         })
     }
 
-    /// A tensor as before version 1, for a capsule named `dltensor`.
+    /// Returns the pointer to a tensor in the format before version 1, for a capsule named
+    /// `dltensor`.
     ///
     /// # Errors
-    /// It is read-only, which such a tensor cannot say; this is given back.
+    /// [`Invalid::Dlpack`], with the tensor, if it is read-only, which this format does not
+    /// support.
     pub fn into_raw(self) -> Result<NonNull<DLManagedTensor>, Rejected<Self>> {
         if self.said.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0 {
-            let problem = "a tensor before version 1 cannot say that it is read-only";
+            let problem = "the format before version 1 does not support read-only tensors";
             return Err(Rejected::new(refused("flags", problem), self));
         }
         let (tensor, kept) = self.into_parts();
-        Ok(give_out(Exported {
+        Ok(into_pointer(Exported {
             managed: DLManagedTensor {
                 dl_tensor: tensor,
                 manager_ctx: std::ptr::null_mut(),
@@ -159,11 +165,11 @@ impl Export {
         }))
     }
 
-    /// A tensor of version 1, for a capsule named `dltensor_versioned`.
+    /// Returns the pointer to a tensor of version 1, for a capsule named `dltensor_versioned`.
     pub fn into_raw_versioned(self) -> NonNull<DLManagedTensorVersioned> {
         let flags = self.said.flags;
         let (tensor, kept) = self.into_parts();
-        give_out(Exported {
+        into_pointer(Exported {
             managed: DLManagedTensorVersioned {
                 version: DLPackVersion {
                     major: MAJOR,
@@ -184,7 +190,7 @@ impl Export {
         let strides = self.said.layout.strides().iter();
         let mut numbers = Vec::with_capacity(2 * self.said.layout.shape().len());
         numbers.extend(self.said.layout.shape().iter().map(wide));
-        // What is no whole number of elements leads nowhere: it was checked.
+        // Strides that are not a multiple of the element size are not used, as was checked.
         numbers.extend(strides.map(|stride| match stride % items {
             0 => (stride / items) as i64,
             _ => 1,
@@ -202,7 +208,7 @@ impl Export {
                     MemoryKind::Pinned => DLDeviceType::kDLCUDAHost,
                     MemoryKind::Managed => DLDeviceType::kDLCUDAManaged,
                 },
-                // It was checked, as the number of dimensions was.
+                // The numbers of the device and of the dimensions were checked.
                 device_id: i32::try_from(self.said.device).unwrap_or(0),
             },
             ndim: i32::try_from(dimensions).unwrap_or(0),
@@ -221,21 +227,24 @@ impl Export {
     }
 }
 
-/// What the C structure can hold, and DLPack has a form for.
+/// Checks that the C structure can represent the tensor and DLPack supports it.
 fn check(said: &Described) -> Result<(), Invalid> {
     let (dtype, layout) = (said.dtype, &said.layout);
     let size = dtype.checked_item_size(false)?;
     if size != layout.item_size() {
-        let problem = format!("{dtype} in a layout for {} bytes", layout.item_size());
+        let problem = format!(
+            "{dtype} in a layout for elements of {} bytes",
+            layout.item_size()
+        );
         return Err(refused("dtype", problem));
     }
-    // Of one element, or none, they lead nowhere.
+    // Strides of dimensions with at most one element are not used.
     let mut strides = layout.strides().iter().zip(layout.shape());
     let wrong = strides.find(|(stride, extent)| {
         !layout.is_empty() && **extent > 1 && **stride % (size as isize) != 0
     });
     if let Some((stride, _)) = wrong {
-        let problem = format!("{stride} bytes are no whole elements of {size}");
+        let problem = format!("a stride of {stride} bytes is not a multiple of {size} bytes");
         return Err(refused("strides", problem));
     }
     let shape = layout.shape();
@@ -243,11 +252,14 @@ fn check(said: &Described) -> Result<(), Invalid> {
         return Err(refused("ndim", format!("{} dimensions", shape.len())));
     }
     if shape.iter().any(|extent| i64::try_from(*extent).is_err()) {
-        let problem = format!("{shape:?} is more than can be counted");
+        let problem = format!("an extent of {shape:?} exceeds 64-bit signed integers");
         return Err(refused("shape", problem));
     }
     if said.address == 0 && !layout.is_empty() {
-        return Err(refused("data", "the address is 0, and the shape not empty"));
+        return Err(refused(
+            "data",
+            "the address is 0, but the shape is not empty",
+        ));
     }
     match i32::try_from(said.device) {
         Ok(_) => Ok(()),
@@ -255,37 +267,37 @@ fn check(said: &Described) -> Result<(), Invalid> {
     }
 }
 
-/// A tensor in the hands of others: what they see comes first, so that its address is this one's.
+/// An exported tensor. The C structure is the first field, so that both have the same address.
 #[repr(C)]
 struct Exported<M> {
     managed: M,
     kept: Parts,
 }
 
-/// What a tensor points to, and what keeps its memory.
+/// The numbers to which the tensor points, and the owner of its memory.
 struct Parts {
     _numbers: Vec<i64>,
     _owner: Box<dyn Any + Send>,
 }
 
-fn give_out<M>(exported: Exported<M>) -> NonNull<M> {
+fn into_pointer<M>(exported: Exported<M>) -> NonNull<M> {
     NonNull::from(Box::leak(Box::new(exported))).cast()
 }
 
 /// The deleter.
 ///
 /// # Safety
-/// `managed` is of [`give_out`], and given back once.
+/// `managed` must come from [`into_pointer`], and this must be called once.
 unsafe extern "C" fn delete<M>(managed: *mut M) {
-    // SAFETY: the caller's promise: it is the beginning of such a box.
+    // SAFETY: the caller's promise; the pointer is to the beginning of such a box.
     let exported = unsafe { Box::from_raw(managed.cast::<Exported<M>>()) };
-    // Whoever calls this is C: a panic of the owner's goes no further.
+    // The caller is C code, so a panic of the owner's destructor must not unwind further.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(exported))) {
         std::mem::forget(panic);
     }
 }
 
-/// What comes behind the consumer's work when it is dropped.
+/// Runs the wait for the consumer's work, and the release of the owner after it, when dropped.
 struct Used(Use);
 
 #[derive(Clone)]
@@ -297,19 +309,19 @@ struct Use {
     owner: Arc<Kept>,
 }
 
-/// The owner. It is dropped once, by whoever drops the last of the clones.
+/// The owner of the memory. It is dropped once, with the last clone of the `Arc`.
 struct Kept(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send>);
 
-// SAFETY: a shared reference to it gives no access to the owner.
+// SAFETY: a shared reference gives no access to the owner.
 unsafe impl Sync for Kept {}
 
-/// The consumer's stream, and the event that will mark its work; none if there is nothing to wait for.
+/// Returns the consumer's stream and the event for its work, or `None` if no wait is necessary.
 fn end_of_use(consumer: ConsumerStream, stream: &Stream) -> Result<Option<(ForeignStream, Event)>> {
     let Some(exported) = consumer.exported() else {
         return Ok(None);
     };
     if exported == ExportedStream::PerThread {
-        let problem = "the default stream of a thread is another one where the deleter is called";
+        let problem = "the per-thread default stream is a different stream on the deleter's thread";
         return Err(refused("stream", problem).into());
     }
     let raw = exported.raw()?;
@@ -350,17 +362,18 @@ impl Parent for Use {
 }
 
 impl<T: Element + Send> DeviceBuffer<T> {
-    /// The buffer for others, as a tensor of one dimension that owns it: it is freed in the order of its
-    /// stream when they call the deleter.
+    /// Converts the buffer to a one-dimensional tensor that owns it. When the consumer calls the
+    /// deleter, the buffer is freed in stream order.
     ///
-    /// Whoever asked for it on a stream gets that put behind the work on the buffer:
-    /// [`ConsumerStream::wait_for`].
+    /// If the consumer requested it with a stream, call [`ConsumerStream::wait_for`] to make that
+    /// stream wait for the work on the buffer.
     ///
-    /// Memory of a pool becomes accessible to the other devices: [`grant_peer_access`](crate::interop::grant_peer_access).
+    /// Other devices get access to memory of a pool: see
+    /// [`grant_peer_access`](crate::interop::grant_peer_access).
     ///
     /// # Errors
-    /// With the buffer given back: the length is more than can be addressed; those of the driver, on a machine
-    /// with several devices.
+    /// The error returns the buffer. [`Invalid::ArrayInterface`] if the length exceeds the address
+    /// space; on a machine with several devices, an error of the driver.
     #[doc(alias = "__dlpack__")]
     pub fn into_dlpack(self) -> Result<Export, Rejected<Self>> {
         let layout = match Layout::c_contiguous(&[self.len()], size_of::<T>()) {

@@ -1,72 +1,76 @@
-//! Tensors of others as memory here.
+//! Import of tensors as memory for work on a stream.
 
 use super::dtype::DataType;
 use super::managed::{ManagedTensor, MemoryKind};
 use super::refused;
 use crate::error::{Rejected, Result};
 use crate::interop::{
-    ArrayInterface, Dtype, Element, ExportedStream, Handover, Imported, ImportedArray,
+    ArrayInterface, Dtype, Element, ExportedStream, Imported, ImportedArray, StreamSync,
 };
 use crate::invalid::Invalid;
 use crate::stream::Stream;
 
 impl ManagedTensor {
-    /// The same with the stream in whose order the producer goes on with the memory once it is told
-    /// that this is the end. DLPack has no word for it: it is for those who know the producer, so that
-    /// [`Handover::WaitByEvent`] needs no wait on the host there, and [`Handover::OnProducersStream`] has a
-    /// stream to give work to.
+    /// Sets the stream on which the producer continues to use the memory after the deleter was
+    /// called. DLPack does not report it, so this is for callers that know the producer. With it,
+    /// [`StreamSync::WaitEvent`] needs no wait of the host when the import is dropped, and
+    /// [`StreamSync::ProducerStream`] has a stream for the work.
     #[must_use]
-    pub fn with_producers_stream(mut self, stream: Option<ExportedStream>) -> Self {
+    pub fn with_producer_stream(mut self, stream: Option<ExportedStream>) -> Self {
         self.stream = stream;
         self
     }
 
-    /// The tensor as memory for work on `stream`, which the producer was asked to put behind its own
-    /// work ([`ConsumerStream`](super::ConsumerStream)). When the [`ImportedArray`] is dropped its
-    /// work is over, or in order, as `handover` says, and the deleter is called.
+    /// Imports the tensor for work on `stream`. The producer must have been asked to order its own
+    /// work before this stream ([`ConsumerStream`](super::ConsumerStream)). When the
+    /// [`ImportedArray`] is dropped, its work is waited for or ordered according to `sync`, and
+    /// then the deleter is called.
     ///
-    /// The host waits for `stream` then, unless the
-    /// [producer's stream](Self::with_producers_stream) is known: DLPack does not tell what the producer
-    /// goes on with.
+    /// Unless the [producer's stream](Self::with_producer_stream) is known, the host waits for
+    /// `stream` at that time, because DLPack does not report where the producer continues.
     ///
     /// # Errors
-    /// With the tensor given back: elements of another type than `T`; memory of another device than
-    /// the stream's; and as for [`ArrayInterface::import`].
+    /// The error returns the tensor. [`Invalid::Dlpack`] if the elements have another type than
+    /// `T`, or if the memory is on another device than the stream; and the errors of
+    /// [`ArrayInterface::import`].
     ///
     /// # Safety
-    /// As for [`ArrayInterface::import`]: the memory stays, readable and, unless it is said to be
-    /// read-only, writable by the stream's device, until the deleter is called, with bits allowed for
-    /// `T`. All work on it up to now is done, or `stream` is behind it, and nobody else works on it until
-    /// the deleter is called; a producer's stream that was given here is alive until then, and of the
-    /// same context.
+    /// The memory must stay valid until the deleter is called: readable and, unless it is marked as
+    /// read-only, writable by the stream's device, with valid bits for `T`. All work on the memory
+    /// so far must be complete, or `stream` must be ordered after it. No other code may work on the
+    /// memory until the deleter is called. A stream that was set with
+    /// [`with_producer_stream`](Self::with_producer_stream) must be alive until then, and belong to
+    /// the same context. See also [`ArrayInterface::import`].
     pub unsafe fn import<T: Element>(
         self,
         stream: &Stream,
-        handover: Handover,
+        sync: StreamSync,
     ) -> Result<ImportedArray<T>, Rejected<Self>> {
         let array = match self.interface_for::<T>(stream) {
             Ok(array) => array,
             Err(invalid) => return Err(Rejected::new(invalid, self)),
         };
-        // SAFETY: the caller's promise; what the interface says is the tensor's, which is the owner.
-        unsafe { array.import(stream, handover, self) }
+        // SAFETY: the caller's promise; the interface describes the tensor, which is the owner.
+        unsafe { array.import(stream, sync, self) }
     }
 
-    /// The tensor, of whatever type and layout, as memory for work on `stream`: as
-    /// [`import`](Self::import), with elements taken for `dtype`, which
-    /// [`DataType::numpy`] names where NumPy has it.
+    /// Imports the tensor, of any type and layout, for work on `stream`. This is like
+    /// [`import`](Self::import), but interprets the elements as `dtype`. [`DataType::numpy`]
+    /// returns the NumPy type of the tensor if there is one.
     ///
     /// # Errors
-    /// With the tensor given back: elements of another size; memory of another device than the
-    /// stream's; and as for [`ArrayInterface::import_untyped`].
+    /// The error returns the tensor. [`Invalid::ArrayInterface`] if `dtype` has another size than
+    /// the elements; [`Invalid::Dlpack`] if the memory is on another device than the stream; and
+    /// the errors of [`ArrayInterface::import_untyped`].
     ///
     /// # Safety
-    /// As for [`import`](Self::import), with bits allowed for whatever it is used as.
+    /// See [`import`](Self::import). The bits must be valid for every type that the memory is used
+    /// as.
     pub unsafe fn import_untyped(
         self,
         dtype: impl Into<Dtype>,
         stream: &Stream,
-        handover: Handover,
+        sync: StreamSync,
     ) -> Result<Imported, Rejected<Self>> {
         let array = self
             .check_device(stream)
@@ -75,8 +79,8 @@ impl ManagedTensor {
             Ok(array) => array,
             Err(invalid) => return Err(Rejected::new(invalid, self)),
         };
-        // SAFETY: the caller's promise; what the interface says is the tensor's, which is the owner.
-        unsafe { array.import_untyped(stream, handover, self) }
+        // SAFETY: the caller's promise; the interface describes the tensor, which is the owner.
+        unsafe { array.import_untyped(stream, sync, self) }
     }
 
     fn interface_for<T: Element>(&self, stream: &Stream) -> Result<ArrayInterface, Invalid> {

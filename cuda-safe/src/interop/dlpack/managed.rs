@@ -1,4 +1,4 @@
-//! Tensors of others.
+//! Imported tensors.
 
 use super::dtype::DataType;
 use super::raw::{
@@ -12,38 +12,38 @@ use crate::invalid::Invalid;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Where the memory of a tensor is.
+/// The kind of memory of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum MemoryKind {
-    /// `kDLCUDA`: on a device.
+    /// Device memory (`kDLCUDA`).
     Device,
-    /// `kDLCUDAHost`: pinned, on the host.
+    /// Pinned host memory (`kDLCUDAHost`).
     Pinned,
-    /// `kDLCUDAManaged`: managed.
+    /// Managed memory (`kDLCUDAManaged`).
     Managed,
 }
 
-/// A tensor of somebody else's, with the duty to tell them, once, that it is used no more.
+/// A tensor of another library, with the obligation to call its deleter once.
 ///
-/// It was checked for what cannot be, and for being in memory that a CUDA device reaches. Dropping it
-/// calls the tensor's deleter, on whichever thread that is.
+/// It was checked to be valid and in memory that a CUDA device can access. Dropping it calls the
+/// tensor's deleter on the current thread.
 ///
 /// ```no_run
-/// use cuda_safe::interop::Handover;
+/// use cuda_safe::interop::StreamSync;
 /// use cuda_safe::interop::dlpack::ManagedTensor;
 /// use cuda_safe::{Context, Device, DeviceBuffer};
 ///
 /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
-/// // What a capsule "dltensor_versioned" has, which was asked for with this stream.
+/// // The contents of a capsule "dltensor_versioned" that was requested with this stream.
 /// # let capsule = DeviceBuffer::from_slice(&stream, &[1.0f32])?.into_dlpack()?;
 /// # let capsule = capsule.into_raw_versioned().as_ptr();
-/// // SAFETY: the capsule is ours, and was renamed.
+/// // SAFETY: the capsule is owned here, and was renamed.
 /// let tensor = unsafe { ManagedTensor::from_raw_versioned(capsule) }?;
 /// println!("{:?} of {}", tensor.layout().shape(), tensor.dtype());
-/// // SAFETY: its producer does not write it before it is told that this is the end.
-/// let array = unsafe { tensor.import::<f32>(&stream, Handover::WaitByEvent) }?;
+/// // SAFETY: the producer does not write the memory before the deleter is called.
+/// let array = unsafe { tensor.import::<f32>(&stream, StreamSync::WaitEvent) }?;
 /// let mut own = DeviceBuffer::<f32>::uninit(&stream, array.len())?;
 /// own.copy_from(&array)?;
 /// # Ok::<_, cuda_safe::Error>(())
@@ -51,40 +51,40 @@ pub enum MemoryKind {
 pub struct ManagedTensor {
     pub(super) said: Box<Described>,
     version: Option<(u32, u32)>,
-    /// The producer's, if somebody knows it.
+    /// The producer's stream, if the caller has set it.
     pub(super) stream: Option<ExportedStream>,
-    /// Held, to be dropped.
+    /// Kept only to be dropped.
     _raw: Owned,
 }
 
-/// The tensor as it came, whose deleter is called when this is dropped.
+/// The original tensor, whose deleter is called when this is dropped.
 enum Owned {
     Legacy(NonNull<DLManagedTensor>),
     Versioned(NonNull<DLManagedTensorVersioned>),
 }
 
-// SAFETY: nothing is read through the pointer after the checks; all that is left to do with it is the
-// call of the deleter, which any thread may make: see `ManagedTensor::from_raw`.
+// SAFETY: the pointer is not used for reading after the checks. It is only used for the call of the
+// deleter, which any thread may make: see `ManagedTensor::from_raw`.
 unsafe impl Send for Owned {}
-// SAFETY: as for Send; a shared reference gives no access.
+// SAFETY: see `Send`; a shared reference gives no access.
 unsafe impl Sync for Owned {}
 
 impl Drop for Owned {
     fn drop(&mut self) {
         match *self {
             Self::Legacy(tensor) => {
-                // SAFETY: the tensor is alive until its deleter is called, which is here.
+                // SAFETY: the tensor is alive until its deleter is called below.
                 let deleter = unsafe { (*tensor.as_ptr()).deleter };
                 if let Some(deleter) = deleter {
-                    // SAFETY: it is the tensor's own deleter, called once.
+                    // SAFETY: it is the tensor's deleter, and is called once.
                     unsafe { deleter(tensor.as_ptr()) }
                 }
             }
             Self::Versioned(tensor) => {
-                // SAFETY: as above; the field is at its place in every version.
+                // SAFETY: see above; the field is at the same place in every version.
                 let deleter = unsafe { (*tensor.as_ptr()).deleter };
                 if let Some(deleter) = deleter {
-                    // SAFETY: as above.
+                    // SAFETY: see above.
                     unsafe { deleter(tensor.as_ptr()) }
                 }
             }
@@ -93,61 +93,68 @@ impl Drop for Owned {
 }
 
 impl ManagedTensor {
-    /// Takes over a tensor as before version 1, of a capsule named `dltensor`.
+    /// Takes ownership of a tensor in the format before version 1, from a capsule named `dltensor`.
     ///
     /// # Errors
-    /// [`Invalid::Dlpack`], with the field that cannot be: no tensor; memory of another kind of device
-    /// (of the host too), or of none; elements that do not begin at bytes; a shape, strides or an
-    /// offset beyond all addresses; no address for an array that has elements. The deleter is called.
+    /// [`Invalid::Dlpack`] with the invalid field: a null pointer; memory of an unsupported kind
+    /// (including plain host memory) or an invalid device number; elements that do not begin at
+    /// byte boundaries; a shape, strides or an offset that exceed the address space; or a null
+    /// address of a tensor that is not empty. The deleter is then called.
     ///
     /// # Safety
-    /// `tensor` is null, or a tensor as DLPack describes it, whose shape and strides have as many
-    /// entries as it has dimensions; nobody else calls its deleter. That may be called at any time,
-    /// on any thread, also on one of the driver's: if it takes a lock, as that of an interpreter, no
-    /// thread drops this, or what was made of it, while it has that lock in a way that the deleter cannot
-    /// have it again.
+    /// `tensor` must be null or point to a valid DLPack tensor, whose shape and strides have one
+    /// entry per dimension. No other code may call its deleter. It must be possible to call the
+    /// deleter at any time and on any thread, including driver callback threads. If the deleter
+    /// takes a lock, for example that of an interpreter, no thread may drop the tensor, or an
+    /// object created from it, while it holds that lock in a way that prevents the deleter from
+    /// taking it.
     pub unsafe fn from_raw(tensor: *mut DLManagedTensor) -> Result<Self, Invalid> {
         let tensor = NonNull::new(tensor).ok_or_else(no_tensor)?;
-        // From here on the deleter is called, whatever comes.
+        // From here on, the deleter is called in every case.
         let raw = Owned::Legacy(tensor);
-        // SAFETY: the caller promised that it is one.
+        // SAFETY: the caller promised that this is a valid tensor.
         let array = unsafe { (*tensor.as_ptr()).dl_tensor };
-        // SAFETY: likewise of its shape and strides.
+        // SAFETY: the caller promised that its shape and strides are valid.
         unsafe { Self::read(array, 0, None, raw) }
     }
 
-    /// Takes over a tensor of version 1, of a capsule named `dltensor_versioned`.
+    /// Takes ownership of a tensor of version 1, from a capsule named `dltensor_versioned`.
     ///
     /// # Errors
-    /// As for [`from_raw`](Self::from_raw); a major version above 1, of which nothing else is read.
+    /// See [`from_raw`](Self::from_raw). Also [`Invalid::Dlpack`] for a major version other than 1;
+    /// in this case no other field is read.
     ///
     /// # Safety
-    /// As for [`from_raw`](Self::from_raw).
+    /// See [`from_raw`](Self::from_raw).
     pub unsafe fn from_raw_versioned(
         tensor: *mut DLManagedTensorVersioned,
     ) -> Result<Self, Invalid> {
         let tensor = NonNull::new(tensor).ok_or_else(no_tensor)?;
-        // From here on the deleter is called, whatever comes.
+        // From here on, the deleter is called in every case.
         let raw = Owned::Versioned(tensor);
-        // SAFETY: the version is first in every version.
+        // SAFETY: the version is the first field in every version.
         let version = unsafe { (*tensor.as_ptr()).version };
         if version.major != MAJOR {
-            let problem = format!("{}.{}; known is {MAJOR}", version.major, version.minor);
+            let problem = format!(
+                "version {}.{} is not supported; the supported major version is {MAJOR}",
+                version.major, version.minor
+            );
             return Err(refused("version", problem));
         }
-        // SAFETY: the caller promised that it is one, and its version is known.
+        // SAFETY: the caller promised that this is a valid tensor, and its version is known.
         let flags = unsafe { (*tensor.as_ptr()).flags };
-        // SAFETY: as above.
+        // SAFETY: see above.
         let array = unsafe { (*tensor.as_ptr()).dl_tensor };
         let version = Some((version.major, version.minor));
-        // SAFETY: likewise of its shape and strides.
+        // SAFETY: the caller promised that its shape and strides are valid.
         unsafe { Self::read(array, flags, version, raw) }
     }
 
-    /// Takes the tensor by value: the deleter, which frees it, may be called before this returns.
+    /// Reads a copy of the tensor, because the deleter, which frees the original, may be called
+    /// before this returns.
     ///
     /// # Safety
-    /// The shape and strides have as many entries as there are dimensions, or are null.
+    /// The shape and strides must have one entry per dimension, or be null.
     unsafe fn read(
         tensor: DLTensor,
         flags: u64,
@@ -162,17 +169,17 @@ impl ManagedTensor {
             .map_err(|_| refused("ndim", format!("{} dimensions", tensor.ndim)))?;
         // SAFETY: the caller's promise.
         let shape = unsafe { numbers(tensor.shape, dimensions) };
-        // SAFETY: as above.
+        // SAFETY: see above.
         let strides = unsafe { numbers(tensor.strides, dimensions) };
-        let shape = shape.ok_or_else(|| refused("shape", "it is null"))?;
+        let shape = shape.ok_or_else(|| refused("shape", "the pointer is null"))?;
         let layout = layout(shape, strides, item_size)?;
         let start = tensor.data.expose_provenance() as u64;
         if start == 0 && !layout.is_empty() {
-            let problem = format!("it is null, and the shape {shape:?} not empty");
+            let problem = format!("the pointer is null, but the shape {shape:?} is not empty");
             return Err(refused("data", problem));
         }
         let beyond = |field| {
-            let problem = format!("from {start:#x} on the tensor goes beyond all addresses");
+            let problem = format!("the tensor at {start:#x} extends beyond the address space");
             refused(field, problem)
         };
         let address = start
@@ -199,51 +206,54 @@ impl ManagedTensor {
         })
     }
 
-    /// What the elements are.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DataType {
         self.said.dtype
     }
 
-    /// Where they lie, from the [address](Self::address) on; strides are in bytes here.
+    /// Returns the arrangement of the elements, relative to the [address](Self::address). The
+    /// strides are in bytes.
     pub fn layout(&self) -> &Layout {
         &self.said.layout
     }
 
-    /// Of the first element; anything for a tensor without one.
+    /// Returns the address of the first element. The value has no meaning for an empty tensor.
     pub fn address(&self) -> u64 {
         self.said.address
     }
 
-    /// Where the memory is.
+    /// Returns the kind of memory.
     pub fn memory(&self) -> MemoryKind {
         self.said.memory
     }
 
-    /// The number of the device; it means nothing for memory that is no device's.
+    /// Returns the number of the device. It has no meaning for memory that is not on a device.
     pub fn device(&self) -> u32 {
         self.said.device
     }
 
-    /// Whether it must not be written. (Tensors before version 1 do not say.)
+    /// Returns whether the tensor must not be written. (Tensors before version 1 do not report
+    /// this.)
     pub fn is_read_only(&self) -> bool {
         self.said.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0
     }
 
-    /// Whether it is a copy that was made for this reader alone.
+    /// Returns whether the tensor is a copy that was made for this consumer alone.
     pub fn is_copied(&self) -> bool {
         self.said.flags & DLPACK_FLAG_BITMASK_IS_COPIED != 0
     }
 
-    /// The version that it says it has; none before version 1.
+    /// Returns the version of the tensor, or `None` before version 1.
     pub fn version(&self) -> Option<(u32, u32)> {
         self.version
     }
 
-    /// The same as an array interface says it, which owns nothing: this has to outlive its use.
+    /// Returns the description of the tensor as an array interface. It does not own the memory, so
+    /// the tensor must outlive its use.
     ///
     /// # Errors
-    /// [`Invalid::Dlpack`]: elements of a type that NumPy has not:
-    /// [`array_interface_as`](Self::array_interface_as) gives their bytes.
+    /// [`Invalid::Dlpack`] if NumPy does not have the type of the elements. Use
+    /// [`array_interface_as`](Self::array_interface_as) to get their bytes.
     pub fn array_interface(&self) -> Result<ArrayInterface, Invalid> {
         let ty = self.said.dtype.numpy().ok_or_else(|| {
             let problem = format!("NumPy has no {}", self.said.dtype);
@@ -252,10 +262,11 @@ impl ManagedTensor {
         self.array_interface_as(ty)
     }
 
-    /// The same with elements taken for others of their size: `bfloat16` for `<u2`, as an example.
+    /// Returns the description as an array interface with another type of the same size, for
+    /// example `<u2` for `bfloat16`.
     ///
     /// # Errors
-    /// [`Invalid::ArrayInterface`]: they are of another size.
+    /// [`Invalid::ArrayInterface`] if the sizes differ.
     pub fn array_interface_as(&self, dtype: impl Into<Dtype>) -> Result<ArrayInterface, Invalid> {
         let array = ArrayInterface::new(dtype, self.said.layout.clone(), self.said.address)?;
         let array = array.with_stream(self.stream);
@@ -270,7 +281,7 @@ fn no_tensor() -> Invalid {
     refused("tensor", "the pointer is null")
 }
 
-/// The kind of memory, and the number of the device.
+/// Returns the kind of memory and the number of the device.
 fn place(device: DLDevice) -> Result<(MemoryKind, u32), Invalid> {
     let memory = match device.device_type {
         DLDeviceType::kDLCUDA => MemoryKind::Device,
@@ -278,11 +289,11 @@ fn place(device: DLDevice) -> Result<(MemoryKind, u32), Invalid> {
         DLDeviceType::kDLCUDAManaged => MemoryKind::Managed,
         DLDeviceType(kind) => {
             let name = match device.device_type {
-                DLDeviceType::kDLCPU => "memory of the host that is not pinned (kDLCPU)".to_owned(),
+                DLDeviceType::kDLCPU => "host memory that is not pinned (kDLCPU)".to_owned(),
                 _ => format!("memory of a device of kind {kind}"),
             };
             let problem = format!(
-                "{name}; what CUDA reaches is kDLCUDA (2), kDLCUDAHost (3) and kDLCUDAManaged (13)"
+                "{name} is not supported: use kDLCUDA (2), kDLCUDAHost (3) or kDLCUDAManaged (13)"
             );
             return Err(refused("device", problem));
         }
@@ -292,15 +303,16 @@ fn place(device: DLDevice) -> Result<(MemoryKind, u32), Invalid> {
     Ok((memory, number))
 }
 
-/// The entries of a shape or of strides; none if the pointer is null and there should be some.
+/// Returns the entries of a shape or of strides, or `None` if the pointer is null and there are
+/// dimensions.
 ///
 /// # Safety
-/// There are so many, or the pointer is null.
+/// The pointer must be null or point to `count` entries.
 unsafe fn numbers<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
     if count == 0 {
         return Some(&[]);
     }
-    // SAFETY: it is not null then, and the caller promised the rest.
+    // SAFETY: the pointer is not null here, and the caller promised the rest.
     (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, count) })
 }
 
@@ -310,11 +322,11 @@ fn layout(shape: &[i64], strides: Option<&[i64]>, item_size: usize) -> Result<La
         .map(|extent| usize::try_from(*extent).ok())
         .collect();
     let extents =
-        extents.ok_or_else(|| refused("shape", format!("{shape:?} is no shape of an array")))?;
+        extents.ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
     let Some(strides) = strides else {
         return Layout::c_contiguous(&extents, item_size).map_err(of_layout);
     };
-    // In bytes, and in elements before.
+    // Convert the strides from elements to bytes.
     let steps: Option<Vec<isize>> = strides
         .iter()
         .map(|stride| {
@@ -323,7 +335,7 @@ fn layout(shape: &[i64], strides: Option<&[i64]>, item_size: usize) -> Result<La
         })
         .collect();
     let steps = steps.ok_or_else(|| {
-        let problem = format!("{strides:?} go further than can be addressed");
+        let problem = format!("the strides {strides:?} exceed the address space");
         refused("strides", problem)
     })?;
     Layout::strided(&extents, &steps, item_size).map_err(of_layout)

@@ -1,13 +1,13 @@
-//! DLPack's structures, as C has them.
+//! DLPack's C structures.
 //!
-//! Written by hand, after the header of DLPack 1.3: it is a few structures that do not change within
-//! a major version, which the assertions here hold to their sizes and offsets on 64-bit machines.
+//! They are written by hand according to the header of DLPack 1.3. They do not change within a
+//! major version, and assertions check their sizes and offsets for 64-bit machines.
 
 #![allow(missing_docs, reason = "names and fields are those of dlpack.h")]
 
 use core::ffi::c_void;
 
-/// Which version of the structures a tensor has.
+/// The version of a tensor's structures.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLPackVersion {
@@ -15,7 +15,7 @@ pub struct DLPackVersion {
     pub minor: u32,
 }
 
-/// Which kind of device; newer headers have more than are named here.
+/// A type of device. Newer headers may have more types than this type names.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DLDeviceType(pub i32);
@@ -28,16 +28,16 @@ impl DLDeviceType {
     pub const kDLCUDAManaged: Self = Self(13);
 }
 
-/// A kind of device, and the number of one.
+/// A type of device, and the number of a device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLDevice {
     pub device_type: DLDeviceType,
-    /// 0 for memory that is not a device's.
+    /// 0 for memory that is not on a device.
     pub device_id: i32,
 }
 
-/// The type of elements; the codes are those of [`TypeCode`](super::TypeCode).
+/// The type of elements. The codes are those of [`TypeCode`](super::TypeCode).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLDataType {
@@ -46,7 +46,7 @@ pub struct DLDataType {
     pub lanes: u16,
 }
 
-/// An array, which does not say who owns its memory.
+/// An array without an owner.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DLTensor {
@@ -54,33 +54,35 @@ pub struct DLTensor {
     pub device: DLDevice,
     pub ndim: i32,
     pub dtype: DLDataType,
-    /// `ndim` extents.
+    /// The extents of the `ndim` dimensions.
     pub shape: *mut i64,
-    /// `ndim` strides, in elements; null, before version 1.2, for a C-contiguous array.
+    /// The strides of the `ndim` dimensions, in elements. Before version 1.2, null means a
+    /// C-contiguous array.
     pub strides: *mut i64,
-    /// From `data` to the first element.
+    /// The distance in bytes from `data` to the first element.
     pub byte_offset: u64,
 }
 
-/// An array with its owner, as before version 1: in capsules named `dltensor`.
+/// An array with its owner in the format before version 1, for capsules named `dltensor`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
     pub dl_tensor: DLTensor,
     pub manager_ctx: *mut c_void,
-    /// Called once, with this, which it frees as well; none if nobody is to be told.
+    /// Called once with this structure, which it also frees. `None` if the producer needs no call.
     pub deleter: Option<unsafe extern "C" fn(*mut Self)>,
 }
 
-/// An array with its owner, from version 1 on: in capsules named `dltensor_versioned`.
+/// An array with its owner in the format of version 1 and later, for capsules named
+/// `dltensor_versioned`.
 ///
-/// Whatever the version is, the fields up to `flags` are where they are here.
+/// The fields up to `flags` are at the same place in every version.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensorVersioned {
     pub version: DLPackVersion,
     pub manager_ctx: *mut c_void,
-    /// Called once, with this, which it frees as well; none if nobody is to be told.
+    /// Called once with this structure, which it also frees. `None` if the producer needs no call.
     pub deleter: Option<unsafe extern "C" fn(*mut Self)>,
     pub flags: u64,
     pub dl_tensor: DLTensor,
@@ -90,7 +92,7 @@ pub struct DLManagedTensorVersioned {
 pub const DLPACK_FLAG_BITMASK_READ_ONLY: u64 = 1;
 /// The array is a copy that the producer made for the consumer alone.
 pub const DLPACK_FLAG_BITMASK_IS_COPIED: u64 = 1 << 1;
-/// Elements of less than a byte have one each, and are not packed.
+/// Elements of less than a byte are padded to one byte each instead of packed.
 pub const DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED: u64 = 1 << 2;
 
 const _: () = {

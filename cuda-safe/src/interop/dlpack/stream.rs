@@ -1,4 +1,4 @@
-//! The stream that a consumer asks for an array on.
+//! The stream with which a consumer requests a tensor.
 
 use super::refused;
 use crate::call::{call, without_current};
@@ -10,26 +10,26 @@ use crate::stream::Stream;
 /// The argument of `__dlpack__(stream=…)`: the consumer's stream, which the producer makes wait for
 /// its own work before it returns.
 ///
-/// Another thing than the [`ExportedStream`] of an array interface: that is the producer's, and it is
-/// for the consumer to get in order with it.
+/// In contrast, the [`ExportedStream`] of an array interface is the producer's stream, with which
+/// the consumer must order its own work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConsumerStream {
-    /// -1: the producer is to put nothing in order.
+    /// -1, no ordering by the producer.
     NoSync,
-    /// None, or 1: the legacy default stream.
+    /// None or 1, the legacy default stream.
     Legacy,
-    /// 2: the default stream of the thread that asks.
+    /// 2, the per-thread default stream of the requesting thread.
     PerThread,
     /// A stream, by its handle.
     Handle(u64),
 }
 
 impl ConsumerStream {
-    /// Of the argument, as it came.
+    /// Converts the argument of `__dlpack__`.
     ///
     /// # Errors
-    /// [`Invalid::Dlpack`] for 0, which may mean either default stream, and for numbers that are no
-    /// handle.
+    /// [`Invalid::Dlpack`] for 0, which may mean either default stream, and for numbers that are
+    /// not handles.
     pub fn from_number(number: Option<i128>) -> Result<Self, Invalid> {
         match number {
             Some(-1) => Ok(Self::NoSync),
@@ -37,20 +37,20 @@ impl ConsumerStream {
             Some(2) => Ok(Self::PerThread),
             Some(0) => Err(refused(
                 "stream",
-                "0 is not clear: 1 is for the legacy default stream, 2 for the default stream of the \
-                 thread, -1 for no order at all",
+                "0 is ambiguous: use 1 for the legacy default stream, 2 for the per-thread default \
+                 stream, or -1 for no ordering",
             )),
             Some(handle) => match u64::try_from(handle) {
                 Ok(handle) => Ok(Self::Handle(handle)),
                 Err(_) => Err(refused(
                     "stream",
-                    format!("{handle} is no handle of a stream"),
+                    format!("{handle} is not a stream handle"),
                 )),
             },
         }
     }
 
-    /// The argument to ask with.
+    /// Returns the number for the argument.
     pub fn number(&self) -> i128 {
         match *self {
             Self::NoSync => -1,
@@ -60,20 +60,20 @@ impl ConsumerStream {
         }
     }
 
-    /// Of a stream here, on which what is asked for will be used.
+    /// Returns the value for a stream of this crate, on which the tensor will be used.
     pub fn of(stream: &Stream) -> Self {
         Self::Handle(ExportedStream::of(stream).number())
     }
 
-    /// The producer's part: makes the consumer's stream wait for what `stream` has been given up to now
-    /// (`cuEventRecord`, `cuStreamWaitEvent`, with an event made for it). Nothing if they are the same,
-    /// or there is to be no order.
+    /// Makes the consumer's stream wait for all work submitted to `stream` so far. The producer
+    /// calls this. It creates an event and calls `cuEventRecord` and `cuStreamWaitEvent`. It does
+    /// nothing if both are the same stream, or for [`NoSync`](Self::NoSync).
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`]; those of the driver.
+    /// [`Invalid::StreamIsCaptured`] if `stream` is capturing, or an error of the driver.
     ///
     /// # Safety
-    /// A handle is of a stream that is alive.
+    /// A stream given by its handle must be alive.
     ///
     /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
@@ -89,8 +89,8 @@ impl ConsumerStream {
         let event = context.event()?;
         event.record_uncaptured(stream)?;
         let wait = || {
-            // SAFETY: the caller promised that the stream is alive, or it is a default one of the
-            // current context; the driver keeps what it needs of the event.
+            // SAFETY: the caller promised that the stream is alive, or it is a default stream of
+            // the current context; the driver keeps what it needs of the event.
             unsafe { call!(cuStreamWaitEvent(raw, event.raw(), 0)) }
         };
         if consumers.is_default() {
@@ -100,7 +100,7 @@ impl ConsumerStream {
         without_current(context, wait)
     }
 
-    /// The same as the stream of an array interface; none: there is to be no order.
+    /// Returns the stream as that of an array interface, or `None` for no ordering.
     pub(super) fn exported(&self) -> Option<ExportedStream> {
         match *self {
             Self::NoSync => None,

@@ -1,19 +1,19 @@
-//! Parts of arrays, and other looks at the same elements: what NumPy calls views.
+//! Views of arrays: parts, and other arrangements of the same elements, as in NumPy.
 
 use super::Layout;
 use crate::invalid::Invalid;
 use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 
-/// What is taken of a dimension, as between the brackets of Python; of [`Layout::index`].
+/// An index for a dimension, as in Python's brackets. Used by [`Layout::index`].
 ///
-/// Numbers below 0 count from the end. Ranges end where the array does.
+/// Negative numbers count from the end. Ranges are limited to the extent.
 ///
 /// ```
 /// use cuda_safe::interop::{Index, Layout};
 ///
-/// // a[1:, ::-2] of an array of 4 by 10.
+/// a[1:, ::-2] of an array of 4 by 10.
 /// let array = Layout::c_contiguous(&[4, 10], 4)?;
-/// let (offset, part) = array.index(&[(1..).into(), Index::backwards(2)])?;
+/// let (offset, part) = array.index(&[(1..).into(), Index::reversed(2)])?;
 /// assert_eq!((part.shape(), part.strides()), (&[3, 5][..], &[40, -8][..]));
 /// assert_eq!(offset, 40 + 36);
 /// # Ok::<_, cuda_safe::Error>(())
@@ -21,34 +21,34 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Index {
-    /// One, so that the dimension is gone.
+    /// A single element, which removes the dimension.
     At(isize),
-    /// `start:end:step`; where there is no number, from the beginning or to the end, in the direction
+    /// The range `start:end:step`. `None` means from the beginning or to the end, in the direction
     /// of the step.
     Range {
-        /// The first.
+        /// The index of the first element.
         start: Option<isize>,
-        /// Behind the last.
+        /// The index after the last element.
         end: Option<isize>,
-        /// To the next; not 0.
+        /// The step to the next element, which must not be 0.
         step: isize,
     },
-    /// `newaxis`: a dimension of extent 1 that was not there.
+    /// A new dimension of extent 1 (`newaxis`).
     NewAxis,
-    /// `...`: all of as many dimensions as the others leave.
+    /// All dimensions that the other indices leave (`...`).
     Rest,
 }
 
 impl Index {
-    /// `:`, all of it.
+    /// The whole dimension (`:`).
     pub const ALL: Self = Self::Range {
         start: None,
         end: None,
         step: 1,
     };
 
-    /// `::step`, from the beginning.
-    pub const fn every(step: isize) -> Self {
+    /// Every element with this distance, from the beginning (`::step`).
+    pub const fn step_by(step: isize) -> Self {
         Self::Range {
             start: None,
             end: None,
@@ -56,9 +56,9 @@ impl Index {
         }
     }
 
-    /// `::-step`, from the end.
-    pub const fn backwards(step: isize) -> Self {
-        Self::every(-step)
+    /// Every element with this distance, from the end (`::-step`).
+    pub const fn reversed(step: isize) -> Self {
+        Self::step_by(-step)
     }
 }
 
@@ -112,12 +112,12 @@ pub(in crate::interop) fn refused(what: &'static str, problem: impl Into<String>
 }
 
 impl Layout {
-    /// A part of the array, dimension by dimension: how many bytes its first element is from this one's,
-    /// and where its elements lie. Dimensions that are not named are taken whole.
+    /// Returns the layout of a part, with one index per dimension, and the offset in bytes of its
+    /// first element. Dimensions without an index are taken whole.
     ///
     /// # Errors
-    /// [`Invalid::View`]: more indices than dimensions, or one that is not within its dimension; a step
-    /// of 0.
+    /// [`Invalid::View`] if there are more indices than dimensions, more than one [`Index::Rest`],
+    /// an index out of range, or a step of 0.
     pub fn index(&self, by: &[Index]) -> Result<(isize, Self), Invalid> {
         let named = by
             .iter()
@@ -130,12 +130,15 @@ impl Layout {
         })?;
         let rests = by.iter().filter(|index| **index == Index::Rest).count();
         if rests > 1 {
-            return Err(refused("index", format!("{rests} times the rest")));
+            return Err(refused(
+                "index",
+                format!("Index::Rest occurs {rests} times"),
+            ));
         }
         let mut of = self.shape.iter().copied().zip(self.strides.iter().copied());
         let mut offset = 0i128;
         let mut part = Part::default();
-        // What is not named comes last.
+        // The remaining dimensions come last.
         let last = (rests == 0).then_some(Index::Rest);
         for (place, index) in by.iter().copied().chain(last).enumerate() {
             match index {
@@ -146,7 +149,9 @@ impl Layout {
                         continue;
                     };
                     let at = within(at, extent).ok_or_else(|| {
-                        let problem = format!("{at} is not within {extent} (index {place})");
+                        let problem = format!(
+                            "index {at} is out of range for an extent of {extent} (argument {place})"
+                        );
                         refused("index", problem)
                     })?;
                     offset = offset.saturating_add((at as i128).saturating_mul(stride as i128));
@@ -156,33 +161,35 @@ impl Layout {
                         continue;
                     };
                     if step == 0 {
-                        return Err(refused("index", format!("a step of 0 (index {place})")));
+                        return Err(refused("index", format!("a step of 0 (argument {place})")));
                     }
                     let (first, len) = range(start, end, step, extent);
-                    // Without an element it is not used.
+                    // If the part is empty, the offset is not used.
                     offset = offset.saturating_add(first.saturating_mul(stride as i128));
-                    // Of one element there is no next.
+                    // With one element, the stride is not used.
                     part.push(len, stride.checked_mul(step).unwrap_or(stride));
                 }
             }
         }
         let layout = part.layout(self.item_size, "index")?;
-        // Of a part without an element there is no first one.
+        // An empty part has no first element.
         let offset = if layout.is_empty() { 0 } else { offset };
-        let offset = isize::try_from(offset).map_err(|_| refused("index", "it goes too far"))?;
+        let offset = isize::try_from(offset)
+            .map_err(|_| refused("index", "the offset exceeds the address space"))?;
         Ok((offset, layout))
     }
 
-    /// The dimensions in another order: which of these each of the new ones is.
+    /// Permutes the dimensions. Dimension `i` of the result is dimension `order[i]` of this layout.
     ///
     /// # Errors
-    /// [`Invalid::View`]: not each dimension once.
+    /// [`Invalid::View`] if `order` does not contain each dimension once.
     pub fn permuted(&self, order: &[usize]) -> Result<Self, Invalid> {
         let dimensions = self.shape.len();
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..dimensions) {
-            let problem = format!("{order:?} does not have each of {dimensions} dimensions once");
+            let problem =
+                format!("{order:?} does not contain each of {dimensions} dimensions once");
             return Err(refused("order", problem));
         }
         let mut part = Part::default();
@@ -192,7 +199,7 @@ impl Layout {
         part.layout(self.item_size, "order")
     }
 
-    /// The dimensions in the opposite order.
+    /// Reverses the dimensions.
     #[must_use]
     pub fn transposed(mut self) -> Self {
         self.shape.reverse();
@@ -200,11 +207,12 @@ impl Layout {
         self
     }
 
-    /// The array as often as another shape has it: dimensions of extent 1, and others before the
-    /// first, are repeated by strides of 0.
+    /// Repeats the array to another shape. Dimensions of extent 1, and new dimensions before the
+    /// first one, are repeated with strides of 0.
     ///
     /// # Errors
-    /// [`Invalid::View`]: another extent than 1 would have to be another one.
+    /// [`Invalid::View`] if an extent other than 1 would have to change, or if the shape has fewer
+    /// dimensions.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self, Invalid> {
         let cannot = || {
             let problem = format!("{:?} cannot be broadcast to {shape:?}", self.shape);
@@ -226,11 +234,11 @@ impl Layout {
         part.layout(self.item_size, "shape")
     }
 
-    /// The same elements, in the same order (the last dimension varies fastest), in another shape,
-    /// where that needs no copy.
+    /// Returns the layout with another shape and the same elements in the same order (the last
+    /// dimension varies fastest), if this is possible without a copy.
     ///
     /// # Errors
-    /// [`Invalid::View`]: another number of elements; strides that would need a copy.
+    /// [`Invalid::View`] if the number of elements differs, or if the strides would require a copy.
     pub fn reshaped(&self, shape: &[usize]) -> Result<Self, Invalid> {
         let mut len = Some(1usize);
         for extent in shape {
@@ -240,7 +248,10 @@ impl Layout {
             len = Some(0);
         }
         if len.is_none() || len != self.len() {
-            let problem = format!("{:?} has not as many elements as {shape:?}", self.shape);
+            let problem = format!(
+                "{:?} does not have as many elements as {shape:?}",
+                self.shape
+            );
             return Err(refused("shape", problem));
         }
         if len == Some(0) {
@@ -251,13 +262,13 @@ impl Layout {
         }
         let copy = || {
             let problem = format!(
-                "{shape:?} of {:?} with strides {:?} needs a copy",
+                "reshaping {:?} with strides {:?} to {shape:?} requires a copy",
                 self.shape, self.strides
             );
             refused("shape", problem)
         };
-        // Runs of dimensions, of the old and of the new, that have the same number of elements. Within
-        // a run the old ones have to lie as one.
+        // Match runs of old and new dimensions with the same number of elements. The old dimensions
+        // of a run must be contiguous.
         let several = |(extent, _): &(&usize, &isize)| **extent != 1;
         let mut old = self.dimensions().rev().filter(several);
         let mut strides = vec![0; shape.len()];
@@ -288,7 +299,7 @@ impl Layout {
     }
 }
 
-/// The dimensions of what is made.
+/// The dimensions of a new layout.
 #[derive(Default)]
 struct Part {
     shape: Vec<usize>,
@@ -313,7 +324,7 @@ fn times(step: isize, count: usize) -> Option<isize> {
     step.checked_mul(isize::try_from(count).ok()?)
 }
 
-/// A number that may count from the end, from the beginning.
+/// Converts an index, which may count from the end, to one from the beginning.
 fn within(at: isize, extent: usize) -> Option<usize> {
     let at = match usize::try_from(at) {
         Ok(at) => at,
@@ -322,10 +333,10 @@ fn within(at: isize, extent: usize) -> Option<usize> {
     (at < extent).then_some(at)
 }
 
-/// The first of a range of Python's, and how many there are.
+/// Returns the first index and the length of a Python range.
 fn range(start: Option<isize>, end: Option<isize>, step: isize, extent: usize) -> (i128, usize) {
     let extent = extent as i128;
-    // What the ends are cut to.
+    // The limits to which the bounds are clamped.
     let (lowest, highest) = if step > 0 {
         (0, extent)
     } else {
@@ -344,7 +355,7 @@ fn range(start: Option<isize>, end: Option<isize>, step: isize, extent: usize) -
         return (0, 0);
     }
     let steps = step.unsigned_abs() as i128;
-    // As many as the dimension has, at most.
+    // The length is at most the extent.
     let len = usize::try_from((far - 1) / steps + 1).unwrap_or(0);
     (from, len)
 }

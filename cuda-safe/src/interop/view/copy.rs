@@ -1,15 +1,16 @@
-//! Copies of arrays of several dimensions, and setting them.
+//! Copies and fills of multidimensional arrays.
 //!
-//! An array whose elements lie one behind the other is copied as a slice is, others as boxes, by one
-//! call of the driver; what is no box is refused.
+//! A contiguous array is copied like a slice. Another array is copied as a two- or
+//! three-dimensional region with one driver call; an array that cannot be described as such a
+//! region is refused.
 
 use super::{ArrayView, ArrayViewMut};
 use crate::error::Result;
-use crate::interop::layout::{Layout, boxes, no_view};
+use crate::interop::layout::{Layout, no_view, regions};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use bytemuck::{AnyBitPattern, NoUninit};
 
-/// The layout of an array on the host, without gaps.
+/// Returns the contiguous layout of an array on the host.
 fn of_host(layout: &Layout, len: usize) -> Result<Layout> {
     if layout.len() != Some(len) {
         let problem = format!("{len} elements on the host for {:?}", layout.shape());
@@ -19,8 +20,8 @@ fn of_host(layout: &Layout, len: usize) -> Result<Layout> {
 }
 
 impl<'a, T> ArrayView<'a, T> {
-    /// From the first element to the last, with what lies between them, which may be others': for boxes,
-    /// which leave that alone. They have no negative stride.
+    /// Returns the memory from the first element to the last, including gaps, which may belong to
+    /// others. It is only used for strided copies, which skip the gaps. No stride is negative here.
     fn span(&self) -> DeviceSlice<'a, T> {
         let end = usize::try_from(self.layout().byte_range().end).unwrap_or(0);
         let len = end.checked_div(size_of::<T>()).unwrap_or(0);
@@ -29,25 +30,26 @@ impl<'a, T> ArrayView<'a, T> {
 }
 
 impl<T: AnyBitPattern> ArrayView<'_, T> {
-    /// Copies the elements, in the order of the array (the last dimension varies fastest), into `slice`:
-    /// [`DeviceSlice::copy_to_slice`], or [`DeviceSlice::copy_box_to_slice`].
+    /// Copies the elements to `slice` in the order of the array, in which the last dimension varies
+    /// fastest. Calls [`DeviceSlice::copy_to_slice`] or [`DeviceSlice::copy_3d_to_slice`].
     ///
     /// # Errors
-    /// As there; [`Invalid::View`](crate::Invalid::View) if there is another number of elements, or they are no box.
+    /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the numbers of elements
+    /// differ, or if the driver cannot copy these strides with one call.
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         let host = of_host(self.layout(), slice.len())?;
         if let Some(elements) = self.as_slice() {
             return elements.copy_to_slice(slice);
         }
-        let (extent, [from, to]) = boxes([self.layout(), &host])?;
-        self.span().copy_box_to_slice(extent, from, slice, to)
+        let (extent, [from, to]) = regions([self.layout(), &host])?;
+        self.span().copy_3d_to_slice(extent, from, slice, to)
     }
 
-    /// A copy of the elements in the order of the array, after a wait.
+    /// Copies the elements to a vector in the order of the array, and waits.
     ///
     /// # Errors
-    /// As for [`copy_to_slice`](Self::copy_to_slice); [`Invalid::View`](crate::Invalid::View) if they are more than can be
-    /// addressed.
+    /// See [`copy_to_slice`](Self::copy_to_slice). Also [`Invalid::View`](crate::Invalid::View) if
+    /// the elements exceed the address space.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let len = self.layout().len().filter(|len| {
             let bytes = len.checked_mul(size_of::<T>());
@@ -64,17 +66,18 @@ impl<T: AnyBitPattern> ArrayView<'_, T> {
 }
 
 impl<T> ArrayViewMut<'_, T> {
-    /// As for [`ArrayView`].
+    /// Returns the memory from the first element to the last, including gaps.
     fn span(&mut self) -> DeviceSliceMut<'_, T> {
         let span = self.whole().span();
         DeviceSliceMut::new(span.as_raw(), span.len(), self.stream())
     }
 
-    /// Copies `slice`, whose elements are in the order of the array, here, and waits:
-    /// [`DeviceSliceMut::copy_from_slice`], or [`DeviceSliceMut::copy_box_from_slice`].
+    /// Copies `slice`, whose elements are in the order of the array, to the array, and waits. Calls
+    /// [`DeviceSliceMut::copy_from_slice`] or [`DeviceSliceMut::copy_3d_from_slice`].
     ///
     /// # Errors
-    /// As there; [`Invalid::View`](crate::Invalid::View) if there is another number of elements, or they are no box.
+    /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the numbers of elements
+    /// differ, or if the driver cannot copy these strides with one call.
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()>
     where
         T: NoUninit,
@@ -83,15 +86,16 @@ impl<T> ArrayViewMut<'_, T> {
         if let Some(mut elements) = self.as_mut_slice() {
             return elements.copy_from_slice(slice);
         }
-        let (extent, [to, from]) = boxes([self.layout(), &host])?;
-        self.span().copy_box_from_slice(extent, to, slice, from)
+        let (extent, [to, from]) = regions([self.layout(), &host])?;
+        self.span().copy_3d_from_slice(extent, to, slice, from)
     }
 
-    /// Copies an array of the same shape here, in the order of the stream of both:
-    /// [`DeviceSliceMut::copy_from`], or [`DeviceSliceMut::copy_box_from`].
+    /// Copies an array of the same shape to this array in stream order. Calls
+    /// [`DeviceSliceMut::copy_from`] or [`DeviceSliceMut::copy_3d_from`].
     ///
     /// # Errors
-    /// As there; [`Invalid::View`](crate::Invalid::View) if the shapes differ, or they are no boxes.
+    /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the shapes differ, or
+    /// if the driver cannot copy these strides with one call.
     pub fn copy_from<'a>(&mut self, source: impl Into<ArrayView<'a, T>>) -> Result<()>
     where
         T: 'a,
@@ -105,15 +109,16 @@ impl<T> ArrayViewMut<'_, T> {
         if let (Some(mut to), Some(from)) = (self.as_mut_slice(), source.as_slice()) {
             return to.copy_from(from);
         }
-        let (extent, [to, from]) = boxes([self.layout(), source.layout()])?;
-        self.span().copy_box_from(extent, to, source.span(), from)
+        let (extent, [to, from]) = regions([self.layout(), source.layout()])?;
+        self.span().copy_3d_from(extent, to, source.span(), from)
     }
 
-    /// Sets all elements to one value, in the order of the stream: [`DeviceSliceMut::fill`], or
-    /// [`DeviceSliceMut::fill_box`].
+    /// Sets all elements to `value` in stream order. Calls [`DeviceSliceMut::fill`] or
+    /// [`DeviceSliceMut::fill_3d`].
     ///
     /// # Errors
-    /// As there; [`Invalid::View`](crate::Invalid::View) if they are no box.
+    /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the driver cannot fill
+    /// these strides.
     pub fn fill(&mut self, value: T) -> Result<()>
     where
         T: NoUninit,
@@ -121,7 +126,7 @@ impl<T> ArrayViewMut<'_, T> {
         if let Some(mut elements) = self.as_mut_slice() {
             return elements.fill(value);
         }
-        let (extent, [region]) = boxes([self.layout()])?;
-        self.span().fill_box(extent, region, value)
+        let (extent, [region]) = regions([self.layout()])?;
+        self.span().fill_3d(extent, region, value)
     }
 }

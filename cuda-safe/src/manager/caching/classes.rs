@@ -1,22 +1,22 @@
-//! Sizes that blocks have: eight to a doubling, so that at most an eighth is lost. Small ones have a
-//! class.
+//! Block sizes: eight for each doubling, so that at most an eighth is lost. Small sizes have a class.
 
-/// What all sizes are multiples of, and so what blocks are aligned to.
+/// All sizes are multiples of this, and so are the addresses of blocks.
 pub(super) const GRAIN: u64 = 512;
-/// How many classes there are.
+/// The number of classes.
 pub(super) const COUNT: usize = 72;
-/// What is larger has no class, and is kept by nobody but the heap: in lanes, where nothing is split or
-/// merged, a few large blocks would be much memory that is of no other use.
+/// The largest size that has a class. Larger blocks are cached in the heap only: a per-thread cache
+/// neither splits nor merges blocks, so a few large ones would hold much memory that cannot be used
+/// otherwise.
 pub(super) const LARGEST: u64 = 1 << 20;
-/// What sizes are multiples of, where an eighth is more than that.
+/// Sizes are multiples of this if an eighth would be more.
 pub(super) const LARGE_GRAIN: u64 = 2 << 20;
-/// The class of what has none.
+/// The class of a size that has none.
 pub(super) const NONE: u8 = u8::MAX;
 
-/// Up to here there is a class for each multiple of the grain.
+/// Up to this size there is a class for each multiple of [`GRAIN`].
 const FINE: u64 = 8 * GRAIN;
 
-/// The class of a size of at least one byte; [`NONE`] if it is larger than the largest.
+/// Returns the class of a size of at least one byte, or [`NONE`] if it is larger than [`LARGEST`].
 #[inline]
 pub(super) fn class_of(size: u64) -> u8 {
     let index = if size <= FINE {
@@ -28,11 +28,11 @@ pub(super) fn class_of(size: u64) -> u8 {
     } else {
         return NONE;
     };
-    // At most 71.
+    // The index is at most 71.
     index as u8
 }
 
-/// The size of the blocks of a class.
+/// Returns the size of the blocks of a class.
 #[inline]
 pub(super) fn size_of_class(class: u8) -> u64 {
     let class = u64::from(class);
@@ -43,7 +43,7 @@ pub(super) fn size_of_class(class: u8) -> u64 {
     (9 + step) << (doubling + 9)
 }
 
-/// What a block for so many bytes has; none if that cannot be addressed.
+/// Returns the size of the block for a request of `size` bytes, or `None` if it is not addressable.
 #[inline]
 pub(super) fn rounded(size: u64) -> Option<u64> {
     match class_of(size) {

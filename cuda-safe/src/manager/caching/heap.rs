@@ -1,7 +1,7 @@
-//! Slabs of memory, split into blocks and merged again. No call of the driver is made here.
+//! Slabs of memory, which are split into blocks and merged again. There are no driver calls here.
 
-use super::books::{Books, Mark, Marks, NOBODYS, unite};
 use super::classes::GRAIN;
+use super::stream_progress::{StreamProgress, SyncEvent, SyncPoint, SyncPoints, UNORDERED, unite};
 use crate::manager::Block;
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub(super) type Id = u32;
 const NONE: Id = Id::MAX;
 
-/// A block, of a slab: free or handed out.
+/// A block of a slab, free or allocated.
 struct Node {
     address: u64,
     size: u64,
@@ -17,18 +17,18 @@ struct Node {
     before: Id,
     after: Id,
     is_free: bool,
-    /// What a free one was used for.
-    marks: Marks,
+    /// The sync points of a free block: its last uses.
+    points: SyncPoints,
 }
 
 impl Node {
-    /// Whether it was freed in nobody's order, and no wait has come since.
+    /// Returns whether it was freed without a stream, and no wait for all work has followed.
     fn waits(&self) -> bool {
-        self.marks.iter().any(|mark| mark.book == NOBODYS)
+        self.points.iter().any(|point| point.entry == UNORDERED)
     }
 }
 
-/// Memory of the upstream manager.
+/// Memory from the upstream manager.
 pub(super) struct Slab {
     pub(super) memory: Block,
     first: Id,
@@ -40,17 +40,17 @@ pub(super) struct Heap {
     nodes: Vec<Node>,
     unused: Vec<Id>,
     slabs: Vec<Option<Slab>>,
-    /// By size, then by address.
+    /// Free blocks that do not wait, sorted by size and then by address.
     free: BTreeSet<(u64, u64, Id)>,
-    /// Free ones that were freed in nobody's order, and are of no use before a wait for all work. Others
-    /// beside them are not merged with them, as that would make them so.
+    /// Free blocks that were freed without a stream, and cannot be used before a wait for all work.
+    /// Adjacent blocks are not merged with them, as they would then have to wait too.
     waiting: BTreeSet<Id>,
     pub(super) free_bytes: u64,
     pub(super) reserved: u64,
 }
 
-/// So many free blocks are looked at for one that can be used at once.
-const LOOKED_AT: usize = 32;
+/// The maximum number of free blocks that are inspected to find one that can be used at once.
+const MAX_INSPECTED: usize = 32;
 
 impl Heap {
     pub(super) fn address(&self, id: Id) -> u64 {
@@ -61,24 +61,29 @@ impl Heap {
         self.nodes[id as usize].size
     }
 
-    /// The smallest free block of at least that size which the stream of a book may use now, or, if none is
-    /// given, anybody.
-    pub(super) fn find(&self, size: u64, book: Option<u32>, books: &Books) -> Option<Id> {
-        let large_enough = self.free.range((size, 0, 0)..).take(LOOKED_AT);
+    /// Finds the smallest free block of at least `size` bytes that the stream of `book` may use now.
+    /// Without a `book`, it must be usable by every stream.
+    pub(super) fn find<E: SyncEvent>(
+        &self,
+        size: u64,
+        entry: Option<u32>,
+        progress: &StreamProgress<E>,
+    ) -> Option<Id> {
+        let large_enough = self.free.range((size, 0, 0)..).take(MAX_INSPECTED);
         let mut ids = large_enough.map(|(_, _, id)| *id);
-        ids.find(|id| books.are_done_but_for(&self.nodes[*id as usize].marks, book))
+        ids.find(|id| progress.are_done_but_for(&self.nodes[*id as usize].points, entry))
     }
 
-    /// The smallest free block of at least that size, whoever has used it.
+    /// Finds the smallest free block of at least `size` bytes, regardless of its last use.
     pub(super) fn find_any(&self, size: u64) -> Option<Id> {
         self.free.range((size, 0, 0)..).next().map(|(_, _, id)| *id)
     }
 
-    pub(super) fn marks(&self, id: Id) -> &[Mark] {
-        &self.nodes[id as usize].marks
+    pub(super) fn points(&self, id: Id) -> &[SyncPoint] {
+        &self.nodes[id as usize].points
     }
 
-    /// Hands a free block out, split to that size.
+    /// Allocates a free block, split to `size` bytes.
     pub(super) fn take(&mut self, id: Id, size: u64) -> Id {
         self.unlist(id);
         let rest = self.nodes[id as usize].size - size;
@@ -87,11 +92,11 @@ impl Heap {
         }
         let node = &mut self.nodes[id as usize];
         node.is_free = false;
-        node.marks = Marks::new();
+        node.points = SyncPoints::new();
         id
     }
 
-    /// Leaves what is beyond `size` of a block that is in no list as a free block.
+    /// Splits off the part beyond `size` bytes of a block that is in no list, as a free block.
     fn split(&mut self, id: Id, size: u64) {
         let its = &mut self.nodes[id as usize];
         let rest = Node {
@@ -101,7 +106,7 @@ impl Heap {
             before: id,
             after: its.after,
             is_free: true,
-            marks: its.marks.clone(),
+            points: its.points.clone(),
         };
         its.size = size;
         let after = its.after;
@@ -113,11 +118,11 @@ impl Heap {
         self.list(rest);
     }
 
-    /// Takes a block back, and merges it with those beside it that are free.
-    pub(super) fn give(&mut self, id: Id, marks: &[Mark]) {
+    /// Frees a block, and merges it with adjacent free blocks.
+    pub(super) fn give(&mut self, id: Id, points: &[SyncPoint]) {
         let its = &mut self.nodes[id as usize];
         its.is_free = true;
-        its.marks = marks.to_vec();
+        its.points = points.to_vec();
         let (before, after) = (its.before, its.after);
         let mut id = id;
         if after != NONE && self.are_alike(id, after) {
@@ -132,13 +137,13 @@ impl Heap {
         self.list(id);
     }
 
-    /// Whether both are free, and both wait, or neither.
+    /// Returns whether both blocks are free, and either both or neither [wait](Node::waits).
     fn are_alike(&self, one: Id, other: Id) -> bool {
         let (one, other) = (&self.nodes[one as usize], &self.nodes[other as usize]);
         one.is_free && other.is_free && one.waits() == other.waits()
     }
 
-    /// Merges what lies beside each other and is alike.
+    /// Merges all adjacent blocks that are alike.
     fn merge_alike(&mut self) {
         let firsts: Vec<Id> = self.slabs.iter().flatten().map(|slab| slab.first).collect();
         for mut id in firsts {
@@ -159,38 +164,38 @@ impl Heap {
         }
     }
 
-    /// Makes one of two that lie beside each other.
+    /// Merges two adjacent blocks into the first one.
     fn merge(&mut self, first: Id, second: Id) {
         let gone = &mut self.nodes[second as usize];
         let (size, after) = (gone.size, gone.after);
-        let marks = std::mem::take(&mut gone.marks);
+        let points = std::mem::take(&mut gone.points);
         self.unused.push(second);
         let its = &mut self.nodes[first as usize];
         its.size += size;
         its.after = after;
-        unite(&mut its.marks, &marks);
+        unite(&mut its.points, &points);
         if after != NONE {
             self.nodes[after as usize].before = first;
         }
     }
 
-    /// Forgets marks that are done: what has waited is merged with what is beside it.
-    pub(super) fn forget_done(&mut self, books: &Books) {
+    /// Removes sync points that are done. Blocks that no longer wait are merged with adjacent ones.
+    pub(super) fn forget_done<E: SyncEvent>(&mut self, progress: &StreamProgress<E>) {
         for (_, _, id) in &self.free {
-            let marks = &mut self.nodes[*id as usize].marks;
-            marks.retain(|mark| !books.is_done(mark));
+            let points = &mut self.nodes[*id as usize].points;
+            points.retain(|point| !progress.is_done(point));
         }
         for id in std::mem::take(&mut self.waiting) {
             let node = &mut self.nodes[id as usize];
-            node.marks.retain(|mark| !books.is_done(mark));
-            // It is counted again.
+            node.points.retain(|point| !progress.is_done(point));
+            // `list` adds its size again.
             self.free_bytes -= node.size;
             self.list(id);
         }
         self.merge_alike();
     }
 
-    /// A new slab, all of it one block that is handed out.
+    /// Adds a slab, which is one allocated block.
     pub(super) fn add(&mut self, memory: Block) -> Id {
         let size = memory.size as u64;
         let place = self.slabs.iter().position(Option::is_none);
@@ -205,33 +210,33 @@ impl Heap {
             before: NONE,
             after: NONE,
             is_free: false,
-            marks: Marks::new(),
+            points: SyncPoints::new(),
         });
         self.slabs[place] = Some(Slab { memory, first: id });
         self.reserved += size;
         id
     }
 
-    /// Splits a block that is handed out to that size, the rest of it being free.
+    /// Splits an allocated block to `size` bytes; the rest becomes free.
     pub(super) fn shrink(&mut self, id: Id, size: u64) {
         if self.nodes[id as usize].size - size >= GRAIN {
             self.split(id, size);
         }
     }
 
-    /// Slabs that nobody has anything of, and what they were used for.
-    pub(super) fn idle(&self) -> Vec<(u32, u64, Marks)> {
+    /// Returns the slabs that are entirely free, with their sizes and their sync points.
+    pub(super) fn idle(&self) -> Vec<(u32, u64, SyncPoints)> {
         let slabs = self.slabs.iter().enumerate();
         let idle = slabs.filter_map(|(place, slab)| {
             let first = slab.as_ref()?.first;
             let node = &self.nodes[first as usize];
             let is_idle = node.is_free && node.after == NONE;
-            is_idle.then(|| (place as u32, node.size, node.marks.clone()))
+            is_idle.then(|| (place as u32, node.size, node.points.clone()))
         });
         idle.collect()
     }
 
-    /// Takes an idle slab out, if it still is.
+    /// Removes a slab, if it is still entirely free.
     pub(super) fn remove(&mut self, place: u32) -> Option<Block> {
         let first = self.slabs.get(place as usize)?.as_ref()?.first;
         let node = &self.nodes[first as usize];
@@ -239,19 +244,20 @@ impl Heap {
             return None;
         }
         self.unlist(first);
-        self.nodes[first as usize].marks = Marks::new();
+        self.nodes[first as usize].points = SyncPoints::new();
         self.unused.push(first);
         let slab = self.slabs[place as usize].take()?;
         self.reserved -= slab.memory.size as u64;
         Some(slab.memory)
     }
 
-    /// All slabs, whatever is in use of them.
+    /// Returns the memory of all slabs, including those in use.
     pub(super) fn into_slabs(self) -> impl Iterator<Item = Block> {
         self.slabs.into_iter().flatten().map(|slab| slab.memory)
     }
 
-    /// What the manager below knows memory of a block by; none if it is not in the block.
+    /// Returns the upstream manager's identifier of the slab that a part of a block lies in, or `None`
+    /// if the part is not within the block.
     pub(super) fn token_below(&self, id: Id, part: &Block) -> Option<u64> {
         let node = self.nodes.get(id as usize)?;
         let offset = part.address.checked_sub(node.address)?;
@@ -300,3 +306,6 @@ impl Heap {
         self.free_bytes -= node.size;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,16 @@
-//! What a pool asks the driver about streams: it records events, queries them and has streams wait for them,
-//! all without its lock.
+//! The pool's driver calls on streams: it records events, queries them and makes streams wait for them,
+//! always without holding its lock.
 //!
-//! A stream of this crate is kept alive by a handle while an event is recorded in it. So the last clone may be
-//! dropped here, and the end of the stream be told on this thread; never under the lock, and never while a block
-//! is reserved that would be lost if the owner of a stream panics.
+//! A stream of this crate is kept alive by a handle while an event is recorded in it. So the last clone
+//! may be dropped here, and the notification that the stream ends may arrive on this thread. This never
+//! happens under the lock, and never while a block is reserved that would be lost if the owner of a
+//! stream panics.
 
-use super::books::{Marks, Queries, Reach, Record};
 use super::heap::Id;
-use super::lanes::{Idle, Lanes};
-use super::shared::{Shared, Want};
+use super::shared::{Request, Shared};
 use super::slow::Pool;
+use super::stream_progress::{Queries, Reach, Record, SyncPoints};
+use super::thread_caches::{Idle, ThreadCaches};
 use crate::call::call;
 use crate::capture::Operation;
 use crate::context::Context;
@@ -23,12 +24,12 @@ use cuda_sys::{CU_STREAM_LEGACY, CUstream};
 use std::sync::Arc;
 
 impl Record {
-    /// Records the event, and makes it if there is none. `named` is the order of the call; a stream that was
-    /// kept alive for the call is put into `kept`.
+    /// Records the event, and creates it first if necessary. `named` is the order of the call. A stream
+    /// that was kept alive for the recording is pushed to `kept`.
     fn make(&mut self, named: Order<'_>, context: &Context, kept: &mut Vec<Stream>) -> Result<()> {
         refuse_inside()?;
         let order = match &self.reach {
-            // SAFETY: the legacy default stream of the pool's context, which is not captured.
+            // SAFETY: this is the legacy default stream of the pool's context, which is not captured.
             Reach::Always => unsafe { Order::known(CU_STREAM_LEGACY) },
             Reach::Named => named,
             Reach::Held(stream) => {
@@ -50,7 +51,7 @@ impl Record {
 /// Records an event in the stream of an order.
 fn record(event: &Event, order: Order<'_>, context: &Context) -> Result<()> {
     enqueue_now(order, Operation::Record, context, |raw| {
-        // SAFETY: the event is alive, and so is the stream during the call.
+        // SAFETY: the event is alive, and the stream is alive during the call.
         unsafe { call!(cuEventRecord(event.raw(), raw)) }
     })
 }
@@ -58,7 +59,7 @@ fn record(event: &Event, order: Order<'_>, context: &Context) -> Result<()> {
 fn wait_for_events(events: &[Arc<Event>], order: Order<'_>, context: &Context) -> Result<()> {
     for event in events {
         enqueue(order, Operation::Wait, context, |raw| {
-            // SAFETY: the stream is alive during the call, and not captured; the driver keeps what it
+            // SAFETY: the stream is alive during the call and not captured; the driver keeps what it
             // needs of the event.
             unsafe { call!(cuStreamWaitEvent(raw, event.raw(), 0)) }
         })?;
@@ -67,7 +68,7 @@ fn wait_for_events(events: &[Arc<Event>], order: Order<'_>, context: &Context) -
 }
 
 impl Queries {
-    /// Returns the last number whose event is reached.
+    /// Returns the number of the last complete event.
     fn reached(&self) -> Option<u64> {
         let is_reached = |event: &Event| event.is_done().is_ok_and(|done| done);
         let reached = self
@@ -78,26 +79,26 @@ impl Queries {
     }
 }
 
-/// A block that is taken out of the heap, to be given back with its marks unless it is used.
+/// A block that is taken out of the heap. It is returned with its sync points unless it is used.
 struct Reserved<'a> {
     pool: &'a Pool,
     id: Id,
-    marks: Marks,
+    points: SyncPoints,
     is_used: bool,
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if !self.is_used {
-            self.pool.lock().heap.give(self.id, &self.marks);
+            self.pool.lock().heap.give(self.id, &self.points);
         }
     }
 }
 
 impl Pool {
-    /// Records and queries events, to learn how far streams are.
+    /// Records and queries events to update the progress of the streams.
     pub(super) fn poll(&self, named: Order<'_>) {
-        let (mut records, mut queries) = self.lock().books.due(named.raw());
+        let (mut records, mut queries) = self.lock().progress.due(named.raw());
         if queries.is_empty() {
             return;
         }
@@ -106,49 +107,50 @@ impl Pool {
         for record in &mut records {
             let is_made = record.make(named, self.context(), &mut kept).is_ok();
             made.push(is_made);
-            let its = queries.iter_mut().find(|its| its.book == record.book);
+            let its = queries.iter_mut().find(|its| its.entry == record.entry);
             if let (Some(its), Some(event), true) = (its, &record.event, is_made) {
                 its.events.push((record.number, Arc::clone(event)));
             }
         }
         let reached = queries
             .iter()
-            .filter_map(|its| Some((its.book, its.reached()?)));
+            .filter_map(|its| Some((its.entry, its.reached()?)));
         let reached: Vec<(u32, u64)> = reached.collect();
-        // So that events can be used again.
+        // Dropped first, so that the events can be reused.
         drop(queries);
         let mut shared = self.lock();
         for (record, is_made) in records.into_iter().zip(made) {
-            shared.books.enter(record, is_made);
+            shared.progress.enter(record, is_made);
         }
-        for (book, number) in reached {
-            shared.books.reached(book, number);
+        for (entry, number) in reached {
+            shared.progress.reached(entry, number);
         }
         drop(shared);
         drop(kept);
     }
 
-    /// Finds a block that the stream may use after work of other streams, and has it wait for that.
-    pub(super) fn find_behind(&self, want: &Want<'_>) -> Option<Idle> {
-        let raw = want.order.raw()?;
+    /// Finds a block whose last use was on other streams, and makes the stream of the request wait for
+    /// that use.
+    pub(super) fn find_after_wait(&self, request: &Request<'_>) -> Option<Idle> {
+        let raw = request.order.raw()?;
         let (mut reserved, events, records) = {
             let mut shared = self.lock();
-            let id = shared.heap.find_any(want.bytes)?;
-            let own = want.book(&shared.books);
-            let marks = shared.heap.marks(id).to_vec();
-            let (events, records) = shared.books.cover(&marks, own, Some(raw))?;
-            let id = shared.heap.take(id, want.bytes);
+            let id = shared.heap.find_any(request.bytes)?;
+            let own = request.entry(&shared.progress);
+            let points = shared.heap.points(id).to_vec();
+            let (events, records) = shared.progress.cover(&points, own, Some(raw))?;
+            let id = shared.heap.take(id, request.bytes);
             let reserved = Reserved {
                 pool: self,
                 id,
-                marks,
+                points,
                 is_used: false,
             };
             (reserved, events, records)
         };
         let mut kept = Vec::new();
-        let waits = self.wait_behind(events, records, want.order, &mut kept);
-        // The end of a stream may panic, by its owner: then the block goes back.
+        let waits = self.wait_after(events, records, request.order, &mut kept);
+        // Dropping a stream may panic in the drop of its owner. The block is then returned to the heap.
         drop(kept);
         waits.ok()?;
         reserved.is_used = true;
@@ -157,8 +159,9 @@ impl Pool {
         Some(shared.idle(reserved.id))
     }
 
-    /// Has the stream of an order wait for events, and for those that are recorded now.
-    fn wait_behind(
+    /// Makes the stream of an order wait for `events`, and for those of `records`, which are recorded
+    /// now.
+    fn wait_after(
         &self,
         mut events: Vec<Arc<Event>>,
         mut records: Vec<Record>,
@@ -173,38 +176,39 @@ impl Pool {
             recorded = recorded.and(its);
             events.extend(record.event.clone());
         }
-        // Their clones keep other threads from using these events again.
+        // The clones in `events` prevent other threads from reusing these events.
         {
             let mut shared = self.lock();
             for (record, is_made) in records.into_iter().zip(made) {
-                shared.books.enter(record, is_made);
+                shared.progress.enter(record, is_made);
             }
         }
         recorded.and_then(|()| wait_for_events(&events, order, self.context()))
     }
 
-    /// Takes a block back in the order of a stream that may be gone after the call.
+    /// Frees a block on a stream that may be destroyed after the call.
     pub(super) fn free_passing(&self, id: Id, order: Order<'_>) {
-        let event = self.event_behind(order);
-        // The wait for all work of the pool's context says nothing of a stream of another one.
+        let event = self.event_after(order);
+        // A wait for all work of the pool's context does not cover a stream of another context.
         let is_its = |stream: &Stream| stream.context() == self.context();
         if event.is_none() && !order.stream().is_none_or(is_its) {
             return count_leak();
         }
         let mut shared = self.lock();
-        let mark = shared.books.mark_passing(event);
-        shared.heap.give(id, &[mark]);
+        let point = shared.progress.sync_point_of_event(event);
+        shared.heap.give(id, &[point]);
     }
 
-    /// Returns an event after what a stream was given up to now; none where the driver has none.
-    fn event_behind(&self, order: Order<'_>) -> Option<Arc<Event>> {
+    /// Returns an event after all work that a stream was given up to now, or `None` if it cannot be
+    /// recorded.
+    fn event_after(&self, order: Order<'_>) -> Option<Arc<Event>> {
         refuse_inside().ok()?;
         let its = order.stream().map(Stream::context);
         let other = its.filter(|its| *its != self.context());
         let event = match other {
             Some(other) => Arc::new(other.without_manager().event_now().ok()?),
             None => {
-                let spare = self.lock().books.spare();
+                let spare = self.lock().progress.spare();
                 match spare {
                     Some(event) => event,
                     None => Arc::new(self.context().event_now().ok()?),
@@ -214,54 +218,57 @@ impl Pool {
         match record(&event, order, self.context()) {
             Ok(()) => Some(event),
             Err(_) => {
-                self.lock().books.keep(event);
+                self.lock().progress.keep(event);
                 None
             }
         }
     }
 
-    /// Records the event that other streams miss, in a call that names the stream.
+    /// Records an event that another stream is waiting for, in a call that received the stream.
     pub(super) fn record_wanted(&self, mut record: Record, order: Order<'_>) {
         let mut kept = Vec::new();
         let is_made = record.make(order, self.context(), &mut kept).is_ok();
-        self.lock().books.enter(record, is_made);
+        self.lock().progress.enter(record, is_made);
         drop(kept);
     }
 
-    /// A stream ends: its lanes are emptied, and its book gets its last event.
-    pub(super) fn stream_ends(&self, lanes: &Lanes, end: &StreamEnd<'_>) {
+    /// Handles the end of a stream: empties its per-thread caches and records the last event of its
+    /// entry.
+    pub(super) fn stream_ends(&self, thread_caches: &ThreadCaches, end: &StreamEnd<'_>) {
         let stream = match end.as_raw() {
             raw if raw.is_null() => CU_STREAM_LEGACY,
             raw => raw,
         };
-        let Some(mut last) = self.close(lanes, stream) else {
+        let Some(mut last) = self.close(thread_caches, stream) else {
             return;
         };
-        // The stream is alive for this call, whoever keeps it.
+        // The stream is alive for this call, regardless of its owner.
         last.reach = Reach::Named;
-        // SAFETY: as said; it is not captured, or the driver is asked.
+        // SAFETY: the stream is alive for this call; either it is not captured, or the driver is asked
+        // whether it is.
         let order = unsafe { Order::known(stream) };
         let is_made = last.make(order, self.context(), &mut Vec::new()).is_ok();
-        self.lock().books.enter(last, is_made);
+        self.lock().progress.enter(last, is_made);
     }
 
-    /// Closes the book and the lanes of a stream. Returns the event to record, if something needs one.
-    fn close(&self, lanes: &Lanes, stream: CUstream) -> Option<Record> {
+    /// Closes the entry and the per-thread caches of a stream. Returns the event to record, if a sync
+    /// point needs one.
+    fn close(&self, thread_caches: &ThreadCaches, stream: CUstream) -> Option<Record> {
         let mut shared = self.lock();
-        let book = shared.books.find(stream)?;
+        let entry = shared.progress.find(stream)?;
         let mut left = Vec::new();
         let Shared { counts, .. } = &mut *shared;
-        lanes.close(stream, |idles, its| {
+        thread_caches.close(stream, |idles, its| {
             counts.hits += its.hits;
             counts.frees += its.frees;
             left.extend(idles);
         });
         if !left.is_empty() {
-            let mark = shared.books.mark(book);
+            let point = shared.progress.sync_point(entry);
             for idle in left {
-                shared.heap.give(idle.id, &[mark]);
+                shared.heap.give(idle.id, &[point]);
             }
         }
-        shared.books.detach(book)
+        shared.progress.detach(entry)
     }
 }

@@ -1,46 +1,47 @@
-//! What all threads of a pool share, behind its lock: the heap, and the progress of streams. No function here
-//! calls the driver or other code.
+//! The state of a pool that all threads share, protected by its lock: the heap and the stream progress.
+//! No function here calls the driver or other code.
 
-use super::books::{Books, NOBODYS, Reach};
 use super::classes::NONE;
 use super::heap::{Heap, Id};
-use super::lanes::{Counts, Idle, Lane, Lanes};
+use super::stream_progress::{Reach, StreamProgress, UNORDERED};
+use super::thread_caches::{Counts, Idle, ThreadCache, ThreadCaches};
 use crate::manager::Order;
 use cuda_sys::CUstream;
 
-/// What all threads share.
+/// The state of a pool that all threads share.
 pub(super) struct Shared {
     pub(super) heap: Heap,
-    pub(super) books: Books,
+    pub(super) progress: StreamProgress,
     pub(super) counts: Counts,
     pub(super) misses: u64,
-    pub(super) grown: u64,
+    pub(super) slabs_added: u64,
     pub(super) stream_waits: u64,
     pub(super) host_waits: u64,
-    pub(super) reserved_high: u64,
-    /// Bytes that were freed without a stream, some of which are pending.
-    pub(super) nobodys: u64,
-    /// Bytes that threads are allocating from the upstream manager.
+    pub(super) reserved_peak: u64,
+    /// The bytes of all blocks that were freed without a stream since the last time when none of them
+    /// was pending.
+    pub(super) unordered: u64,
+    /// The bytes that threads are allocating from the upstream manager.
     pub(super) taking: u64,
 }
 
 /// A request for memory.
-pub(super) struct Want<'a> {
-    /// The size, rounded up.
+pub(super) struct Request<'a> {
+    /// The size in bytes, rounded up.
     pub(super) bytes: u64,
     pub(super) class: u8,
     pub(super) order: Order<'a>,
-    /// The stream, if the pool may keep a book of it.
+    /// The stream, if the pool may keep an entry of its progress.
     pub(super) stream: Option<(CUstream, Reach)>,
 }
 
-impl Want<'_> {
+impl Request<'_> {
     fn stream(&self) -> Option<CUstream> {
         self.stream.as_ref().map(|(stream, _)| *stream)
     }
 
-    pub(super) fn book(&self, books: &Books) -> Option<u32> {
-        self.stream().and_then(|stream| books.find(stream))
+    pub(super) fn entry(&self, progress: &StreamProgress) -> Option<u32> {
+        self.stream().and_then(|stream| progress.find(stream))
     }
 }
 
@@ -52,95 +53,107 @@ impl Shared {
         }
     }
 
-    pub(super) fn give_nobodys(&mut self, id: Id) {
-        self.nobodys += self.heap.size(id);
-        let mark = self.books.mark(NOBODYS);
-        self.heap.give(id, &[mark]);
+    pub(super) fn give_unordered(&mut self, id: Id) {
+        self.unordered += self.heap.size(id);
+        let point = self.progress.sync_point(UNORDERED);
+        self.heap.give(id, &[point]);
     }
 
-    /// Takes a block back in the order of a stream that has a book: to a lane, or to the heap.
+    /// Frees a block on a stream that has an entry, into a per-thread cache or into the heap.
     pub(super) fn give_in_order(
         &mut self,
-        lanes: &Lanes,
+        thread_caches: &ThreadCaches,
         (id, class): (Id, u8),
-        (stream, book): (CUstream, u32),
-        lane_bytes: usize,
+        (stream, entry): (CUstream, u32),
+        thread_cache_bytes: usize,
     ) {
         let idle = self.idle(id);
-        let limit = lane_bytes as u64;
+        let limit = thread_cache_bytes as u64;
         let mut over = Vec::new();
         let mut is_kept = false;
-        if let Some(mut lane) = (class != NONE).then(|| lanes.open(stream)).flatten() {
-            is_kept = lane.push(class, idle, limit).is_ok();
+        if let Some(mut cache) = (class != NONE)
+            .then(|| thread_caches.open(stream))
+            .flatten()
+        {
+            is_kept = cache.push(class, idle, limit).is_ok();
             if !is_kept {
-                over = lane.take_half(class);
-                is_kept = lane.push(class, idle, limit).is_ok();
+                over = cache.take_half(class);
+                is_kept = cache.push(class, idle, limit).is_ok();
             }
         }
         if !is_kept {
             over.push(idle);
         }
         if !over.is_empty() {
-            let mark = self.books.mark(book);
+            let point = self.progress.sync_point(entry);
             for idle in over {
-                self.heap.give(idle.id, &[mark]);
+                self.heap.give(idle.id, &[point]);
             }
         }
     }
 
     pub(super) fn settled(&mut self, numbers: &[u64]) {
-        self.books.settled(numbers);
-        if self.books.nobodys_pending() == 0 {
-            self.nobodys = 0;
+        self.progress.settled(numbers);
+        if self.progress.unordered_pending() == 0 {
+            self.unordered = 0;
         }
-        self.heap.forget_done(&self.books);
+        self.heap.forget_done(&self.progress);
     }
 
-    /// Finds a block that other threads have freed on the stream.
-    pub(super) fn find_in_lanes(&self, lanes: &Lanes, want: &Want<'_>) -> Option<Idle> {
-        let stream = want.stream().filter(|_| want.class != NONE)?;
+    /// Finds a block that another thread has freed on the stream.
+    pub(super) fn find_in_thread_caches(
+        &self,
+        thread_caches: &ThreadCaches,
+        request: &Request<'_>,
+    ) -> Option<Idle> {
+        let stream = request.stream().filter(|_| request.class != NONE)?;
         let mut found = None;
-        lanes.each(Some(stream), |lane| {
+        thread_caches.each(Some(stream), |cache| {
             if found.is_none() {
-                found = lane.pop(want.class);
+                found = cache.pop(request.class);
             }
         });
         found
     }
 
     /// Finds a block that the stream may use now.
-    pub(super) fn find_now(&mut self, want: &Want<'_>) -> Option<Idle> {
-        let book = want.book(&self.books);
-        let id = self.heap.find(want.bytes, book, &self.books)?;
-        let id = self.heap.take(id, want.bytes);
+    pub(super) fn find_now(&mut self, request: &Request<'_>) -> Option<Idle> {
+        let entry = request.entry(&self.progress);
+        let id = self.heap.find(request.bytes, entry, &self.progress)?;
+        let id = self.heap.take(id, request.bytes);
         Some(self.idle(id))
     }
 
-    /// Opens the thread's lane of the stream. Returns whether the stream has a book.
-    pub(super) fn open_lane(&mut self, lanes: &Lanes, want: &Want<'_>) -> bool {
-        match &want.stream {
-            Some((stream, _)) if self.books.find(*stream).is_none() => false,
+    /// Opens the thread's cache of the stream. Returns whether the stream has an entry; a request
+    /// without a stream needs none.
+    pub(super) fn open_thread_cache(
+        &mut self,
+        thread_caches: &ThreadCaches,
+        request: &Request<'_>,
+    ) -> bool {
+        match &request.stream {
+            Some((stream, _)) if self.progress.find(*stream).is_none() => false,
             Some((stream, reach)) => {
-                self.books.of(*stream, reach);
-                drop(lanes.open(*stream));
+                self.progress.of(*stream, reach);
+                drop(thread_caches.open(*stream));
                 true
             }
             None => true,
         }
     }
 
-    /// Moves what is in lanes to the heap.
-    pub(super) fn collect(&mut self, lanes: &Lanes) {
-        let Self { heap, books, .. } = self;
-        lanes.each(None, |lane: &mut Lane| {
-            let Some(stream) = lane.stream().filter(|_| lane.bytes != 0) else {
+    /// Moves all blocks from the per-thread caches to the heap.
+    pub(super) fn collect(&mut self, thread_caches: &ThreadCaches) {
+        let Self { heap, progress, .. } = self;
+        thread_caches.each(None, |cache: &mut ThreadCache| {
+            let Some(stream) = cache.stream().filter(|_| cache.bytes != 0) else {
                 return;
             };
-            // A lane is closed with the book of its stream.
-            let book = books.find_handle(stream).unwrap_or(NOBODYS);
-            let mark = books.mark(book);
-            for idle in lane.take_all() {
-                heap.give(idle.id, &[mark]);
+            // A per-thread cache is closed together with the entry of its stream.
+            let entry = progress.find_handle(stream).unwrap_or(UNORDERED);
+            let point = progress.sync_point(entry);
+            for idle in cache.take_all() {
+                heap.give(idle.id, &[point]);
             }
         });
     }

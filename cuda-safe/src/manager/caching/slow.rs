@@ -1,19 +1,20 @@
-//! What a pool does where no lane has what is asked for.
+//! The slow path of the pool, for requests that the per-thread cache cannot serve.
 //!
-//! One lock is around the heap and the books; it comes before those of lanes. No thread calls the driver, the
-//! upstream manager or other code while it holds the lock. Under the lock a thread decides and reserves: it takes
-//! a block out of the heap, takes an event, notes numbers. Then it makes its calls, and then it enters the result
-//! under the lock. So any thread may take the lock, also on a driver callback thread and in the report hook.
+//! One lock protects the heap and the stream progress; it is taken before the locks of per-thread
+//! caches. No thread calls the driver, the upstream manager or other code while it holds the lock.
+//! Under the lock, a thread decides and reserves: it takes a block out of the heap, takes an event,
+//! notes numbers. Then it makes its calls, and afterwards it enters the result under the lock. So any
+//! thread may take the lock, also on a driver callback thread and in the report hook.
 //!
-//! What is reserved goes back if a call fails or panics: a block by `Reserved`, bytes of the limit by `Taking`,
-//! slabs by `Giving`.
+//! Reservations are undone if a call fails or panics: of a block by `Reserved`, of bytes of the limit
+//! by `Taking`, of slabs by `Giving`.
 
-use super::books::{Books, Marks, Reach};
 use super::classes::{self, LARGE_GRAIN, rounded};
 use super::heap::{Heap, Id};
-use super::lanes::{Counts, Idle, Lanes};
-use super::shared::{Shared, Want};
-use super::{CacheFigures, CachingManager, CachingOptions, lasting, token};
+use super::shared::{Request, Shared};
+use super::stream_progress::{Reach, StreamProgress, SyncPoints};
+use super::thread_caches::{Counts, Idle, ThreadCaches};
+use super::{CacheStats, CachingManager, CachingOptions, persistent, token};
 use crate::context::Context;
 use crate::error::{DriverError, Error, Result};
 use crate::event::Event;
@@ -34,25 +35,25 @@ use std::sync::{Arc, PoisonError};
 
 pub(super) struct Pool {
     shared: Mutex<Shared>,
-    /// The threads that give slabs back.
+    /// Counts the threads that return slabs to the upstream manager.
     frees: Frees,
     held: Held,
     options: CachingOptions,
-    /// The bytes of a slab.
+    /// The size of a slab in bytes.
     slab: u64,
     pending_bytes: u64,
     context: Context,
-    below: Box<dyn MemoryManager>,
+    upstream: Box<dyn MemoryManager>,
 }
 
 impl Pool {
     pub(super) fn new(
         context: &Context,
-        below: Box<dyn MemoryManager>,
+        upstream: Box<dyn MemoryManager>,
         options: CachingOptions,
     ) -> Result<Self> {
         let context = context.without_manager();
-        // A larger slab could not be allocated. It is a multiple of the grain in any case.
+        // A larger slab could not be allocated. The size is a multiple of the grain in any case.
         let most = (context.device().total_memory()? as u64).min(u64::MAX / 2);
         let slab = (options.slab_bytes as u64)
             .min(most)
@@ -61,14 +62,14 @@ impl Pool {
         Ok(Self {
             shared: Mutex::new(Shared {
                 heap: Heap::default(),
-                books: Books::new(&context),
+                progress: StreamProgress::new(&context),
                 counts: Counts::default(),
                 misses: 0,
-                grown: 0,
+                slabs_added: 0,
                 stream_waits: 0,
                 host_waits: 0,
-                reserved_high: 0,
-                nobodys: 0,
+                reserved_peak: 0,
+                unordered: 0,
                 taking: 0,
             }),
             frees: Frees::default(),
@@ -77,12 +78,12 @@ impl Pool {
             slab,
             pending_bytes,
             context,
-            below,
+            upstream,
         })
     }
 
-    pub(super) fn below(&self) -> &dyn MemoryManager {
-        &*self.below
+    pub(super) fn upstream(&self) -> &dyn MemoryManager {
+        &*self.upstream
     }
 
     pub(super) fn options(&self) -> CachingOptions {
@@ -97,7 +98,8 @@ impl Pool {
         &self.context
     }
 
-    /// The lock. Not in a forked child, where it may belong to a thread that does not exist.
+    /// Locks the shared state. Not for use in a forked child, where the lock may be held by a thread
+    /// that does not exist.
     pub(super) fn lock(&self) -> Locked<'_> {
         let shared = self.shared.lock();
         Locked {
@@ -106,11 +108,14 @@ impl Pool {
         }
     }
 
-    /// Returns the stream of an order, if the pool may keep a book of it: if it hears of the end.
-    fn lasting(&self, order: Order<'_>) -> Option<(CUstream, Reach)> {
-        let raw = lasting(order)?;
+    /// Returns the stream of an order if the pool may keep an entry of its progress, because it will be
+    /// notified of the stream's end.
+    fn persistent(&self, order: Order<'_>) -> Option<(CUstream, Reach)> {
+        let raw = persistent(order)?;
         let reach = match order.stream() {
-            Some(stream) if self.hears_of(stream.context()) => Reach::Held(stream.downgrade()),
+            Some(stream) if self.is_notified_by(stream.context()) => {
+                Reach::Held(stream.downgrade())
+            }
             Some(_) => return None,
             None if raw == CU_STREAM_LEGACY => Reach::Always,
             None => Reach::Named,
@@ -118,8 +123,9 @@ impl Pool {
         Some((raw, reach))
     }
 
-    /// Whether this pool is among the managers that hear of the ends of a context's streams.
-    fn hears_of(&self, context: &Context) -> bool {
+    /// Returns whether this pool is among the managers that are notified of the ends of a context's
+    /// streams.
+    fn is_notified_by(&self, context: &Context) -> bool {
         let mut managers = context.made_manager().into_iter().flat_map(with_wrapped);
         managers.any(|its| {
             let its = its.as_any().downcast_ref::<CachingManager>();
@@ -127,10 +133,15 @@ impl Pool {
         })
     }
 
-    /// For what no lane has.
+    /// Allocates a block that the thread's cache does not have.
     #[cold]
     #[inline(never)]
-    pub(super) fn allocate(&self, lanes: &Lanes, size: usize, order: Order<'_>) -> Result<Block> {
+    pub(super) fn allocate(
+        &self,
+        thread_caches: &ThreadCaches,
+        size: usize,
+        order: Order<'_>,
+    ) -> Result<Block> {
         refuse_without_driver()?;
         if size == 0 {
             return Err(DriverError {
@@ -143,13 +154,13 @@ impl Pool {
         let class = classes::class_of(size as u64);
         let bytes = rounded(size as u64).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(Invalid::TooLarge { len: size, size: 1 })?;
-        let want = Want {
+        let request = Request {
             bytes,
             class,
             order,
-            stream: self.lasting(order),
+            stream: self.persistent(order),
         };
-        let found = sparing_captures(|| self.find(lanes, &want))?;
+        let found = sparing_captures(|| self.find(thread_caches, &request))?;
         Ok(Block {
             address: found.address,
             size,
@@ -157,79 +168,84 @@ impl Pool {
         })
     }
 
-    fn find(&self, lanes: &Lanes, want: &Want<'_>) -> Result<Idle> {
-        if let Some(idle) = self.find_kept(lanes, want)? {
+    fn find(&self, thread_caches: &ThreadCaches, request: &Request<'_>) -> Result<Idle> {
+        if let Some(idle) = self.find_kept(thread_caches, request)? {
             return Ok(idle);
         }
-        // Rather than to have more of the driver.
-        if self.is_too_much_pending(want.order) {
+        // Waiting is preferred to reserving more memory from the driver.
+        if self.is_too_much_pending(request.order) {
             self.settle()?;
-            if let Some(idle) = self.lock().find_now(want) {
+            if let Some(idle) = self.lock().find_now(request) {
                 return Ok(idle);
             }
         }
-        let error = match self.grow(want) {
+        let error = match self.grow(request) {
             Err(error) if is_out_of_memory(&error) => error,
             done => return done,
         };
-        // Behind others' work, if the stream can wait for that.
-        if let Some(idle) = self.find_behind(want) {
+        // Reuse memory after the work of other streams, if the stream can wait for that.
+        if let Some(idle) = self.find_after_wait(request) {
             return Ok(idle);
         }
         if self.held.is_held() {
             return Err(error);
         }
-        // Behind all work: what is kept in pieces may be whole then, or go back to those below.
+        // Wait for all work. Afterwards, fragments in the cache may be merged, or whole slabs can be
+        // returned to the upstream manager.
         let before = self.frees.count();
-        self.lock().collect(lanes);
+        self.lock().collect(thread_caches);
         self.settle()?;
-        if let Some(idle) = self.lock().find_now(want) {
+        if let Some(idle) = self.lock().find_now(request) {
             return Ok(idle);
         }
-        // Or another thread has taken it, to give it back.
+        // Another thread may also have taken the memory, to return it.
         let given = self.give_slabs_back(0);
         match given != 0 || self.frees.is_some_since(before) {
-            true => self.frees.retry(|| self.grow(want)),
+            true => self.frees.retry(|| self.grow(request)),
             false => Err(error),
         }
     }
 
-    /// Finds what is kept and can be used without a wait.
-    fn find_kept(&self, lanes: &Lanes, want: &Want<'_>) -> Result<Option<Idle>> {
+    /// Finds cached memory that can be used without a wait.
+    fn find_kept(
+        &self,
+        thread_caches: &ThreadCaches,
+        request: &Request<'_>,
+    ) -> Result<Option<Idle>> {
         let mut shared = self.lock();
         shared.misses += 1;
-        if !shared.open_lane(lanes, want) {
+        if !shared.open_thread_cache(thread_caches, request) {
             drop(shared);
-            // For the end of the stream, which may come where no event can be made.
+            // This event is for the end of the stream, which may occur where no event can be created.
             let event = self.context.event_now()?;
             shared = self.lock();
-            shared.books.keep(event.into());
-            if let Some((stream, reach)) = &want.stream {
-                shared.books.of(*stream, reach);
+            shared.progress.keep(event.into());
+            if let Some((stream, reach)) = &request.stream {
+                shared.progress.of(*stream, reach);
             }
-            shared.open_lane(lanes, want);
+            shared.open_thread_cache(thread_caches, request);
         }
-        if let Some(idle) = shared.find_in_lanes(lanes, want) {
+        if let Some(idle) = shared.find_in_thread_caches(thread_caches, request) {
             return Ok(Some(idle));
         }
-        if let Some(idle) = shared.find_now(want) {
+        if let Some(idle) = shared.find_now(request) {
             return Ok(Some(idle));
         }
         drop(shared);
-        self.poll(want.order);
+        self.poll(request.order);
         let mut shared = self.lock();
-        if let Some(idle) = shared.find_now(want) {
+        if let Some(idle) = shared.find_now(request) {
             return Ok(Some(idle));
         }
-        // All that lies in lanes, in one piece with what is beside it.
-        shared.collect(lanes);
-        if let Some(idle) = shared.find_now(want) {
+        // Move all blocks of per-thread caches to the heap, where they are merged with adjacent ones.
+        shared.collect(thread_caches);
+        if let Some(idle) = shared.find_now(request) {
             return Ok(Some(idle));
         }
         drop(shared);
-        // Events behind that, for the next time at the latest.
-        self.poll(want.order);
-        Ok(self.lock().find_now(want))
+        // Record events after those blocks' uses. They help the next call, if not this one.
+        self.poll(request.order);
+        Ok(self.lock().find_now(request))
     }
 
     fn is_too_much_pending(&self, order: Order<'_>) -> bool {
@@ -237,15 +253,15 @@ impl Pool {
             return false;
         }
         let shared = self.lock();
-        let is_over = shared.books.nobodys_pending() > self.options.unordered.count as u64;
-        shared.nobodys > self.pending_bytes || is_over && order.raw().is_none()
+        let is_over = shared.progress.unordered_pending() > self.options.unordered.count as u64;
+        shared.unordered > self.pending_bytes || is_over && order.raw().is_none()
     }
 
-    /// Adds a slab of the manager below.
-    fn grow(&self, want: &Want<'_>) -> Result<Idle> {
+    /// Adds a slab from the upstream manager.
+    fn grow(&self, request: &Request<'_>) -> Result<Idle> {
         let slab = self.slab;
-        // It does not overflow, as a request is at most `isize::MAX`.
-        let exact = want.bytes.next_multiple_of(LARGE_GRAIN);
+        // This does not overflow, as a request is at most `isize::MAX`.
+        let exact = request.bytes.next_multiple_of(LARGE_GRAIN);
         let sizes = if exact <= slab / 2 {
             [Some(slab), Some(exact)]
         } else {
@@ -253,35 +269,35 @@ impl Pool {
         };
         let mut error = None;
         for size in sizes.into_iter().flatten() {
-            match self.add_slab(size, want) {
+            match self.add_slab(size, request) {
                 Err(why) if is_out_of_memory(&why) => error = Some(why),
                 done => return done,
             }
         }
-        Err(error.unwrap_or_else(|| out_of_memory(0, 0, want.bytes)))
+        Err(error.unwrap_or_else(|| out_of_memory(0, 0, request.bytes)))
     }
 
-    /// Allocates a slab of the upstream manager, and takes a block of it.
-    fn add_slab(&self, size: u64, want: &Want<'_>) -> Result<Idle> {
+    /// Allocates a slab from the upstream manager, and takes a block of it.
+    fn add_slab(&self, size: u64, request: &Request<'_>) -> Result<Idle> {
         let taking = self.take(size)?;
-        // Bytes that are addressed are counted by a usize.
+        // A size that can be addressed fits in a `usize`.
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
-        let memory = self.below.allocate(bytes, Order::NONE)?;
+        let memory = self.upstream.allocate(bytes, Order::NONE)?;
         let mut shared = self.lock();
         shared.taking -= size;
         std::mem::forget(taking);
         let id = shared.heap.add(memory);
-        shared.heap.shrink(id, want.bytes);
-        shared.grown += 1;
-        shared.reserved_high = shared.reserved_high.max(shared.heap.reserved);
+        shared.heap.shrink(id, request.bytes);
+        shared.slabs_added += 1;
+        shared.reserved_peak = shared.reserved_peak.max(shared.heap.reserved);
         Ok(shared.idle(id))
     }
 
-    /// Reserves bytes of the limit, until they are a slab.
+    /// Reserves bytes of the limit until they become a slab.
     fn take(&self, size: u64) -> Result<Taking<'_>> {
         let limit = self.options.max_bytes as u64;
         let mut shared = self.lock();
-        // With what other threads are taking.
+        // This includes the bytes that other threads are allocating.
         let taken = shared.heap.reserved.saturating_add(shared.taking);
         let total = taken.checked_add(size);
         if total.is_none_or(|total| limit != 0 && total > limit) {
@@ -291,11 +307,11 @@ impl Pool {
         Ok(Taking { pool: self, size })
     }
 
-    /// Waits for all work of the context, and notes that.
+    /// Waits for all work of the context, and updates the stream progress.
     fn settle(&self) -> Result<()> {
         let numbers = {
             let shared = self.lock();
-            shared.books.numbers()
+            shared.progress.numbers()
         };
         wait_for_context(&self.context)?;
         let mut shared = self.lock();
@@ -304,29 +320,35 @@ impl Pool {
         Ok(())
     }
 
-    /// For what a lane has no room for, or that has none.
+    /// Frees a block for which there is no per-thread cache, or which has no room there.
     #[cold]
     #[inline(never)]
-    pub(super) fn free(&self, lanes: &Lanes, id: Id, class: u8, order: Order<'_>) {
+    pub(super) fn free(&self, thread_caches: &ThreadCaches, id: Id, class: u8, order: Order<'_>) {
         if order.raw().is_none() {
-            return self.lock().give_nobodys(id);
+            return self.lock().give_unordered(id);
         }
-        let Some((stream, reach)) = self.lasting(order) else {
+        let Some((stream, reach)) = self.persistent(order) else {
             return self.free_passing(id, order);
         };
         let wanted = {
             let mut shared = self.lock();
-            let book = shared.books.of(stream, &reach);
-            shared.give_in_order(lanes, (id, class), (stream, book), self.options.lane_bytes);
-            shared.books.wanted(book, stream)
+            let entry = shared.progress.of(stream, &reach);
+            shared.give_in_order(
+                thread_caches,
+                (id, class),
+                (stream, entry),
+                self.options.thread_cache_bytes,
+            );
+            shared.progress.wanted(entry, stream)
         };
         if let Some(wanted) = wanted {
             self.record_wanted(wanted, order);
         }
     }
 
-    /// Gives memory back to the manager below, until no more than `keep` bytes are kept.
-    pub(super) fn trim(&self, lanes: &Lanes, keep: usize) -> Result<usize> {
+    /// Returns memory to the upstream manager until at most `keep` bytes are cached. Returns the number
+    /// of bytes that are no longer cached.
+    pub(super) fn trim(&self, thread_caches: &ThreadCaches, keep: usize) -> Result<usize> {
         refuse_without_driver()?;
         release::drain();
         if self.held.is_held() {
@@ -334,23 +356,24 @@ impl Pool {
         }
         let is_pending = {
             let mut shared = self.lock();
-            shared.collect(lanes);
+            shared.collect(thread_caches);
             let idle = shared.heap.idle();
-            let is_used = |marks: &Marks| !shared.books.are_done_but_for(marks, None);
-            shared.books.nobodys_pending() != 0 || idle.iter().any(|(.., marks)| is_used(marks))
+            let is_used = |points: &SyncPoints| !shared.progress.are_done_but_for(points, None);
+            shared.progress.unordered_pending() != 0
+                || idle.iter().any(|(.., points)| is_used(points))
         };
         if is_pending {
             self.settle()?;
         }
-        let before = self.kept(lanes);
+        let before = self.cached(thread_caches);
         self.give_slabs_back(before.min(keep));
-        // What that puts off.
-        self.below.trim(0)?;
-        Ok(before.saturating_sub(self.kept(lanes)))
+        // Also free the memory whose free the upstream manager has deferred.
+        self.upstream.trim(0)?;
+        Ok(before.saturating_sub(self.cached(thread_caches)))
     }
 
-    /// Gives idle slabs of which all work is done back, the largest first, while more than `keep` bytes are
-    /// kept. Returns their bytes.
+    /// Returns slabs to the upstream manager, the largest first, while more than `keep` bytes are
+    /// cached. A slab must be entirely free, with all of its work done. Returns the number of bytes.
     fn give_slabs_back(&self, keep: usize) -> usize {
         let mut free = self.frees.begin();
         let mut giving = Giving {
@@ -360,7 +383,7 @@ impl Pool {
         {
             let mut shared = self.lock();
             let mut idle = shared.heap.idle();
-            idle.retain(|(.., marks)| shared.books.are_done_but_for(marks, None));
+            idle.retain(|(.., points)| shared.progress.are_done_but_for(points, None));
             idle.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
             for (place, ..) in idle {
                 let kept = usize::try_from(shared.heap.free_bytes).unwrap_or(usize::MAX);
@@ -372,83 +395,87 @@ impl Pool {
         }
         free.is_some = !giving.slabs.is_empty();
         let bytes = giving.slabs.iter().map(|slab| slab.size).sum();
-        // The largest first.
+        // `pop` takes from the end, so the largest is returned first.
         giving.slabs.reverse();
         while let Some(slab) = giving.slabs.pop() {
-            // SAFETY: the slab is of the manager below, nobody has anything of it, and all work that used
-            // it is done.
-            unsafe { self.below.free(slab, Order::NONE) };
+            // SAFETY: the slab is of the upstream manager, no part of it is allocated, and all work
+            // that used it is done.
+            unsafe { self.upstream.free(slab, Order::NONE) };
         }
         bytes
     }
 
-    /// A block as a part of the memory below that it lies in.
+    /// Returns a block as a part of the upstream manager's memory that it lies in.
     pub(super) fn slab_of(&self, id: Id, block: &Block) -> Result<Block> {
         if fork::in_child() {
             return Err(Error::Forked);
         }
         let token = self.lock().heap.token_below(id, block);
         let token = token.ok_or(Invalid::NotShareable {
-            memory: "somebody else's",
+            memory: "foreign-owned",
         })?;
         Ok(Block { token, ..*block })
     }
 
-    /// The bytes that are kept.
-    pub(super) fn kept(&self, lanes: &Lanes) -> usize {
+    /// Returns the number of cached bytes.
+    pub(super) fn cached(&self, thread_caches: &ThreadCaches) -> usize {
         if fork::in_child() {
             return 0;
         }
         let mut kept = self.lock().heap.free_bytes;
-        lanes.each(None, |lane| kept += lane.bytes);
+        thread_caches.each(None, |cache| kept += cache.bytes);
         usize::try_from(kept).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn figures(&self, lanes: &Lanes) -> CacheFigures {
+    pub(super) fn stats(&self, thread_caches: &ThreadCaches) -> CacheStats {
         if fork::in_child() {
-            return CacheFigures::default();
+            return CacheStats::default();
         }
         let shared = self.lock();
-        let (mut in_lanes, mut hits) = (0, shared.counts.hits);
-        lanes.each(None, |lane| {
-            in_lanes += lane.bytes;
-            hits += lane.counts.hits;
+        let (mut in_thread_caches, mut hits) = (0, shared.counts.hits);
+        thread_caches.each(None, |cache| {
+            in_thread_caches += cache.bytes;
+            hits += cache.counts.hits;
         });
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let heap = &shared.heap;
-        CacheFigures {
+        CacheStats {
             reserved: bytes(heap.reserved),
-            reserved_high: bytes(shared.reserved_high),
-            in_use: bytes(heap.reserved.saturating_sub(heap.free_bytes + in_lanes)),
-            in_lanes: bytes(in_lanes),
+            reserved_peak: bytes(shared.reserved_peak),
+            in_use: bytes(
+                heap.reserved
+                    .saturating_sub(heap.free_bytes + in_thread_caches),
+            ),
+            in_thread_caches: bytes(in_thread_caches),
             in_heap: bytes(heap.free_bytes),
             largest_free: bytes(heap.largest_free()),
             slabs: heap.slab_count(),
             hits,
             misses: shared.misses,
-            grown: shared.grown,
+            slabs_added: shared.slabs_added,
             stream_waits: shared.stream_waits,
             host_waits: shared.host_waits,
         }
     }
 
-    /// Everything goes back, as nobody's: so the manager below has it behind all work.
+    /// Returns all slabs without a stream, so that the upstream manager reuses them only after all
+    /// work.
     pub(super) fn end(&mut self) {
         let shared = self
             .shared
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         for slab in std::mem::take(&mut shared.heap).into_slabs() {
-            // SAFETY: the slab is of that manager; whoever had a part of it has given it back, as that
-            // holds the context, and so the pool.
-            unsafe { self.below.free(slab, Order::NONE) };
+            // SAFETY: the slab is of that manager. All parts of it have been freed, as the owner of a
+            // part holds the context, and so the pool.
+            unsafe { self.upstream.free(slab, Order::NONE) };
         }
     }
 }
 
 /// The lock of a pool. Events that are discarded under it are destroyed after it is released.
 pub(super) struct Locked<'a> {
-    // In the order in which they are dropped.
+    // Fields are dropped in this order.
     shared: MutexGuard<'a, Shared>,
     discarded: Vec<Arc<Event>>,
 }
@@ -469,11 +496,11 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.discarded = std::mem::take(&mut self.shared.books.discarded);
+        self.discarded = std::mem::take(&mut self.shared.progress.discarded);
     }
 }
 
-/// Bytes of the limit, until they are a slab or this is dropped.
+/// Reserved bytes of the limit, until they become a slab or this is dropped.
 struct Taking<'a> {
     pool: &'a Pool,
     size: u64,
@@ -485,7 +512,7 @@ impl Drop for Taking<'_> {
     }
 }
 
-/// Slabs to be given back. Those that are left, if a free panics, are kept.
+/// Slabs to return to the upstream manager. If a free panics, the remaining ones stay cached.
 struct Giving<'a> {
     pool: &'a Pool,
     slabs: Vec<Block>,
@@ -504,8 +531,8 @@ impl Drop for Giving<'_> {
     }
 }
 
-/// Refuses what calls the driver where that cannot be: in host functions, in forked children, and in the report
-/// hook, which is called in the middle of anything.
+/// Fails where the driver cannot be called: in host functions, in forked children, and in the report
+/// hook, which can be called in the middle of any operation.
 fn refuse_without_driver() -> Result<()> {
     refuse_inside()?;
     if fork::in_child() {

@@ -1,8 +1,9 @@
-//! What is open here of other processes' memory: each allocation once, whoever asks.
+//! Memory of other processes that is open in this process. Each allocation is opened once and shared.
 //!
-//! Drivers refuse plain memory that is open in the context already; of pool memory they are reported to give the
-//! same place again, which the first free takes from everybody. So an allocation has a place in a table, from
-//! before it is opened until after it is closed, and who comes meanwhile waits.
+//! Drivers refuse to open synchronous memory that is already open in the context. For pool memory, they
+//! are reported to return the same address again, and the first free then invalidates it for all users.
+//! So an allocation has a place in a table, from before it is opened until after it is closed. Another
+//! thread that opens it while it is being opened or closed waits.
 
 use super::{IpcHandle, IpcKind};
 use crate::call::call;
@@ -24,26 +25,26 @@ use std::time::{Duration, Instant};
 /// The driver's handle of an allocation, and the context or pool that it is opened by.
 type Key = (IpcKind, [u8; 64], usize);
 
-/// What is open; or, if that is gone or not there yet, is being closed or opened.
+/// The open allocations. An entry whose object does not exist is being opened or closed.
 static OPEN: Mutex<Option<HashMap<Key, Weak<Opened>>>> = Mutex::new(None);
-/// Something was opened, or closed.
+/// Notified when an allocation was opened or closed.
 static CHANGED: Condvar = Condvar::new();
 
-/// How long it is waited for what another thread closes, and how often what stands in the queue is tried
-/// meanwhile.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit for waiting until another thread has closed an allocation, and the interval at which
+/// the release queue is processed meanwhile.
+const TIMEOUT: Duration = Duration::from_secs(5);
 const MOMENT: Duration = Duration::from_millis(25);
 
 fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place in the table, until this is dropped.
+/// A place in the table, removed when this is dropped.
 struct Place(Key);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The lock may be another thread's, for ever.
+        // The lock may be held forever by a thread that does not exist in the child.
         if fork::in_child() {
             return;
         }
@@ -54,14 +55,14 @@ impl Drop for Place {
     }
 }
 
-/// An allocation of another process, open here.
+/// An allocation of another process that is open in this process.
 struct Opened {
     base: CUdeviceptr,
     by: By,
     place: Arc<Place>,
 }
 
-/// What opened it, and has to stay.
+/// The context or pool that opened the allocation, which must stay alive.
 #[derive(Clone)]
 enum By {
     Context(Context),
@@ -77,7 +78,7 @@ impl By {
     }
 }
 
-/// What is kept until it is closed.
+/// The objects that are kept alive until the allocation is closed.
 #[derive(Clone)]
 struct Closing {
     by: By,
@@ -103,7 +104,7 @@ impl Parent for Closing {
 
     fn has_leaked(&self) {
         if let By::Pool(pool) = &self.by {
-            pool.stay();
+            pool.never_destroy();
         }
     }
 }
@@ -122,7 +123,8 @@ impl Drop for Opened {
     }
 }
 
-/// Memory of another process; of [`Context::open_memory`] or [`ImportedPool::open_memory`]. Clones share it.
+/// Memory of another process, opened by [`Context::open_memory`] or [`ImportedPool::open_memory`].
+/// Clones share it. It is closed when the last part of the same allocation is dropped.
 #[derive(Clone)]
 pub struct IpcMemory {
     opened: Arc<Opened>,
@@ -131,17 +133,17 @@ pub struct IpcMemory {
 }
 
 impl IpcMemory {
-    /// The address here.
+    /// Returns the address in this process.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// The bytes that were handed out there.
+    /// Returns the size in bytes, as exported by the other process.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The context that it is open in.
+    /// Returns the context that the memory is open in.
     pub fn context(&self) -> &Context {
         self.opened.by.context()
     }
@@ -157,28 +159,33 @@ impl fmt::Debug for IpcMemory {
 }
 
 impl Context {
-    /// `cuIpcOpenMemHandle(&base, handle, LAZY_ENABLE_PEER_ACCESS)`: memory of another process. One
-    /// allocation is opened once, whichever parts of it are, and closed (`cuIpcCloseMemHandle`) with the last.
-    /// While another thread closes it, this waits for that.
+    /// Opens memory of another process. Calls `cuIpcOpenMemHandle` with `LAZY_ENABLE_PEER_ACCESS`.
+    ///
+    /// An allocation is opened once, even if several parts of it are. It is closed
+    /// (`cuIpcCloseMemHandle`) when the last of them is dropped. If another thread is closing it, this
+    /// call waits for that.
     ///
     /// # Errors
-    /// [`Invalid::MemoryOfOtherDevice`] ([`IpcHandle::device`] is the right one); [`Invalid::IpcKind`] for
-    /// memory of a pool, which [`ImportedPool::open_memory`] opens; `CUDA_ERROR_INVALID_CONTEXT` for memory of
-    /// this process; what the driver has against the handle.
+    /// [`Invalid::MemoryOfOtherDevice`] ([`IpcHandle::device`] returns the right one);
+    /// [`Invalid::IpcKind`] for memory of a pool, which [`ImportedPool::open_memory`] opens;
+    /// `CUDA_ERROR_INVALID_CONTEXT` for memory of this process; `CUDA_ERROR_ALREADY_MAPPED` if the wait
+    /// exceeds five seconds; other errors of the driver.
     ///
     /// # Safety
-    /// The handle is one that another process of this machine got from its driver; that process keeps the
-    /// memory until all that is opened here is dropped, and what used it is done; and before the last is
-    /// dropped, work of this process on it is done. What is dropped where the driver is not to be called (in a
-    /// host function, another of its callbacks, a capture) is there until a later call of this crate that creates,
-    /// copies or waits has closed it.
+    /// - The handle is one that another process of this machine got from its driver.
+    /// - That process keeps the memory allocated until everything that is opened here is dropped, and
+    ///   the work that used it is complete.
+    /// - Before the last part is dropped, all work of this process on it is complete.
+    /// - If it is dropped where the driver must not be called (in a host function, another driver
+    ///   callback, or a capture), it stays open until a later call of this crate that creates, copies
+    ///   or waits has closed it.
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcOpenMemHandle_v2`](fn@cuda_sys::cuIpcOpenMemHandle_v2),
     /// [`cuIpcCloseMemHandle`](fn@cuda_sys::cuIpcCloseMemHandle).
     #[doc(alias = "cuIpcOpenMemHandle")]
     #[doc(alias = "cuIpcCloseMemHandle")]
     pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
-        handle.check_kind(IpcKind::Plain)?;
+        handle.check_kind(IpcKind::Synchronous)?;
         let own = self.device().uuid()?;
         if handle.device_uuid() != own {
             return Err(Invalid::MemoryOfOtherDevice {
@@ -199,8 +206,8 @@ impl Context {
                 let mut base = 0;
                 let place = &raw mut base;
                 let _current = self.enter()?;
-                // SAFETY: the pointer is to a local, and the current context is this one; for the handle the
-                // caller's promise.
+                // SAFETY: the pointer is to a local, and the current context is this one; the caller
+                // promises that the handle is valid.
                 unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) }?;
                 Ok(base)
             },
@@ -209,17 +216,20 @@ impl Context {
 }
 
 impl ImportedPool {
-    /// `cuMemPoolImportPointer(&base, pool, data)`: memory of the pool, which the other process has told a
-    /// [handle](IpcHandle) of. One allocation is imported once, whichever parts of it are, and freed here
-    /// (`cuMemFree`) with the last.
+    /// Opens memory of the pool, for which the other process has sent a [handle](IpcHandle). Calls
+    /// `cuMemPoolImportPointer`.
+    ///
+    /// An allocation is imported once, even if several parts of it are. It is freed in this process
+    /// (`cuMemFree`) when the last of them is dropped.
     ///
     /// # Errors
-    /// [`Invalid::IpcKind`] for memory of no pool; [`Invalid::NoAccessToPool`]; `CUDA_ERROR_INVALID_VALUE` for
-    /// memory of another pool.
+    /// [`Invalid::IpcKind`] for memory that is not of a pool; [`Invalid::NoAccessToPool`];
+    /// `CUDA_ERROR_INVALID_VALUE` for memory of another pool; `CUDA_ERROR_ALREADY_MAPPED` if another
+    /// thread does not finish closing it within five seconds.
     ///
     /// # Safety
-    /// As for [`Context::open_memory`], of memory of this pool; and its stream in the other process had come to
-    /// the allocation before work of this process uses it.
+    /// See [`Context::open_memory`]. The memory is of this pool, and its stream in the other process
+    /// has reached the allocation before work of this process uses it.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolImportPointer`](fn@cuda_sys::cuMemPoolImportPointer).
     #[doc(alias = "cuMemPoolImportPointer")]
@@ -233,14 +243,15 @@ impl ImportedPool {
             let mut base = 0;
             let (place, data) = (&raw mut base, &raw mut data);
             let _current = self.context().enter()?;
-            // SAFETY: the pool is alive, the pointers are to locals; for the data the caller's promise.
+            // SAFETY: the pool is alive, the pointers are to locals, and the caller promises that the
+            // data is valid.
             unsafe { call!(cuMemPoolImportPointer(place, self.as_raw(), data)) }?;
             Ok(base)
         })
     }
 }
 
-/// Memory that is open already, or is opened now by the call.
+/// Returns memory that is already open, or opens it with `call`.
 fn open(
     handle: &IpcHandle,
     by: By,
@@ -283,7 +294,7 @@ enum Found {
 
 fn find_or_reserve(key: Key) -> Result<Found> {
     let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < TIMEOUT {
         let mut table = lock();
         let open = table.get_or_insert_default();
         match open.get(&key).map(Weak::upgrade) {
@@ -292,7 +303,7 @@ fn find_or_reserve(key: Key) -> Result<Found> {
                 return Ok(Found::Reserved(Place(key)));
             }
             Some(Some(opened)) => return Ok(Found::Open(opened)),
-            // Another thread is at it, or it stands in the queue.
+            // Another thread is opening or closing it, or its release is in the queue.
             Some(None) => {
                 let waited = CHANGED.wait_timeout(table, MOMENT);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -300,7 +311,7 @@ fn find_or_reserve(key: Key) -> Result<Found> {
             }
         }
     }
-    // As the driver would say: it cannot be closed.
+    // The error that the driver would return, as the memory cannot be closed.
     Err(Error::Driver(DriverError {
         code: CUresult::CUDA_ERROR_ALREADY_MAPPED,
         call: key.0.opens(),

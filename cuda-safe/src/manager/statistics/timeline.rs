@@ -1,40 +1,41 @@
-//! Memory over time, as numbers.
+//! Samples of memory use over time.
 
 use std::time::Duration;
 
-/// What there was at a time.
+/// A sample of memory use.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
-    /// Since the manager was made.
+    /// The time since the manager was created.
     pub time: Duration,
-    /// Bytes in use, by the position of the highest bit of their size.
+    /// The bytes in use, by the position of the highest bit of their size.
     pub classes: Vec<u64>,
-    /// Bytes that a pool keeps and nobody uses.
+    /// The bytes that a pool has cached.
     pub cached: u64,
-    /// How far those are in pieces, from 0 to 1.
+    /// The fragmentation of the cached memory, from 0 to 1.
     pub fragmentation: f64,
 }
 
 impl Sample {
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub fn used(&self) -> u64 {
         self.classes.iter().sum()
     }
 }
 
-/// Samples in the order of time. When there are [many](Self::MANY) of them, every second one goes.
+/// Samples in chronological order. When there are [`MANY`](Self::MANY) of them, every second one is
+/// removed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     samples: Vec<Sample>,
-    /// So many come between those that are kept.
+    /// The number of samples that are skipped between two that are added.
     between: u32,
     skipped: u32,
 }
 
 impl Timeline {
-    /// How many samples there are at most.
-    pub const MANY: usize = 4096;
+    /// The maximum number of samples.
+    pub const MAX_SAMPLES: usize = 4096;
 
     pub(super) fn add(&mut self, sample: Sample) {
         if self.skipped < self.between {
@@ -42,7 +43,7 @@ impl Timeline {
             return;
         }
         self.skipped = 0;
-        if self.samples.len() == Self::MANY {
+        if self.samples.len() == Self::MAX_SAMPLES {
             let mut is_kept = false;
             self.samples.retain(|_| {
                 is_kept = !is_kept;
@@ -53,7 +54,7 @@ impl Timeline {
         self.samples.push(sample);
     }
 
-    /// The samples.
+    /// Returns the samples in chronological order.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }

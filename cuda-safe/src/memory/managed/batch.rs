@@ -1,4 +1,4 @@
-//! Several ranges of managed memory in one call.
+//! Operations on several ranges of managed memory in one call.
 
 use super::ManagedRange;
 use crate::call::{call, without_current};
@@ -7,13 +7,13 @@ use crate::memory::MemoryLocation;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemLocation, CUstream};
 
-/// The lists that the driver takes for a batch; what has no byte is left out.
+/// The argument lists of a batched driver call. Empty ranges are left out.
 #[derive(Default)]
 struct Batch {
     addresses: Vec<CUdeviceptr>,
     sizes: Vec<usize>,
     locations: Vec<CUmemLocation>,
-    /// The first range of each location: each range has a location of its own.
+    /// The index of the first range for each location. Every range has its own location.
     firsts: Vec<usize>,
 }
 
@@ -30,25 +30,29 @@ impl Batch {
 }
 
 impl Stream {
-    /// `cuMemPrefetchBatchAsync(…)`: moves parts of managed memory, each to its place, in the order
-    /// of this stream, which all of them are bound to.
+    /// Enqueues migrations of several managed ranges, each to its own location.
+    ///
+    /// Calls `cuMemPrefetchBatchAsync(…)`. All ranges must be bound to this stream.
     ///
     /// # Errors
-    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream); `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent
-    /// managed access; the driver is older.
+    /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if a range is bound to another
+    ///   stream.
+    /// - `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent managed access.
+    /// - [`Error::Missing`](crate::Error::Missing) on a driver before CUDA 13.0.
     ///
     /// Since CUDA 13.0. Raw: [`cuMemPrefetchBatchAsync`](fn@cuda_sys::cuMemPrefetchBatchAsync).
     #[doc(alias = "cuMemPrefetchBatchAsync")]
     pub fn prefetch_batch(&self, ranges: &[(ManagedRange<'_>, MemoryLocation)]) -> Result<()> {
-        self.give_batch(with_places(ranges), |batch, stream| {
+        self.enqueue_batch(with_locations(ranges), |batch, stream| {
             let Batch {
                 addresses,
                 sizes,
                 locations,
                 firsts,
             } = batch;
-            // SAFETY: the lists are of the same length, and the ranges managed memory that this
-            // stream keeps until it comes to this; moving does not change it.
+            // SAFETY: the lists have the same length. The ranges are managed memory, which stays
+            // allocated until this stream has run the prefetch. Migration does not change the
+            // contents.
             unsafe {
                 call!(cuMemPrefetchBatchAsync(
                     addresses.as_mut_ptr(),
@@ -64,27 +68,31 @@ impl Stream {
         })
     }
 
-    /// `cuMemDiscardBatchAsync(…)`: forgets what is in parts of managed memory, in the order of
-    /// this stream, which all of them are bound to; so that it need not be moved.
+    /// Enqueues a discard of the contents of several managed ranges, so that the contents need not
+    /// be migrated.
+    ///
+    /// Calls `cuMemDiscardBatchAsync(…)`. All ranges must be bound to this stream.
     ///
     /// # Errors
-    /// As for [`prefetch_batch`](Self::prefetch_batch).
+    /// See [`prefetch_batch`](Self::prefetch_batch).
     ///
     /// # Safety
-    /// What is in a range is undefined then, and may change by itself, until it is written again.
-    /// Up to that nothing reads it, on the device or the host; a slice of
-    /// [`ManagedBuffer::host`](crate::ManagedBuffer::host) over it is a read.
+    /// After a discard, the contents of a range are undefined and may change at any time until the
+    /// range is written again. Until then, no device or host code may read the range. Creating a
+    /// slice over the range with [`ManagedBuffer::host`](crate::ManagedBuffer::host) counts as a
+    /// read.
     ///
     /// Since CUDA 13.0. Raw: [`cuMemDiscardBatchAsync`](fn@cuda_sys::cuMemDiscardBatchAsync).
     #[doc(alias = "cuMemDiscardBatchAsync")]
     pub unsafe fn discard_batch(&self, ranges: &[ManagedRange<'_>]) -> Result<()> {
         let ranges = ranges.iter().map(|range| (range, None));
-        self.give_batch(ranges, |batch, stream| {
+        self.enqueue_batch(ranges, |batch, stream| {
             let Batch {
                 addresses, sizes, ..
             } = batch;
-            // SAFETY: the lists are of the same length, and the ranges managed memory that this
-            // stream keeps until it comes to this; the rest is the caller's promise.
+            // SAFETY: the lists have the same length. The ranges are managed memory, which stays
+            // allocated until this stream has run the discard. The caller guarantees that discarded
+            // contents are not read.
             unsafe {
                 call!(cuMemDiscardBatchAsync(
                     addresses.as_mut_ptr(),
@@ -97,14 +105,17 @@ impl Stream {
         })
     }
 
-    /// `cuMemDiscardAndPrefetchBatchAsync(…)`: forgets what is in parts of managed memory and moves
-    /// them, each to its place, which costs less than either after the other.
+    /// Enqueues a discard of the contents of several managed ranges and their migration, each to
+    /// its own location.
+    ///
+    /// Calls `cuMemDiscardAndPrefetchBatchAsync(…)`, which costs less than a discard followed by a
+    /// prefetch. All ranges must be bound to this stream.
     ///
     /// # Errors
-    /// As for [`prefetch_batch`](Self::prefetch_batch).
+    /// See [`prefetch_batch`](Self::prefetch_batch).
     ///
     /// # Safety
-    /// As for [`discard_batch`](Self::discard_batch).
+    /// See [`discard_batch`](Self::discard_batch).
     ///
     /// Since CUDA 13.0. Raw:
     /// [`cuMemDiscardAndPrefetchBatchAsync`](fn@cuda_sys::cuMemDiscardAndPrefetchBatchAsync).
@@ -113,14 +124,16 @@ impl Stream {
         &self,
         ranges: &[(ManagedRange<'_>, MemoryLocation)],
     ) -> Result<()> {
-        self.give_batch(with_places(ranges), |batch, stream| {
+        self.enqueue_batch(with_locations(ranges), |batch, stream| {
             let Batch {
                 addresses,
                 sizes,
                 locations,
                 firsts,
             } = batch;
-            // SAFETY: as for a discard.
+            // SAFETY: the lists have the same length. The ranges are managed memory, which stays
+            // allocated until this stream has run the call. The caller guarantees that discarded
+            // contents are not read.
             unsafe {
                 call!(cuMemDiscardAndPrefetchBatchAsync(
                     addresses.as_mut_ptr(),
@@ -136,11 +149,12 @@ impl Stream {
         })
     }
 
-    /// Gives ranges that are bound to this stream to it in one call; none, if there is no byte.
-    fn give_batch<'a, 'b: 'a>(
+    /// Enqueues an operation on ranges that are bound to this stream, in one call. Makes no call if
+    /// all ranges are empty.
+    fn enqueue_batch<'a, 'b: 'a>(
         &self,
         ranges: impl Iterator<Item = (&'a ManagedRange<'b>, Option<MemoryLocation>)>,
-        mut give: impl FnMut(&mut Batch, CUstream) -> Result<()>,
+        mut enqueue: impl FnMut(&mut Batch, CUstream) -> Result<()>,
     ) -> Result<()> {
         let mut batch = Batch::default();
         for (index, (range, location)) in ranges.enumerate() {
@@ -155,12 +169,12 @@ impl Stream {
         if batch.sizes.is_empty() {
             return Ok(());
         }
-        without_current(self.context(), || give(&mut batch, self.raw()))
+        without_current(self.context(), || enqueue(&mut batch, self.raw()))
     }
 }
 
-/// Ranges, each with its place.
-fn with_places<'a, 'b: 'a>(
+/// Pairs each range with its location.
+fn with_locations<'a, 'b: 'a>(
     ranges: &'a [(ManagedRange<'b>, MemoryLocation)],
 ) -> impl Iterator<Item = (&'a ManagedRange<'b>, Option<MemoryLocation>)> {
     ranges.iter().map(|(range, place)| (range, Some(*place)))

@@ -1,4 +1,4 @@
-//! Where managed memory is to be: advice, prefetches, and what the driver knows.
+//! Ranges of managed memory: advice, prefetches, and queries.
 
 use crate::call::{answer, call, newest_or, without_current};
 use crate::device::Device;
@@ -12,8 +12,11 @@ use cuda_sys::{
     CU_DEVICE_INVALID, CUdeviceptr, CUmem_advise, CUmem_range_attribute as Attribute, CudaVersion,
 };
 
-/// A part of a [`ManagedBuffer`](crate::ManagedBuffer), of any type. What is done with it moves the
-/// memory and does not change it, but for the discards, which are unsafe.
+/// A borrowed range of bytes of a [`ManagedBuffer`](crate::ManagedBuffer), for advice and
+/// prefetches.
+///
+/// [`ManagedBuffer::range`](crate::ManagedBuffer::range) returns one. Operations on the range
+/// migrate the memory but do not change its contents, except for the discards, which are unsafe.
 #[derive(Clone, Copy, Debug)]
 pub struct ManagedRange<'a> {
     address: CUdeviceptr,
@@ -21,42 +24,43 @@ pub struct ManagedRange<'a> {
     stream: &'a Stream,
 }
 
-/// `CUmem_advise`: what the driver is told of how memory is used. It changes when memory moves, and
-/// nothing else.
+/// Advice to the driver on how memory is used (`CUmem_advise`). It affects only when memory
+/// migrates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {
-    /// It is read a lot and written rarely: each reader may have a copy.
+    /// The memory is read often and written rarely, so each reader may get its own copy.
     ReadMostly,
-    /// No longer.
+    /// Reverts [`ReadMostly`](Self::ReadMostly).
     NotReadMostly,
-    /// It belongs there, and is moved away only if it has to be.
+    /// The memory is migrated away from this location only if necessary.
     PreferredLocation(MemoryLocation),
-    /// It belongs nowhere.
+    /// Reverts [`PreferredLocation`](Self::PreferredLocation).
     NoPreferredLocation,
-    /// It is used from there, which is to have it mapped at all times.
+    /// This location accesses the memory, so the memory must always be mapped there.
     AccessedBy(MemoryLocation),
-    /// No longer.
+    /// Reverts [`AccessedBy`](Self::AccessedBy) for this location.
     NotAccessedBy(MemoryLocation),
 }
 
-/// What the driver knows of a range of managed memory: what holds for all of its pages.
+/// The advice and the prefetches that apply to all pages of a range. Returned by
+/// [`ManagedRange::info`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeInfo {
-    /// [`Advice::ReadMostly`] was given.
+    /// Whether [`Advice::ReadMostly`] was given.
     pub read_mostly: bool,
-    /// Of [`Advice::PreferredLocation`].
+    /// The location of [`Advice::PreferredLocation`], if it was given.
     pub preferred_location: Option<MemoryLocation>,
-    /// Of [`Advice::AccessedBy`].
+    /// The locations of [`Advice::AccessedBy`].
     pub accessed_by: Vec<MemoryLocation>,
-    /// Where it was prefetched to last, and need not have arrived.
+    /// The location of the last prefetch, which may not have completed yet.
     pub last_prefetch: Option<MemoryLocation>,
 }
 
 impl Advice {
     fn raw(self) -> (CUmem_advise, MemoryLocation) {
-        // Where no location is asked for, any will do.
+        // This location is ignored for advice that needs none.
         let none = MemoryLocation::Host;
         match self {
             Self::ReadMostly => (CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY, none),
@@ -84,27 +88,29 @@ impl<'a> ManagedRange<'a> {
         }
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// How many bytes it has.
+    /// Returns the size of the range in bytes.
     pub fn size_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The stream that the memory is bound to.
+    /// Returns the stream that the memory is bound to.
     pub fn stream(&self) -> &'a Stream {
         self.stream
     }
 
-    /// `cuMemAdvise(address, bytes, advice, location)`: tells how the memory is used. Takes effect
-    /// at once, not in the order of the stream.
+    /// Advises the driver on how the memory is used.
+    ///
+    /// Calls `cuMemAdvise(address, bytes, advice, location)`. The advice takes effect immediately;
+    /// it is not stream-ordered.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent managed access;
-    /// [`Invalid::NeedsNewerDriver`] for a NUMA node.
+    /// - `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent managed access.
+    /// - [`Invalid::NeedsNewerDriver`] for a NUMA node, on a driver before CUDA 12.2.
     ///
     /// Since CUDA 8.0 (from 12.2 on through `cuMemAdvise_v2`). Raw:
     /// [`cuMemAdvise_v2`](fn@cuda_sys::cuMemAdvise_v2).
@@ -117,10 +123,11 @@ impl<'a> ManagedRange<'a> {
         let (address, bytes) = (self.address, self.bytes);
         without_current(self.stream.context(), || {
             newest_or(
-                // SAFETY: the range is managed memory, which is borrowed; advice does not change it.
+                // SAFETY: the range is borrowed managed memory, and advice does not change its
+                // contents.
                 unsafe { call!(cuMemAdvise_v2(address, bytes, advice, location.raw())) },
                 || {
-                    let device = known_to_older(location)?;
+                    let device = as_older_location(location)?;
                     // SAFETY: as above.
                     unsafe { call!(abi::cuMemAdvise(address, bytes, advice, device)) }
                 },
@@ -128,11 +135,13 @@ impl<'a> ManagedRange<'a> {
         })
     }
 
-    /// `cuMemPrefetchAsync(address, bytes, location, 0, stream)`: moves the memory there, in the
-    /// order of its stream. The thread does not wait.
+    /// Enqueues a migration of the memory to a location, without blocking.
+    ///
+    /// Calls `cuMemPrefetchAsync(address, bytes, location, 0, stream)` on the stream that the
+    /// memory is bound to.
     ///
     /// # Errors
-    /// As for [`advise`](Self::advise).
+    /// See [`advise`](Self::advise).
     ///
     /// Since CUDA 8.0 (from 12.2 on through `cuMemPrefetchAsync_v2`). Raw:
     /// [`cuMemPrefetchAsync_v2`](fn@cuda_sys::cuMemPrefetchAsync_v2).
@@ -144,11 +153,11 @@ impl<'a> ManagedRange<'a> {
         let (address, bytes, stream) = (self.address, self.bytes, self.stream.raw());
         without_current(self.stream.context(), || {
             newest_or(
-                // SAFETY: the range is managed memory, which its stream keeps until it comes to
-                // this; moving does not change it.
+                // SAFETY: the range is managed memory, which stays allocated until its stream has
+                // run the prefetch. Migration does not change the contents.
                 unsafe { call!(cuMemPrefetchAsync_v2(address, bytes, to.raw(), 0, stream)) },
                 || {
-                    let device = known_to_older(to)?;
+                    let device = as_older_location(to)?;
                     // SAFETY: as above.
                     unsafe { call!(abi::cuMemPrefetchAsync(address, bytes, device, stream)) }
                 },
@@ -156,22 +165,24 @@ impl<'a> ManagedRange<'a> {
         })
     }
 
-    /// `cuMemRangeGetAttributes(…)`: what the driver was told of the memory.
+    /// Returns the advice and the prefetches that apply to the range.
+    ///
+    /// Calls `cuMemRangeGetAttributes(…)`.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors from the driver.
     ///
-    /// Since CUDA 8.0. (NUMA nodes are told apart from 12.2 on.) Raw:
+    /// Since CUDA 8.0. (NUMA nodes are distinguished since CUDA 12.2.) Raw:
     /// [`cuMemRangeGetAttributes`](fn@cuda_sys::cuMemRangeGetAttributes).
     #[doc(alias = "cuMemRangeGetAttributes")]
     pub fn info(&self) -> Result<RangeInfo> {
         if self.bytes == 0 {
             return Ok(RangeInfo::default());
         }
-        // For all devices and the host.
+        // One entry for each device and one for the host.
         let mut accessed_by = vec![CU_DEVICE_INVALID; Device::count()? as usize + 1];
         let (mut read_mostly, mut preferred, mut prefetched) = (0i32, [0i32; 2], [0i32; 2]);
-        let in_two = driver::version()? >= CudaVersion::new(12, 2);
+        let has_location_kind = driver::version()? >= CudaVersion::new(12, 2);
         let [preferred_kind, preferred_id] = &mut preferred;
         let [prefetched_kind, prefetched_id] = &mut prefetched;
         let mut asked: Vec<(Attribute, &mut [i32])> = vec![
@@ -184,7 +195,7 @@ impl<'a> ManagedRange<'a> {
                 &mut accessed_by,
             ),
         ];
-        for (device, kind, id, places) in [
+        for (device, kind, id, outputs) in [
             (
                 Attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
                 Attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE,
@@ -198,15 +209,15 @@ impl<'a> ManagedRange<'a> {
                 (prefetched_kind, prefetched_id),
             ),
         ] {
-            if in_two {
-                asked.push((kind, std::slice::from_mut(places.0)));
-                asked.push((id, std::slice::from_mut(places.1)));
+            if has_location_kind {
+                asked.push((kind, std::slice::from_mut(outputs.0)));
+                asked.push((id, std::slice::from_mut(outputs.1)));
             } else {
-                asked.push((device, std::slice::from_mut(places.1)));
+                asked.push((device, std::slice::from_mut(outputs.1)));
             }
         }
         self.ask(&mut asked)?;
-        let location = |[kind, id]: [i32; 2]| match in_two {
+        let location = |[kind, id]: [i32; 2]| match has_location_kind {
             true => MemoryLocation::from_numbers(u32::try_from(kind).unwrap_or(0), id),
             false => MemoryLocation::from_device(id),
         };
@@ -225,14 +236,14 @@ impl<'a> ManagedRange<'a> {
         let mut attributes: Vec<Attribute> =
             asked.iter().map(|(attribute, _)| *attribute).collect();
         let mut sizes: Vec<usize> = asked.iter().map(|(_, values)| 4 * values.len()).collect();
-        let places = asked.iter_mut().map(|(_, values)| values.as_mut_ptr());
-        let mut places: Vec<*mut c_void> = places.map(<*mut i32>::cast).collect();
+        let outputs = asked.iter_mut().map(|(_, values)| values.as_mut_ptr());
+        let mut outputs: Vec<*mut c_void> = outputs.map(<*mut i32>::cast).collect();
         without_current(self.stream.context(), || {
-            // SAFETY: the lists are of the same length, each place has as many bytes as its size
-            // says, of integers, and the range is managed memory, which is borrowed.
+            // SAFETY: the lists have the same length, each destination is an array of integers with
+            // as many bytes as its size says, and the range is borrowed managed memory.
             unsafe {
                 answer!(cuMemRangeGetAttributes(
-                    places.as_mut_ptr(),
+                    outputs.as_mut_ptr(),
                     sizes.as_mut_ptr(),
                     attributes.as_mut_ptr(),
                     attributes.len(),
@@ -244,8 +255,9 @@ impl<'a> ManagedRange<'a> {
     }
 }
 
-/// A location as functions from before CUDA 12.2 have it.
-fn known_to_older(location: MemoryLocation) -> Result<i32> {
+/// Returns a location in the form that functions before CUDA 12.2 take: a device ordinal or the
+/// CPU.
+fn as_older_location(location: MemoryLocation) -> Result<i32> {
     match location.as_device() {
         Some(device) => Ok(device),
         None => Err(Invalid::NeedsNewerDriver {

@@ -1,4 +1,4 @@
-//! Vectors as pinned memory.
+//! Registration of vectors as pinned memory.
 
 use super::{Managed, PinnedBuffer, PinnedFlags, Source};
 use crate::call::{answer, call, without_current};
@@ -10,14 +10,18 @@ use cuda_sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// How a vector is registered. (For the device to read only, or of another device's memory, are for
-/// what is no vector: memory that the host may not write, and memory-mapped devices.)
+/// Options for [`PinnedBuffer::register_with`].
+///
+/// The driver's flags for read-only memory and for memory-mapped I/O are not supported, because
+/// they apply to memory that cannot be a vector: memory that the host must not write, and memory of
+/// other devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegisterOptions {
-    /// Whether every context of the process knows it as pinned. The default is true.
+    /// Whether all contexts of the process treat the memory as pinned. The default is true.
     pub portable: bool,
-    /// Whether kernels may reach it, as a [`MappedBuffer`](crate::MappedBuffer). (Where addressing
-    /// is unified, which is everywhere today, they always may.)
+    /// Whether kernels can access the memory as a [`MappedBuffer`](crate::MappedBuffer). The
+    /// default is false. (With unified addressing, which all current platforms have, kernels can
+    /// always access it.)
     pub mapped: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -64,27 +68,33 @@ impl RegisterOptions {
 }
 
 impl<T: Copy> PinnedBuffer<T> {
-    /// `cuMemHostRegister(vector, bytes, flags)`: pins the memory of a vector where it is, for
-    /// every context. [`unregister`](Self::unregister) gives the vector back. (A boxed slice is a
-    /// vector by `into_vec`, which copies nothing.)
+    /// Pins the memory of a vector in place, for all contexts.
     ///
-    /// Pinning takes longer than a copy of the memory, so it is for memory that is used often. If
-    /// the vector is dropped and the driver refuses to let go of it, its memory is leaked and
-    /// reported: the device may still know it.
+    /// [`unregister`](Self::unregister) returns the vector. (A boxed slice becomes a vector with
+    /// `into_vec`, without a copy.)
+    ///
+    /// Pinning takes longer than copying the memory, so it pays off only for memory that is used
+    /// often. If the buffer is dropped and the driver fails to unregister the memory, the memory is
+    /// leaked and reported, because the device may still access it.
     ///
     /// # Errors
-    /// As for [`register_with`](Self::register_with).
+    /// See [`register_with`](Self::register_with).
     pub fn register(context: &Context, vector: Vec<T>) -> Result<Self, Rejected<Vec<T>>> {
         Self::register_with(context, vector, RegisterOptions::default())
     }
 
-    /// `cuMemHostRegister(start, bytes, flags)`: as [`register`](Self::register), with options.
+    /// Pins the memory of a vector in place, with the given options.
+    ///
+    /// Calls `cuMemHostRegister(start, bytes, flags)`. See [`register`](Self::register).
     ///
     /// # Errors
-    /// With the vector given back: `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if a part of it is
-    /// pinned already, which drivers may count in whole pages; `CUDA_ERROR_OUT_OF_MEMORY`;
-    /// `CUDA_ERROR_NOT_SUPPORTED`
-    /// ([`HOST_REGISTER_SUPPORTED`](crate::attribute::HOST_REGISTER_SUPPORTED)).
+    /// On failure the vector is returned with the error.
+    ///
+    /// - `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if a part of the memory is already pinned.
+    ///   Drivers may check this for whole pages.
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices that cannot register memory
+    ///   ([`HOST_REGISTER_SUPPORTED`](crate::attribute::HOST_REGISTER_SUPPORTED)).
     ///
     /// Since CUDA 4.0 (from 6.5 on through `cuMemHostRegister_v2`). Raw:
     /// [`cuMemHostRegister_v2`](fn@cuda_sys::cuMemHostRegister_v2).
@@ -103,8 +113,8 @@ impl<T: Copy> PinnedBuffer<T> {
             Ok(Some(_)) if bytes == 0 => {}
             Ok(Some(manager)) => {
                 let start = NonNull::new(vector.as_mut_ptr()).unwrap_or(NonNull::dangling());
-                // SAFETY: the vector has so many bytes there, which stay where they are until they are
-                // unpinned.
+                // SAFETY: the vector has `bytes` bytes at this address, which are not moved or
+                // freed until they are unpinned.
                 match unsafe { manager.pin(start.cast(), bytes, options.pinned_flags()) } {
                     Ok(block) => pinned = Some(block),
                     Err(error) => return Err(Rejected::new(error, vector)),
@@ -114,8 +124,8 @@ impl<T: Copy> PinnedBuffer<T> {
         if bytes != 0 && pinned.is_none() {
             let start = vector.as_mut_ptr().cast();
             let registered = context.enter().and_then(|_current| {
-                // SAFETY: the vector has so many bytes there, which stay where they are until they
-                // are unregistered; the current context is this one.
+                // SAFETY: the vector has `bytes` bytes at this address, which are not moved or
+                // freed until they are unregistered. The current context is this context.
                 unsafe { call!(cuMemHostRegister_v2(start, bytes, options.flags())) }
             });
             if let Err(error) = registered {
@@ -136,12 +146,16 @@ impl<T: Copy> PinnedBuffer<T> {
         })
     }
 
-    /// `cuMemHostUnregister(vector)`: gives the vector back, pageable. Waits for *all* running
-    /// work, as a drop does.
+    /// Unregisters the memory and returns the vector, which is pageable again.
+    ///
+    /// Calls `cuMemHostUnregister(vector)`. Waits for *all* running work, as dropping the buffer
+    /// does.
     ///
     /// # Errors
-    /// With the buffer given back, as it was: [`Invalid::NotRegistered`] if it is no vector; those
-    /// of earlier work.
+    /// On failure the unchanged buffer is returned with the error.
+    ///
+    /// - [`Invalid::NotRegistered`] if the buffer was allocated rather than registered.
+    /// - Errors from earlier work.
     ///
     /// Since CUDA 4.0. Raw: [`cuMemHostUnregister`](fn@cuda_sys::cuMemHostUnregister).
     #[doc(alias = "cuMemHostUnregister")]
@@ -157,7 +171,8 @@ impl<T: Copy> PinnedBuffer<T> {
         let start = self.start.as_ptr();
         if let Some(block) = block {
             let done = self.context.expect_manager().and_then(|manager| {
-                // SAFETY: this manager has pinned it, and nobody has let go of it; for copies as below.
+                // SAFETY: this manager pinned the memory, and it has not been unpinned. The
+                // argument on copies below applies here too.
                 unsafe { manager.unpin(block) }
             });
             if let Err(error) = done {
@@ -166,8 +181,8 @@ impl<T: Copy> PinnedBuffer<T> {
             self.forget_managed();
         } else if self.has_memory() {
             let done = without_current(&self.context, || {
-                // SAFETY: it is registered from there on; copies that were given own the buffer, so
-                // none is under way.
+                // SAFETY: the memory at this address is registered. Copies in progress own the
+                // buffer, so no copy is in progress.
                 unsafe { answer!(cuMemHostUnregister(start.cast())) }
             });
             if let Err(error) = done {
@@ -175,8 +190,8 @@ impl<T: Copy> PinnedBuffer<T> {
             }
         }
         self.source = Source::Nothing;
-        // SAFETY: they are those of the vector that was registered; the buffer has just given it
-        // up, and its elements are valid as those of every slice.
+        // SAFETY: these are the parts of the registered vector. The buffer has just given up the
+        // memory, and the elements are valid, as the elements of every slice are.
         Ok(unsafe { Vec::from_raw_parts(start, self.len, capacity) })
     }
 }

@@ -1,4 +1,4 @@
-//! Which devices reach a pool's memory.
+//! Access of devices to a pool's memory.
 
 use super::MemoryPool;
 use crate::call::{answer, without_current};
@@ -8,17 +8,17 @@ use crate::invalid::Invalid;
 use crate::memory::MemoryLocation;
 use cuda_sys::{CUmemAccess_flags, CUmemAccessDesc};
 
-/// What work of a device may do with memory of a pool: `CUmemAccess_flags`.
+/// The access of a device to a pool's memory (`CUmemAccess_flags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryAccess {
-    /// Nothing.
+    /// No access.
     None,
-    /// Read it.
+    /// Read access.
     Read,
-    /// Read and write it.
+    /// Read and write access.
     ReadWrite,
-    /// What a newer driver knows, by its number.
+    /// A value that this crate does not know, returned by a newer driver.
     Other(u32),
 }
 
@@ -43,11 +43,12 @@ impl MemoryAccess {
 }
 
 impl MemoryPool {
-    /// `cuMemPoolGetAccess(&flags, pool, location)`: what work of a device may do with the pool's
-    /// memory.
+    /// Returns how a device can access the pool's memory.
+    ///
+    /// Calls `cuMemPoolGetAccess(&flags, pool, location)`.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors from the driver.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolGetAccess`](fn@cuda_sys::cuMemPoolGetAccess).
     #[doc(alias = "cuMemPoolGetAccess")]
@@ -56,35 +57,39 @@ impl MemoryPool {
         let mut location = MemoryLocation::Device(*device).raw();
         let (place, from) = (&raw mut flags, &raw mut location);
         without_current(self.context(), || {
-            // SAFETY: the pool is alive, and the pointers are to locals.
+            // SAFETY: the pool is alive, and the pointers point to local variables.
             unsafe { answer!(cuMemPoolGetAccess(place, self.as_raw(), from)) }
         })?;
         Ok(MemoryAccess::from_raw(flags))
     }
 
-    /// `cuMemPoolSetAccess(pool, map, 1)`: lets work of another device read and write the pool's
-    /// memory, that which is allocated already included.
+    /// Allows a device to read and write the pool's memory, including memory that is already
+    /// allocated.
+    ///
+    /// Calls `cuMemPoolSetAccess(pool, map, 1)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_DEVICE` or the like for a device that cannot reach it.
+    /// `CUDA_ERROR_INVALID_DEVICE` or a similar code if the device cannot access the memory.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
     #[doc(alias = "cuMemPoolSetAccess")]
     pub fn grant_access(&self, device: &Device) -> Result<()> {
-        // SAFETY: this takes nothing away.
+        // SAFETY: this call does not revoke any access.
         unsafe { self.set_access(device, MemoryAccess::ReadWrite) }
     }
 
-    /// `cuMemPoolSetAccess(pool, map, 1)`: says what work of a device may do with the pool's
-    /// memory.
+    /// Sets the access of a device to the pool's memory.
+    ///
+    /// Calls `cuMemPoolSetAccess(pool, map, 1)`.
     ///
     /// # Errors
-    /// As for [`grant_access`](Self::grant_access); nothing can be taken away from the device that
-    /// the memory is on.
+    /// See [`grant_access`](Self::grant_access). Access cannot be revoked from the device on which
+    /// the memory is located.
     ///
     /// # Safety
-    /// If this takes something away, no work of the device that was given or will be does that with
-    /// memory of the pool: it would be an illegal address, the end of the process's use of the GPU.
+    /// If this call revokes access, no enqueued or future work on the device may use that access to
+    /// memory of the pool. Such work would fail with an illegal address, after which the process
+    /// cannot use the GPU any more.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
     #[doc(alias = "cuMemPoolSetAccess")]
@@ -94,13 +99,13 @@ impl MemoryPool {
             flags: access.raw(),
         };
         without_current(self.context(), || {
-            // SAFETY: the pool is alive, and the pointer is to one local; the rest is the caller's
-            // promise.
+            // SAFETY: the pool is alive, and the pointer is to a single local variable. The caller
+            // guarantees that revoked access is not used.
             unsafe { answer!(cuMemPoolSetAccess(self.as_raw(), &raw const map, 1)) }
         })
     }
 
-    /// An error, unless work of the device may use the pool's memory.
+    /// Returns an error unless the device can read and write the pool's memory.
     pub(super) fn check_access(&self, device: Device) -> Result<()> {
         if self.inner.location == Some(MemoryLocation::Device(device)) {
             return Ok(());
@@ -110,7 +115,7 @@ impl MemoryPool {
             MemoryAccess::None | MemoryAccess::Read => {
                 let its = self.inner.location.map(|its| its.to_string());
                 Err(Invalid::NoAccessToPool {
-                    pool: its.unwrap_or_else(|| "a place that is not known".to_owned()),
+                    pool: its.unwrap_or_else(|| "an unknown location".to_owned()),
                     device: device.ordinal(),
                 }
                 .into())

@@ -1,4 +1,5 @@
-//! What a memory pool can be asked, and what it can be told.
+//! Attributes of memory pools, for [`MemoryPool::attribute`](crate::MemoryPool::attribute) and
+//! [`MemoryPool::set_attribute`](crate::MemoryPool::set_attribute).
 //!
 //! ```no_run
 //! use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, RESERVED_CURRENT, USED_HIGH};
@@ -7,8 +8,9 @@
 //! let context = Context::primary(&Device::get(0)?)?;
 //! let pool = MemoryPool::default_of(&context)?;
 //! pool.set_attribute(RELEASE_THRESHOLD, 1 << 30)?;
-//! println!("{} bytes, for {} at most", pool.attribute(RESERVED_CURRENT)?, pool.attribute(USED_HIGH)?);
-//! pool.reset_high(USED_HIGH)?;
+//! let (reserved, used) = (pool.attribute(RESERVED_CURRENT)?, pool.attribute(USED_HIGH)?);
+//! println!("{reserved} bytes reserved, at most {used} bytes used");
+//! pool.reset_high_water(USED_HIGH)?;
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
@@ -22,8 +24,10 @@ use cuda_sys::{
 use std::fmt;
 use std::marker::PhantomData;
 
-/// An attribute of a memory pool whose value is a `T`. The constants of [this module](self) are all
-/// there are. `A` says what can be done with it beside asking.
+/// An attribute of a memory pool with a value of type `T`. `A` tells whether the attribute can be
+/// set or reset.
+///
+/// The constants of [this module](self) are the only attributes.
 pub struct PoolAttribute<T, A = ReadOnly> {
     raw: CUmemPool_attribute,
     name: &'static str,
@@ -31,35 +35,38 @@ pub struct PoolAttribute<T, A = ReadOnly> {
     value: PhantomData<fn() -> (T, A)>,
 }
 
-/// Nothing.
+/// Marks attributes that can only be read.
 #[derive(Debug)]
 pub enum ReadOnly {}
 
+/// Marks attributes that can be set with
 /// [`MemoryPool::set_attribute`](crate::MemoryPool::set_attribute).
 #[derive(Debug)]
 pub enum Settable {}
 
-/// [`MemoryPool::reset_high`](crate::MemoryPool::reset_high).
+/// Marks high-water marks, which can be reset with
+/// [`MemoryPool::reset_high_water`](crate::MemoryPool::reset_high_water).
 #[derive(Debug)]
-pub enum High {}
+pub enum HighWater {}
 
 impl<T, A> PoolAttribute<T, A> {
-    /// The driver's number for it.
+    /// Returns the driver's number of the attribute.
     pub fn raw(&self) -> CUmemPool_attribute {
         self.raw
     }
 
-    /// The name of its constant.
+    /// Returns the name of the attribute's constant.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The first CUDA version that knows it.
+    /// Returns the CUDA version that introduced the attribute.
     pub fn since(&self) -> CudaVersion {
         self.since
     }
 
-    /// An attribute that is newer than the driver is an invalid value to it.
+    /// Translates the error for an attribute that is newer than the driver. The driver reports it
+    /// as an invalid value.
     pub(super) fn explain(&self, error: Error) -> Error {
         match (error.code(), driver::version()) {
             (Some(CUresult::CUDA_ERROR_INVALID_VALUE), Ok(driver)) if driver < self.since => {
@@ -89,7 +96,7 @@ impl<T, A> fmt::Debug for PoolAttribute<T, A> {
     }
 }
 
-/// A type that attributes of pools have. Sealed: the driver has them as `int` or 64 bits.
+/// A type of attribute values. Sealed: the driver only has values of type `int` and of 64 bits.
 pub trait PoolValue: sealed::Sealed {
     #[doc(hidden)]
     fn from_bytes(bytes: [u8; 8]) -> Self;
@@ -101,7 +108,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The types, and how each is written as the driver's: an `int` is the first four of the bytes.
+/// Implements the conversions of the value types from and to the driver's format. An `int` is in
+/// the first four bytes.
 macro_rules! values {
     ($($ty:ty: |$value:ident: $number:ident| $read:expr, |$this:ident| $write:expr;)*) => {$(
         impl sealed::Sealed for $ty {}
@@ -148,34 +156,38 @@ macro_rules! attributes {
 }
 
 attributes! {
-    /// Whether memory that one stream has freed is used on another that waits for it by events.
+    /// Whether an allocation on one stream may reuse memory that was freed on another stream, if it
+    /// is ordered after the free by events.
     REUSE_FOLLOW_EVENT_DEPENDENCIES: bool, Settable = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, (11, 2);
-    /// Whether memory that one stream has freed is used on another if it happens to be idle.
+    /// Whether an allocation on one stream may reuse memory that was freed on another stream, if
+    /// the free happens to have completed.
     REUSE_ALLOW_OPPORTUNISTIC: bool, Settable = CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, (11, 2);
-    /// Whether a stream may be made to wait for another's free, to use its memory.
+    /// Whether the driver may make a stream wait for a free on another stream, in order to reuse
+    /// the memory.
     REUSE_ALLOW_INTERNAL_DEPENDENCIES: bool, Settable = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, (11, 2);
-    /// So many bytes are kept when a wait finds memory that nobody uses. At first none.
+    /// The number of unused bytes that the pool keeps when a synchronization returns memory to the
+    /// system. The default is 0.
     RELEASE_THRESHOLD: u64, Settable = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (11, 2);
-    /// The bytes that the pool has of the system.
+    /// The number of bytes that the pool has reserved from the system.
     RESERVED_CURRENT: u64, ReadOnly = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, (11, 2);
-    /// The most that it had of the system.
-    RESERVED_HIGH: u64, High = CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, (11, 2);
-    /// The bytes that are allocated.
+    /// The high-water mark of [`RESERVED_CURRENT`].
+    RESERVED_HIGH: u64, HighWater = CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, (11, 2);
+    /// The number of allocated bytes.
     USED_CURRENT: u64, ReadOnly = CU_MEMPOOL_ATTR_USED_MEM_CURRENT, (11, 2);
-    /// The most that was allocated.
-    USED_HIGH: u64, High = CU_MEMPOOL_ATTR_USED_MEM_HIGH, (11, 2);
-    /// What kind of memory it is of.
+    /// The high-water mark of [`USED_CURRENT`].
+    USED_HIGH: u64, HighWater = CU_MEMPOOL_ATTR_USED_MEM_HIGH, (11, 2);
+    /// The kind of memory in the pool.
     ALLOCATION_TYPE: CUmemAllocationType, ReadOnly = CU_MEMPOOL_ATTR_ALLOCATION_TYPE, (13, 2);
-    /// How it can be shared with other processes.
+    /// The handle types that can share the pool with other processes.
     EXPORT_HANDLE_TYPES: CUmemAllocationHandleType, ReadOnly = CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES, (13, 2);
-    /// The number of the place where it is.
+    /// The number of the pool's location, within its kind.
     LOCATION_ID: i32, ReadOnly = CU_MEMPOOL_ATTR_LOCATION_ID, (13, 2);
-    /// The kind of place where it is.
+    /// The kind of the pool's location.
     LOCATION_TYPE: CUmemLocationType, ReadOnly = CU_MEMPOOL_ATTR_LOCATION_TYPE, (13, 2);
-    /// The bytes that it may have at most; 0: what the system allows.
+    /// The maximum size of the pool in bytes. 0 means the limit of the system.
     MAX_POOL_SIZE: u64, ReadOnly = CU_MEMPOOL_ATTR_MAX_POOL_SIZE, (13, 2);
-    /// Whether the decompression engine may read it.
+    /// Whether the decompression engine can read the pool's memory.
     HW_DECOMPRESS_ENABLED: bool, ReadOnly = CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED, (13, 2);
-    /// The locality domain of the device that it is in.
+    /// The locality domain of the device in which the pool's memory is located.
     LOCALITY_DOMAIN_ID: i32, ReadOnly = CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID, (13, 4);
 }

@@ -1,4 +1,4 @@
-//! The pools that devices and places have, and those that are put there.
+//! Default and current pools of devices and of other locations.
 
 use super::MemoryPool;
 use super::options::allocation_type;
@@ -10,44 +10,53 @@ use crate::memory::MemoryLocation;
 use cuda_sys::CUmemoryPool;
 
 impl Device {
-    /// `cuDeviceGetMemPool(&pool, device)`: the handle of the pool that the device allocates from:
-    /// its own, or one that other code put in its place and may destroy at any time. So it is for
-    /// comparing, or for [`MemoryPool::borrow_raw`] if one knows better.
+    /// Returns the handle of the device's current pool, which the device allocates from.
+    ///
+    /// Calls `cuDeviceGetMemPool(&pool, device)`. The current pool is the default pool or one that
+    /// other code has set and may destroy at any time. The handle is therefore suited to
+    /// comparisons. Pass it to [`MemoryPool::borrow_raw`] only if you know how long the pool stays
+    /// alive.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED` on devices without pools.
+    /// `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools.
     ///
     /// Since CUDA 11.2. Raw: [`cuDeviceGetMemPool`](fn@cuda_sys::cuDeviceGetMemPool).
     #[doc(alias = "cuDeviceGetMemPool")]
     pub fn memory_pool(&self) -> Result<CUmemoryPool> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
+        // SAFETY: the pointer is to a local variable.
         unsafe { call!(cuDeviceGetMemPool(&raw mut raw, self.as_raw())) }?;
         Ok(raw)
     }
 
-    /// `cuDeviceSetMemPool(device, pool)`: the device allocates from this pool from now on, for
-    /// everybody in the process, until another is put there. The pool is not destroyed any more.
+    /// Sets the device's current pool, which the whole process allocates from until another pool is
+    /// set.
+    ///
+    /// Calls `cuDeviceSetMemPool(device, pool)`. From then on, the pool is never destroyed.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a pool of another place.
+    /// `CUDA_ERROR_INVALID_VALUE` for a pool of another location.
     ///
     /// Since CUDA 11.2. Raw: [`cuDeviceSetMemPool`](fn@cuda_sys::cuDeviceSetMemPool).
     #[doc(alias = "cuDeviceSetMemPool")]
     pub fn set_memory_pool(&self, pool: &MemoryPool) -> Result<()> {
-        // SAFETY: the pool is alive, and stays from here on.
+        // SAFETY: the pool is alive, and is never destroyed after this call.
         unsafe { call!(cuDeviceSetMemPool(self.as_raw(), pool.as_raw())) }?;
-        pool.stay();
+        pool.never_destroy();
         Ok(())
     }
 }
 
 impl MemoryPool {
-    /// `cuMemGetDefaultMemPool(&pool, location, type)`: the pool that the driver has by itself for
-    /// a place, of memory that stays there or of managed memory. It is never destroyed.
+    /// Returns the driver's default pool for a location, of memory that stays there or of managed
+    /// memory. It is never destroyed.
+    ///
+    /// Calls `cuMemGetDefaultMemPool(&pool, location, type)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED`, `CUDA_ERROR_INVALID_VALUE` for a place without one.
+    /// - `CUDA_ERROR_NOT_SUPPORTED` or `CUDA_ERROR_INVALID_VALUE` for a location without a default
+    ///   pool.
+    /// - [`Error::Missing`](crate::Error::Missing) on a driver before CUDA 13.0.
     ///
     /// Since CUDA 13.0. Raw: [`cuMemGetDefaultMemPool`](fn@cuda_sys::cuMemGetDefaultMemPool).
     #[doc(alias = "cuMemGetDefaultMemPool")]
@@ -56,34 +65,39 @@ impl MemoryPool {
         let (mut place, kind) = (location.raw(), allocation_type(managed));
         {
             let _current = context.enter()?;
-            // SAFETY: the pointers are to locals.
+            // SAFETY: the pointers point to local variables.
             unsafe { call!(cuMemGetDefaultMemPool(&raw mut raw, &raw mut place, kind)) }?;
         }
         Ok(Self::drivers(raw, context, Some(location)))
     }
 
-    /// `cuMemSetMemPool(location, type, pool)`: makes this the pool that is allocated from for a
-    /// place, as [`Device::set_memory_pool`] does for a device.
+    /// Makes this the current pool of a location, as [`Device::set_memory_pool`] does for a device.
+    ///
+    /// Calls `cuMemSetMemPool(location, type, pool)`. From then on, the pool is never destroyed.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` if it is not of that place and kind; the driver is older.
+    /// - `CUDA_ERROR_INVALID_VALUE` if the pool is not of this location and kind.
+    /// - [`Error::Missing`](crate::Error::Missing) on a driver before CUDA 13.0.
     ///
     /// Since CUDA 13.0. Raw: [`cuMemSetMemPool`](fn@cuda_sys::cuMemSetMemPool).
     #[doc(alias = "cuMemSetMemPool")]
     pub fn set_current_at(&self, location: MemoryLocation, managed: bool) -> Result<()> {
         let (mut place, kind) = (location.raw(), allocation_type(managed));
         let _current = self.context().enter()?;
-        // SAFETY: the pool is alive, and stays from here on; the pointer is to a local.
+        // SAFETY: the pool is alive, and is never destroyed after this call. The pointer is to a
+        // local variable.
         unsafe { call!(cuMemSetMemPool(&raw mut place, kind, self.as_raw())) }?;
-        self.stay();
+        self.never_destroy();
         Ok(())
     }
 
-    /// `cuMemGetMemPool(&pool, location, type)`: the handle of the pool that is allocated from for
-    /// a place. It is whose it is: see [`Device::memory_pool`].
+    /// Returns the handle of the current pool of a location.
+    ///
+    /// Calls `cuMemGetMemPool(&pool, location, type)`. Other code may destroy the pool at any time.
+    /// See [`Device::memory_pool`].
     ///
     /// # Errors
-    /// As for [`default_at`](Self::default_at).
+    /// See [`default_at`](Self::default_at).
     ///
     /// Since CUDA 13.0. Raw: [`cuMemGetMemPool`](fn@cuda_sys::cuMemGetMemPool).
     #[doc(alias = "cuMemGetMemPool")]
@@ -95,7 +109,7 @@ impl MemoryPool {
         let mut raw = std::ptr::null_mut();
         let (mut place, kind) = (location.raw(), allocation_type(managed));
         let _current = context.enter()?;
-        // SAFETY: the pointers are to locals.
+        // SAFETY: the pointers point to local variables.
         unsafe { call!(cuMemGetMemPool(&raw mut raw, &raw mut place, kind)) }?;
         Ok(raw)
     }

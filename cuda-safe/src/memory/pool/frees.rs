@@ -1,41 +1,43 @@
-//! When a pool may go: behind the frees of its memory, which its memory sees to.
+//! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
 use super::MemoryPool;
 use crate::context::Context;
 use crate::error::Result;
 use crate::event::Event;
-use crate::hold::Hold;
+use crate::ownership::Ownership;
 use crate::release::{Parent, relaxed};
 use crate::stream::{OrderedOn, Stream};
 use crate::sync::Mutex;
 use std::sync::PoisonError;
 
-/// Events behind the frees of a pool's memory. (Not their streams: those may be lent, and leased.)
+/// The events recorded after the frees of a pool's memory. (The streams are not kept, because they
+/// may be borrowed or leased.)
 #[derive(Default)]
-pub(super) struct Ends {
+pub(super) struct FreeEvents {
     events: Mutex<Vec<Event>>,
 }
 
-/// With more events than this it is looked which of them are over, each time that there are twice as
-/// many.
-const MANY: usize = 64;
+/// With more events than this, completed events are removed each time the number of events doubles.
+const PRUNE_THRESHOLD: usize = 64;
 
-impl Ends {
-    /// Puts an event behind what the stream was given, the free.
+impl FreeEvents {
+    /// Records an event on `stream` after a free.
     fn mark(&self, stream: &Stream) -> Result<()> {
-        // A manager may have the pool, and its context has the manager.
+        // The context may have a manager that owns the pool, so an event that keeps the manager
+        // alive would create a cycle.
         let event = stream.context().without_manager().event_now()?;
-        // The release has counted itself on the stream: no capture takes the record.
+        // The release has counted itself as a call on the stream, so no capture can include the
+        // record.
         event.enqueue_record(stream)?;
         let mut left = {
             let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
             events.push(event);
-            if events.len() < MANY || !events.len().is_power_of_two() {
+            if events.len() < PRUNE_THRESHOLD || !events.len().is_power_of_two() {
                 return Ok(());
             }
             std::mem::take(&mut *events)
         };
-        // Not under the lock: this calls the driver.
+        // This calls the driver, so it must not run under the lock.
         let is_over = |event: &Event| event.is_done().is_ok_and(|done| done);
         let _ = relaxed(|| {
             left.retain(|event| !is_over(event));
@@ -52,7 +54,7 @@ impl Ends {
     }
 }
 
-/// What memory of a pool needs until it is freed.
+/// The objects that memory of a pool keeps alive until it is freed.
 #[derive(Clone)]
 pub(in crate::memory) struct OfPool {
     stream: Stream,
@@ -86,18 +88,18 @@ impl Parent for OfPool {
     }
 
     fn has_leaked(&self) {
-        self.pool.stay();
+        self.pool.never_destroy();
     }
 
     fn has_been_freed(&self) {
-        if matches!(self.pool.inner.hold, Hold::Borrowed) {
-            // Whoever lent it waits.
+        if matches!(self.pool.inner.ownership, Ownership::Borrowed) {
+            // The owner of the borrowed pool waits for the frees.
             return;
         }
-        // An event is not to outlive a context that somebody else may destroy.
-        let is_lent = self.stream.context().hangs_on_borrowed();
-        if is_lent || self.pool.inner.ends.mark(&self.stream).is_err() {
-            self.pool.stay();
+        // An event must not outlive a context that other code may destroy.
+        let is_lent = self.stream.context().depends_on_borrowed();
+        if is_lent || self.pool.inner.free_events.mark(&self.stream).is_err() {
+            self.pool.never_destroy();
         }
     }
 }

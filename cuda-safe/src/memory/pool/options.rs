@@ -1,4 +1,4 @@
-//! How a pool is made.
+//! Options for the creation of memory pools.
 
 use crate::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
 use crate::device::Device;
@@ -11,33 +11,37 @@ use cuda_sys::{
     CUmemPoolProps, CudaVersion,
 };
 
-/// How a pool is made. The default is one of the context's device, as large as that has memory.
+/// Options for [`MemoryPool::new`](crate::MemoryPool::new). The default is a pool on the context's
+/// device, without a size limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemoryPoolOptions {
-    /// Where its memory is; none: on the device of the context. That of the host needs CUDA 12.2, a
-    /// device that [can](crate::attribute::HOST_MEMORY_POOLS_SUPPORTED), and
+    /// The location of the pool's memory. `None` is the context's device. A pool on the host
+    /// requires CUDA 12.2, a
+    /// [device that supports it](crate::attribute::HOST_MEMORY_POOLS_SUPPORTED), and
     /// [access](crate::MemoryPool::grant_access) for each device.
     pub location: Option<MemoryLocation>,
-    /// Whether it is of managed memory, which the location is preferred for. Since CUDA 13.0.
+    /// Whether the pool is of managed memory, for which the location is the preferred location.
+    /// Since CUDA 13.0.
     pub managed: bool,
-    /// The bytes that it may have at most; 0: what the system allows. Since CUDA 12.2.
+    /// The maximum size of the pool in bytes. 0 means the limit of the system. Since CUDA 12.2.
     pub max_size: usize,
-    /// Whether other processes may [open](crate::pool::ImportedPool) its memory, which is by a POSIX file
-    /// descriptor, on devices that
-    /// [can](crate::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES). A driver may keep what such a pool has of the
-    /// system to its end. Memory of the host as a whole cannot be shared.
+    /// Whether other processes can [open](crate::pool::ImportedPool) the pool's memory. The pool is
+    /// shared by a POSIX file descriptor, on
+    /// [devices that support it](crate::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES). A driver may
+    /// keep the reserved memory of a shareable pool until the pool is destroyed. A pool on the host
+    /// as a whole ([`MemoryLocation::Host`]) cannot be shared.
     pub shareable: bool,
-    /// Whether the decompression engine may read its memory. Since CUDA 12.6.
+    /// Whether the decompression engine can read the pool's memory. Since CUDA 12.6.
     pub hw_decompress: bool,
-    /// Whether other PCI devices may reach its memory (`GPUDirect` RDMA). Since CUDA 13.4.
+    /// Whether other PCI devices can access the pool's memory (`GPUDirect` RDMA). Since CUDA 13.4.
     pub gpu_direct_rdma: bool,
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
 impl MemoryPoolOptions {
-    /// For the driver, if that is not too old for one of them: it would take fields that it does
-    /// not know for its own.
+    /// Converts the options for the driver. Returns an error if the driver is too old for one of
+    /// them, because it would misinterpret fields that it does not know.
     pub(super) fn props(self, device: Device) -> Result<CUmemPoolProps> {
         let Self {
             location,
@@ -51,13 +55,17 @@ impl MemoryPoolOptions {
         let location = location.unwrap_or(MemoryLocation::Device(device));
         let is_on_device = matches!(location, MemoryLocation::Device(_));
         for (is_asked_for, what, since) in [
-            (!is_on_device, "a memory pool of the host", (12, 2)),
-            (max_size != 0, "a limit for a memory pool", (12, 2)),
-            (hw_decompress, "a memory pool for decompression", (12, 6)),
-            (managed, "a pool of managed memory", (13, 0)),
+            (!is_on_device, "a memory pool on the host", (12, 2)),
+            (max_size != 0, "a size limit for a memory pool", (12, 2)),
+            (
+                hw_decompress,
+                "a memory pool for hardware decompression",
+                (12, 6),
+            ),
+            (managed, "a memory pool of managed memory", (13, 0)),
             (
                 gpu_direct_rdma,
-                "a memory pool for other PCI devices",
+                "a memory pool with GPUDirect RDMA",
                 (13, 4),
             ),
         ] {
@@ -92,7 +100,8 @@ pub(super) fn allocation_type(managed: bool) -> CUmemAllocationType {
     }
 }
 
-/// The kind of handle that there is here, if the device has it.
+/// Returns the supported handle type, POSIX file descriptors, or an error if the device does not
+/// support it.
 fn descriptors(device: Device) -> Result<CUmemAllocationHandleType> {
     let its = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     let supported = device.attribute(MEMPOOL_SUPPORTED_HANDLE_TYPES)?.0;

@@ -1,4 +1,4 @@
-//! Pools whose memory several processes use.
+//! Memory pools that are shared between processes.
 
 use super::MemoryPool;
 use super::access::MemoryAccess;
@@ -14,15 +14,17 @@ use cuda_sys::{CUdeviceptr, CUmemoryPool};
 use std::fmt;
 
 impl MemoryPool {
-    /// `cuMemPoolExportToShareableHandle(&descriptor, pool, POSIX_FILE_DESCRIPTOR, 0)`: what another process
-    /// [imports](ImportedPool::new) the pool by, of one that was made
-    /// [shareable](crate::MemoryPoolOptions::shareable). A process gets it as any file descriptor; programs
-    /// that are started do not, unless it is given to them.
+    /// Exports a [shareable](crate::MemoryPoolOptions::shareable) pool as a file descriptor, from
+    /// which another process can [import](ImportedPool::new) the pool.
     ///
-    /// Handles of other kinds, those of Windows and of fabrics, there are none of here.
+    /// Calls `cuMemPoolExportToShareableHandle(&descriptor, pool, POSIX_FILE_DESCRIPTOR, 0)`. The
+    /// descriptor is passed to another process like any file descriptor. It is closed in programs
+    /// that this process starts, unless it is passed to them explicitly.
+    ///
+    /// Windows and fabric handles are not supported.
     ///
     /// # Errors
-    /// [`Invalid::NotShareable`].
+    /// [`Invalid::NotShareable`] if the pool was not created as shareable.
     ///
     /// Since CUDA 11.2. Raw:
     /// [`cuMemPoolExportToShareableHandle`](fn@cuda_sys::cuMemPoolExportToShareableHandle).
@@ -38,7 +40,8 @@ impl MemoryPool {
         let place = (&raw mut descriptor).cast();
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         without_current(self.context(), || {
-            // SAFETY: the pool is alive, and the pointer is to a local of the type that this kind has.
+            // SAFETY: the pool is alive, and the pointer is to a local variable of the type that
+            // this handle type requires.
             unsafe {
                 answer!(cuMemPoolExportToShareableHandle(
                     place,
@@ -52,18 +55,22 @@ impl MemoryPool {
         if descriptor < 0 {
             return Err(Invalid::NotShareable { memory: THIS_POOL }.into());
         }
-        // SAFETY: the driver has just opened it for the caller.
+        // SAFETY: the driver has just opened the descriptor for the caller.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        // One that is closed in programs that are started; the driver's own may be as good.
+        // The duplicate is closed on exec. If duplicating fails, the driver's descriptor is used.
         Ok(descriptor.try_clone().unwrap_or(descriptor))
     }
 
-    /// `cuMemPoolExportPointer(&data, address)`: the [handle](IpcHandle) of memory of this pool, for a process
-    /// that has [imported](ImportedPool::new) it. Drivers make handles of pools only that were exported, so the
-    /// first one exports this, and keeps that descriptor for as long as the pool is there.
+    /// Returns an [IPC handle](IpcHandle) of memory from this pool, for a process that has
+    /// [imported](ImportedPool::new) the pool.
+    ///
+    /// Calls `cuMemPoolExportPointer(&data, address)`. Drivers create handles only for pools that
+    /// have been exported. The first call therefore exports the pool, and the pool keeps that
+    /// descriptor open for its lifetime.
     ///
     /// # Errors
-    /// [`Invalid::NotOfPool`]: the buffer is other memory; [`Invalid::NotShareable`].
+    /// - [`Invalid::NotOfPool`] if the buffer was not allocated from this pool.
+    /// - [`Invalid::NotShareable`] if the pool was not created as shareable.
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolExportPointer`](fn@cuda_sys::cuMemPoolExportPointer).
     #[doc(alias = "cuMemPoolExportPointer")]
@@ -76,7 +83,7 @@ impl MemoryPool {
         self.handle_at(buffer.as_raw(), 0, bytes)
     }
 
-    /// The handle of a part of the memory that starts there.
+    /// Returns a handle of a part of the allocation at `start`.
     pub(crate) fn handle_at(
         &self,
         start: CUdeviceptr,
@@ -87,32 +94,33 @@ impl MemoryPool {
         IpcHandle::of_pool_memory(self.context(), start, offset, size)
     }
 
-    /// A driver (580) answers `CUDA_ERROR_INVALID_VALUE` for memory of pools that were not.
+    /// Exports the pool once. For memory of pools that were never exported, a driver (580) returns
+    /// `CUDA_ERROR_INVALID_VALUE`.
     #[cfg(unix)]
     fn be_exported(&self) -> Result<()> {
         let exported = &self.inner.exported.0;
         if exported.get().is_none() {
-            // Another thread's is as good.
+            // If another thread has exported the pool in the meantime, its export is equally valid.
             let _ = exported.set(self.export()?);
         }
         Ok(())
     }
 
-    /// Nothing is exported here.
+    /// Pools cannot be exported on this platform.
     #[cfg(not(unix))]
     fn be_exported(&self) -> Result<()> {
         Err(Invalid::NotShareable { memory: THIS_POOL }.into())
     }
 }
 
-/// What a pool was exported as, if it was for handles of its memory. Whether the driver would go on to
-/// make them without it nobody says.
+/// The descriptor of the pool's export, if handles of its memory were requested. It is kept open,
+/// because it is not documented whether the driver creates handles after it has been closed.
 #[derive(Default)]
 pub(super) struct Exported(#[cfg(unix)] std::sync::OnceLock<std::os::fd::OwnedFd>);
 
 const THIS_POOL: &str = "an unshareable pool's";
 
-/// What the driver says of pools that were made for one process.
+/// Translates the error that the driver returns for pools that are not shareable.
 pub(crate) fn not_shareable(error: Error) -> Error {
     match error.code() {
         Some(cuda_sys::CUresult::CUDA_ERROR_INVALID_VALUE) => {
@@ -122,10 +130,14 @@ pub(crate) fn not_shareable(error: Error) -> Error {
     }
 }
 
-/// A pool of another process. Memory of it is [opened](Self::open_memory) by the handles that the other one
-/// tells; none is allocated here, so it cannot be put in the place of a device's pool either. Clones share it.
+/// A memory pool that another process created and exported. Clones share the pool.
 ///
-/// At first only work of the device that its memory is on reaches it, whatever the other process has allowed.
+/// [`new`](Self::new) imports one. Memory of the pool is [opened](Self::open_memory) with the
+/// handles that the other process sends. This process cannot allocate from the pool, so the pool
+/// cannot be set as the current pool of a device either.
+///
+/// Initially, only the device on which the memory is located can access the memory, regardless of
+/// the access that the other process has granted.
 ///
 /// ```no_run
 /// use cuda_safe::manager::IpcHandle;
@@ -141,14 +153,14 @@ pub(crate) fn not_shareable(error: Error) -> Error {
 /// let buffer = DeviceBuffer::<f32>::zeroed_from_pool(&pool, &stream, 1000)?;
 /// # #[cfg(unix)] {
 /// let descriptor = std::process::Stdio::from(pool.export()?);
-/// stream.synchronize()?; // it is allocated
+/// stream.synchronize()?; // the allocation has completed
 /// send(&pool.handle_of(&buffer)?.to_bytes());
 ///
-/// // In the other one:
-/// // SAFETY: it is such a pool, imported once.
+/// // In the other process:
+/// // SAFETY: the descriptor is that of an exported pool, which is imported once.
 /// let pool = unsafe { ImportedPool::new(&context, &std::io::stdin()) }?;
 /// let handle = IpcHandle::from_bytes(&receive());
-/// // SAFETY: the first process keeps the memory until this one is done.
+/// // SAFETY: the first process keeps the memory allocated until this process is done.
 /// let memory = unsafe { pool.open_memory(&handle) }?;
 /// println!("{} bytes at {:#x}", memory.size(), memory.as_raw());
 /// # }
@@ -158,16 +170,21 @@ pub(crate) fn not_shareable(error: Error) -> Error {
 pub struct ImportedPool(MemoryPool);
 
 impl ImportedPool {
-    /// `cuMemPoolImportFromShareableHandle(&pool, descriptor, POSIX_FILE_DESCRIPTOR, 0)`: the pool that another
-    /// process has [exported](MemoryPool::export). The descriptor is not needed afterwards.
+    /// Imports a pool that another process has [exported](MemoryPool::export). The descriptor is
+    /// not needed afterwards.
+    ///
+    /// Calls `cuMemPoolImportFromShareableHandle(&pool, descriptor, POSIX_FILE_DESCRIPTOR, 0)`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OPERATING_SYSTEM` or the like for what is none.
+    /// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OPERATING_SYSTEM` or a similar code if the
+    /// descriptor is not that of a memory pool.
     ///
     /// # Safety
-    /// The descriptor is one that a driver of another process of this machine gave for a memory pool. This
-    /// process imports a pool once: not again before everything of the first import is gone. (Drivers
-    /// are reported to take memory that is there twice from both, with the first free.)
+    /// - The descriptor was returned for a memory pool by a driver in another process on this
+    ///   machine.
+    /// - This process does not import the pool again before all objects of the first import have
+    ///   been dropped. (Drivers are reported to free memory that is mapped twice from both places
+    ///   with the first free.)
     ///
     /// Since CUDA 11.2. Raw:
     /// [`cuMemPoolImportFromShareableHandle`](fn@cuda_sys::cuMemPoolImportFromShareableHandle).
@@ -175,14 +192,14 @@ impl ImportedPool {
     #[doc(alias = "cuMemPoolImportFromShareableHandle")]
     pub unsafe fn new(context: &Context, descriptor: &impl std::os::fd::AsFd) -> Result<Self> {
         use crate::call::call;
-        use crate::hold::Hold;
+        use crate::ownership::Ownership;
         use cuda_sys::CUmemAllocationHandleType;
         use std::os::fd::AsRawFd;
 
         crate::release::drain();
         let given = descriptor.as_fd();
-        // C takes the number as a pointer, and drivers refuse null, which the standard input would be: a duplicate
-        // has another number.
+        // The C function takes the descriptor as a pointer, and drivers reject a null pointer,
+        // which descriptor 0 (the standard input) would be. A duplicate has another number.
         let duplicate = match given.as_raw_fd() {
             0 => given.try_clone_to_owned().ok(),
             _ => None,
@@ -197,44 +214,46 @@ impl ImportedPool {
         let place = &raw mut raw;
         {
             let _current = context.enter()?;
-            // SAFETY: the pointer is to a local; the handle is a descriptor that is open during the call, and
-            // what it is the caller's promise.
+            // SAFETY: the pointer is to a local variable. The handle is a descriptor that is open
+            // during the call, and the caller guarantees that it is that of a memory pool.
             unsafe { call!(cuMemPoolImportFromShareableHandle(place, handle, kind, 0)) }?;
         }
-        Ok(Self(MemoryPool::own(raw, context, None, Hold::Owned)))
+        Ok(Self(MemoryPool::own(raw, context, None, Ownership::Owned)))
     }
 
-    /// The driver's handle. It stays this object's: do not destroy it.
+    /// Returns the driver's handle, which this object still owns. Do not destroy it.
     pub fn as_raw(&self) -> CUmemoryPool {
         self.0.as_raw()
     }
 
-    /// The context that the pool holds.
+    /// Returns the context that the pool keeps alive.
     pub fn context(&self) -> &Context {
         self.0.context()
     }
 
-    /// One of the pool's [attributes](super::attribute), as [`MemoryPool::attribute`]: bytes are those of what
-    /// is open here.
+    /// Returns the value of one of the pool's [attributes](super::attribute), as
+    /// [`MemoryPool::attribute`] does. Sizes count the memory that this process has opened.
     ///
     /// # Errors
-    /// As there.
+    /// See [`MemoryPool::attribute`].
     pub fn attribute<T: PoolValue, A>(&self, attribute: PoolAttribute<T, A>) -> Result<T> {
         self.0.attribute(attribute)
     }
 
-    /// What work of a device may do with the memory that is open here, as [`MemoryPool::access`].
+    /// Returns how a device can access the memory that this process has opened, as
+    /// [`MemoryPool::access`] does.
     ///
     /// # Errors
-    /// As there.
+    /// See [`MemoryPool::access`].
     pub fn access(&self, device: &Device) -> Result<MemoryAccess> {
         self.0.access(device)
     }
 
-    /// Lets work of another device read and write it, as [`MemoryPool::grant_access`].
+    /// Allows a device to read and write the memory that this process has opened, as
+    /// [`MemoryPool::grant_access`] does.
     ///
     /// # Errors
-    /// As there.
+    /// See [`MemoryPool::grant_access`].
     pub fn grant_access(&self, device: &Device) -> Result<()> {
         self.0.grant_access(device)
     }
@@ -247,8 +266,8 @@ impl ImportedPool {
         self.0.is_borrowed()
     }
 
-    pub(crate) fn stay(&self) {
-        self.0.stay();
+    pub(crate) fn never_destroy(&self) {
+        self.0.never_destroy();
     }
 }
 

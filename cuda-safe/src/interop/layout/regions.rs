@@ -1,27 +1,28 @@
-//! Arrays as boxes, which the driver copies.
+//! Arrays as regions for the driver's copies.
 
 use super::Layout;
 use super::index::refused;
 use crate::invalid::Invalid;
 use crate::memory::{Extent, Region};
 
-/// A dimension of several arrays of one shape: its extent, and the stride in each, in elements.
+/// A dimension of several arrays of the same shape: its extent, and the stride in each array, in
+/// elements.
 type Dimension<const N: usize> = (usize, [usize; N]);
 
-/// Several arrays of one shape as boxes with the same extent, whose elements are in the order of the
-/// arrays; offsets are from the first element.
+/// Describes several arrays of the same shape as regions with a common extent, with the elements in
+/// the order of the arrays. Offsets are relative to the first element.
 ///
-/// Dimensions that lie as one are one; of what is left there may be three, or two if the last one has
-/// gaps between its elements.
-pub(in crate::interop) fn boxes<const N: usize>(
+/// Contiguous dimensions are merged. Afterwards, at most three dimensions may be left, or two if
+/// the last one has gaps between its elements.
+pub(in crate::interop) fn regions<const N: usize>(
     layouts: [&Layout; N],
 ) -> Result<(Extent, [Region; N]), Invalid> {
     let problem = || {
         let shape = layouts.first().map_or(&[][..], |layout| layout.shape());
         let strides = layouts.map(Layout::strides);
         let problem = format!(
-            "{shape:?} with strides {:?} is no box, which is what the driver copies: make it \
-             contiguous by a kernel",
+            "the driver cannot copy the shape {shape:?} with strides {:?} in one call: make it \
+             contiguous with a kernel first",
             strides.as_slice()
         );
         refused("copy", problem)
@@ -36,7 +37,7 @@ pub(in crate::interop) fn boxes<const N: usize>(
         rest = others;
         Some(*first)
     };
-    // Of a box with one row, or one slice, the distance of the next does not matter.
+    // With one row or one slice, the pitch does not matter.
     let (height, pitches) = next().unwrap_or((1, [width; N]));
     let (depth, slices) = next().unwrap_or((1, pitches.map(|pitch| pitch * height)));
     if !rest.is_empty() {
@@ -55,11 +56,11 @@ pub(in crate::interop) fn boxes<const N: usize>(
         }
         (region.pitch, region.rows) = (pitch, rows);
     }
-    Ok((Extent::volume(width, height, depth), regions))
+    Ok((Extent::new_3d(width, height, depth), regions))
 }
 
-/// The dimensions from the last to the first, as few as there can be; none if a stride is negative or
-/// no whole elements.
+/// Returns the dimensions from the last to the first, merged as far as possible. Returns `None` if
+/// a stride is negative or not a whole number of elements.
 fn dimensions<const N: usize>(layouts: [&Layout; N]) -> Option<Vec<Dimension<N>>> {
     let mut dimensions: Vec<Dimension<N>> = Vec::new();
     let shape = layouts.first()?.shape();

@@ -1,4 +1,4 @@
-//! What is released behind events.
+//! Resources that are released after events.
 
 use super::Parent;
 use crate::context::Context;
@@ -6,16 +6,16 @@ use crate::event::Event;
 use std::any::Any;
 use std::sync::Arc;
 
-/// What a resource needs until it is released, or given back to its owner, behind events.
+/// The objects that a resource requires until it is released, or returned to its owner, after events.
 #[derive(Clone)]
-pub(crate) struct Behind {
-    pub(crate) ends: Vec<Event>,
+pub(crate) struct AfterEvents {
+    pub(crate) events: Vec<Event>,
     #[allow(dead_code, reason = "held, not read")]
     pub(crate) owner: Option<Arc<dyn Any + Send + Sync>>,
     pub(crate) context: Context,
 }
 
-impl Parent for Behind {
+impl Parent for AfterEvents {
     fn context(&self) -> Option<&Context> {
         Some(&self.context)
     }
@@ -25,10 +25,10 @@ impl Parent for Behind {
     }
 
     fn is_borrowed(&self) -> bool {
-        self.context.hangs_on_borrowed()
+        self.context.depends_on_borrowed()
     }
 
     fn waited_for(&self) -> &[Event] {
-        &self.ends
+        &self.events
     }
 }

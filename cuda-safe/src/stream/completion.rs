@@ -1,4 +1,4 @@
-//! Waiting for a stream without a thread that waits.
+//! Futures that complete when the work in a stream is complete.
 
 use super::Stream;
 use super::host::{self, Panicked};
@@ -17,61 +17,64 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context as Task, Poll, Waker};
 
-/// A [`Future`] of the work that a stream had been given when [`Stream::done`] was called; ready
-/// with what [`Stream::synchronize`] would have returned then.
+/// A [`Future`] that completes when the work in a stream is complete. Created by [`Stream::completion`].
 ///
-/// Polling it calls nothing of the driver's, and dropping it neither: it may be dropped, forgotten
-/// or sent elsewhere at any time, and the work goes on. It holds the stream. In a forked child it is
-/// ready with [`Error::Forked`].
+/// It covers the work that was in the stream when `completion` was called, and its output is the result
+/// that [`Stream::synchronize`] would have returned.
+///
+/// Polling or dropping the future makes no driver call. It can be dropped, forgotten or sent to another
+/// thread at any time; the work continues. The future keeps the stream alive. In a forked child it
+/// completes with [`Error::Forked`].
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Done {
+pub struct StreamFuture {
     stream: Stream,
     state: Arc<State>,
 }
 
-/// What the future and the driver's callback share.
+/// The state that the future shares with the driver callback.
 struct State {
     now: Mutex<Now>,
     panicked: Arc<Panicked>,
 }
 
 enum Now {
-    /// The callback has not come; whom it is to wake.
+    /// The callback has not run yet. It will wake this waker.
     Waiting(Option<Waker>),
-    /// What it was told of the work.
+    /// The result of the work, which the callback received.
     Ended(CUresult),
 }
 
 impl Stream {
-    /// `cuStreamAddCallback(stream, callback, data, 0)`: a future of all work given to the stream up
-    /// to now. No thread waits for it: a thread of the driver's wakes the task.
+    /// Returns a future that completes when all work that is now in the stream is complete. Calls
+    /// `cuStreamAddCallback`.
     ///
-    /// One call of the driver here, none later. The
-    /// work that is given to the stream afterwards waits until the waker has been called, a few microseconds.
+    /// No thread blocks: a driver thread wakes the task. This function makes one driver call; polling
+    /// makes none. Later work in the stream waits until the waker was called, a few microseconds.
     ///
-    /// The callback is the older way of calling the host, and the right one here: it is called with
-    /// the error when the stream's work fails, where a
-    /// [host function](Self::launch_host_function) is never run and the task would sleep for ever.
+    /// This function uses the older callback API because a callback also runs when the work fails, and
+    /// receives the error. A [host function](Self::launch_host_function) does not run in that case, so
+    /// the task would never wake up.
     ///
     /// ```no_run
     /// # use cuda_safe::{Context, Device, DeviceBuffer, Result};
     /// # async fn compute() -> Result<()> {
     /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
     /// let buffer = DeviceBuffer::<u32>::zeroed(&stream, 1000)?;
-    /// stream.done()?.await?;
-    /// // The copy has nothing to wait for.
+    /// stream.completion()?.await?;
+    /// // The work is complete, so the copy does not wait.
     /// assert_eq!(buffer.to_vec()?, [0; 1000]);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); those of earlier work. The
-    /// future has those of the work, and [`Error::HostFunctionPanicked`], for a waker too.
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); the errors of earlier work. The
+    /// future returns the errors of its work, and [`Error::HostFunctionPanicked`], also if a waker
+    /// panicked.
     ///
     /// Since CUDA 5.0. Raw: [`cuStreamAddCallback`](fn@cuda_sys::cuStreamAddCallback).
     #[doc(alias = "cuStreamAddCallback")]
-    pub fn done(&self) -> Result<Done> {
+    pub fn completion(&self) -> Result<StreamFuture> {
         release::drain();
         let _call = self.uncaptured(Operation::HostFunction)?;
         let state = Arc::new(State {
@@ -81,20 +84,29 @@ impl Stream {
         let data = Arc::into_raw(Arc::clone(&state));
         let given = without_current(self.context(), || {
             let data = data.cast_mut().cast::<c_void>();
-            // SAFETY: the stream is alive; the callback takes the share that `data` is, once.
-            unsafe { answer!(cuStreamAddCallback(self.raw(), Some(reached), data, 0)) }
+            // SAFETY: the stream is alive, and the callback runs once and takes the reference in `data`.
+            unsafe {
+                answer!(cuStreamAddCallback(
+                    self.raw(),
+                    Some(on_completion),
+                    data,
+                    0
+                ))
+            }
         });
         match given {
-            Ok(()) => Ok(Done {
+            Ok(()) => Ok(StreamFuture {
                 stream: self.clone(),
                 state,
             }),
             Err(error) => {
                 if error.is_refusal() {
-                    // SAFETY: the driver did not take it, so the share is still this function's.
+                    // SAFETY: the driver rejected the callback, so this function still owns the
+                    // reference.
                     drop(unsafe { Arc::from_raw(data) });
                 } else {
-                    // It may be of earlier work, and the driver have the callback all the same.
+                    // The error may come from earlier work, and the driver may have accepted the
+                    // callback.
                     count_leak();
                 }
                 Err(error)
@@ -103,16 +115,16 @@ impl Stream {
     }
 }
 
-/// What the driver calls, once.
+/// The callback, which the driver calls once.
 ///
 /// # Safety
-/// `data` is a share of a [`State`], which nobody else gives back.
-unsafe extern "C" fn reached(_stream: CUstream, result: CUresult, data: *mut c_void) {
-    // SAFETY: the caller's promise.
+/// `data` is a reference from `Arc::into_raw` to a [`State`], which no other code releases.
+unsafe extern "C" fn on_completion(_stream: CUstream, result: CUresult, data: *mut c_void) {
+    // SAFETY: the caller guarantees that `data` is an owned reference to a `State`.
     let state = unsafe { Arc::from_raw(data.cast_const().cast::<State>()) };
     host::run_inside(&state.panicked, || {
         let before = std::mem::replace(&mut *state.lock(), Now::Ended(result));
-        // Not under the lock: a waker does what it likes.
+        // The lock is released first, because a waker can run arbitrary code.
         if let Now::Waiting(Some(waker)) = before {
             waker.wake();
         }
@@ -124,7 +136,7 @@ impl State {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whom to wake from now on, in the place of whom it was; or what the callback was told.
+    /// Replaces the waker. Returns the result of the work if the callback has already run.
     fn set_waker(&self, waker: Option<Waker>) -> Option<CUresult> {
         let (ended, _dropped_outside_of_the_lock) = match &mut *self.lock() {
             Now::Waiting(place) => (None, std::mem::replace(place, waker)),
@@ -134,43 +146,43 @@ impl State {
     }
 }
 
-impl Done {
-    /// The stream.
+impl StreamFuture {
+    /// Returns the stream.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 }
 
-impl Future for Done {
+impl Future for StreamFuture {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<()>> {
-        // There the lock may be another thread's, for ever.
+        // In a forked child the lock may be held forever by a thread that does not exist there.
         if fork::in_child() {
             return Poll::Ready(Err(Error::Forked));
         }
         match self.state.set_waker(Some(task.waker().clone())) {
             None => Poll::Pending,
             Some(result) => {
-                let done = check("cuStreamAddCallback", result);
+                let done = check(result, "cuStreamAddCallback");
                 Poll::Ready(done.and_then(|()| self.stream.inner.panicked.take()))
             }
         }
     }
 }
 
-impl Drop for Done {
+impl Drop for StreamFuture {
     fn drop(&mut self) {
         if !fork::in_child() {
-            // Nobody is to be woken any more.
+            // No task waits any more.
             self.state.set_waker(None);
         }
     }
 }
 
-impl fmt::Debug for Done {
+impl fmt::Debug for StreamFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Done")
+        f.debug_struct("StreamFuture")
             .field("stream", &self.stream)
             .finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! What managers have, and what happened.
+//! Statistics of memory managers.
 
 use super::{Caching, Ordered, Plain, Plugin, manager_of};
 use crate::ending::calling;
@@ -9,35 +9,35 @@ use cuda_safe::{Context, MemoryInfo};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// `MemoryStatistics`, before it is that. What a manager does not know is none.
+/// The fields of `MemoryStatistics`. A field is None if the manager does not know the value.
 #[derive(Default)]
-pub(super) struct Figures {
+pub(super) struct Stats {
     asked: Option<Statistics>,
-    /// Bytes of the driver's, now and at the most.
+    /// Bytes reserved from the driver: the current value and the maximum.
     reserved: Option<usize>,
-    reserved_high: Option<usize>,
-    /// Bytes that are kept, and how far those are in pieces.
+    reserved_peak: Option<usize>,
+    /// Cached bytes, and their fragmentation.
     kept: usize,
     fragmentation: Option<f64>,
-    /// How often the driver was asked for memory.
-    grown: Option<u64>,
+    /// The number of requests to the driver for memory.
+    slabs_added: Option<u64>,
     hits: Option<u64>,
     misses: Option<u64>,
     stream_waits: Option<u64>,
     host_waits: Option<u64>,
 }
 
-/// Those of a context's manager.
-pub(super) fn of(context: &Context) -> Result<Figures> {
+/// Returns the statistics of a context's manager.
+pub(super) fn of(context: &Context) -> Result<Stats> {
     if let Some(manager) = context.memory_manager_as::<Caching>()? {
-        let cache = manager.inner().figures();
-        return Ok(Figures {
+        let cache = manager.inner().stats();
+        return Ok(Stats {
             asked: Some(manager.statistics()),
             reserved: Some(cache.reserved),
-            reserved_high: Some(cache.reserved_high),
-            kept: cache.kept(),
+            reserved_peak: Some(cache.reserved_peak),
+            kept: cache.cached(),
             fragmentation: Some(cache.fragmentation()),
-            grown: Some(cache.grown),
+            slabs_added: Some(cache.slabs_added),
             hits: Some(cache.hits),
             misses: Some(cache.misses),
             stream_waits: Some(cache.stream_waits),
@@ -46,41 +46,41 @@ pub(super) fn of(context: &Context) -> Result<Figures> {
     }
     if let Some(manager) = context.memory_manager_as::<Ordered>()? {
         let (_, pending) = manager.base().pending();
-        let mut figures = Figures {
+        let mut stats = Stats {
             asked: Some(manager.statistics()),
             kept: pending,
-            ..Figures::default()
+            ..Stats::default()
         };
-        // Of the device's own pool, whoever uses it.
+        // These numbers are for the device's default pool, including other users of it.
         if let Some(pool) = manager.inner().inner().pool() {
             let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-            figures.reserved = Some(bytes(pool.attribute(RESERVED_CURRENT)?));
-            figures.reserved_high = Some(bytes(pool.attribute(RESERVED_HIGH)?));
+            stats.reserved = Some(bytes(pool.attribute(RESERVED_CURRENT)?));
+            stats.reserved_peak = Some(bytes(pool.attribute(RESERVED_HIGH)?));
         }
-        return Ok(figures);
+        return Ok(stats);
     }
     if let Some(manager) = context.memory_manager_as::<Plugin>()? {
-        return Ok(Figures {
+        return Ok(Stats {
             asked: Some(manager.statistics()),
             kept: manager.inner().inner().pending(),
-            ..Figures::default()
+            ..Stats::default()
         });
     }
     if let Some(manager) = context.memory_manager_as::<Plain>()? {
         let (_, pending) = manager.base().pending();
         let asked = manager.statistics();
-        return Ok(Figures {
+        return Ok(Stats {
             reserved: Some(asked.used + pending),
             kept: pending,
-            grown: Some(asked.allocated),
+            slabs_added: Some(asked.allocated),
             asked: Some(asked),
-            ..Figures::default()
+            ..Stats::default()
         });
     }
-    Ok(Figures::default())
+    Ok(Stats::default())
 }
 
-impl Figures {
+impl Stats {
     pub(super) fn into_python(self, py: Python<'_>) -> Result<Bound<'_, PyAny>> {
         calling(py, || {
             let fields = PyDict::new(py);
@@ -93,9 +93,9 @@ impl Figures {
             }
             fields.set_item("kept", self.kept)?;
             fields.set_item("reserved", self.reserved)?;
-            fields.set_item("reserved_high", self.reserved_high)?;
+            fields.set_item("reserved_peak", self.reserved_peak)?;
             fields.set_item("fragmentation", self.fragmentation)?;
-            fields.set_item("grown", self.grown)?;
+            fields.set_item("slabs_added", self.slabs_added)?;
             fields.set_item("hits", self.hits)?;
             fields.set_item("misses", self.misses)?;
             fields.set_item("stream_waits", self.stream_waits)?;
@@ -106,14 +106,15 @@ impl Figures {
     }
 }
 
-/// What is free, and all there is: within the limit, also of a pool, which knows its own at the driver only.
+/// Returns free and total memory, both within the limit. A caching pool applies its limit only to
+/// memory from the driver, so its limit is applied here.
 pub(super) fn memory_info(context: &Context) -> Result<MemoryInfo> {
     let mut info = manager_of(context)?.memory_info()?;
     if let Some(pool) = context.memory_manager_as::<Caching>()? {
         let pool = pool.inner();
-        // 0 is none.
+        // 0 means no limit.
         if let limit @ 1.. = pool.options().max_bytes {
-            let in_use = pool.figures().in_use;
+            let in_use = pool.stats().in_use;
             info.free = info.free.min(limit.saturating_sub(in_use));
             info.total = info.total.min(limit);
         }

@@ -1,7 +1,8 @@
-//! Copies of planes and volumes, and setting them.
+//! 2-D and 3-D copies and fills.
 //!
-//! As for plain copies: a slice is copied before the call returns, to the device by an asynchronous
-//! copy and a wait, from the device by the wait first and then a synchronous copy.
+//! Copies from and to an ordinary (pageable) slice have completed when the call returns. A copy to
+//! the device is an asynchronous copy followed by a wait. A copy from the device waits first and
+//! then makes a synchronous copy.
 
 use super::{DeviceSlice, DeviceSliceMut, Extent, Region};
 use crate::call::{call, without_current};
@@ -16,12 +17,15 @@ use core::ffi::c_void;
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype, CUstream};
 
 impl<T> DeviceSliceMut<'_, T> {
-    /// `cuMemcpy2DAsync(&copy, stream)`, for volumes `cuMemcpy3DAsync`: copies a box of `source` here,
-    /// in the order of the stream that both are bound to.
+    /// Enqueues a copy of a 2-D or 3-D region of `source` to a region of this memory.
+    ///
+    /// Calls `cuMemcpy2DAsync(&copy, stream)` if `extent` has depth 1, and `cuMemcpy3DAsync`
+    /// otherwise. Both slices must be bound to the same stream.
     ///
     /// # Errors
-    /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::OtherStream`] if the streams
-    /// differ.
+    /// - [`Invalid::Region`] if a region is not within its memory, or if its rows or slices
+    ///   overlap.
+    /// - [`Invalid::OtherStream`] if the streams differ.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy2DAsync_v2`](fn@cuda_sys::cuMemcpy2DAsync_v2),
     /// [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
@@ -32,16 +36,16 @@ impl<T> DeviceSliceMut<'_, T> {
     /// // The first two columns of a matrix.
     /// let matrix = DeviceBuffer::<f32>::zeroed(&stream, 100 * 80)?;
     /// let mut columns = DeviceBuffer::<f32>::zeroed(&stream, 2 * 80)?;
-    /// let both = Extent::plane(2, 80);
-    /// let from = Region::of(Extent::plane(100, 80));
+    /// let both = Extent::new_2d(2, 80);
+    /// let from = Region::of(Extent::new_2d(100, 80));
     /// columns
     ///     .as_mut_slice()
-    ///     .copy_box_from(both, Region::of(both), &matrix, from)?;
+    ///     .copy_3d_from(both, Region::of(both), &matrix, from)?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuMemcpy2DAsync")]
     #[doc(alias = "cuMemcpy3DAsync")]
-    pub fn copy_box_from<'a>(
+    pub fn copy_3d_from<'a>(
         &mut self,
         extent: Extent,
         region: Region,
@@ -60,23 +64,29 @@ impl<T> DeviceSliceMut<'_, T> {
         };
         let to = Place::of_device(&self.as_slice(), to);
         let copy = Copy::new::<T>(extent, &Place::of_device(&source, from), &to);
-        // SAFETY: both boxes are within memory that is bound to this stream, and freed in its order
-        // or after a wait; they do not overlap, as this one is borrowed mutably.
-        unsafe { copy.give(self.stream().context(), self.stream().raw()) }
+        // SAFETY: both regions are within memory that is bound to this stream and is freed in the
+        // order of this stream, or after a wait. They do not overlap, because the target is
+        // borrowed mutably.
+        unsafe { copy.enqueue(self.stream().context(), self.stream().raw()) }
     }
 
-    /// `cuMemcpy2DAsync(&copy, stream)`, for volumes `cuMemcpy3DAsync`, and a wait: copies a box of
-    /// `source` here.
+    /// Copies a 2-D or 3-D region of `source` to a region of this memory and waits for the copy.
+    ///
+    /// Calls `cuMemcpy2DAsync(&copy, stream)` if `extent` has depth 1, and `cuMemcpy3DAsync`
+    /// otherwise. Then waits for the stream.
     ///
     /// # Errors
-    /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::StreamIsCaptured`];
-    /// [`Error::InHostFunction`](crate::Error); those of earlier work on the stream.
+    /// - [`Invalid::Region`] if a region is not within its memory, or if its rows or slices
+    ///   overlap.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Error::InHostFunction`](crate::Error::InHostFunction) inside a host function.
+    /// - Errors from earlier work on the stream.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy2DAsync_v2`](fn@cuda_sys::cuMemcpy2DAsync_v2),
     /// [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     #[doc(alias = "cuMemcpy2DAsync")]
     #[doc(alias = "cuMemcpy3DAsync")]
-    pub fn copy_box_from_slice(
+    pub fn copy_3d_from_slice(
         &mut self,
         extent: Extent,
         region: Region,
@@ -91,26 +101,31 @@ impl<T> DeviceSliceMut<'_, T> {
         let (Some(to), Some(from)) = (to, from) else {
             return Ok(());
         };
-        // Before the copy: the wait behind it would be refused.
+        // This check comes before the copy, because the wait after the copy would be rejected.
         refuse_inside()?;
         release::drain();
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
         let to = Place::of_device(&self.as_slice(), to);
         let copy = Copy::new::<T>(extent, &Place::of_host(source.as_ptr(), from), &to);
-        // SAFETY: both boxes are within their memory, and the slice has no uninitialised byte. It is
-        // borrowed until the wait below is over; should that fail, see `copy_from_slice`.
-        let copied = unsafe { copy.give(self.stream().context(), self.stream().raw()) };
-        // Even if the call failed: its code may be of earlier work, and the copy under way.
+        // SAFETY: both regions are within their memory, and the slice has no uninitialized bytes.
+        // It is borrowed until the wait below has returned. If that wait fails, the argument in
+        // `copy_from_slice` applies.
+        let copied = unsafe { copy.enqueue(self.stream().context(), self.stream().raw()) };
+        // Wait even if the call failed: the error may be from earlier work, and the copy may be in
+        // progress.
         let waited = self.stream().wait_for_work();
         copied.and(waited)
     }
 
-    /// `cuMemsetD2D8Async` and its kin: sets all elements of a box to one value, in the order of the
-    /// stream. A call for each slice.
+    /// Enqueues fills that set all elements of a 2-D or 3-D region to `value`.
+    ///
+    /// Calls `cuMemsetD2D8Async`, `cuMemsetD2D16Async` or `cuMemsetD2D32Async`, depending on the
+    /// size of `T`, once for each slice of the region.
     ///
     /// # Errors
-    /// [`Invalid::Region`] if the box is not within the memory; [`Invalid::FillSize`] for elements of
-    /// other sizes than 1, 2 and 4 bytes.
+    /// - [`Invalid::Region`] if the region is not within the memory, or if its rows or slices
+    ///   overlap.
+    /// - [`Invalid::FillSize`] if the size of `T` is not 1, 2 or 4 bytes.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemsetD2D8Async`](fn@cuda_sys::cuMemsetD2D8Async),
     /// [`cuMemsetD2D16Async`](fn@cuda_sys::cuMemsetD2D16Async),
@@ -118,7 +133,7 @@ impl<T> DeviceSliceMut<'_, T> {
     #[doc(alias = "cuMemsetD2D8Async")]
     #[doc(alias = "cuMemsetD2D16Async")]
     #[doc(alias = "cuMemsetD2D32Async")]
-    pub fn fill_box(&mut self, extent: Extent, region: Region, value: T) -> Result<()>
+    pub fn fill_3d(&mut self, extent: Extent, region: Region, value: T) -> Result<()>
     where
         T: NoUninit,
     {
@@ -140,7 +155,7 @@ impl<T> DeviceSliceMut<'_, T> {
                 [a] => unsafe { call!(cuMemsetD2D8Async(at, pitch, a, width, height, stream)) },
                 [a, b] => {
                     let pattern = u16::from_ne_bytes([a, b]);
-                    // SAFETY: as above.
+                    // SAFETY: the rows are within the memory.
                     unsafe {
                         call!(cuMemsetD2D16Async(
                             at, pitch, pattern, width, height, stream
@@ -149,7 +164,7 @@ impl<T> DeviceSliceMut<'_, T> {
                 }
                 [a, b, c, d] => {
                     let pattern = u32::from_ne_bytes([a, b, c, d]);
-                    // SAFETY: as above.
+                    // SAFETY: the rows are within the memory.
                     unsafe {
                         call!(cuMemsetD2D32Async(
                             at, pitch, pattern, width, height, stream
@@ -165,18 +180,23 @@ impl<T> DeviceSliceMut<'_, T> {
 }
 
 impl<T: AnyBitPattern> DeviceSlice<'_, T> {
-    /// A wait for the stream and `cuMemcpy2D(&copy)`, for volumes `cuMemcpy3D`: copies a box into
-    /// `target`; what lies between its rows there stays as it is.
+    /// Waits for the stream and copies a 2-D or 3-D region to a region of `target`.
+    ///
+    /// Calls `cuMemcpy2D(&copy)` if `extent` has depth 1, and `cuMemcpy3D` otherwise. Elements
+    /// between the rows of the region in `target` are not changed.
     ///
     /// # Errors
-    /// [`Invalid::Region`] if a box is not within its memory; [`Invalid::StreamIsCaptured`]; those of
-    /// earlier work on the stream, and then nothing is copied.
+    /// - [`Invalid::Region`] if a region is not within its memory, or if its rows or slices
+    ///   overlap.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Error::InHostFunction`](crate::Error::InHostFunction) inside a host function.
+    /// - Errors from earlier work on the stream. In this case nothing is copied.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy2D_v2`](fn@cuda_sys::cuMemcpy2D_v2),
     /// [`cuMemcpy3D_v2`](fn@cuda_sys::cuMemcpy3D_v2).
     #[doc(alias = "cuMemcpy2D")]
     #[doc(alias = "cuMemcpy3D")]
-    pub fn copy_box_to_slice(
+    pub fn copy_3d_to_slice(
         &self,
         extent: Extent,
         region: Region,
@@ -194,17 +214,17 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
         let to = Place::of_host(target.as_mut_ptr(), to);
         let copy = Copy::new::<T>(extent, &Place::of_device(self, from), &to);
         let _current = self.stream().context().enter()?;
-        // SAFETY: both boxes are within their memory; any bits are a `T`.
-        unsafe { copy.make() }
+        // SAFETY: both regions are within their memory, and every bit pattern is a valid `T`.
+        unsafe { copy.run() }
     }
 }
 
-/// One side of a copy.
+/// The source or the target of a copy.
 struct Place {
     kind: CUmemorytype,
     host: *mut c_void,
     device: CUdeviceptr,
-    /// In bytes.
+    /// The distance between the starts of consecutive rows, in bytes.
     pitch: usize,
     rows: usize,
 }
@@ -232,7 +252,7 @@ impl Place {
     }
 }
 
-/// A copy of a box, as the driver has it.
+/// A 2-D or 3-D copy in the driver's format.
 enum Copy {
     Nothing,
     Plane(CUDA_MEMCPY2D),
@@ -295,28 +315,29 @@ impl Copy {
         })
     }
 
-    /// Gives the copy to a stream.
+    /// Enqueues the copy on a stream.
     ///
     /// # Safety
-    /// Both boxes are within memory that stays until the copy is done, and that nobody else uses.
-    unsafe fn give(&self, context: &Context, stream: CUstream) -> Result<()> {
+    /// Both regions are within memory that stays allocated, and is not used by other code, until
+    /// the copy has completed.
+    unsafe fn enqueue(&self, context: &Context, stream: CUstream) -> Result<()> {
         without_current(context, || match self {
             Self::Nothing => Ok(()),
-            // SAFETY: the caller's promise; the pointer is to a borrowed value.
+            // SAFETY: the caller guarantees valid memory, and the pointer is to a borrowed value.
             Self::Plane(copy) => unsafe { call!(cuMemcpy2DAsync_v2(&raw const *copy, stream)) },
             // SAFETY: as above.
             Self::Volume(copy) => unsafe { call!(cuMemcpy3DAsync_v2(&raw const *copy, stream)) },
         })
     }
 
-    /// Makes the copy, in the current context; it is done when this returns.
+    /// Makes the copy synchronously, in the current context.
     ///
     /// # Safety
-    /// Both boxes are within memory that nobody else uses, the target is the host's.
-    unsafe fn make(&self) -> Result<()> {
+    /// Both regions are within memory that no other code uses. The target is host memory.
+    unsafe fn run(&self) -> Result<()> {
         match self {
             Self::Nothing => Ok(()),
-            // SAFETY: the caller's promise; the pointer is to a borrowed value.
+            // SAFETY: the caller guarantees valid memory, and the pointer is to a borrowed value.
             Self::Plane(copy) => unsafe { call!(cuMemcpy2D_v2(&raw const *copy)) },
             // SAFETY: as above.
             Self::Volume(copy) => unsafe { call!(cuMemcpy3D_v2(&raw const *copy)) },

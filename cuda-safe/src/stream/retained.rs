@@ -1,8 +1,7 @@
-//! What a graph retains.
+//! Objects that a graph keeps alive (retained objects).
 //!
-//! The nodes of a graph have handles of the contexts that their work runs in, and of events that are
-//! recorded or waited for outside of the graph. The driver uses these handles when the graph is
-//! instantiated, launched or destroyed.
+//! The nodes of a graph contain handles of the contexts of their work, and of external events. The
+//! driver uses these handles when the graph is instantiated, launched or destroyed.
 
 use super::{Home, Stream};
 use crate::context::Context;
@@ -11,16 +10,16 @@ use crate::release::Parent;
 
 /// An object that a graph retains.
 #[derive(Clone, Debug)]
-pub(crate) enum Need {
-    /// Where work of a stream runs.
+pub(crate) enum Retained {
+    /// The context or green context of a stream.
     Home(Home),
-    /// A stream that is not owned: it keeps alive where its work runs.
+    /// A stream that this crate does not own. The stream keeps its context alive.
     Stream(Stream),
     /// An event of an external record or wait.
     Event(Event),
 }
 
-impl Need {
+impl Retained {
     pub(crate) fn context(&self) -> &Context {
         match self {
             Self::Home(home) => home.context(),
@@ -29,7 +28,7 @@ impl Need {
         }
     }
 
-    /// Returns whether retaining the other is retaining this.
+    /// Returns whether both retain the same object.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Home(Home::Context(its)), Self::Home(Home::Context(other))) => its == other,
@@ -50,12 +49,12 @@ impl Need {
 }
 
 impl Stream {
-    /// What a graph of this stream's work retains.
-    pub(crate) fn need(&self) -> Need {
-        if self.inner.hold.is_owned() {
-            Need::Home(self.inner.home.clone())
+    /// Returns the object that a graph of this stream's work retains.
+    pub(crate) fn retained(&self) -> Retained {
+        if self.inner.ownership.is_owned() {
+            Retained::Home(self.inner.home.clone())
         } else {
-            Need::Stream(self.clone())
+            Retained::Stream(self.clone())
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Where work on an array runs, and the calls of the driver that do it.
+//! The stream of an array, and the driver calls that work on it.
 //!
-//! `cuda-safe` has a type for streams that are objects, and another for default streams, which are
-//! those of the current context; arrays of others come with either, as a number. Here both are one.
+//! `cuda-safe` has one type for stream objects and another for the default streams of the current
+//! context. Arrays of other libraries name either kind by a number. `StreamHandle` represents both.
 
 use crate::error::{Failure, Result, check};
 use cuda_safe::sys::{
@@ -10,26 +10,26 @@ use cuda_safe::sys::{
 };
 use cuda_safe::{CaptureMode, Context, Event, Invalid, Stream};
 
-/// A stream that work is given to.
+/// A stream that work is submitted to.
 #[derive(Clone)]
-pub(crate) enum Lane {
-    /// One of ours, or of somebody who is kept alive with it.
+pub(crate) enum StreamHandle {
+    /// A stream of this package, or a foreign stream together with its owner.
     Stream(Stream),
-    /// Somebody's, who is kept alive by whoever has this and keeps the stream.
+    /// A foreign stream. The holder of this value keeps the owner of the stream alive.
     Handle(Handle, Context),
     /// The legacy default stream of a context.
     Legacy(Context),
-    /// The default stream of the thread that uses it, in a context.
+    /// The per-thread default stream of a context.
     PerThread(Context),
 }
 
-/// The handle of a stream that is no default stream.
+/// The handle of a stream that is not a default stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle(CUstream);
 
-// SAFETY: the driver lets any thread use a stream, and this only names one.
+// SAFETY: the driver lets any thread use a stream, and this value only names one.
 unsafe impl Send for Handle {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for Handle {}
 
 impl Handle {
@@ -39,13 +39,13 @@ impl Handle {
 
     pub(crate) fn new(number: u64) -> Result<Self> {
         let address = usize::try_from(number)
-            .map_err(|_| Failure::invalid(format!("{number} is no handle of a stream")))?;
+            .map_err(|_| Failure::invalid(format!("{number} is not a stream handle")))?;
         Ok(Self(std::ptr::with_exposed_provenance_mut(address)))
     }
 }
 
-impl Lane {
-    /// A stream of others by its number, whose default streams are 1 and 2.
+impl StreamHandle {
+    /// Returns the stream with this number; 1 and 2 are the default streams.
     pub(crate) fn of_number(number: u64, context: Context) -> Result<Self> {
         Ok(match number {
             1 => Self::Legacy(context),
@@ -54,8 +54,8 @@ impl Lane {
         })
     }
 
-    /// Whether both are in order without an event: the same, or a blocking stream of ours and the legacy
-    /// default stream of its context.
+    /// Returns whether both streams are ordered without an event: they are the same, or one is a
+    /// blocking stream of this package and the other is the legacy default stream of its context.
     pub(crate) fn is_in_order_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Stream(stream), Self::Legacy(context))
@@ -66,7 +66,7 @@ impl Lane {
         }
     }
 
-    /// The handle, 1 or 2 for a default stream.
+    /// Returns the handle, 1 or 2 for a default stream.
     pub(crate) fn raw(&self) -> CUstream {
         match self {
             Self::Stream(stream) => stream.as_raw(),
@@ -76,7 +76,7 @@ impl Lane {
         }
     }
 
-    /// The handle as others write it.
+    /// Returns the handle as an integer for other libraries.
     pub(crate) fn number(&self) -> u64 {
         self.raw().expose_provenance() as u64
     }
@@ -92,14 +92,15 @@ impl Lane {
         matches!(self, Self::Legacy(_) | Self::PerThread(_))
     }
 
-    /// Whether both are one stream. (That of a thread is another one in the next.)
+    /// Returns whether both are the same stream. (A per-thread stream is a different stream on each
+    /// thread.)
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.raw() == other.raw() && (!self.is_default() || self.context() == other.context())
     }
 
-    /// Makes a call with the stream, with its context current if it is a default one.
+    /// Calls `call` with the stream, with the stream's context current if it is a default stream.
     fn call(&self, name: &'static str, call: impl FnOnce(CUstream) -> CUresult) -> Result<()> {
-        // The crate knows whether this process is a fork.
+        // `init` detects a forked process.
         cuda_safe::init()?;
         let code = match self.is_default() {
             true => self.context().with_current(|_| call(self.raw()))?,
@@ -108,31 +109,32 @@ impl Lane {
         check(name, code)
     }
 
-    /// Waits until all work given to the stream is done.
+    /// Waits until all work submitted to the stream is complete.
     pub(crate) fn synchronize(&self) -> Result<()> {
         if let Self::Stream(stream) = self {
             return Ok(stream.synchronize()?);
         }
         self.call("cuStreamSynchronize", |stream| {
-            // SAFETY: the stream is alive, or a default one of the current context.
+            // SAFETY: the stream is alive, or is a default stream of the current context.
             unsafe { sys::cuStreamSynchronize(stream) }
         })
     }
 
-    /// The same where nobody asked for it: breaks nobody's capture of another stream, which waits do that
-    /// are made in the capture mode of PyTorch and others.
+    /// Waits like [`synchronize`](Self::synchronize), for implicit waits. It does not invalidate a
+    /// capture of another stream, as a wait outside of the relaxed capture mode does for captures
+    /// in the mode that PyTorch and others use.
     pub(crate) fn settle(&self) -> Result<()> {
         CaptureMode::Relaxed.with(|| self.synchronize())?
     }
 
-    /// Whether all work given to the stream is done.
+    /// Returns whether all work submitted to the stream is complete.
     pub(crate) fn is_idle(&self) -> Result<bool> {
         if let Self::Stream(stream) = self {
             return Ok(stream.is_idle()?);
         }
         let mut is_idle = true;
         self.call("cuStreamQuery", |stream| {
-            // SAFETY: as for `synchronize`.
+            // SAFETY: see `synchronize`.
             match unsafe { sys::cuStreamQuery(stream) } {
                 CUresult::CUDA_ERROR_NOT_READY => {
                     is_idle = false;
@@ -144,46 +146,48 @@ impl Lane {
         Ok(is_idle)
     }
 
-    /// Marks what the stream has been given up to now.
+    /// Records the work submitted to the stream so far.
     pub(crate) fn record(&self, event: &Event) -> Result<()> {
         if let Self::Stream(stream) = self {
             return Ok(event.record(stream)?);
         }
         self.call("cuEventRecord", |stream| {
-            // SAFETY: as for `synchronize`; the event is alive.
+            // SAFETY: see `synchronize`; the event is alive.
             unsafe { sys::cuEventRecord(event.as_raw(), stream) }
         })
     }
 
-    /// Lets what the stream is given from now on begin after what the event has recorded.
+    /// Makes later work in the stream wait for the work that the event recorded.
     pub(crate) fn wait(&self, event: &Event) -> Result<()> {
         if let Self::Stream(stream) = self {
             return Ok(stream.wait(event)?);
         }
         self.call("cuStreamWaitEvent", |stream| {
-            // SAFETY: as for `synchronize`; the event is alive.
+            // SAFETY: see `synchronize`; the event is alive.
             unsafe { sys::cuStreamWaitEvent(stream, event.as_raw(), 0) }
         })
     }
 
-    /// Lets what the stream is given from now on begin after what `other` has been given up to now.
+    /// Makes later work in this stream wait for all work submitted to `other` so far.
     pub(crate) fn follow(&self, other: &Self) -> Result<()> {
         if self.is_in_order_with(other) {
             return Ok(());
         }
-        // Of a capture it would be no order of what is done, and this stream would become part of it.
+        // An event recorded in a capture does not order real execution, and this stream would join
+        // the capture.
         other.refuse_captured()?;
-        // Ours alone: recorded by somebody else in between, it would be another order.
+        // The event is private, because a record by other code in between would change the order.
         let event = other.context().event()?;
         other.record(&event)?;
         self.wait(&event)
     }
 
-    /// Refuses a stream that is captured: a graph would use later what nobody keeps for it.
+    /// Refuses a capturing stream, because a graph would later use memory that nothing keeps alive
+    /// for it.
     pub(crate) fn refuse_captured(&self) -> Result<()> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         self.call("cuStreamIsCapturing", |stream| {
-            // SAFETY: as for `synchronize`; the pointer is to a local.
+            // SAFETY: see `synchronize`; the pointer refers to a local variable.
             unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) }
         })?;
         if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
@@ -192,39 +196,41 @@ impl Lane {
         Ok(())
     }
 
-    /// Copies host memory to the device, and waits.
+    /// Copies host memory to the device, and waits for the copy.
     ///
     /// # Safety
-    /// `from` is readable, and `to` device memory that may be written in the stream's order, both for
-    /// `bytes`.
+    /// `from` must be readable and `to` must be device memory that may be written in stream order,
+    /// both for `bytes`.
     pub(crate) unsafe fn copy_in(&self, to: u64, from: *const u8, bytes: usize) -> Result<()> {
         self.refuse_captured()?;
         let copied = self.call("cuMemcpyHtoDAsync_v2", |stream| {
-            // SAFETY: the caller's promise. The memory is used until the wait below is over; should
-            // that fail, the device at most still reads it.
+            // SAFETY: the caller's promise. The host memory is used until the wait below has
+            // finished; if that wait fails, the device at most still reads the memory.
             unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
         });
-        // Even if the call failed: its code may be of earlier work, and the copy under way.
+        // Wait even if the call failed: the error may come from earlier work, and the copy may be
+        // running.
         let waited = self.settle();
         copied.and(waited)
     }
 
-    /// Waits for the stream, and copies device memory to the host.
+    /// Waits for the stream, and then copies device memory to the host.
     ///
     /// # Safety
-    /// `to` is writable, and `from` device memory, both for `bytes`.
+    /// `to` must be writable, and `from` must be device memory, both for `bytes`.
     pub(crate) unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: usize) -> Result<()> {
-        // First, so that no copy is under way if the wait fails.
+        // Waiting first ensures that no copy is running if the wait fails.
         self.refuse_captured()?;
         self.settle()?;
         self.copy_now("cuMemcpyDtoH_v2", || {
-            // SAFETY: the caller's promise; the copy is done when the call returns.
+            // SAFETY: the caller's promise; the copy is complete when the call returns.
             unsafe { sys::cuMemcpyDtoH_v2(to.cast(), from, bytes) }
         })
     }
 
-    /// Makes a copy that names no stream, with the context current, and in the capture mode in which it
-    /// breaks nobody's capture: it is behind the work that it has to be behind, and of no capture.
+    /// Makes a copy without a stream, with the context current, and in the relaxed capture mode,
+    /// which does not invalidate captures. The caller has waited for the work before the copy, and
+    /// no capture is involved.
     fn copy_now(&self, name: &'static str, copy: impl FnOnce() -> CUresult) -> Result<()> {
         let copied = self
             .context()
@@ -232,10 +238,10 @@ impl Lane {
         check(name, copied)
     }
 
-    /// Copies device memory, in the stream's order.
+    /// Copies device memory in stream order.
     ///
     /// # Safety
-    /// Both are device memory for `bytes`, do not overlap, and may be used in the stream's order.
+    /// Both must be device memory for `bytes`, must not overlap, and may be used in stream order.
     pub(crate) unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
         self.call("cuMemcpyDtoDAsync_v2", |stream| {
             // SAFETY: the caller's promise.
@@ -243,10 +249,10 @@ impl Lane {
         })
     }
 
-    /// Copies rows, in the stream's order; and waits if one side is the host's.
+    /// Copies rows in stream order, and waits if one side is host memory.
     ///
     /// # Safety
-    /// As for the copies of bytes, for each row.
+    /// The conditions of the other copy functions apply to each row.
     pub(crate) unsafe fn copy_rows(&self, to: Place, from: Place, rows: Rows) -> Result<()> {
         let mut copy = CUDA_MEMCPY2D {
             srcPitch: from.pitch,
@@ -279,7 +285,7 @@ impl Lane {
             self.refuse_captured()?;
             self.settle()?;
             return self.copy_now("cuMemcpy2D_v2", || {
-                // SAFETY: the caller's promise; the copy is done when the call returns.
+                // SAFETY: the caller's promise; the copy is complete when the call returns.
                 unsafe { sys::cuMemcpy2D_v2(&raw const copy) }
             });
         }
@@ -298,11 +304,11 @@ impl Lane {
         copied.and(waited)
     }
 
-    /// Sets rows of words to a pattern, in the stream's order.
+    /// Sets rows of words to a pattern in stream order.
     ///
     /// # Safety
-    /// `at` is device memory with `rows` of words as large as the pattern, `pitch` bytes apart, which
-    /// may be written in the stream's order.
+    /// `at` must be device memory with `rows` rows of `words` words of the pattern's size, `pitch`
+    /// bytes apart, which may be written in stream order.
     pub(crate) unsafe fn fill(
         &self,
         at: u64,
@@ -340,27 +346,27 @@ impl Lane {
     }
 }
 
-/// Where rows begin, and how far they are apart.
+/// The address of the first row, and the distance between rows in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) at: At,
     pub(crate) pitch: usize,
 }
 
-/// An address of the device, or of the host.
+/// A device or host address.
 #[derive(Clone, Copy)]
 pub(crate) enum At {
     Device(u64),
     Host(HostAddress),
 }
 
-/// Memory of the host, which whoever names it keeps.
+/// Host memory that the creator of this value keeps alive.
 #[derive(Clone, Copy)]
 pub(crate) struct HostAddress(pub(crate) *mut u8);
 
-// SAFETY: an address: what is done with it takes an unsafe function.
+// SAFETY: this is only an address; every use of it is in an unsafe function.
 unsafe impl Send for HostAddress {}
-// SAFETY: as for Send.
+// SAFETY: see `Send`.
 unsafe impl Sync for HostAddress {}
 
 impl At {
@@ -374,14 +380,14 @@ impl At {
     }
 }
 
-/// So many rows of so many bytes.
+/// The number of rows and their size in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
     pub(crate) bytes: usize,
     pub(crate) count: usize,
 }
 
-/// What the driver can set memory to.
+/// A pattern for a memset.
 #[derive(Clone, Copy)]
 pub(crate) enum Word {
     One(u8),

@@ -1,0 +1,177 @@
+//! Records which devices are split, to prevent a device from being split twice by accident.
+//!
+//! This is not a guarantee: other processes, other copies of this crate and foreign code are not seen.
+
+use super::resource::SmResource;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::fork;
+use crate::invalid::Invalid;
+use crate::release;
+use crate::sync::{Mutex, MutexGuard};
+use std::any::Any;
+use std::sync::{Arc, PoisonError};
+
+/// Whether a device may be split while parts of an earlier split are in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overlap {
+    /// The split fails. The error contains the label of the earlier split.
+    #[default]
+    Refuse,
+    /// The split succeeds. Some or all of its SMs are already in use by the earlier split.
+    Allow,
+}
+
+/// Held by a split: its registration in the list of split devices, and the object that its SMs belong
+/// to.
+#[derive(Debug)]
+pub(super) struct SplitGuard {
+    #[allow(dead_code, reason = "held, not read")]
+    registration: Option<Registration>,
+    /// Keeps alive the object that the SMs belong to.
+    #[allow(dead_code, reason = "held, not read")]
+    keep_alive: Option<KeepAlive>,
+}
+
+/// The object that the split SMs belong to, if that is not the whole device. The resource descriptions
+/// come from the driver, which does not document that they stay valid without that object.
+pub(super) type KeepAlive = Arc<dyn Any + Send + Sync>;
+
+/// While this value exists, the device counts as split.
+#[derive(Debug)]
+struct Registration {
+    number: u64,
+}
+
+impl SplitGuard {
+    /// Creates a guard for a split of SMs whose device is already registered: those of a green context,
+    /// or of a part of a split.
+    pub(super) fn within(keep_alive: KeepAlive) -> Self {
+        Self {
+            registration: None,
+            keep_alive: Some(keep_alive),
+        }
+    }
+}
+
+impl SmResource {
+    /// Registers a split of this resource.
+    pub(super) fn claim(&self, label: &str, overlap: Overlap) -> Result<SplitGuard> {
+        // A green context whose release is deferred still uses these SMs.
+        release::drain();
+        claim(self.device, label, overlap, self.keep_alive.as_ref())
+    }
+}
+
+/// The list of split devices.
+struct Registry {
+    /// The number of the next registration.
+    number: u64,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    number: u64,
+    device: Device,
+    label: String,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    number: 0,
+    entries: Vec::new(),
+});
+
+/// Locks the list. The lock is held briefly and never during a driver call, because drops on any thread
+/// take it.
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Registers a split of all SMs of a device, or of the SMs of `whole`.
+pub(super) fn claim(
+    device: Device,
+    label: &str,
+    overlap: Overlap,
+    keep_alive: Option<&KeepAlive>,
+) -> Result<SplitGuard> {
+    // In a forked child, a thread that no longer exists may hold the lock.
+    if fork::in_child() {
+        return Err(Error::Forked);
+    }
+    let mut registry = registry();
+    if overlap == Overlap::Refuse {
+        let holder = registry.entries.iter().find(|entry| entry.device == device);
+        if let Some(holder) = holder {
+            return Err(Invalid::SplitInUse {
+                device: device.as_raw(),
+                holder: holder.label.clone(),
+            }
+            .into());
+        }
+    }
+    let number = registry.number;
+    registry.number += 1;
+    registry.entries.push(Entry {
+        number,
+        device,
+        label: label.to_owned(),
+    });
+    Ok(SplitGuard {
+        registration: Some(Registration { number }),
+        keep_alive: keep_alive.cloned(),
+    })
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // In a forked child, a thread that no longer exists may hold the lock.
+        if !fork::in_child() {
+            registry()
+                .entries
+                .retain(|entry| entry.number != self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Overlap, claim};
+    use crate::device::Device;
+    use crate::{Error, Invalid};
+
+    #[test]
+    fn a_second_claim_is_refused_with_the_label_of_the_first_while_it_lives() {
+        let device = Device::unchecked(1000);
+        let first = claim(device, "first", Overlap::Refuse, None).expect("the device is not split");
+        match claim(device, "second", Overlap::Refuse, None) {
+            Err(Error::Invalid(invalid)) => assert_eq!(
+                *invalid,
+                Invalid::SplitInUse {
+                    device: 1000,
+                    holder: "first".to_owned()
+                }
+            ),
+            other => panic!("expected `SplitInUse`, got {other:?}"),
+        }
+        claim(
+            Device::unchecked(1001),
+            "other device",
+            Overlap::Refuse,
+            None,
+        )
+        .expect("another device");
+        drop(first);
+        claim(device, "third", Overlap::Refuse, None).expect("the first split was dropped");
+    }
+
+    #[test]
+    fn overlap_is_possible_by_name() {
+        let device = Device::unchecked(1002);
+        let first = claim(device, "first", Overlap::Refuse, None).expect("the device is not split");
+        let second = claim(device, "second", Overlap::Allow, None).expect("the overlap is allowed");
+        drop(first);
+        assert!(claim(device, "third", Overlap::Refuse, None).is_err());
+        drop(second);
+        assert!(claim(device, "third", Overlap::Refuse, None).is_ok());
+    }
+}

@@ -1,0 +1,188 @@
+use super::*;
+
+/// An event that no test of this file makes.
+struct NoEvent;
+
+impl SyncEvent for NoEvent {
+    type Context = ();
+
+    fn context(&self) -> &() {
+        &()
+    }
+}
+
+type Progress = StreamProgress<NoEvent>;
+
+const SLAB: usize = 64 * GRAIN as usize;
+
+fn slab(number: u64) -> Block {
+    Block {
+        address: 0x10_0000 * (number + 1),
+        size: SLAB,
+        token: 100 + number,
+    }
+}
+
+/// A heap with one slab, of which the first `parts` blocks of four grains are allocated.
+fn heap(parts: usize) -> (Heap, Vec<Id>) {
+    let mut heap = Heap::default();
+    let all = heap.add(slab(0));
+    heap.give(all, &[]);
+    let ids = (0..parts).map(|_| {
+        let id = heap.find_any(4 * GRAIN).expect("room");
+        heap.take(id, 4 * GRAIN)
+    });
+    let ids = ids.collect();
+    (heap, ids)
+}
+
+fn sums_up(heap: &Heap) {
+    let listed: u64 = heap.free.iter().map(|(size, _, _)| *size).sum();
+    let waiting: u64 = heap.waiting.iter().map(|id| heap.size(*id)).sum();
+    assert_eq!(heap.free_bytes, listed + waiting);
+}
+
+#[test]
+fn a_block_is_split_and_merged_again() {
+    let (mut heap, ids) = heap(3);
+    assert_eq!(heap.free_bytes, SLAB as u64 - 12 * GRAIN);
+    assert_eq!(heap.largest_free(), SLAB as u64 - 12 * GRAIN);
+    heap.give(ids[0], &[]);
+    heap.give(ids[2], &[]);
+    assert_eq!(heap.free.len(), 2, "the third is merged with the rest");
+    sums_up(&heap);
+    heap.give(ids[1], &[]);
+    assert_eq!((heap.free.len(), heap.largest_free()), (1, SLAB as u64));
+    sums_up(&heap);
+}
+
+#[test]
+fn a_block_keeps_a_rest_that_is_smaller_than_a_grain() {
+    let (mut heap, _) = heap(0);
+    let id = heap.find_any(GRAIN).expect("room");
+    let id = heap.take(id, SLAB as u64 - GRAIN / 2);
+    assert_eq!(heap.size(id), SLAB as u64);
+    assert_eq!((heap.free_bytes, heap.nodes.len()), (0, 1));
+    heap.shrink(id, SLAB as u64 - GRAIN / 2);
+    assert_eq!(heap.nodes.len(), 1);
+    heap.shrink(id, SLAB as u64 - GRAIN);
+    assert_eq!(
+        (heap.size(id), heap.free_bytes),
+        (SLAB as u64 - GRAIN, GRAIN)
+    );
+}
+
+#[test]
+fn a_block_of_the_exact_size_is_not_split() {
+    let (mut heap, ids) = heap(1);
+    heap.shrink(ids[0], 4 * GRAIN);
+    assert_eq!(heap.nodes.len(), 2, "there is no empty block");
+    heap.give(ids[0], &[]);
+    let whole = heap.find_any(SLAB as u64).expect("the slab");
+    heap.take(whole, SLAB as u64);
+    let live = heap.nodes.len() - heap.unused.len();
+    assert_eq!((live, heap.free_bytes, heap.free.len()), (1, 0, 0));
+}
+
+#[test]
+fn a_block_is_found_when_its_sync_points_are_done() {
+    let mut progress = Progress::new(&());
+    let (mut heap, ids) = heap(2);
+    let point = progress.sync_point(UNORDERED);
+    let other = progress.sync_point_of_event(None);
+    heap.give(ids[0], &[other]);
+    assert_eq!(
+        heap.find(4 * GRAIN, Some(other.entry), &progress),
+        Some(ids[0])
+    );
+    let rest = heap
+        .find(4 * GRAIN, None, &progress)
+        .expect("the rest of the slab");
+    assert_ne!(rest, ids[0]);
+    heap.give(ids[1], &[point]);
+    assert!(heap.waiting.contains(&ids[1]), "it is not merged");
+    sums_up(&heap);
+}
+
+#[test]
+fn blocks_that_waited_are_merged_once_their_work_is_done() {
+    let mut progress = Progress::new(&());
+    let (mut heap, ids) = heap(3);
+    let done = progress.sync_point(UNORDERED);
+    heap.give(ids[0], &[done]);
+    heap.forget_done(&progress);
+    assert_eq!(heap.waiting.len(), 1, "its work is not done");
+    progress.settled(&[done.number]);
+    heap.forget_done(&progress);
+    assert!(heap.waiting.is_empty() && heap.points(ids[0]).is_empty());
+    let pending = progress.sync_point(UNORDERED);
+    let other = progress.sync_point_of_event(None);
+    heap.give(ids[1], &[pending]);
+    heap.give(ids[2], &[other]);
+    sums_up(&heap);
+    heap.forget_done(&progress);
+    sums_up(&heap);
+    assert_eq!(heap.points(ids[1]), [pending]);
+    assert_eq!(
+        heap.points(ids[2]),
+        [other],
+        "another stream's work is not done"
+    );
+    assert_eq!(heap.waiting.len(), 1);
+    progress.settled(&[pending.number, other.number]);
+    heap.forget_done(&progress);
+    assert_eq!((heap.waiting.len(), heap.free.len()), (0, 1));
+    assert_eq!(heap.largest_free(), SLAB as u64);
+    sums_up(&heap);
+}
+
+#[test]
+fn only_entirely_free_slabs_are_idle_and_removed() {
+    let (mut heap, ids) = heap(1);
+    let other = heap.add(slab(1));
+    assert_eq!(heap.reserved, 2 * SLAB as u64);
+    assert!(heap.idle().is_empty());
+    assert!(heap.remove(0).is_none(), "its first block is allocated");
+    assert!(heap.remove(1).is_none(), "it is allocated as a whole");
+    assert!(heap.remove(2).is_none(), "there is none");
+    let second = heap.take(heap.find_any(GRAIN).expect("room"), GRAIN);
+    heap.give(ids[0], &[]);
+    assert!(
+        heap.idle().is_empty(),
+        "its first block is free, another is not"
+    );
+    assert!(heap.remove(0).is_none());
+    heap.give(second, &[]);
+    heap.give(other, &[]);
+    let idle: Vec<_> = heap
+        .idle()
+        .iter()
+        .map(|(place, size, _)| (*place, *size))
+        .collect();
+    assert_eq!(idle, [(0, SLAB as u64), (1, SLAB as u64)]);
+    assert_eq!(heap.remove(0), Some(slab(0)));
+    assert_eq!((heap.reserved, heap.slab_count()), (SLAB as u64, 1));
+    sums_up(&heap);
+    assert_eq!(heap.idle().len(), 1);
+    assert_eq!(heap.into_slabs().collect::<Vec<_>>(), [slab(1)]);
+}
+
+#[test]
+fn the_token_of_a_slab_is_told_for_parts_of_allocated_blocks() {
+    let (mut heap, ids) = heap(2);
+    let part = |offset, size| Block {
+        address: heap.address(ids[1]) + offset,
+        size,
+        token: 0,
+    };
+    let four = 4 * GRAIN as usize;
+    assert_eq!(heap.token_below(ids[1], &part(0, four)), Some(100));
+    assert_eq!(heap.token_below(ids[1], &part(GRAIN, 1)), Some(100));
+    assert_eq!(heap.token_below(ids[1], &part(0, four + 1)), None);
+    assert_eq!(heap.token_below(ids[1], &part(4 * GRAIN, 1)), None);
+    assert_eq!(heap.token_below(ids[0], &part(0, 1)), None, "another block");
+    let all = part(0, four);
+    heap.give(ids[1], &[]);
+    assert_eq!(heap.token_below(ids[1], &all), None, "it is free");
+    assert_eq!(heap.token_below(99, &all), None);
+}

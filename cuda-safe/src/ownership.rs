@@ -1,0 +1,31 @@
+//! Ownership of driver handles.
+
+use std::any::Any;
+use std::fmt;
+
+/// Who owns a handle. In a struct, this field must come *before* the parent objects, so that a foreign
+/// owner, whose `Drop` may release the handle, is dropped while the parents are alive.
+pub(crate) enum Ownership {
+    /// This crate owns the handle and releases it in `Drop`.
+    Owned,
+    /// This value owns the handle. Keeping the value keeps the handle alive.
+    Foreign(Box<dyn Any + Send + Sync>),
+    /// Other code owns the handle and has promised to keep it alive.
+    Borrowed,
+}
+
+impl Ownership {
+    pub(crate) fn is_owned(&self) -> bool {
+        matches!(self, Self::Owned)
+    }
+}
+
+impl fmt::Debug for Ownership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Owned => "Owned",
+            Self::Foreign(_) => "Foreign",
+            Self::Borrowed => "Borrowed",
+        })
+    }
+}

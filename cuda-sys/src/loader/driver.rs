@@ -1,0 +1,123 @@
+//! The driver as a library file.
+
+use crate::library::{Attempt, AttemptFailure, File, LoadError, Search};
+use crate::{CUdriverProcAddressQueryResult, CUresult, CudaVersion, Function};
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use std::path::{Path, PathBuf};
+
+/// The environment variable that names a file to use instead of the system's driver.
+pub(crate) const VARIABLE: &str = "CUDA_SYS_LIBRARY";
+
+/// An open driver.
+pub(super) struct Driver {
+    file: File,
+    version: CudaVersion,
+}
+
+impl Driver {
+    /// Opens the file that the environment variable names, or the system's driver.
+    pub(super) fn open_default() -> Result<Self, LoadError> {
+        let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+        let candidates: Vec<PathBuf> = match named {
+            Some(path) => vec![path.into()],
+            // The name without a version is a development link, which may refer to a toolkit's stub.
+            None if cfg!(windows) => vec!["nvcuda.dll".into()],
+            None => vec!["libcuda.so.1".into(), "libcuda.so".into()],
+        };
+        let mut tried = Vec::new();
+        for path in candidates {
+            // SAFETY: the configuration of the system or the user names this file as the driver.
+            match unsafe { Self::open(&path) } {
+                Ok(driver) => return Ok(driver),
+                Err(attempt) => tried.push(attempt),
+            }
+        }
+        Err(LoadError::of_driver(tried))
+    }
+
+    /// Opens a file and queries its version.
+    ///
+    /// # Safety
+    /// The file is a CUDA driver, a toolkit's stub of one, or not a library.
+    pub(super) unsafe fn open(path: &Path) -> Result<Self, Attempt> {
+        let failed = |failure| Attempt {
+            path: path.to_owned(),
+            failure,
+        };
+        // SAFETY: the caller guarantees that the file is one of these.
+        let file = unsafe { File::open(path, Search::System) }?;
+
+        let Some(address) = file.symbol(c"cuDriverGetVersion") else {
+            return Err(failed(AttemptFailure::NoDriver));
+        };
+        let mut number = 0;
+        // SAFETY: a driver's symbol of this name has this type.
+        let get_version = unsafe {
+            core::mem::transmute::<*mut c_void, crate::cuDriverGetVersion>(address.as_ptr())
+        };
+        // SAFETY: the pointer is to an `i32` that outlives the call.
+        let result = unsafe { get_version(&raw mut number) };
+        match result {
+            CUresult::CUDA_SUCCESS => Ok(Self {
+                file,
+                version: CudaVersion::from_number(number),
+            }),
+            CUresult::CUDA_ERROR_STUB_LIBRARY => Err(failed(AttemptFailure::Stub)),
+            code => Err(failed(AttemptFailure::NoVersion(code))),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    pub(super) fn version(&self) -> CudaVersion {
+        self.version
+    }
+
+    /// Returns the function with this exact name, which determines its ABI.
+    pub(super) fn find(&self, function: Function) -> Option<NonNull<c_void>> {
+        (self.file.symbol(function.symbol_c())).or_else(|| self.find_by_version(function))
+    }
+
+    /// Looks up a function with `cuGetProcAddress_v2`, for a library that does not export the name.
+    ///
+    /// A version above the driver's is never requested: older drivers return an older ABI in that case,
+    /// newer ones return nothing.
+    fn find_by_version(&self, function: Function) -> Option<NonNull<c_void>> {
+        const LEGACY_STREAM: u64 = 1;
+        const PER_THREAD_STREAM: u64 = 2;
+        if function.since() > self.version {
+            return None;
+        }
+        let address = self.file.symbol(c"cuGetProcAddress_v2")?;
+        let mut base = function.base().as_bytes().to_vec();
+        base.push(0);
+        let mut found = core::ptr::null_mut();
+        let mut status = CUdriverProcAddressQueryResult::default();
+        let flags = if function.is_per_thread() {
+            PER_THREAD_STREAM
+        } else {
+            LEGACY_STREAM
+        };
+        // SAFETY: a driver's symbol of this name has this type.
+        let get = unsafe {
+            core::mem::transmute::<*mut c_void, crate::cuGetProcAddress_v2>(address.as_ptr())
+        };
+        // SAFETY: the name is NUL-terminated, and both pointers are to local variables of the right
+        // type.
+        let result = unsafe {
+            get(
+                base.as_ptr().cast(),
+                &raw mut found,
+                function.since().number(),
+                flags,
+                &raw mut status,
+            )
+        };
+        let exact = result.is_success()
+            && status == CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS;
+        NonNull::new(found).filter(|_| exact)
+    }
+}
