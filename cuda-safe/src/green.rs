@@ -54,6 +54,7 @@ mod probe;
 mod resource;
 mod split;
 mod split_guard;
+mod stream;
 mod workqueue;
 
 pub use context::GreenContext;

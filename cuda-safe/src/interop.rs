@@ -27,6 +27,7 @@
 //!
 //! [`DeviceBuffer::array_interface`]: crate::DeviceBuffer::array_interface
 
+mod arguments;
 mod array;
 pub mod dlpack;
 mod dtype;
@@ -40,7 +41,7 @@ mod stream;
 mod typestr;
 mod view;
 
-use crate::invalid::Invalid;
+use crate::base::invalid::Invalid;
 
 pub use array::{ArrayInterface, RawInterface, ReadOptions};
 pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};

@@ -86,51 +86,49 @@
 //! This crate has no kernel compiler: kernels come from nvcc, NVRTC or Rust for `nvptx64`, as PTX,
 //! cubin or fatbin images. It is not an array library, and it does not wrap the runtime API.
 
-mod attempts;
-mod call;
-mod capture;
-mod context;
-pub mod device;
+mod base;
 mod driver;
-mod error;
-mod event;
-#[cfg(feature = "explore")]
-pub mod explore;
-mod fork;
-mod graph;
 pub mod green;
 pub mod interop;
-mod invalid;
-mod launch;
 pub mod manager;
 mod memory;
-mod module;
 #[cfg(doctest)]
 mod must_not_compile;
-mod ownership;
+mod policy;
 pub mod reference;
-mod release;
-mod report;
-mod stream;
-mod sync;
 
+pub use base::call::check;
+pub use base::error::{CompileError, DriverError, Error, Rejected, Result};
+#[cfg(feature = "explore")]
+pub use base::explore;
+pub use base::init::{init, version};
+pub use base::invalid::Invalid;
+pub use base::release::deferred_releases;
+pub use base::report::{Report, leaked, set_report_hook};
 pub use bytemuck;
-pub use call::check;
-pub use context::{
+pub use cuda_sys as sys;
+pub use cuda_sys::{CUresult, CudaVersion};
+pub use driver::context::{
     CachePreference, Context, ContextFlags, CurrentContext, GraphicsClient, Limit, MemoryInfo,
     PrimaryState,
 };
-pub use cuda_sys as sys;
-pub use cuda_sys::{CUresult, CudaVersion};
-pub use device::{Device, Uuid, attribute};
-pub use driver::{init, version};
-pub use error::{CompileError, DriverError, Error, Rejected, Result};
-pub use event::{Event, EventIpcHandle, EventOptions};
-pub use graph::{ExecutableGraph, Graph};
-pub use invalid::Invalid;
-pub use launch::{
+pub use driver::device;
+pub use driver::device::{Device, Uuid, attribute};
+pub use driver::event::{Event, EventIpcHandle, EventOptions};
+pub use driver::graph::{ExecutableGraph, Graph};
+pub use driver::launch::{
     AccessPolicyWindow, Argument, Arguments, LaunchAttributes, LaunchConfig, MemoryDomainMap,
     Param, Params, ProgrammaticEvent, TypedKernel, Value,
+};
+pub use driver::module::attribute as kernel_attribute;
+pub use driver::module::{
+    Global, JitOptions, Kernel, Library, LinkInput, Linked, Linker, LoadingMode, Module,
+    OccupancyOptions, Parameter, SuggestedBlock,
+};
+pub use driver::stream::{
+    AccessProperty, AccessWindow, BarrierScope, Capture, CaptureMode, CaptureStatus, DefaultStream,
+    MemoryOperation, MemorySyncDomain, MemorySyncDomainMap, Stream, StreamFuture, StreamOptions,
+    SynchronizationPolicy, WaitCondition,
 };
 pub use memory::{
     Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, ImportedPool,
@@ -138,16 +136,4 @@ pub use memory::{
     MemoryPoolOptions, MemoryType, PeerReader, Pending, PinnedBuffer, PinnedFlags, PinnedOptions,
     PitchedBuffer, PointerInfo, RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader,
     pool,
-};
-pub use module::attribute as kernel_attribute;
-pub use module::{
-    Global, JitOptions, Kernel, Library, LinkInput, Linked, Linker, LoadingMode, Module,
-    OccupancyOptions, Parameter, SuggestedBlock,
-};
-pub use release::deferred_releases;
-pub use report::{Report, leaked, set_report_hook};
-pub use stream::{
-    AccessProperty, AccessWindow, BarrierScope, Capture, CaptureMode, CaptureStatus, DefaultStream,
-    MemoryOperation, MemorySyncDomain, MemorySyncDomainMap, Stream, StreamFuture, StreamOptions,
-    SynchronizationPolicy, WaitCondition,
 };

@@ -1,12 +1,15 @@
 //! Device memory, pinned host memory, managed memory, and the copies between them.
 
 mod allocation;
+mod arguments;
 mod batch;
 mod copy;
 mod copy_3d;
 mod device;
+mod global;
 mod location;
 mod managed;
+pub(crate) mod manager;
 mod mapped;
 mod peer;
 mod pending;
@@ -14,12 +17,13 @@ mod pinned;
 mod pitched;
 mod pointer;
 pub mod pool;
-mod region;
+
 mod scope;
 mod shared;
 mod slice;
-mod vector;
+mod stream_ops;
 
+pub use crate::base::region::{Extent, Region};
 pub use batch::CopyBatch;
 pub use device::DeviceBuffer;
 pub use location::MemoryLocation;
@@ -32,14 +36,12 @@ pub use pitched::PitchedBuffer;
 pub use pointer::{MemoryType, PointerInfo};
 pub(crate) use pool::not_shareable;
 pub use pool::{ImportedPool, MemoryAccess, MemoryPool, MemoryPoolOptions};
-pub use region::{Extent, Region};
 pub use scope::CopyScope;
 pub use shared::{SharedBuffer, SharedReader};
 pub use slice::{DeviceSlice, DeviceSliceMut};
-pub(crate) use vector::VectorMemory;
 
-use crate::error::{Error, Result};
-use crate::invalid::Invalid;
+use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 
 /// Returns the size of `len` elements of `T` in bytes, or an error if no allocation can be that
 /// large.

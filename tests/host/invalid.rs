@@ -357,8 +357,8 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (
             Invalid::IpcKind {
-                its: IpcKind::Pool,
-                expected: IpcKind::Synchronous,
+                its: IpcKind::Pool.to_string(),
+                expected: IpcKind::Synchronous.to_string(),
             },
             &["memory of a pool", "cuMemAlloc", "imported pool"],
         ),

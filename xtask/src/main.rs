@@ -11,6 +11,7 @@ mod explore;
 mod generated;
 mod header_check;
 mod headers;
+mod layers;
 mod line_coverage;
 mod mutants;
 mod pack;
@@ -56,6 +57,8 @@ usage: cargo xtask COMMAND
   build-cost [ROUNDS]                      measure build times and sizes of the crates and of cudarc
   msrv [--if-available]                    check that the oldest supported compiler builds the crates;
                                            --if-available: succeed if that compiler cannot be installed
+  layers [--check]                         check that imports between the modules of a crate go down the layers of
+                                           xtask/layers.toml; without --check, also print them
   ptx                                      check the kernels' PTX with NVIDIA's assembler, without a GPU
   wheel [DIR]                              build the wheel of python/ into DIR (default: target/wheels)
   python [ARGUMENT ...]                    run the tests of python/ with its wheel, on the software driver unless
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Some("cost") => cost::run(rest),
         Some("build-cost") => build_cost::run(rest),
         Some("msrv") => toolchain::msrv(rest),
+        Some("layers") => layers::run(rest),
         Some("ptx") => ptx::run(rest),
         Some("wheel") => python::wheel(rest),
         Some("python") => python::test(rest),

@@ -3,8 +3,8 @@
 //! The lock is held across driver calls, some of which may block. A thread therefore waits for it for a
 //! limited time only and then gets [`Invalid::GreenContextInUse`](crate::Invalid::GreenContextInUse).
 
-use crate::fork;
-use crate::sync::Mutex;
+use crate::base::fork;
+use crate::base::sync::Mutex;
 use cuda_sys::CUgreenCtx;
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread::ThreadId;

@@ -4,19 +4,20 @@ use super::calls::{Calls, Lock, lock_of};
 use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Part, SmGroup};
-use crate::attempts;
-use crate::call::{answer, call, newest_or, without_current};
-use crate::context::Context;
-use crate::device::Device;
-use crate::error::{Error, Rejected, Result};
-use crate::fork;
-use crate::invalid::Invalid;
-use crate::launch::{LaunchAttributes, LaunchConfig};
-use crate::module::Kernel;
-use crate::ownership::Ownership;
-use crate::release::{self, Parent, Resource, release};
-use crate::stream::{Stream, StreamOptions, has_green_context};
-use crate::sync::MutexGuard;
+use crate::base::attempts;
+use crate::base::call::{answer, call, newest_or, without_current};
+use crate::base::current::ContextHandle;
+use crate::base::error::{Error, Rejected, Result};
+use crate::base::fork;
+use crate::base::invalid::Invalid;
+use crate::base::ownership::Ownership;
+use crate::base::release::{self, Parent, Resource, release};
+use crate::base::sync::MutexGuard;
+use crate::driver::context::Context;
+use crate::driver::device::Device;
+use crate::driver::launch::{LaunchAttributes, LaunchConfig};
+use crate::driver::module::Kernel;
+use crate::driver::stream::{Stream, StreamOptions};
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
 use std::any::Any;
 use std::fmt;
@@ -171,21 +172,6 @@ impl GreenContext {
         Ok(Some(green))
     }
 
-    /// Returns whether a stream may belong to a green context. Calls `cuStreamGetGreenCtx` only for a
-    /// stream that was not created here.
-    pub(crate) fn may_have(stream: &Stream) -> bool {
-        if stream.is_own() {
-            return stream.green_context().is_some();
-        }
-        // If the driver does not answer, the stream may belong to one.
-        let mut has = true;
-        let _ = without_current(stream.context(), || {
-            // SAFETY: the stream is alive.
-            unsafe { has_green_context(stream.raw()) }.map(|its| has = its)
-        });
-        has
-    }
-
     fn wrap(
         raw: CUgreenCtx,
         ownership: Ownership,
@@ -300,7 +286,7 @@ impl GreenContext {
                 unsafe { call!(cuStreamCreateWithPriority(stream, flags, priority)) }
             })
         })?;
-        Ok(Stream::own_green(raw, self.clone()))
+        Ok(Stream::own_green(raw, Arc::new(self.clone())))
     }
 
     /// Returns the largest cluster size, in blocks, for a launch on a stream of this partition. Calls
@@ -380,7 +366,7 @@ impl Drop for Inner {
 }
 
 impl Parent for Arc<Retained> {
-    fn context(&self) -> Option<&Context> {
+    fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.primary)
     }
 

@@ -1,13 +1,13 @@
 //! Green contexts as the current context on one thread at a time, and their events.
 
 use super::GreenContext;
-use crate::call::{answer, call, without_current};
-use crate::context::{Context, CurrentContext};
-use crate::error::{Error, Result};
-use crate::event::Event;
-use crate::invalid::Invalid;
-use crate::report::{Report, report};
-use crate::stream::{DefaultStream, same_context};
+use crate::base::call::{answer, call, without_current};
+use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
+use crate::base::report::{Report, report};
+use crate::driver::context::{Context, CurrentContext};
+use crate::driver::event::Event;
+use crate::driver::stream::{DefaultStream, same_context};
 use cuda_sys::{CUcontext, CUresult};
 use std::thread::ThreadId;
 

@@ -3,11 +3,11 @@
 use super::GreenContext;
 use super::resource::{SmGroup, together};
 use super::workqueue::Workqueues;
-use crate::call::call;
-use crate::context::Context;
-use crate::driver;
-use crate::error::{Rejected, Result};
-use crate::invalid::Invalid;
+use crate::base::call::call;
+use crate::base::error::{Rejected, Result};
+use crate::base::init;
+use crate::base::invalid::Invalid;
+use crate::driver::context::Context;
 use cuda_sys::{CUgreenCtxCreate_flags, CudaVersion};
 
 /// The resources of a green context (`CUdevResourceDesc`): groups of SMs and at most one workqueue
@@ -146,7 +146,7 @@ impl Descriptor {
             return Ok(CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0);
         }
         let what = "a green context without a default stream";
-        driver::needs(what, CudaVersion::new(13, 3))?;
+        init::needs(what, CudaVersion::new(13, 3))?;
         Ok(CUgreenCtxCreate_flags::CU_GREEN_CTX_NONE.0)
     }
 }

@@ -4,11 +4,11 @@ use super::GreenContext;
 use super::resource::{Origin, Part, SmGroup, SmResource};
 use super::split::Split;
 use super::split_guard::{KeepAlive, Overlap, SplitGuard};
-use crate::call::call;
-use crate::device::Device;
-use crate::driver;
-use crate::error::{Error, Rejected, Result};
-use crate::invalid::Invalid;
+use crate::base::call::call;
+use crate::base::error::{Error, Rejected, Result};
+use crate::base::init;
+use crate::base::invalid::Invalid;
+use crate::driver::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevSmResourceGroup_flags, CUresult, CudaVersion,
@@ -271,7 +271,7 @@ fn check(device: Device, part: &Part, groups: &[GroupRequest]) -> Result<GroupPa
     if groups.is_empty() {
         return Err(Invalid::NoGroups.into());
     }
-    let driver = driver::version()?;
+    let driver = init::version()?;
     let mut left = part.sm_count();
     for (index, group) in groups.iter().enumerate() {
         check_flags(index, group, driver)?;

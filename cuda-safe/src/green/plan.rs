@@ -4,9 +4,9 @@ use super::exact::GroupRequest;
 use super::partition::{PartitionRequest, PartitionSize};
 use super::resource::{ALIKE_SINCE, SmResource};
 use super::split::SplitFlags;
-use crate::driver;
-use crate::error::{Error, Result};
-use crate::invalid::Invalid;
+use crate::base::error::{Error, Result};
+use crate::base::init;
+use crate::base::invalid::Invalid;
 use cuda_sys::{CUresult, CudaVersion};
 
 /// How a plan is carried out.
@@ -362,7 +362,7 @@ impl SmResource {
     /// Returns a plan of groups of one size: the size that exceeds the requested SMs the least, and the
     /// largest of these.
     fn plan_composed(&self, sizes: &[Option<u32>], splits: &[EqualSplit]) -> Result<Plan> {
-        let driver = driver::version()?;
+        let driver = init::version()?;
         let several = driver >= CudaVersion::new(12, 5);
         let all_alike = driver >= ALIKE_SINCE;
         let mut best: Option<(u32, Plan)> = None;

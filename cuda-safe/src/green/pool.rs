@@ -5,14 +5,15 @@ mod parked;
 use super::partition::PartitionRequest;
 use super::plan::Plan;
 use super::split_guard::{Overlap, SplitGuard, claim};
-use crate::context::Context;
-use crate::device::Device;
-use crate::error::{Error, Rejected, Result};
-use crate::fork;
-use crate::invalid::Invalid;
-use crate::release;
-use crate::stream::{Stream, StreamOptions, refuse_inside};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::error::{Error, Rejected, Result};
+use crate::base::fork;
+use crate::base::invalid::Invalid;
+use crate::base::release;
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::context::Context;
+use crate::driver::device::Device;
+use crate::driver::stream::{Stream, StreamOptions};
 use parked::{Changes, PartSet, PartitionCache};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -200,7 +201,7 @@ impl GreenPool {
     /// [`GreenContext::new`](super::GreenContext::new) for a partitioning that was not used before;
     /// [`Error::InHostFunction`].
     pub fn lease(&self, partitioning: &PartitionRequest) -> Result<Lease> {
-        refuse_inside()?;
+        refuse_in_host_function()?;
         loop {
             // An object whose release is deferred may be the last one to hold a part.
             release::drain();
@@ -220,7 +221,7 @@ impl GreenPool {
     /// [`Invalid::PoolInUse`] if parts of the previous lease are still in use, or another thread is
     /// switching. See also [`lease`](Self::lease).
     pub fn try_lease(&self, partitioning: &PartitionRequest) -> Result<Lease> {
-        refuse_inside()?;
+        refuse_in_host_function()?;
         release::drain();
         let state = self.inner.state()?;
         if state.out != 0 || state.switching {
@@ -270,7 +271,7 @@ impl GreenPool {
     /// # Errors
     /// [`Invalid::PoolInUse`] while another thread is switching; [`Error::InHostFunction`].
     pub fn trim(&self, keep: usize) -> Result<()> {
-        refuse_inside()?;
+        refuse_in_host_function()?;
         let mut state = self.inner.state()?;
         if state.switching {
             return Err(Invalid::PoolInUse {
@@ -444,7 +445,7 @@ impl PooledPartition {
     }
 
     fn try_split(&self, partitioning: &PartitionRequest) -> Result<(Plan, Vec<Arc<PartSet>>)> {
-        refuse_inside()?;
+        refuse_in_host_function()?;
         // In a forked child, a thread that no longer exists may hold a lock.
         if fork::in_child() {
             return Err(Error::Forked);

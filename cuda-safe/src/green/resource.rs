@@ -3,13 +3,13 @@
 use super::GreenContext;
 use super::exact::GroupFlags;
 use super::split_guard::{KeepAlive, SplitGuard};
-use crate::call::{answer, call, without_current};
-use crate::context::Context;
-use crate::device::Device;
-use crate::driver;
-use crate::error::{Error, Result};
-use crate::invalid::Invalid;
-use crate::stream::Stream;
+use crate::base::call::{answer, call, without_current};
+use crate::base::error::{Error, Result};
+use crate::base::init;
+use crate::base::invalid::Invalid;
+use crate::driver::context::Context;
+use crate::driver::device::Device;
+use crate::driver::stream::Stream;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUdevSmResource, CudaVersion};
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Part {
 
     fn properties(&self) -> SmProperties {
         let sm = self.sm();
-        let driver = driver::version().ok();
+        let driver = init::version().ok();
         let since = |major, minor| driver >= Some(CudaVersion::new(major, minor));
         SmProperties {
             min_partition_size: since(13, 0).then_some(sm.minSmPartitionSize),
@@ -138,7 +138,7 @@ impl SmResource {
     /// Since CUDA 12.4. Raw: [`cuDeviceGetDevResource`](fn@cuda_sys::cuDeviceGetDevResource).
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
-        driver::init()?;
+        init::init()?;
         Self::ask(*device, None, "cuDeviceGetDevResource", |place, kind| {
             // SAFETY: the pointer refers to a borrowed resource.
             unsafe {
@@ -277,7 +277,7 @@ impl SmResource {
 #[cold]
 pub(super) fn unexpected(call: &'static str) -> Error {
     let code = cuda_sys::CUresult::CUDA_ERROR_UNKNOWN;
-    crate::error::DriverError { code, call }.into()
+    crate::base::error::DriverError { code, call }.into()
 }
 
 impl SmGroup {
@@ -327,7 +327,7 @@ pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
         return Err(Invalid::GroupsOfDifferentSplits.into());
     }
     if groups.len() > 1 {
-        let driver = driver::version()?;
+        let driver = init::version()?;
         if driver < SEVERAL_SINCE {
             return Err(Invalid::SeveralGroupsNeedNewerDriver {
                 groups: groups.len(),

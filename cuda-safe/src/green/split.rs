@@ -3,11 +3,11 @@
 use super::GreenContext;
 use super::resource::{Origin, Part, SmGroup, SmResource};
 use super::split_guard::{Overlap, SplitGuard};
-use crate::call::call;
-use crate::device::Device;
-use crate::driver;
-use crate::error::{Rejected, Result};
-use crate::invalid::Invalid;
+use crate::base::call::call;
+use crate::base::error::{Rejected, Result};
+use crate::base::init;
+use crate::base::invalid::Invalid;
+use crate::driver::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{CUdevSmResourceSplitByCount_flags, CudaVersion};
 use std::sync::Arc;
@@ -227,7 +227,7 @@ fn check(input: &Part, min: u32, flags: SplitFlags) -> Result<()> {
     if flags.is_empty() {
         return Ok(());
     }
-    match driver::version()? {
+    match init::version()? {
         driver if driver < FLAGS_SINCE => Err(Invalid::SplitFlagsNeedNewerDriver { driver }.into()),
         _ => Ok(()),
     }

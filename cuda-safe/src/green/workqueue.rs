@@ -2,12 +2,12 @@
 
 use super::GreenContext;
 use super::split_guard::KeepAlive;
-use crate::call::call;
-use crate::context::Context;
-use crate::device::Device;
-use crate::driver;
-use crate::error::Result;
-use crate::invalid::Invalid;
+use crate::base::call::call;
+use crate::base::error::Result;
+use crate::base::init;
+use crate::base::invalid::Invalid;
+use crate::driver::context::Context;
+use crate::driver::device::Device;
 use cuda_sys::{
     CUdevResource, CUdevResourceType, CUdevWorkqueueConfigResource, CUdevWorkqueueConfigScope,
     CudaVersion,
@@ -90,7 +90,7 @@ impl Workqueues {
     /// Since CUDA 13.1. Raw: [`cuDeviceGetDevResource`](fn@cuda_sys::cuDeviceGetDevResource).
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
-        driver::init()?;
+        init::init()?;
         Self::ask(*device, CONFIG, |place| {
             // SAFETY: the pointer refers to a borrowed resource.
             unsafe {
@@ -176,7 +176,7 @@ impl Workqueues {
         get: impl FnOnce(&mut CUdevResource) -> Result<()>,
     ) -> Result<Self> {
         // An older driver would report an unknown resource type.
-        driver::needs("a workqueue resource", CudaVersion::new(13, 1))?;
+        init::needs("a workqueue resource", CudaVersion::new(13, 1))?;
         let mut raw = CUdevResource::default();
         get(&mut raw)?;
         if raw.type_ != kind {

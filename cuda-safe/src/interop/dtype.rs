@@ -1,7 +1,7 @@
 //! Structured elements: NumPy's records, as described by `descr`.
 
 use super::typestr::{Kind, TypeString};
-use crate::invalid::Invalid;
+use crate::base::invalid::Invalid;
 use std::collections::BTreeSet;
 use std::fmt;
 

@@ -7,16 +7,20 @@ use super::peers::grant_for_export;
 use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
-use crate::call::{call, without_current};
-use crate::capture::Operation;
-use crate::context::Context;
-use crate::error::{Error, Rejected, Result};
-use crate::event::Event;
-use crate::invalid::Invalid;
+use crate::base::call::{call, without_current};
+use crate::base::capture::ForeignStream;
+use crate::base::capture::Operation;
+use crate::base::capture::StreamRef;
+use crate::base::current::ContextHandle;
+use crate::base::error::{Error, Rejected, Result};
+use crate::base::invalid::Invalid;
+use crate::base::release::{Parent, Resource, release};
+use crate::base::report::{Report, report};
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::context::Context;
+use crate::driver::event::Event;
+use crate::driver::stream::Stream;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
-use crate::release::{Parent, Resource, release};
-use crate::report::{Report, report};
-use crate::stream::{ForeignStream, OrderedOn, Stream, refuse_inside};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
@@ -241,7 +245,7 @@ impl ArrayInterface {
             }
             if sync == StreamSync::Synchronize {
                 // The stream may have to wait for the host function that runs this code.
-                refuse_inside()?;
+                refuse_in_host_function()?;
             }
             let theirs = match sync {
                 StreamSync::ProducerStream => self.producers_stream(stream)?,
@@ -523,7 +527,7 @@ impl Drop for Imported {
 }
 
 impl Parent for Access {
-    fn context(&self) -> Option<&Context> {
+    fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
     }
 
@@ -535,12 +539,12 @@ impl Parent for Access {
         self.stream.is_borrowed()
     }
 
-    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
         let home = match &self.end {
-            End::Event(_, home) => Some(OrderedOn::Foreign(home)),
+            End::Event(_, home) => Some(home.by_ref()),
             End::Nothing | End::Wait => None,
         };
-        [Some(OrderedOn::Stream(&self.stream)), home]
+        [Some(self.stream.by_ref()), home]
     }
 }
 

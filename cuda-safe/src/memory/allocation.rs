@@ -1,13 +1,13 @@
 //! Untyped device memory: its address, its stream, and how it is released.
 
 use super::pool::{MemoryPool, OfPool};
-use crate::capture::Operation;
-use crate::error::Result;
-use crate::fork;
-use crate::manager::{Block, ManagerSlot, Order};
-use crate::release::{Resource, release, release_stream_ordered};
-use crate::report::count_leak;
-use crate::stream::Stream;
+use crate::base::capture::Operation;
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::base::release::{Resource, release, release_stream_ordered};
+use crate::base::report::count_leak;
+use crate::driver::stream::Stream;
+use crate::memory::manager::{Block, ManagerSlot, Order};
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
 
@@ -175,7 +175,8 @@ impl Drop for Allocation {
         // Each arm makes its own call, so that the compiler knows the kind of release there.
         match &self.release {
             Release::StreamOrdered => {
-                release_stream_ordered(|| Resource::OrderedMemory(address, stream), &self.stream);
+                let memory = || Resource::OrderedMemory(address, stream);
+                release_stream_ordered(memory, self.stream.state(), &self.stream);
             }
             Release::Sync => release_sync(address, &self.stream),
             Release::Managed(managed) => self.free_managed(managed),

@@ -1,10 +1,9 @@
 //! Several device-to-device copies in one call.
 
 use super::{DeviceSlice, DeviceSliceMut, same_length};
-use crate::call::{answer, call, newest_or, without_current};
-use crate::error::{Error, Result};
-use crate::green::GreenContext;
-use crate::stream::Stream;
+use crate::base::call::{answer, call, newest_or, without_current};
+use crate::base::error::{Error, Result};
+use crate::driver::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 use std::fmt;
 use std::marker::PhantomData;
@@ -98,7 +97,7 @@ impl<'a> CopyBatch<'a> {
             return Ok(());
         }
         // On these streams, a real driver (580) crashes if any of the memory is stream-ordered.
-        if GreenContext::may_have(self.stream) {
+        if self.stream.may_have_green_context() {
             return self.submit_each();
         }
         // Without a current context, a real driver (580) returns `CUDA_ERROR_INVALID_VALUE`, which

@@ -5,12 +5,13 @@
 //! then makes a synchronous copy, so that no copy into the slice is in progress if the wait fails.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
-use crate::call::{answer, call, without_current};
-use crate::capture::Operation;
-use crate::error::Result;
-use crate::invalid::Invalid;
-use crate::release;
-use crate::stream::{Stream, refuse_inside};
+use crate::base::call::{answer, call, without_current};
+use crate::base::capture::Operation;
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::base::release;
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 
 impl<T: NoUninit> DeviceSliceMut<'_, T> {
@@ -31,7 +32,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
         same_length(slice.len(), self.len())?;
         // This check comes before the copy, because the wait after the copy would be rejected.
-        refuse_inside()?;
+        refuse_in_host_function()?;
         release::drain();
         if self.size_bytes() == 0 {
             return Ok(());

@@ -5,13 +5,13 @@
 //! then makes a synchronous copy.
 
 use super::{DeviceSlice, DeviceSliceMut, Extent, Region};
-use crate::call::{call, without_current};
-use crate::capture::Operation;
-use crate::context::Context;
-use crate::error::Result;
-use crate::invalid::Invalid;
-use crate::release;
-use crate::stream::refuse_inside;
+use crate::base::call::{call, without_current};
+use crate::base::capture::Operation;
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::base::release;
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::context::Context;
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype, CUstream};
@@ -102,7 +102,7 @@ impl<T> DeviceSliceMut<'_, T> {
             return Ok(());
         };
         // This check comes before the copy, because the wait after the copy would be rejected.
-        refuse_inside()?;
+        refuse_in_host_function()?;
         release::drain();
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
         let to = Place::of_device(&self.as_slice(), to);

@@ -1,6 +1,6 @@
 //! Locations of memory: devices, the host, and NUMA nodes.
 
-use crate::device::Device;
+use crate::driver::device::Device;
 use cuda_sys::{
     CU_DEVICE_CPU, CU_DEVICE_INVALID, CUdevice, CUmemLocation, CUmemLocation_st__bindgen_ty_1,
     CUmemLocationType,

@@ -2,10 +2,10 @@
 
 use super::PinnedBuffer;
 use super::slice::{self, DeviceSlice, DeviceSliceMut};
-use crate::call::call;
-use crate::error::{Rejected, Result};
-use crate::release;
-use crate::stream::{Stream, same_context};
+use crate::base::call::call;
+use crate::base::error::{Rejected, Result};
+use crate::base::release;
+use crate::driver::stream::{Stream, same_context};
 use bytemuck::AnyBitPattern;
 use cuda_sys::CUdeviceptr;
 use std::fmt;

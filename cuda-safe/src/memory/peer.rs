@@ -1,10 +1,10 @@
 //! Access to memory of other contexts and devices, by copies and by kernels.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, SharedBuffer, SharedReader, same_length};
-use crate::call::{answer, without_current};
-use crate::capture::Operation;
-use crate::error::Result;
-use crate::stream::Stream;
+use crate::base::call::{answer, without_current};
+use crate::base::capture::Operation;
+use crate::base::error::Result;
+use crate::driver::stream::Stream;
 use std::fmt;
 
 /// The right to read a [`SharedBuffer`] on a stream of another context, which may be on another

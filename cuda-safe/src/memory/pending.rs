@@ -1,12 +1,13 @@
 //! Asynchronous copies between device memory and pinned memory, which own the pinned memory.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
-use crate::call::{Answer, answer, without_current};
-use crate::capture::Operation;
-use crate::error::{Error, Rejected, Result};
-use crate::release;
-use crate::report::{Report, report};
-use crate::stream::{Stream, refuse_inside};
+use crate::base::call::{Answer, answer, without_current};
+use crate::base::capture::Operation;
+use crate::base::error::{Error, Rejected, Result};
+use crate::base::release;
+use crate::base::report::{Report, report};
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -108,7 +109,7 @@ impl<T> DeviceSlice<'_, T> {
         let possible = same_length(host.len(), self.len())
             // If the call fails while the copy is in progress, this function must wait, which is
             // rejected inside a host function.
-            .and_then(|()| refuse_inside())
+            .and_then(|()| refuse_in_host_function())
             .and_then(|()| stream.uncaptured(Operation::HostCopy));
         let _call = match possible {
             Ok(call) => call,

@@ -5,15 +5,17 @@ mod register;
 pub use register::RegisterOptions;
 
 use super::bytes_of;
-use super::vector::VectorMemory;
-use crate::call::{answer, call, without_current};
-use crate::context::Context;
-use crate::error::Result;
-use crate::fork;
-use crate::manager::{HostBlock, Order};
-use crate::release::{self, Parent, Resource, release};
-use crate::report::count_leak;
-use crate::stream::{OrderedOn, Stream};
+use crate::base::call::{answer, call, without_current};
+use crate::base::capture::StreamRef;
+use crate::base::current::ContextHandle;
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::base::release::{self, Parent, Resource, release};
+use crate::base::report::count_leak;
+use crate::base::vector::VectorMemory;
+use crate::driver::context::Context;
+use crate::driver::stream::Stream;
+use crate::memory::manager::{HostBlock, Order};
 use bitflags::bitflags;
 use bytemuck::AnyBitPattern;
 use core::ffi::c_void;
@@ -337,11 +339,11 @@ impl<T> PinnedBuffer<T> {
 
 /// The parents of memory of a context that is used on a stream.
 impl Parent for (Stream, Context) {
-    fn context(&self) -> Option<&Context> {
+    fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.0.context())
     }
 
-    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
         Parent::ordered_on(&self.0)
     }
 

@@ -2,12 +2,12 @@
 
 use super::allocation::{Allocation, Release};
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, Region, bytes_of};
-use crate::call::call;
-use crate::capture::Operation;
-use crate::error::Result;
-use crate::invalid::Invalid;
-use crate::release;
-use crate::stream::Stream;
+use crate::base::call::call;
+use crate::base::capture::Operation;
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::base::release;
+use crate::driver::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! Queries about addresses: pointer attributes and address ranges.
 
 use super::{DeviceBuffer, MemoryAccess};
-use crate::call::call;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::call::call;
+use crate::base::error::Result;
+use crate::driver::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{
     CUcontext, CUdeviceptr, CUmemAccess_flags, CUmemAllocationHandleType, CUmemoryPool,

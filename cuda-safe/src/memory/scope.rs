@@ -2,11 +2,12 @@
 
 use super::pending::leak_in_use;
 use super::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
-use crate::call::{Answer, answer, without_current};
-use crate::capture::{CallGuard, Operation};
-use crate::error::{Error, Result};
-use crate::release;
-use crate::stream::{Stream, refuse_inside};
+use crate::base::call::{Answer, answer, without_current};
+use crate::base::capture::{CallGuard, Operation};
+use crate::base::error::{Error, Result};
+use crate::base::release;
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUstream;
 use std::cell::RefCell;
@@ -64,7 +65,7 @@ impl Stream {
         f: impl for<'scope> FnOnce(&'scope CopyScope<'scope, 'env>) -> R,
     ) -> Result<R> {
         // Inside a host function, the wait at the end of the scope would be rejected.
-        refuse_inside()?;
+        refuse_in_host_function()?;
         release::drain();
         drop(self.uncaptured(Operation::HostCopy)?);
         let scope = CopyScope {

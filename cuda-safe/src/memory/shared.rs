@@ -3,12 +3,13 @@
 use super::DeviceBuffer;
 use super::allocation::Allocation;
 use super::slice::{self, DeviceSlice};
-use crate::context::Context;
-use crate::error::{Rejected, Result};
-use crate::event::Event;
-use crate::invalid::Invalid;
-use crate::release::{Parent, Resource, release};
-use crate::stream::{OrderedOn, Stream, same_context};
+use crate::base::capture::StreamRef;
+use crate::base::current::ContextHandle;
+use crate::base::error::{Rejected, Result};
+use crate::base::invalid::Invalid;
+use crate::base::release::{Parent, Resource, release};
+use crate::driver::event::Event;
+use crate::driver::stream::{Stream, same_context};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -223,7 +224,7 @@ impl<T> Drop for SharedReader<T> {
 }
 
 impl Parent for Reading {
-    fn context(&self) -> Option<&Context> {
+    fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
     }
 
@@ -235,9 +236,9 @@ impl Parent for Reading {
         self.stream.is_borrowed() || self.memory.allocation.stream().is_borrowed()
     }
 
-    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
+    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
         let home = self.memory.allocation.stream();
-        [&self.stream, home].map(|its| Some(OrderedOn::Stream(its)))
+        [&self.stream, home].map(|its| Some(its.by_ref()))
     }
 }
 

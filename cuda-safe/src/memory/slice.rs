@@ -1,8 +1,8 @@
 //! Borrowed slices of device memory, for reading and for writing.
 
-use crate::error::Result;
-use crate::invalid::Invalid;
-use crate::stream::Stream;
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::driver::stream::Stream;
 use cuda_sys::CUdeviceptr;
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,11 +1,12 @@
 //! The driver functions that the sources of cuda-safe call and name.
 
+use crate::root;
 use anyhow::{Context, Result};
 use cuda_sys::Function;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ImplItem, Item, Lit, Meta, Type, UseTree, Visibility};
 
@@ -69,7 +70,9 @@ impl Sources {
                     let name: syn::LitStr = item.mac.parse_body()?;
                     self.read(&path.with_file_name(name.value()), None)?;
                 }
-                (Item::Use(item), _, Some(module)) => self.publish_tree(&item.tree, module),
+                (Item::Use(item), _, Some(module)) => {
+                    self.publish_tree(&item.tree, module, &mut vec![])?;
+                }
                 (_, Some(name), Some(module)) => self.publish(name, module),
                 _ => {}
             }
@@ -84,18 +87,37 @@ impl Sources {
         file.items.iter().for_each(|item| self.visit_item(item));
     }
 
-    fn publish_tree(&mut self, tree: &UseTree, module: &str) {
+    /// Publishes re-exported items. `path` has the modules that lead to the tree, from the root of the
+    /// crate.
+    fn publish_tree(&mut self, tree: &UseTree, module: &str, path: &mut Vec<String>) -> Result<()> {
         match tree {
-            UseTree::Path(path) => self.publish_tree(&path.tree, module),
+            UseTree::Path(its) => {
+                path.push(its.ident.to_string());
+                self.publish_tree(&its.tree, module, path)?;
+                path.pop();
+            }
             UseTree::Group(group) => {
                 for tree in &group.items {
-                    self.publish_tree(tree, module);
+                    self.publish_tree(tree, module, path)?;
                 }
             }
-            UseTree::Name(name) => self.publish(name.ident.to_string(), module),
+            UseTree::Name(name) => {
+                let name = name.ident.to_string();
+                let folders = path.iter().filter(|its| *its != "crate");
+                let folder: PathBuf =
+                    folders.fold(root().join("cuda-safe/src"), |at, its| at.join(its));
+                // A re-exported module, whose items are public through it.
+                let file = folder.join(format!("{name}.rs"));
+                if file.is_file() && !path.is_empty() {
+                    self.read(&file, Some(&format!("{module}{name}::")))?;
+                } else {
+                    self.publish(name, module);
+                }
+            }
             UseTree::Rename(name) => self.publish(name.rename.to_string(), module),
             UseTree::Glob(_) => {}
         }
+        Ok(())
     }
 
     /// Returns the public path of a type or of a module of attributes.

@@ -7,11 +7,11 @@ use super::super::plan::Plan;
 use super::super::resource::SmResource;
 use super::super::split::SplitFlags;
 use super::super::split_guard::Overlap;
-use crate::device::Device;
-use crate::error::Result;
-use crate::event::Event;
-use crate::stream::{Stream, StreamOptions};
-use crate::sync::{Mutex, MutexGuard};
+use crate::base::error::Result;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::driver::device::Device;
+use crate::driver::event::Event;
+use crate::driver::stream::{Stream, StreamOptions};
 use std::sync::{Arc, PoisonError};
 
 /// All partitionings of a pool, or all splits of a part. The most recently used one is the last.

@@ -2,9 +2,9 @@
 
 use super::raw::DLDataType;
 use super::refused;
+use crate::base::invalid::Invalid;
 use crate::interop::typestr::{ByteOrder, Kind, TypeString};
 use crate::interop::{Dtype, Element};
-use crate::invalid::Invalid;
 use std::fmt;
 
 /// The type of the elements of a DLPack tensor (`DLDataType`), always in native byte order.

@@ -7,15 +7,17 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPackVersion, DLTensor,
 };
 use super::{ConsumerStream, Described, MAJOR, MINOR, refused};
-use crate::context::Context;
-use crate::error::{Rejected, Result};
-use crate::event::Event;
+use crate::base::capture::ForeignStream;
+use crate::base::capture::StreamRef;
+use crate::base::current::ContextHandle;
+use crate::base::error::{Rejected, Result};
+use crate::base::invalid::Invalid;
+use crate::base::release::{Parent, Resource, release};
+use crate::driver::event::Event;
+use crate::driver::stream::Stream;
 use crate::interop::peers::grant_for_export;
 use crate::interop::{Element, ExportedStream, Layout};
-use crate::invalid::Invalid;
 use crate::memory::DeviceBuffer;
-use crate::release::{Parent, Resource, release};
-use crate::stream::{ForeignStream, OrderedOn, Stream};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -343,7 +345,7 @@ impl Drop for Used {
 }
 
 impl Parent for Use {
-    fn context(&self) -> Option<&Context> {
+    fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.home.context())
     }
 
@@ -355,9 +357,9 @@ impl Parent for Use {
         self.home.is_borrowed()
     }
 
-    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
-        let consumer = OrderedOn::Foreign(&self.consumer);
-        [Some(consumer), Some(OrderedOn::Stream(&self.home))]
+    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
+        let consumer = self.consumer.by_ref();
+        [Some(consumer), Some(self.home.by_ref())]
     }
 }
 

@@ -7,8 +7,8 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor,
 };
 use super::{Described, MAJOR, of_layout, refused};
+use crate::base::invalid::Invalid;
 use crate::interop::{ArrayInterface, Dtype, ExportedStream, Layout};
-use crate::invalid::Invalid;
 use std::fmt;
 use std::ptr::NonNull;
 

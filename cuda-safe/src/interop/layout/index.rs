@@ -1,7 +1,7 @@
 //! Views of arrays: parts, and other arrangements of the same elements, as in NumPy.
 
 use super::Layout;
-use crate::invalid::Invalid;
+use crate::base::invalid::Invalid;
 use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 
 /// An index for a dimension, as in Python's brackets. Used by [`Layout::index`].

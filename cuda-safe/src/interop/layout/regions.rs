@@ -2,7 +2,7 @@
 
 use super::Layout;
 use super::index::refused;
-use crate::invalid::Invalid;
+use crate::base::invalid::Invalid;
 use crate::memory::{Extent, Region};
 
 /// A dimension of several arrays of the same shape: its extent, and the stride in each array, in

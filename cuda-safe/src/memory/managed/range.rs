@@ -1,12 +1,12 @@
 //! Ranges of managed memory: advice, prefetches, and queries.
 
-use crate::call::{answer, call, newest_or, without_current};
-use crate::device::Device;
-use crate::driver;
-use crate::error::Result;
-use crate::invalid::Invalid;
+use crate::base::call::{answer, call, newest_or, without_current};
+use crate::base::error::Result;
+use crate::base::init;
+use crate::base::invalid::Invalid;
+use crate::driver::device::Device;
+use crate::driver::stream::Stream;
 use crate::memory::MemoryLocation;
-use crate::stream::Stream;
 use core::ffi::c_void;
 use cuda_sys::{
     CU_DEVICE_INVALID, CUdeviceptr, CUmem_advise, CUmem_range_attribute as Attribute, CudaVersion,
@@ -182,7 +182,7 @@ impl<'a> ManagedRange<'a> {
         // One entry for each device and one for the host.
         let mut accessed_by = vec![CU_DEVICE_INVALID; Device::count()? as usize + 1];
         let (mut read_mostly, mut preferred, mut prefetched) = (0i32, [0i32; 2], [0i32; 2]);
-        let has_location_kind = driver::version()? >= CudaVersion::new(12, 2);
+        let has_location_kind = init::version()? >= CudaVersion::new(12, 2);
         let [preferred_kind, preferred_id] = &mut preferred;
         let [prefetched_kind, prefetched_id] = &mut prefetched;
         let mut asked: Vec<(Attribute, &mut [i32])> = vec![
@@ -263,7 +263,7 @@ fn as_older_location(location: MemoryLocation) -> Result<i32> {
         None => Err(Invalid::NeedsNewerDriver {
             what: "a location that is neither a device nor the host",
             since: CudaVersion::new(12, 2),
-            driver: driver::version()?,
+            driver: init::version()?,
         }
         .into()),
     }

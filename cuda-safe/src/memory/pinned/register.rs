@@ -1,11 +1,11 @@
 //! Registration of vectors as pinned memory.
 
 use super::{Managed, PinnedBuffer, PinnedFlags, Source};
-use crate::call::{answer, call, without_current};
-use crate::context::Context;
-use crate::error::{Rejected, Result};
-use crate::invalid::Invalid;
-use crate::release;
+use crate::base::call::{answer, call, without_current};
+use crate::base::error::{Rejected, Result};
+use crate::base::invalid::Invalid;
+use crate::base::release;
+use crate::driver::context::Context;
 use cuda_sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

@@ -1,10 +1,10 @@
 //! Access of devices to a pool's memory.
 
 use super::MemoryPool;
-use crate::call::{answer, without_current};
-use crate::device::Device;
-use crate::error::Result;
-use crate::invalid::Invalid;
+use crate::base::call::{answer, without_current};
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::driver::device::Device;
 use crate::memory::MemoryLocation;
 use cuda_sys::{CUmemAccess_flags, CUmemAccessDesc};
 

@@ -14,9 +14,9 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-use crate::driver;
-use crate::error::Error;
-use crate::invalid::Invalid;
+use crate::base::error::Error;
+use crate::base::init;
+use crate::base::invalid::Invalid;
 use cuda_sys::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute,
     CUresult, CudaVersion,
@@ -68,7 +68,7 @@ impl<T, A> PoolAttribute<T, A> {
     /// Translates the error for an attribute that is newer than the driver. The driver reports it
     /// as an invalid value.
     pub(super) fn explain(&self, error: Error) -> Error {
-        match (error.code(), driver::version()) {
+        match (error.code(), init::version()) {
             (Some(CUresult::CUDA_ERROR_INVALID_VALUE), Ok(driver)) if driver < self.since => {
                 Invalid::UnknownAttribute {
                     attribute: self.name,

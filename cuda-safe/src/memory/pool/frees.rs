@@ -1,13 +1,14 @@
 //! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
 use super::MemoryPool;
-use crate::context::Context;
-use crate::error::Result;
-use crate::event::Event;
-use crate::ownership::Ownership;
-use crate::release::{Parent, relaxed};
-use crate::stream::{OrderedOn, Stream};
-use crate::sync::Mutex;
+use crate::base::capture::StreamRef;
+use crate::base::current::ContextHandle;
+use crate::base::error::Result;
+use crate::base::ownership::Ownership;
+use crate::base::release::{Parent, relaxed};
+use crate::base::sync::Mutex;
+use crate::driver::event::Event;
+use crate::driver::stream::Stream;
 use std::sync::PoisonError;
 
 /// The events recorded after the frees of a pool's memory. (The streams are not kept, because they
@@ -25,7 +26,7 @@ impl FreeEvents {
     fn mark(&self, stream: &Stream) -> Result<()> {
         // The context may have a manager that owns the pool, so an event that keeps the manager
         // alive would create a cycle.
-        let event = stream.context().without_manager().event_now()?;
+        let event = stream.context().without_extension().event_now()?;
         // The release has counted itself as a call on the stream, so no capture can include the
         // record.
         event.enqueue_record(stream)?;
@@ -71,7 +72,7 @@ impl OfPool {
 }
 
 impl Parent for OfPool {
-    fn context(&self) -> Option<&Context> {
+    fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
     }
 
@@ -83,8 +84,8 @@ impl Parent for OfPool {
         self.pool.is_borrowed() || self.stream.is_borrowed()
     }
 
-    fn ordered_on(&self) -> [Option<OrderedOn<'_>>; 2] {
-        [Some(OrderedOn::Stream(&self.stream)), None]
+    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
+        [Some(self.stream.by_ref()), None]
     }
 
     fn has_leaked(&self) {

@@ -1,10 +1,10 @@
 //! Options for the creation of memory pools.
 
-use crate::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
-use crate::device::Device;
-use crate::driver;
-use crate::error::Result;
-use crate::invalid::Invalid;
+use crate::base::error::Result;
+use crate::base::init;
+use crate::base::invalid::Invalid;
+use crate::driver::device::Device;
+use crate::driver::device::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
 use crate::memory::MemoryLocation;
 use cuda_sys::{
     CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, CUmemAllocationHandleType, CUmemAllocationType,
@@ -70,7 +70,7 @@ impl MemoryPoolOptions {
             ),
         ] {
             if is_asked_for {
-                driver::needs(what, CudaVersion::new(since.0, since.1))?;
+                init::needs(what, CudaVersion::new(since.0, since.1))?;
             }
         }
         let handle_types = match shareable {

@@ -3,13 +3,13 @@
 use super::MemoryPool;
 use super::access::MemoryAccess;
 use super::attribute::{PoolAttribute, PoolValue};
-use crate::context::Context;
-use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::invalid::Invalid;
-use crate::manager::IpcHandle;
+use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
+use crate::driver::context::Context;
+use crate::driver::device::Device;
 use crate::memory::DeviceBuffer;
 use crate::memory::allocation::Release;
+use crate::memory::manager::IpcHandle;
 use cuda_sys::{CUdeviceptr, CUmemoryPool};
 use std::fmt;
 
@@ -31,11 +31,11 @@ impl MemoryPool {
     #[cfg(unix)]
     #[doc(alias = "cuMemPoolExportToShareableHandle")]
     pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
-        use crate::call::{answer, without_current};
+        use crate::base::call::{answer, without_current};
         use cuda_sys::CUmemAllocationHandleType;
         use std::os::fd::{FromRawFd, OwnedFd};
 
-        crate::release::drain();
+        crate::base::release::drain();
         let mut descriptor: core::ffi::c_int = -1;
         let place = (&raw mut descriptor).cast();
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -191,12 +191,12 @@ impl ImportedPool {
     #[cfg(unix)]
     #[doc(alias = "cuMemPoolImportFromShareableHandle")]
     pub unsafe fn new(context: &Context, descriptor: &impl std::os::fd::AsFd) -> Result<Self> {
-        use crate::call::call;
-        use crate::ownership::Ownership;
+        use crate::base::call::call;
+        use crate::base::ownership::Ownership;
         use cuda_sys::CUmemAllocationHandleType;
         use std::os::fd::AsRawFd;
 
-        crate::release::drain();
+        crate::base::release::drain();
         let given = descriptor.as_fd();
         // The C function takes the descriptor as a pointer, and drivers reject a null pointer,
         // which descriptor 0 (the standard input) would be. A duplicate has another number.

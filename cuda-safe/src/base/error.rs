@@ -1,0 +1,247 @@
+//! Errors.
+
+use crate::base::invalid::Invalid;
+use cuda_sys::{CUresult, CudaVersion, LoadError, MissingFunction};
+use std::fmt;
+use std::sync::Arc;
+
+/// A `Result` with [`Error`] as the default error type.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The error type of this crate.
+///
+/// The type is small, `Send`, `Sync` and `'static`, so that it converts to any other error type. The
+/// texts are available without a driver.
+///
+/// Every function that calls the driver can fail with [`Load`](Self::Load), [`Missing`](Self::Missing),
+/// [`Forked`](Self::Forked) and the fatal codes of earlier work. In a host function it can also fail
+/// with `CUDA_ERROR_NOT_PERMITTED`, because the driver permits few calls there. The "Errors" section of
+/// a function lists only its additional errors.
+///
+/// ```no_run
+/// use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// match DeviceBuffer::<u8>::zeroed(&stream, 1 << 45) {
+///     Ok(buffer) => println!("{} bytes", buffer.len()),
+///     Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
+///         println!("try a smaller buffer");
+///     }
+///     Err(Error::Missing(function)) => println!("the driver is too old: {function}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<_, Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A driver function returned an error code.
+    Driver(DriverError),
+    /// The driver library could not be loaded. The value lists the attempts and their failures.
+    Load(LoadError),
+    /// The driver does not have this function. The value names the function and the CUDA version that
+    /// introduced it.
+    Missing(MissingFunction),
+    /// A driver is installed, but this process can use no GPU.
+    NoDevice,
+    /// An argument is invalid: this crate rejected it, or explains the driver's error code with it.
+    Invalid(Box<Invalid>),
+    /// The JIT compiler of the driver rejected a module. The value has the error code and the compiler
+    /// log.
+    Compile(Box<CompileError>),
+    /// The PTX version is newer than the JIT compiler of the driver supports.
+    PtxTooNew {
+        /// The version in the `.version` directive of the text, if there is one.
+        ptx: Option<(u32, u32)>,
+        /// The CUDA version that the driver supports.
+        driver: CudaVersion,
+    },
+    /// A host function in the stream panicked with this message.
+    HostFunctionPanicked(String),
+    /// A blocking call in a host function or in the report hook, where it could deadlock.
+    InHostFunction,
+    /// This process was forked from a process that had initialized CUDA. The driver does not work here.
+    Forked,
+    /// A [memory manager](crate::manager::MemoryManager) failed with an error of its own. This crate
+    /// returns the error to the caller unchanged.
+    Manager(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+/// An error code of the driver, with the function that returned it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverError {
+    /// The error code.
+    pub code: CUresult,
+    /// The symbol name of the driver API function.
+    pub call: &'static str,
+}
+
+/// The failure of the driver's JIT compiler for a module.
+#[derive(Clone, Debug)]
+pub struct CompileError {
+    /// The error of the loading function.
+    pub error: DriverError,
+    /// The compiler log. Empty if the compiler wrote none.
+    pub log: String,
+}
+
+impl Error {
+    /// Returns the error code of the driver, if a driver function returned one.
+    pub fn code(&self) -> Option<CUresult> {
+        match self {
+            Self::Driver(error) => Some(error.code),
+            Self::Compile(error) => Some(error.error.code),
+            Self::NoDevice => Some(CUresult::CUDA_ERROR_NO_DEVICE),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the process can no longer use the GPU.
+    ///
+    /// After such an error (for example an illegal address in a kernel), every further call in every
+    /// context of this process fails. A reset does not help: only a new process can use the GPU again.
+    pub fn is_fatal(&self) -> bool {
+        self.code().is_some_and(is_fatal)
+    }
+
+    /// Returns whether the error means that the driver rejected the call. A call can also return the
+    /// error of earlier work; then it is not known whether the driver executed the call. An unknown code
+    /// is treated in the same way.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Driver(error) => matches!(
+                error.code,
+                CUresult::CUDA_ERROR_INVALID_VALUE
+                    | CUresult::CUDA_ERROR_OUT_OF_MEMORY
+                    | CUresult::CUDA_ERROR_NOT_INITIALIZED
+                    | CUresult::CUDA_ERROR_DEINITIALIZED
+                    | CUresult::CUDA_ERROR_INVALID_CONTEXT
+                    | CUresult::CUDA_ERROR_INVALID_HANDLE
+                    | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+                    | CUresult::CUDA_ERROR_NOT_PERMITTED
+                    | CUresult::CUDA_ERROR_NOT_SUPPORTED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                    | CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+            ),
+            // No driver function was called.
+            _ => true,
+        }
+    }
+}
+
+pub(crate) fn is_fatal(code: CUresult) -> bool {
+    code.is_fatal()
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver(error) => error.fmt(f),
+            Self::Load(error) => error.fmt(f),
+            Self::Missing(error) => error.fmt(f),
+            Self::NoDevice => f.write_str(
+                "the NVIDIA driver is installed, but reports no GPU: the machine has none, or \
+                 CUDA_VISIBLE_DEVICES hides it",
+            ),
+            Self::Invalid(what) => what.fmt(f),
+            Self::Compile(error) => {
+                error.error.fmt(f)?;
+                if !error.log.is_empty() {
+                    write!(f, "\n{}", error.log)?;
+                }
+                Ok(())
+            }
+            Self::PtxTooNew { ptx, driver } => {
+                match ptx {
+                    Some((major, minor)) => write!(f, "PTX {major}.{minor}")?,
+                    None => f.write_str("the PTX")?,
+                }
+                write!(
+                    f,
+                    " is newer than the JIT compiler of this driver supports (CUDA {driver}): \
+                     install a newer driver, or compile for an older PTX version"
+                )
+            }
+            Self::HostFunctionPanicked(message) => {
+                write!(f, "a host function in the stream panicked: {message}")
+            }
+            Self::InHostFunction => f.write_str(
+                "cannot wait in a host function or in the report hook, because the wait may never \
+                 end: wait on another thread",
+            ),
+            Self::Forked => f.write_str(
+                "this process was forked from a process that had initialized CUDA, and the driver \
+                 does not work in a forked process: fork before the first CUDA call, or start a \
+                 new process",
+            ),
+            Self::Manager(error) => write!(f, "the memory manager failed: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.call, self.code)?;
+        if is_fatal(self.code) {
+            f.write_str(" (possibly caused by earlier work on the device)")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+/// Has no source, because the text already contains the text of the inner error.
+impl std::error::Error for Error {}
+
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(Box::new(invalid))
+    }
+}
+
+/// The error of an operation that takes ownership of a value, together with that value.
+///
+/// The operator `?` converts it to the [`Error`] and drops the value.
+#[derive(Debug)]
+pub struct Rejected<T> {
+    /// The reason for the failure.
+    pub error: Error,
+    /// The value that the caller passed.
+    pub value: T,
+}
+
+impl<T> Rejected<T> {
+    pub(crate) fn new(error: impl Into<Error>, value: T) -> Self {
+        Self {
+            error: error.into(),
+            value,
+        }
+    }
+}
+
+impl<T> fmt::Display for Rejected<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for Rejected<T> {}
+
+impl<T> From<Rejected<T>> for Error {
+    fn from(rejected: Rejected<T>) -> Self {
+        rejected.error
+    }
+}

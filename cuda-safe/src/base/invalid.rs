@@ -1,0 +1,259 @@
+//! Invalid arguments.
+
+mod text;
+
+/// An argument that this crate rejects, or for which it explains the error of the driver.
+///
+/// This is the content of [`Error::Invalid`](crate::Error::Invalid). The `Display` text names the
+/// operation, the given value and the valid values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the text of each variant shows the fields")]
+pub enum Invalid {
+    /// No device has this ordinal.
+    DeviceOrdinal { ordinal: u32, count: u32 },
+    /// The driver is too old for an attribute of a device, a kernel or a launch.
+    UnknownAttribute {
+        attribute: &'static str,
+        since: cuda_sys::CudaVersion,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// The driver is too old for the operation or option `what`.
+    NeedsNewerDriver {
+        what: &'static str,
+        since: cuda_sys::CudaVersion,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// The minimum group size of a split exceeds the number of SMs.
+    SplitAboveResource { min: u32, sm_count: u32 },
+    /// A split into zero groups, or a green context without a group.
+    NoGroups,
+    /// Split flags that exclude each other, or that are not defined.
+    SplitFlags { flags: u32 },
+    /// Split flags, on a CUDA 12.4 driver.
+    SplitFlagsNeedNewerDriver { driver: cuda_sys::CudaVersion },
+    /// SMs of the device are in use under another split.
+    SplitInUse { device: i32, holder: String },
+    /// A group of an exact split that breaks a rule for groups. `index` is zero-based.
+    GroupRequest {
+        index: usize,
+        sm_count: u32,
+        coscheduled: u32,
+        rule: &'static str,
+    },
+    /// Group flags that this crate does not know. `index` is zero-based.
+    GroupFlags { index: usize, flags: u32 },
+    /// The driver is too old for flags of a group.
+    GroupFlagsNeedNewerDriver {
+        since: cuda_sys::CudaVersion,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// More than one partition has the size "the rest".
+    SeveralRests,
+    /// The SMs cannot be split into partitions of these sizes. `None` is "the rest". `single` is the
+    /// version of the driver if that driver does not support several groups in one partition.
+    NoSuchPartitions {
+        sizes: Vec<Option<u32>>,
+        sm_count: u32,
+        single: Option<cuda_sys::CudaVersion>,
+    },
+    /// Work queues for a descriptor that already has work queues.
+    SecondWorkqueues,
+    /// A setting of work queues with an invalid value.
+    WorkqueueSetting {
+        setting: &'static str,
+        given: u32,
+        possible: &'static str,
+    },
+    /// The work queues and the groups of SMs belong to different devices.
+    WorkqueuesOfOtherDevice { its: u32, expected: u32 },
+    /// The green context is current on another thread.
+    CurrentElsewhere,
+    /// Another thread is in a driver call on the green context and does not return from it.
+    GreenContextInUse,
+    /// An event operation on a whole green context while one of its streams, or the event, is captured.
+    GreenContextIsCaptured,
+    /// The partition pool is in use: some of its partitions are leased.
+    PoolInUse { holder: String, parts: usize },
+    /// A split of a pool's partition that has streams.
+    PartitionInUse { holder: String },
+    /// A request for the green context of a stream that belongs to a partition pool.
+    StreamOfPool,
+    /// One green context with groups of different splits or devices.
+    GroupsOfDifferentSplits,
+    /// The groups of one green context differ in the property `what`.
+    GroupsThatDiffer {
+        what: &'static str,
+        first: u32,
+        other: u32,
+    },
+    /// Several groups in one green context, on a CUDA 12.4 driver.
+    SeveralGroupsNeedNewerDriver {
+        groups: usize,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// A blocking stream in a green context. Such a stream cannot wait for the default stream.
+    BlockingGreenStream,
+    /// An allocation, an operation on host memory or a host function, on a stream that is captured.
+    StreamIsCaptured,
+    /// A capture cannot begin or be joined while other calls on the stream or event are in progress.
+    CallsInProgress {
+        what: &'static str,
+        calls: u32,
+        last: &'static str,
+    },
+    /// The stream or event belongs to another capture, which has not ended.
+    OtherCapture { what: &'static str },
+    /// A release that cannot run now and cannot be deferred, because the context or stream of the object
+    /// is borrowed.
+    BorrowedCannotWait,
+    /// An access policy with an invalid hit ratio, or with a persisting miss property.
+    AccessWindow { hit_ratio: String, miss: String },
+    /// Too many memory operations in one batch.
+    TooManyOperations { count: usize, max: usize },
+    /// A memory operation on a kind of memory that the driver does not support there.
+    NoMemoryOperations {
+        memory: &'static str,
+        address: cuda_sys::CUdeviceptr,
+    },
+    /// An interprocess event with timing.
+    InterprocessTiming,
+    /// An empty module image, or empty PTX text.
+    EmptyImage,
+    /// A module image that is shorter than its header says.
+    TruncatedImage { needed: u64, given: u64 },
+    /// A module image that is neither a cubin nor a fatbin.
+    NotAnImage { starts_with: [u8; 4] },
+    /// Text that does not start, after comments, with the PTX directive `.version`.
+    NotPtx,
+    /// A NUL byte inside a name or PTX text. `position` is its byte offset.
+    NulInText { position: usize },
+    /// The module has no kernel of this name. `available` holds the names of its kernels, if the driver
+    /// can list them.
+    NoSuchKernel {
+        name: String,
+        available: Option<Vec<String>>,
+    },
+    /// The number of arguments differs from the number of parameters of the kernel.
+    ArgumentCount {
+        kernel: String,
+        parameters: usize,
+        given: usize,
+    },
+    /// An argument and its parameter have different sizes, in bytes. `index` is zero-based.
+    ArgumentSize {
+        kernel: String,
+        index: usize,
+        parameter: usize,
+        given: usize,
+    },
+    /// The module has no variable of this name.
+    NoSuchGlobal { name: String },
+    /// A buffer of a variable, whose size is not a multiple of the element size or whose address is not
+    /// aligned for the element type.
+    GlobalLayout {
+        name: String,
+        size: usize,
+        address: u64,
+        element: usize,
+        align: usize,
+    },
+    /// A JIT option with an invalid value.
+    JitOption {
+        option: &'static str,
+        given: String,
+        possible: &'static str,
+    },
+    /// The driver is too old for a JIT option.
+    JitOptionNeedsNewerDriver {
+        option: &'static str,
+        since: cuda_sys::CudaVersion,
+        driver: cuda_sys::CudaVersion,
+    },
+    /// A launch attribute with an invalid value.
+    LaunchAttribute {
+        attribute: &'static str,
+        given: String,
+        possible: &'static str,
+    },
+    /// A grid or block with a dimension of zero, or a block of 2^32 or more threads.
+    LaunchConfig { grid: [u32; 3], block: [u32; 3] },
+    /// The objects of one operation belong to different contexts.
+    OtherContext {
+        what: &'static str,
+        its: String,
+        expected: String,
+    },
+    /// The buffer is bound to a different stream than that of the operation.
+    OtherStream {
+        what: String,
+        its: String,
+        expected: String,
+    },
+    /// The source and the target of a copy have different numbers of elements.
+    Lengths { source: usize, target: usize },
+    /// A range that is out of bounds for `len` elements.
+    Range {
+        start: usize,
+        end: usize,
+        len: usize,
+    },
+    /// A 2-D or 3-D region that is out of bounds for `len` elements, or whose rows or slices overlap.
+    Region {
+        region: crate::base::region::Region,
+        extent: crate::base::region::Extent,
+        len: usize,
+    },
+    /// Pitched memory with an element size, in bytes, that the driver does not support; or a pitch, in
+    /// bytes, that is not a multiple of the element size or is shorter than a row.
+    PitchSize { size: usize, pitch: Option<usize> },
+    /// Foreign-owned memory that is shared or bound to another stream. Its owner relies on the stream
+    /// that it was given.
+    ForeignMemory,
+    /// Memory of a manager with a stream whose context object has no manager or a different one.
+    OtherManager,
+    /// An operation that needs a memory manager, in a context without one.
+    NoMemoryManager,
+    /// A memory manager that implements a different version of the interface.
+    ManagerVersion { version: u32, expected: u32 },
+    /// An allocation that would exceed the limit of a manager. All values are in bytes.
+    MemoryLimit { limit: u64, used: u64, asked: u64 },
+    /// An export of memory of a kind that other processes cannot open.
+    NotShareable { memory: &'static str },
+    /// A handle of shared memory, of a different kind than the function opens.
+    IpcKind { its: String, expected: String },
+    /// The device does not share memory pools as file descriptors. `supported` is the mask of the handle
+    /// types that it supports.
+    PoolHandles { supported: u32 },
+    /// A buffer that was not allocated from the memory pool.
+    NotOfPool,
+    /// Shared memory of a different device than that of the context. Both values are UUIDs.
+    MemoryOfOtherDevice { its: String, expected: String },
+    /// An operation that the memory manager does not support.
+    ManagerCannot { what: &'static str },
+    /// The device of the stream has no read and write access to the memory pool.
+    NoAccessToPool { pool: String, device: u32 },
+    /// Unregistration of pinned memory that the driver allocated and that belongs to no vector.
+    NotRegistered,
+    /// A size in bytes that exceeds the address space.
+    TooLarge { len: usize, size: usize },
+    /// A fill pattern with a size, in bytes, that the driver does not support.
+    FillSize { size: usize },
+    /// The current context is not the one that the guard made current.
+    ContextStack { expected: usize, found: usize },
+    /// A guard ended while `inner` later guards were still open or had failed to pop their context.
+    GuardOrder { inner: usize },
+    /// A key of an array interface that is missing or has an invalid value.
+    ArrayInterface { key: &'static str, problem: String },
+    /// An invalid view of an array.
+    View { what: &'static str, problem: String },
+    /// A field of a DLPack tensor, or an argument of the DLPack protocol, with an invalid value.
+    Dlpack {
+        field: &'static str,
+        problem: String,
+    },
+    /// A raw handle that is not an object of the kind `what`.
+    Handle { what: &'static str, value: usize },
+}
+
+impl std::error::Error for Invalid {}

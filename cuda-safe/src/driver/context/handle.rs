@@ -1,0 +1,75 @@
+//! What [`base`](crate::base) needs of a context.
+
+use super::Context;
+use crate::base::call::call;
+use crate::base::capture::may_be_open;
+use crate::base::current::ContextHandle;
+use crate::base::error::{Error, Result};
+use crate::base::release::{Parent, Resource, relaxed, release};
+use crate::base::zone::refuse_in_host_function;
+use cuda_sys::{CUcontext, CUresult};
+
+impl ContextHandle for Context {
+    #[inline]
+    fn raw(&self) -> CUcontext {
+        self.as_raw()
+    }
+
+    fn never_destroy(&self) {
+        self.leak();
+    }
+
+    fn wait_for_all_work(&self) -> Result<()> {
+        // A wait for the context invalidates its captures, also in the relaxed mode (measured with driver
+        // 580).
+        if !may_be_open() {
+            return self.wait_for_work();
+        }
+        refuse_in_host_function()?;
+        let _current = self.enter()?;
+        relaxed(|| match allocate_and_free_a_byte(self) {
+            // The caller may be waiting because there is not enough memory.
+            Err(error) if is_out_of_memory(&error) => allocate_and_free_a_host_byte(self),
+            done => done,
+        })
+    }
+}
+
+impl Parent for Context {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self)
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        Box::new(self.clone())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.depends_on_borrowed()
+    }
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    error.code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// Allocates and frees one byte. The driver waits for all work before it frees. The context must be
+/// current.
+fn allocate_and_free_a_byte(context: &Context) -> Result<()> {
+    let mut address = 0;
+    // SAFETY: the pointer is to a local, and the context is current.
+    unsafe { call!(cuMemAlloc_v2(&raw mut address, 1)) }?;
+    // SAFETY: the memory was just allocated, and nothing uses it.
+    let freed = unsafe { call!(cuMemFree_v2(address)) };
+    freed.inspect_err(|_| release(Resource::Memory(address), context))
+}
+
+/// Allocates and frees one byte of page-locked memory, like [`allocate_and_free_a_byte`].
+fn allocate_and_free_a_host_byte(context: &Context) -> Result<()> {
+    let mut start = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local, and the context is current.
+    unsafe { call!(cuMemHostAlloc(&raw mut start, 1, 0)) }?;
+    // SAFETY: the memory was just allocated, and nothing uses it.
+    let freed = unsafe { call!(cuMemFreeHost(start)) };
+    freed.inspect_err(|_| release(Resource::Pinned(start), context))
+}

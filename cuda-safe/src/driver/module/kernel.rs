@@ -1,0 +1,192 @@
+//! Kernels: functions that run on the device.
+
+use super::{Library, Module};
+use crate::base::call::{answer, without_current};
+use crate::base::error::{Error, Result};
+use crate::driver::context::Context;
+use crate::driver::launch::{Params, TypedKernel};
+use cuda_sys::{CUfunction, CUresult};
+use std::fmt;
+use std::sync::Arc;
+
+/// A kernel in one context (`CUfunction`). Returned by [`Module::kernel`] and [`Library::kernel`].
+///
+/// It keeps its module or library loaded. Clones share it. [`typed`](Self::typed) returns a kernel that
+/// can be launched with checked arguments.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, LaunchConfig, Module};
+///
+/// # let ptx = "";
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let nothing = Module::from_ptx(&context, ptx)?.kernel("nothing")?;
+/// // This compares the types with the kernel's parameter list once.
+/// let nothing = nothing.typed::<()>()?;
+/// // SAFETY: the kernel accesses no memory.
+/// unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 32), ()) }?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Kernel {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: CUfunction,
+    name: Box<str>,
+    /// Declared before the context, so that the code is unloaded while its context is alive.
+    #[allow(dead_code, reason = "held, not read")]
+    code: Code,
+    context: Context,
+}
+
+/// The module or library that a kernel or variable belongs to.
+#[derive(Clone)]
+pub(super) enum Code {
+    Module(#[allow(dead_code, reason = "held, not read")] Module),
+    Library(#[allow(dead_code, reason = "held, not read")] Library),
+}
+
+impl From<Module> for Code {
+    fn from(module: Module) -> Self {
+        Self::Module(module)
+    }
+}
+
+impl From<Library> for Code {
+    fn from(library: Library) -> Self {
+        Self::Library(library)
+    }
+}
+
+// SAFETY: the driver allows several threads to use a function at the same time.
+unsafe impl Send for Inner {}
+// SAFETY: see `Send`.
+unsafe impl Sync for Inner {}
+
+/// The maximum number of parameters: a kernel's parameters have at most this many bytes in total (CUDA
+/// 12.1), and each has at least one.
+const MAX_PARAMETERS: usize = 32_764;
+
+/// The position of a kernel parameter in the parameter buffer, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// The offset from the start of the buffer, in bytes.
+    pub offset: usize,
+    /// The size of the parameter, in bytes.
+    pub size: usize,
+}
+
+impl Kernel {
+    pub(super) fn new(
+        raw: CUfunction,
+        name: &str,
+        context: &Context,
+        code: impl Into<Code>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                raw,
+                name: name.into(),
+                code: code.into(),
+                context: context.clone(),
+            }),
+        }
+    }
+
+    /// Returns the raw handle, which is valid as long as this object is alive.
+    #[inline]
+    pub fn as_raw(&self) -> CUfunction {
+        self.inner.raw
+    }
+
+    /// Returns the kernel's name in the module.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Returns the kernel's context. The kernel can be launched on streams of this context, and on
+    /// streams of its green contexts if it is a primary context.
+    #[inline]
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// Returns the kernel's parameters, or `None` if the driver cannot report them. Calls
+    /// `cuFuncGetParamInfo`.
+    ///
+    /// Before CUDA 13.2, the number of parameters is found by querying until the driver returns an
+    /// error. A memory checker that reports failed API calls lists that error.
+    ///
+    /// # Errors
+    /// Errors of the driver.
+    ///
+    /// Since CUDA 12.4. Raw: [`cuFuncGetParamInfo`](fn@cuda_sys::cuFuncGetParamInfo),
+    /// [`cuFuncGetParamCount`](fn@cuda_sys::cuFuncGetParamCount).
+    #[doc(alias = "cuFuncGetParamInfo")]
+    #[doc(alias = "cuFuncGetParamCount")]
+    pub fn parameters(&self) -> Result<Option<Vec<Parameter>>> {
+        let known = self.parameter_count()?;
+        let mut parameters = Vec::new();
+        while parameters.len() < known.unwrap_or(MAX_PARAMETERS) {
+            let (mut offset, mut size) = (0, 0);
+            let (function, index) = (self.as_raw(), parameters.len());
+            let (at, long) = (&raw mut offset, &raw mut size);
+            let answer = without_current(self.context(), || {
+                // SAFETY: the function is alive, and the pointers refer to local variables.
+                unsafe { answer!(cuFuncGetParamInfo(function, index, at, long)) }
+            });
+            match answer {
+                Ok(()) => parameters.push(Parameter { offset, size }),
+                Err(Error::Missing(_)) => return Ok(None),
+                // There is no parameter with this index, so the previous one was the last.
+                Err(error)
+                    if known.is_none()
+                        && error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) =>
+                {
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(parameters))
+    }
+
+    /// Returns the number of parameters, or `None` on drivers before CUDA 13.2. Calls
+    /// `cuFuncGetParamCount`.
+    fn parameter_count(&self) -> Result<Option<usize>> {
+        let mut count = 0;
+        let counted = without_current(self.context(), || {
+            // SAFETY: the function is alive, and the pointer refers to a local variable.
+            unsafe { answer!(cuFuncGetParamCount(self.as_raw(), &raw mut count)) }
+        });
+        match counted {
+            Ok(()) => Ok(Some(count)),
+            Err(Error::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the kernel with typed parameters: `kernel.typed::<(&[f32], &mut [f32], u32)>()`.
+    ///
+    /// The types are checked against the kernel's parameter list if the driver can report it (CUDA
+    /// 12.4).
+    ///
+    /// # Errors
+    /// [`Invalid::ArgumentCount`](crate::Invalid::ArgumentCount) and
+    /// [`Invalid::ArgumentSize`](crate::Invalid::ArgumentSize).
+    pub fn typed<P: Params>(&self) -> Result<TypedKernel<P>, Error> {
+        TypedKernel::new(self)
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("name", &self.name())
+            .field("raw", &self.inner.raw)
+            .field("context", self.context())
+            .finish()
+    }
+}

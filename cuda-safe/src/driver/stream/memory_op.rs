@@ -1,0 +1,338 @@
+//! Stream memory operations: a stream writes a word of memory, or waits for its value.
+
+use super::Stream;
+use crate::base::call::{answer, call, without_current};
+use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
+use cuda_sys::{
+    CUdeviceptr, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
+    CUstreamMemoryBarrier_flags as BarrierFlags, CUstreamWaitValue_flags as WaitFlags,
+    CUstreamWriteValue_flags as WriteFlags,
+};
+
+/// An operation on a word of memory in stream order, for [`Stream::memory_operation`].
+///
+/// The address must be a multiple of the word size. The memory must be device memory
+/// ([synchronous](crate::DeviceBuffer::zeroed_sync), pitched, mapped by virtual memory management, or a
+/// variable of a module) or pinned memory. At least the driver for CUDA 13.0 on an H200 rejects
+/// stream-ordered and managed memory.
+///
+/// # Deadlocks
+/// A wait whose word is written by a later call can deadlock in the driver. A module load or a free of
+/// synchronous or pinned memory, on any thread of the process, waits for all running work, and so for
+/// the waiting stream. Meanwhile the driver blocks most calls of every other thread, among them the one
+/// that would write the word (measured on an H200, driver 580). Enqueue the write before such a call
+/// can be made, or write the word from the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryOperation {
+    /// Writes 4 bytes. Earlier writes of the stream become visible to the whole system before this
+    /// write.
+    Write32 {
+        /// The address of the word.
+        address: CUdeviceptr,
+        /// The value to write.
+        value: u32,
+    },
+    /// Writes 8 bytes. Earlier writes of the stream become visible to the whole system before this
+    /// write. Needs a device with
+    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    Write64 {
+        /// The address of the word.
+        address: CUdeviceptr,
+        /// The value to write.
+        value: u64,
+    },
+    /// Makes later work wait until a word of 4 bytes satisfies a condition.
+    Wait32 {
+        /// The address of the word.
+        address: CUdeviceptr,
+        /// The value for the comparison.
+        value: u32,
+        /// The condition for the word and the value.
+        condition: WaitCondition,
+        /// Whether earlier remote writes through PCIe become visible to later work after the wait.
+        /// Needs a device with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
+        flush: bool,
+    },
+    /// Makes later work wait until a word of 8 bytes satisfies a condition. Needs a device with
+    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    Wait64 {
+        /// The address of the word.
+        address: CUdeviceptr,
+        /// The value for the comparison.
+        value: u64,
+        /// The condition for the word and the value.
+        condition: WaitCondition,
+        /// Whether earlier remote writes through PCIe become visible to later work after the wait.
+        /// Needs a device with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
+        flush: bool,
+    },
+    /// Makes earlier remote writes visible to later work, like `flush` of a wait, but without a wait.
+    FlushRemoteWrites,
+    /// A memory barrier: earlier writes become visible before later writes.
+    Barrier(BarrierScope),
+}
+
+/// The condition of a wait for a word `w` and a value `v`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WaitCondition {
+    /// `w - v >= 0` as a signed number. This is `w >= v` for counters that may overflow.
+    AtLeast,
+    /// `w == v`.
+    Equal,
+    /// `w & v != 0`: at least one bit of `v` is set in `w`.
+    AnyBit,
+    /// `!(w | v) != 0`: at least one bit is set in neither `w` nor `v`. Needs a device with
+    /// [`CAN_USE_STREAM_WAIT_VALUE_NOR`](crate::attribute::CAN_USE_STREAM_WAIT_VALUE_NOR).
+    Nor,
+}
+
+/// The scope of a memory barrier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BarrierScope {
+    /// The whole system: the device, the host and other devices.
+    #[default]
+    System,
+    /// The device only.
+    Device,
+}
+
+impl WaitCondition {
+    fn flags(self, flush: bool) -> u32 {
+        let condition = match self {
+            Self::AtLeast => WaitFlags::CU_STREAM_WAIT_VALUE_GEQ,
+            Self::Equal => WaitFlags::CU_STREAM_WAIT_VALUE_EQ,
+            Self::AnyBit => WaitFlags::CU_STREAM_WAIT_VALUE_AND,
+            Self::Nor => WaitFlags::CU_STREAM_WAIT_VALUE_NOR,
+        };
+        if flush {
+            condition.0 | WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0
+        } else {
+            condition.0
+        }
+    }
+}
+
+/// The maximum number of operations in a batch. The documentation of NVIDIA says fewer than 256, and
+/// driver 580 enforces this.
+const BATCH: usize = 255;
+
+/// The flags of a write. The other flag, which omits the fence, is only for the functions before CUDA
+/// 11.7.
+const WRITE: u32 = WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT.0;
+
+impl Stream {
+    /// Enqueues a memory operation. Calls `cuStreamWriteValue32`, `cuStreamWriteValue64`,
+    /// `cuStreamWaitValue32`, `cuStreamWaitValue64` or, for other operations, `cuStreamBatchMemOp`.
+    ///
+    /// If the condition of a wait is never satisfied, the stream blocks forever, and so does everything
+    /// that waits for the stream, including the process when it exits. (The simulated driver reports
+    /// this instead.) There is no safe wait, because safe code cannot write a word that another stream
+    /// reads.
+    ///
+    /// # Errors
+    /// - [`Invalid::NoMemoryOperations`] for stream-ordered and managed memory, if the driver rejects
+    ///   it.
+    /// - `CUDA_ERROR_INVALID_VALUE` for an address that is not a multiple of the word size.
+    /// - `CUDA_ERROR_NOT_SUPPORTED`.
+    ///
+    /// If a captured operation is invalid, the driver rejects the launch of the graph with
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    ///
+    /// # Safety
+    /// - Until the operation is complete, the word is in memory that the device of the stream can
+    ///   access, and stays allocated.
+    /// - While the operation can run, no other code reads or writes a word that it writes, except
+    ///   atomically or through memory operations.
+    /// - The written bits are valid for the type of the memory.
+    ///
+    /// Since CUDA 11.7. Raw: [`cuStreamWriteValue32_v2`](fn@cuda_sys::cuStreamWriteValue32_v2),
+    /// [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2),
+    /// [`cuStreamWaitValue32_v2`](fn@cuda_sys::cuStreamWaitValue32_v2),
+    /// [`cuStreamWaitValue64_v2`](fn@cuda_sys::cuStreamWaitValue64_v2).
+    #[doc(alias = "cuStreamWriteValue32")]
+    #[doc(alias = "cuStreamWriteValue64")]
+    #[doc(alias = "cuStreamWaitValue32")]
+    #[doc(alias = "cuStreamWaitValue64")]
+    pub unsafe fn memory_operation(&self, operation: MemoryOperation) -> Result<()> {
+        let stream = self.raw();
+        let done = without_current(self.context(), || match operation {
+            MemoryOperation::Write32 { address, value } => {
+                // SAFETY: the stream is alive, and the caller guarantees that the address is valid.
+                unsafe { call!(cuStreamWriteValue32_v2(stream, address, value, WRITE)) }
+            }
+            MemoryOperation::Write64 { address, value } => {
+                // SAFETY: as above.
+                unsafe { call!(cuStreamWriteValue64_v2(stream, address, value, WRITE)) }
+            }
+            MemoryOperation::Wait32 {
+                address,
+                value,
+                condition,
+                flush,
+            } => {
+                let flags = condition.flags(flush);
+                // SAFETY: as above.
+                unsafe { call!(cuStreamWaitValue32_v2(stream, address, value, flags)) }
+            }
+            MemoryOperation::Wait64 {
+                address,
+                value,
+                condition,
+                flush,
+            } => {
+                let flags = condition.flags(flush);
+                // SAFETY: as above.
+                unsafe { call!(cuStreamWaitValue64_v2(stream, address, value, flags)) }
+            }
+            MemoryOperation::FlushRemoteWrites | MemoryOperation::Barrier(_) => {
+                // SAFETY: as above.
+                unsafe { self.memory_operations(&[operation]) }
+            }
+        });
+        done.map_err(|error| self.explain(error, &[operation]))
+    }
+
+    /// Enqueues several memory operations, which run one after the other, with one call. Calls
+    /// `cuStreamBatchMemOp`.
+    ///
+    /// # Errors
+    /// [`Invalid::TooManyOperations`]; the errors of [`memory_operation`](Self::memory_operation).
+    ///
+    /// # Safety
+    /// Each operation satisfies the conditions of [`memory_operation`](Self::memory_operation).
+    ///
+    /// Since CUDA 11.7. Raw: [`cuStreamBatchMemOp_v2`](fn@cuda_sys::cuStreamBatchMemOp_v2).
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, DeviceBuffer, MemoryOperation, WaitCondition};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let (producer, consumer) = (context.stream()?, context.stream()?);
+    /// let flag = DeviceBuffer::<u32>::zeroed_sync(&producer, 1)?;
+    /// producer.synchronize()?;
+    /// let address = flag.as_raw();
+    /// let wait = MemoryOperation::Wait32 {
+    ///     address,
+    ///     value: 1,
+    ///     condition: WaitCondition::AtLeast,
+    ///     flush: false,
+    /// };
+    /// let write = MemoryOperation::Write32 { address, value: 1 };
+    /// // SAFETY: the flag outlives both operations, and no other code uses it.
+    /// unsafe { consumer.memory_operations(&[wait]) }?;
+    /// // SAFETY: as above.
+    /// unsafe { producer.memory_operations(&[write]) }?;
+    /// consumer.synchronize()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuStreamBatchMemOp")]
+    pub unsafe fn memory_operations(&self, operations: &[MemoryOperation]) -> Result<()> {
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let count = operations.len();
+        let number = u32::try_from(count).ok().filter(|_| count <= BATCH);
+        let Some(number) = number else {
+            return Err(Invalid::TooManyOperations { count, max: BATCH }.into());
+        };
+        let mut raw: Vec<CUstreamBatchMemOpParams> = operations.iter().map(raw).collect();
+        let first = raw.as_mut_ptr();
+        let done = without_current(self.context(), || {
+            // SAFETY: the stream is alive, and there are `number` operations, which the driver copies.
+            // The caller guarantees that the addresses are valid.
+            unsafe { answer!(cuStreamBatchMemOp_v2(self.raw(), number, first, 0)) }
+        });
+        done.map_err(|error| self.explain(error, operations))
+    }
+
+    /// Finds the memory that the driver rejected, which the error code does not name.
+    #[cold]
+    fn explain(&self, error: Error, operations: &[MemoryOperation]) -> Error {
+        if error.code() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
+            return error;
+        }
+        let words = operations.iter().filter_map(MemoryOperation::word);
+        if words.clone().any(|(address, size)| address % size != 0) {
+            return error;
+        }
+        for (address, _) in words {
+            let Ok(Some(info)) = self.context().pointer_info(address) else {
+                continue;
+            };
+            let memory = if info.managed {
+                "managed"
+            } else if !info.pool.is_null() {
+                "stream-ordered"
+            } else {
+                continue;
+            };
+            return Invalid::NoMemoryOperations { memory, address }.into();
+        }
+        error
+    }
+}
+
+impl MemoryOperation {
+    /// Returns the address of the word and its size in bytes.
+    fn word(&self) -> Option<(CUdeviceptr, u64)> {
+        match *self {
+            Self::Write32 { address, .. } | Self::Wait32 { address, .. } => Some((address, 4)),
+            Self::Write64 { address, .. } | Self::Wait64 { address, .. } => Some((address, 8)),
+            Self::FlushRemoteWrites | Self::Barrier(_) => None,
+        }
+    }
+}
+
+/// Converts an operation to the C type. The field `alias`, which is for the driver, stays 0.
+fn raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
+    let mut raw = CUstreamBatchMemOpParams::default();
+    match *operation {
+        MemoryOperation::Write32 { address, value } => {
+            raw.writeValue.operation = Type::CU_STREAM_MEM_OP_WRITE_VALUE_32;
+            raw.writeValue.address = address;
+            raw.writeValue.__bindgen_anon_1.value = value;
+            raw.writeValue.flags = WRITE;
+        }
+        MemoryOperation::Write64 { address, value } => {
+            raw.writeValue.operation = Type::CU_STREAM_MEM_OP_WRITE_VALUE_64;
+            raw.writeValue.address = address;
+            raw.writeValue.__bindgen_anon_1.value64 = value;
+            raw.writeValue.flags = WRITE;
+        }
+        MemoryOperation::Wait32 {
+            address,
+            value,
+            condition,
+            flush,
+        } => {
+            raw.waitValue.operation = Type::CU_STREAM_MEM_OP_WAIT_VALUE_32;
+            raw.waitValue.address = address;
+            raw.waitValue.__bindgen_anon_1.value = value;
+            raw.waitValue.flags = condition.flags(flush);
+        }
+        MemoryOperation::Wait64 {
+            address,
+            value,
+            condition,
+            flush,
+        } => {
+            raw.waitValue.operation = Type::CU_STREAM_MEM_OP_WAIT_VALUE_64;
+            raw.waitValue.address = address;
+            raw.waitValue.__bindgen_anon_1.value64 = value;
+            raw.waitValue.flags = condition.flags(flush);
+        }
+        MemoryOperation::FlushRemoteWrites => {
+            raw.flushRemoteWrites.operation = Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES;
+        }
+        MemoryOperation::Barrier(scope) => {
+            raw.memoryBarrier.operation = Type::CU_STREAM_MEM_OP_BARRIER;
+            raw.memoryBarrier.flags = match scope {
+                BarrierScope::System => BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS.0,
+                BarrierScope::Device => BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU.0,
+            };
+        }
+    }
+    raw
+}

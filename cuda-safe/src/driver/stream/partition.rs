@@ -1,0 +1,22 @@
+//! Green contexts as streams see them.
+
+use crate::driver::context::Context;
+use std::any::Any;
+use std::fmt::Debug;
+
+/// A green context, which keeps its partition alive.
+pub(crate) trait Partition: Debug + Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+
+    /// Returns the primary context of the device.
+    fn context(&self) -> &Context;
+
+    /// Returns whether the green context, or an object that it depends on, is borrowed.
+    fn is_borrowed(&self) -> bool;
+
+    /// Returns whether both are the same green context.
+    fn is_same(&self, other: &dyn Partition) -> bool;
+
+    /// Returns a clone.
+    fn share(&self) -> std::sync::Arc<dyn Partition>;
+}

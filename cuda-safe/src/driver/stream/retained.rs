@@ -1,0 +1,80 @@
+//! Objects that a graph keeps alive (retained objects).
+//!
+//! The nodes of a graph contain handles of the contexts of their work, and of external events. The
+//! driver uses these handles when the graph is instantiated, launched or destroyed.
+
+use super::{Home, Stream};
+use crate::base::capture::Retain;
+use crate::base::release::Parent;
+use crate::driver::context::Context;
+use crate::driver::event::Event;
+use std::any::Any;
+
+/// An object that a graph retains.
+#[derive(Clone, Debug)]
+pub(crate) enum Retained {
+    /// The context or green context of a stream.
+    Home(Home),
+    /// A stream that this crate does not own. The stream keeps its context alive.
+    Stream(Stream),
+    /// An event of an external record or wait.
+    Event(Event),
+}
+
+impl Retained {
+    pub(crate) fn context(&self) -> &Context {
+        match self {
+            Self::Home(home) => home.context(),
+            Self::Stream(stream) => stream.context(),
+            Self::Event(event) => event.context(),
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Home(Home::Context(its)), Self::Home(Home::Context(other))) => its == other,
+            (Self::Home(Home::Green(its)), Self::Home(Home::Green(other))) => its.is_same(&**other),
+            (Self::Stream(its), Self::Stream(other)) => its == other,
+            (Self::Event(its), Self::Event(other)) => its.raw() == other.raw(),
+            _ => false,
+        }
+    }
+}
+
+impl Retain for Retained {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_same(&self, other: &dyn Retain) -> bool {
+        other
+            .as_any()
+            .downcast_ref()
+            .is_some_and(|other| self.is(other))
+    }
+
+    fn is_borrowed(&self) -> bool {
+        match self {
+            Self::Home(home) => home.is_borrowed(),
+            Self::Stream(stream) => stream.is_borrowed(),
+            Self::Event(event) => event.is_borrowed(),
+        }
+    }
+
+    fn publish(&self) {
+        if let Self::Event(event) = self {
+            event.as_raw();
+        }
+    }
+}
+
+impl Stream {
+    /// Returns the object that a graph of this stream's work retains.
+    pub(crate) fn retained(&self) -> Retained {
+        if self.inner.ownership.is_owned() {
+            Retained::Home(self.inner.home.clone())
+        } else {
+            Retained::Stream(self.clone())
+        }
+    }
+}

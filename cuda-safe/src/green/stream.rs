@@ -1,0 +1,47 @@
+//! The green contexts of streams.
+
+use super::GreenContext;
+use crate::driver::context::Context;
+use crate::driver::stream::{DefaultStream, Partition, Stream};
+use std::any::Any;
+use std::sync::Arc;
+
+impl Partition for GreenContext {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn context(&self) -> &Context {
+        self.context()
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.is_borrowed()
+    }
+
+    fn is_same(&self, other: &dyn Partition) -> bool {
+        other.as_any().downcast_ref() == Some(self)
+    }
+
+    fn share(&self) -> Arc<dyn Partition> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Stream {
+    /// Returns the green context in which the stream was created, if any.
+    pub fn green_context(&self) -> Option<&GreenContext> {
+        self.partition()?.as_any().downcast_ref()
+    }
+}
+
+impl<'guard> DefaultStream<'guard> {
+    /// Returns the green context of this default stream, or `None` for a stream of an ordinary context.
+    ///
+    /// This function makes no driver call: for the legacy stream, the result of `cuStreamGetGreenCtx`
+    /// depends on the current context, and for the per-thread stream the call is documented to fail
+    /// while a green context is current.
+    pub fn green_context(&self) -> Option<&'guard GreenContext> {
+        self.partition()?.as_any().downcast_ref()
+    }
+}

@@ -1,0 +1,61 @@
+//! Memory managers and stream captures. All checks for captures in managers are in this file.
+//!
+//! Memory that is allocated on a captured stream belongs to the graph, and an event that is recorded
+//! there does not order real execution. So a manager enqueues nothing on a captured stream.
+
+use super::Order;
+use crate::base::capture::{self, Operation, refuse_captured};
+use crate::base::error::Result;
+use crate::base::release::relaxed;
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::context::Context;
+use cuda_sys::CUstream;
+
+/// Enqueues an operation on the stream of an order. Enqueues nothing for an order without a stream.
+///
+/// # Errors
+/// The stream is captured; the errors of `call`.
+pub(crate) fn enqueue(
+    order: Order<'_>,
+    operation: Operation,
+    context: &Context,
+    call: impl FnMut(CUstream) -> Result<()>,
+) -> Result<()> {
+    let _call = match order.stream() {
+        Some(stream) => Some(stream.uncaptured(operation)?),
+        None => {
+            // SAFETY: the order promises that the stream is alive; a default stream is that of the
+            // context.
+            order.call(context, |raw| unsafe { refuse_captured(raw) })?;
+            None
+        }
+    };
+    order.call(context, call)
+}
+
+/// Enqueues an operation on the stream of an order, for a release.
+///
+/// # Errors
+/// The stream is captured; the caller is a host function; the errors of `call`.
+pub(crate) fn enqueue_now(
+    order: Order<'_>,
+    operation: Operation,
+    context: &Context,
+    call: impl FnMut(CUstream) -> Result<()>,
+) -> Result<()> {
+    refuse_in_host_function()?;
+    enqueue(order, operation, context, call)
+}
+
+/// Returns whether a call that waits for all work could invalidate a capture.
+pub(crate) fn may_be_capturing() -> bool {
+    capture::may_be_open()
+}
+
+/// Runs driver calls in a mode in which they do not invalidate captures of other threads.
+pub(crate) fn sparing_captures<T>(calls: impl FnOnce() -> Result<T>) -> Result<T> {
+    match may_be_capturing() {
+        true => relaxed(calls),
+        false => calls(),
+    }
+}

@@ -1,0 +1,229 @@
+//! The order of allocations and frees relative to the work of a stream.
+
+use super::{MemoryManager, current, with_wrapped};
+use crate::base::call::without_current;
+use crate::base::capture;
+use crate::base::capture::StreamRef;
+use crate::base::capture::is_default;
+use crate::base::current::ContextHandle;
+use crate::base::error::Result;
+use crate::base::release::{Parent, Root};
+use crate::driver::context::Context;
+use crate::driver::stream::Stream;
+use cuda_sys::CUstream;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// The order of an allocation or free: relative to the work of a stream, or without a stream.
+///
+/// Stream-ordered memory is used by work that is enqueued on the stream after the allocation and before
+/// the free, so the same stream can reuse it at once. Memory without a stream can be used by work on
+/// any stream. It is reused after all work of the context at the time of its free is complete.
+#[derive(Clone, Copy)]
+pub struct Order<'a>(Kind<'a>);
+
+#[derive(Clone, Copy)]
+enum Kind<'a> {
+    None,
+    Of(&'a Stream),
+    Persistent(CUstream),
+    Passing(CUstream),
+}
+
+impl<'a> Order<'a> {
+    /// An order without a stream.
+    pub const NONE: Self = Self(Kind::None);
+
+    /// Returns the order of `stream`.
+    #[inline]
+    pub fn of(stream: &'a Stream) -> Self {
+        Self(Kind::Of(stream))
+    }
+
+    /// Returns the order of a stream that is owned by other code (PyTorch, for example) and stays
+    /// alive. The handles 0 and 1 of the default streams are valid; they mean the default streams of
+    /// the manager's context.
+    ///
+    /// # Safety
+    /// The handle is 0 or 1, or a stream of the manager's context. That stream stays alive until all
+    /// memory that was allocated in its order is freed. After that, it stays alive until the manager
+    /// either has been [notified](StreamEnd::of_raw) that the stream ends, or has been dropped. It is
+    /// not captured while a manager is called with it. (A manager uses the handle only within calls
+    /// that receive it.)
+    pub unsafe fn persistent(stream: CUstream) -> Self {
+        capture::handle_is_shared();
+        Self(Kind::Persistent(stream))
+    }
+
+    /// Returns the order of a stream that an earlier call has used.
+    ///
+    /// # Safety
+    /// See [`lasting`](Self::lasting).
+    pub(crate) unsafe fn known(stream: CUstream) -> Self {
+        Self(Kind::Persistent(stream))
+    }
+
+    /// Returns the order of a stream that is owned by other code and may be destroyed after the call.
+    /// Memory that is freed in this order gets an event at once. The per-thread default stream, handle
+    /// 2, is always passing.
+    ///
+    /// # Safety
+    /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
+    /// captured.
+    pub unsafe fn transient(stream: CUstream) -> Self {
+        capture::handle_is_shared();
+        Self(Kind::Passing(stream))
+    }
+
+    /// Returns the handle of the stream, if there is one.
+    pub fn as_raw(self) -> Option<CUstream> {
+        match self.0 {
+            Kind::Of(stream) => Some(stream.as_raw()),
+            _ => self.raw(),
+        }
+    }
+
+    /// Returns the handle of the stream, if there is one, for calls of this crate.
+    #[inline]
+    pub(crate) fn raw(self) -> Option<CUstream> {
+        match self.0 {
+            Kind::None => None,
+            Kind::Of(stream) => Some(stream.raw()),
+            Kind::Persistent(raw) | Kind::Passing(raw) => Some(raw),
+        }
+    }
+
+    /// Returns the stream, if it is a [`Stream`] of this crate.
+    #[inline]
+    pub fn stream(self) -> Option<&'a Stream> {
+        match self.0 {
+            Kind::Of(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the stream may be destroyed after the call: the order was created by
+    /// [`passing`](Self::passing), or the stream is [borrowed](Stream::borrow_raw).
+    #[inline]
+    pub fn is_transient(self) -> bool {
+        match self.0 {
+            Kind::Of(stream) => Parent::is_borrowed(stream),
+            Kind::Passing(_) => true,
+            Kind::None | Kind::Persistent(_) => false,
+        }
+    }
+
+    /// Makes a driver call on the stream. A default stream is that of `context`. Does nothing without a
+    /// stream.
+    pub(crate) fn call(
+        self,
+        context: &Context,
+        mut call: impl FnMut(CUstream) -> Result<()>,
+    ) -> Result<()> {
+        let Some(raw) = self.raw() else {
+            return Ok(());
+        };
+        if is_default(raw) {
+            let _current = context.enter()?;
+            return call(raw);
+        }
+        without_current(context, || call(raw))
+    }
+}
+
+/// A stream that ends. The value proves that the stream is alive and that its holder may announce its
+/// end.
+///
+/// For a [`Stream`], only this crate creates one, when the last clone is dropped.
+#[derive(Debug)]
+pub struct StreamEnd<'a> {
+    raw: CUstream,
+    stream: PhantomData<&'a ()>,
+}
+
+impl<'a> StreamEnd<'a> {
+    /// Returns the end of a stream, given by its handle, that is alive for the lifetime of the borrow.
+    pub(crate) fn of(raw: &'a CUstream) -> Self {
+        let stream = PhantomData;
+        Self { raw: *raw, stream }
+    }
+
+    /// Returns the end of a stream that is owned by other code, was used in a [lasting](Order::persistent)
+    /// order, and is about to be destroyed.
+    ///
+    /// # Safety
+    /// The stream stays alive until this value is dropped, is not captured, and no other thread uses it
+    /// in an order meanwhile.
+    pub unsafe fn of_raw(raw: CUstream) -> Self {
+        let stream = PhantomData;
+        Self { raw, stream }
+    }
+
+    /// Notifies a manager, and every manager that it [wraps](MemoryManager::wrapped).
+    pub fn notify(&self, manager: &dyn MemoryManager) {
+        for its in with_wrapped(manager) {
+            let _current = current::try_enter(its);
+            its.stream_ends(self);
+        }
+    }
+
+    /// Returns the handle of the stream. After the stream has ended, it may be the handle of another
+    /// stream.
+    pub fn as_raw(&self) -> CUstream {
+        self.raw
+    }
+}
+
+impl fmt::Debug for Order<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, raw) = match self.0 {
+            Kind::None => return f.write_str("None"),
+            Kind::Of(stream) => ("Of", stream.raw()),
+            Kind::Persistent(raw) => ("Persistent", raw),
+            Kind::Passing(raw) => ("Passing", raw),
+        };
+        f.debug_tuple(name).field(&raw).finish()
+    }
+}
+
+/// The parent of a release in an order.
+pub(crate) struct OrderParent<'a> {
+    pub(crate) order: Order<'a>,
+    pub(crate) context: &'a Context,
+}
+
+impl Parent for OrderParent<'_> {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self.context)
+    }
+
+    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
+        let on = match self.order.0 {
+            Kind::Of(stream) => Some(stream.by_ref()),
+            Kind::Persistent(raw) | Kind::Passing(raw) if !is_default(raw) => {
+                Some(StreamRef::without_state(raw))
+            }
+            _ => None,
+        };
+        [on, None]
+    }
+
+    fn keep(&self) -> Box<dyn Parent + Send> {
+        match self.order.0 {
+            Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
+            Kind::None | Kind::Persistent(_) => Box::new(self.context.clone()),
+            // This is never used: a passing order counts as borrowed. So does a lasting one, and the
+            // end of its stream does not have to wait for the release queue.
+            Kind::Passing(_) => Box::new(Root { is_borrowed: true }),
+        }
+    }
+
+    fn is_borrowed(&self) -> bool {
+        match self.order.0 {
+            Kind::Of(stream) => Parent::is_borrowed(stream) || Parent::is_borrowed(self.context),
+            Kind::Persistent(raw) if !is_default(raw) => true,
+            Kind::None | Kind::Persistent(_) => Parent::is_borrowed(self.context),
+            Kind::Passing(_) => true,
+        }
+    }
+}

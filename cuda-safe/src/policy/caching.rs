@@ -1,0 +1,344 @@
+//! A caching pool allocator.
+
+mod classes;
+mod heap;
+mod progress;
+mod shared;
+mod slow;
+mod stats;
+mod stream_progress;
+mod thread_caches;
+
+pub use stats::CacheStats;
+
+use self::slow::Pool;
+use self::thread_caches::{Idle, ThreadCaches};
+use super::check_version;
+use super::current;
+use super::{
+    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, INTERFACE_VERSION,
+    IpcHandle, MemoryManager, Order, StreamEnd,
+};
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::base::report::count_leak;
+use crate::driver::context::{Context, MemoryInfo};
+use crate::driver::stream::same_context;
+use crate::memory::PinnedFlags;
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+
+/// Options for [`CachingManager::with`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CachingOptions {
+    /// The maximum number of bytes that the pool reserves from its upstream manager. 0 (the default)
+    /// means no limit.
+    pub max_bytes: usize,
+    /// The size in bytes of a slab, the unit in which the pool reserves memory from its upstream
+    /// manager for blocks of up to half that size. The default is 32 MiB.
+    pub slab_bytes: usize,
+    /// The maximum number of bytes in a per-thread cache. There is one for each pair of a thread and a
+    /// stream; a block that does not fit goes to the shared part of the pool. The default is 32 MiB.
+    pub thread_cache_bytes: usize,
+    /// The limits for pending unordered memory, which was freed without a stream. If more is pending
+    /// and a request cannot be served from the cache, the pool waits for all of it. For a request in
+    /// the order of a stream, only the [share](DeferOptions::share) counts.
+    pub unordered: DeferOptions,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl Default for CachingOptions {
+    fn default() -> Self {
+        Self {
+            max_bytes: 0,
+            slab_bytes: 32 << 20,
+            thread_cache_bytes: 32 << 20,
+            unordered: DeferOptions::default(),
+            _non_exhaustive: (),
+        }
+    }
+}
+
+/// A pool that caches freed memory and allocates from its cache without a driver call.
+///
+/// Sizes are rounded up to size classes, eight for each doubling. A block of up to 1 MiB that is freed
+/// on a stream stays with that stream, at first in a cache of the thread that freed it. An allocation
+/// or free that the per-thread cache serves takes nanoseconds, and threads do not block each other,
+/// whether they use separate streams or the same one.
+///
+/// Larger blocks, and sizes that the per-thread cache does not have, are served by a shared heap, which
+/// splits free blocks and merges adjacent ones, one thread at a time. Memory that another stream has
+/// used is reused when an event after that use is complete. If there is no more memory, the stream is
+/// made to wait for that event (`cuStreamWaitEvent`). The pool reserves more memory in slabs from its
+/// upstream manager, which is a [`DriverManager`] if no other is given.
+///
+/// The pool is not notified when some streams end: [borrowed](crate::Stream::borrow_raw) streams, and
+/// streams of a context whose manager neither is this pool nor [wraps](MemoryManager::wrapped) it.
+/// Memory that is freed on such a stream gets an event at once.
+///
+/// # Driver calls
+/// The pool makes no driver call if the thread's cache serves the request. Otherwise it calls
+/// `cuEventQuery` and `cuEventRecord` for streams that have freed memory, `cuStreamWaitEvent` as
+/// described above, and the functions that its upstream manager calls. The first allocation on a stream
+/// creates an event.
+///
+/// The host waits in three cases only: when there is not enough memory, when too much unordered memory
+/// [is pending](CachingOptions::unordered), and in [`trim`](MemoryManager::trim). It then waits for all
+/// work of the context with `cuCtxSynchronize`. While a capture may be open, which that call would
+/// invalidate, the pool frees a small synchronous allocation instead, which also waits.
+///
+/// # Clean-up
+/// The pool returns memory to its upstream manager in [`trim`](MemoryManager::trim), in
+/// [`reset`](MemoryManager::reset), when there is not enough memory, and when it is dropped. While a
+/// [guard](MemoryManager::defer_cleanup) is alive, the first three do not happen; frees are as fast as
+/// ever.
+///
+/// ```no_run
+/// use cuda_safe::manager::{CachingManager, MemoryManager, set_memory_manager};
+/// use cuda_safe::{Context, Device, DeviceBuffer};
+///
+/// set_memory_manager(CachingManager::new)?;
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// for _ in 0..1000 {
+///     let mut buffer = DeviceBuffer::<f32>::uninit(&stream, 1 << 18)?;
+///     buffer.fill(1.0)?;
+/// }
+/// let pool = context.memory_manager_as::<CachingManager>()?.expect("the manager is set");
+/// println!("{:?}", pool.stats());
+/// pool.trim(0)?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct CachingManager {
+    thread_caches: ThreadCaches,
+    thread_cache_bytes: u64,
+    pool: Pool,
+}
+
+impl CachingManager {
+    /// Creates a pool of synchronous memory, with a [`DriverManager`] as its upstream manager.
+    ///
+    /// # Errors
+    /// See [`DriverManager::new`].
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::with(context, CachingOptions::default())
+    }
+
+    /// Creates a pool of synchronous memory with the given options.
+    ///
+    /// # Errors
+    /// See [`DriverManager::new`].
+    pub fn with(context: &Context, options: CachingOptions) -> Result<Self> {
+        let upstream = DriverManager::new(context)?;
+        Self::with_upstream(context, upstream, options)
+    }
+
+    /// Creates a pool with the given upstream manager, which must be of the same context. The upstream
+    /// manager also serves all host memory.
+    ///
+    /// # Errors
+    /// The upstream manager is of another context or of another
+    /// [version](crate::Invalid::ManagerVersion); the device's total memory cannot be queried.
+    pub fn with_upstream<M: MemoryManager>(
+        context: &Context,
+        upstream: M,
+        options: CachingOptions,
+    ) -> Result<Self> {
+        check_version::<M>()?;
+        same_context("the manager", upstream.base().context(), context)?;
+        Ok(Self {
+            thread_caches: ThreadCaches::new(),
+            thread_cache_bytes: options.thread_cache_bytes as u64,
+            pool: Pool::new(context, current::with_current(Box::new(upstream)), options)?,
+        })
+    }
+
+    /// Returns the upstream manager.
+    pub fn upstream(&self) -> &dyn MemoryManager {
+        self.pool.upstream()
+    }
+
+    /// Returns the options that the pool was created with.
+    pub fn options(&self) -> CachingOptions {
+        self.pool.options()
+    }
+
+    /// Returns statistics of the pool. The call inspects every cache and is not meant for hot paths. In
+    /// a forked child all values are zero.
+    pub fn stats(&self) -> CacheStats {
+        self.pool.stats(&self.thread_caches)
+    }
+}
+
+/// Returns the stream of an order if the pool may have a per-thread cache of it, because the order is
+/// lasting.
+#[inline]
+fn persistent(order: Order<'_>) -> Option<CUstream> {
+    let raw = order.raw()?;
+    if order.is_transient() || raw.addr() == CU_STREAM_PER_THREAD.addr() {
+        return None;
+    }
+    // Both handles mean the legacy default stream.
+    Some(match raw.is_null() {
+        true => CU_STREAM_LEGACY,
+        false => raw,
+    })
+}
+
+/// Returns the identifier of a block: its node and its class.
+#[inline]
+fn token(id: u32, class: u8) -> u64 {
+    u64::from(id) | u64::from(class) << 32
+}
+
+// SAFETY: blocks are non-overlapping parts of slabs of the upstream manager (`heap`), at multiples of
+// 512 bytes. A block that was freed on a stream either is in a per-thread cache of that stream, which
+// reuses it in stream order, or has a sync point in the stream progress; it is then allocated when that
+// sync point is done, after an event that covers it, or to the same stream. For a stream whose end the
+// pool is not notified of, it keeps no per-thread cache and no sync point without an event. A block
+// that was freed without a stream is allocated when a wait for the whole context that began later has
+// ended. A slab is returned when all of it is free, without a stream.
+unsafe impl MemoryManager for CachingManager {
+    fn interface_version() -> u32 {
+        INTERFACE_VERSION
+    }
+
+    fn base(&self) -> &DriverMemory {
+        self.pool.upstream().base()
+    }
+
+    fn wrapped(&self) -> Option<&dyn MemoryManager> {
+        Some(self.upstream())
+    }
+
+    fn initialize(&self) -> Result<()> {
+        self.upstream().initialize()
+    }
+
+    fn reset(&self) {
+        // Memory whose work cannot be waited for stays cached.
+        let _ = self.pool.trim(&self.thread_caches, 0);
+        self.pool.upstream().reset();
+    }
+
+    #[inline]
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        // No per-thread cache has a block of zero bytes.
+        let class = match size {
+            0 => classes::NONE,
+            _ => classes::class_of(size as u64),
+        };
+        // In a forked child, a lock may be held forever by a thread that does not exist there.
+        if let Some(stream) = persistent(order).filter(|_| !fork::in_child()) {
+            if let Some(mut cache) = self.thread_caches.find(stream) {
+                if let Some(idle) = cache.pop(class) {
+                    return Ok(Block {
+                        address: idle.address,
+                        size,
+                        token: token(idle.id, class),
+                    });
+                }
+            }
+        }
+        self.pool.allocate(&self.thread_caches, size, order)
+    }
+
+    #[inline]
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        if fork::in_child() {
+            return count_leak();
+        }
+        let (id, class) = (block.token as u32, (block.token >> 32) as u8);
+        if let Some(stream) = persistent(order) {
+            let address = block.address;
+            if let Some(mut cache) = self.thread_caches.find(stream) {
+                let idle = Idle { address, id };
+                if cache.push(class, idle, self.thread_cache_bytes).is_ok() {
+                    return;
+                }
+            }
+        }
+        self.pool.free(&self.thread_caches, id, class, order);
+    }
+
+    fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
+        self.upstream().allocate_host(size, flags)
+    }
+
+    unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.upstream().free_host(block, order) }
+    }
+
+    unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
+        // SAFETY: the caller's promise.
+        unsafe { self.upstream().pin(start, size, flags) }
+    }
+
+    unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.upstream().unpin(block) }
+    }
+
+    unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.upstream().release_pin(block, owner, order) }
+    }
+
+    fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
+        self.upstream().allocate_managed(size, global)
+    }
+
+    unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.upstream().free_managed(block, order) }
+    }
+
+    /// Returns the memory of the upstream manager, where the cached bytes count as free.
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        let info = self.upstream().memory_info()?;
+        let kept = self.pool.cached(&self.thread_caches);
+        Ok(MemoryInfo {
+            free: info.free.saturating_add(kept),
+            total: info.total,
+        })
+    }
+
+    /// Returns the upstream manager's handle of the part of a slab that the block is.
+    fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
+        let slab = self.pool.slab_of(block.token as u32, block)?;
+        self.upstream().ipc_handle(&slab)
+    }
+
+    fn defer_cleanup(&self) -> CleanupGuard {
+        self.pool.guard().and(self.upstream().defer_cleanup())
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        self.pool.trim(&self.thread_caches, keep)
+    }
+
+    fn stream_ends(&self, end: &StreamEnd<'_>) {
+        self.pool.stream_ends(&self.thread_caches, end);
+    }
+}
+
+impl Drop for CachingManager {
+    fn drop(&mut self) {
+        if fork::in_child() {
+            return;
+        }
+        self.pool.end();
+    }
+}
+
+impl fmt::Debug for CachingManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachingManager")
+            .field("upstream", &self.pool.upstream())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,551 @@
+//! The slow path of the pool, for requests that the per-thread cache cannot serve.
+//!
+//! One lock protects the heap and the stream progress; it is taken before the locks of per-thread
+//! caches. No thread calls the driver, the upstream manager or other code while it holds the lock.
+//! Under the lock, a thread decides and reserves: it takes a block out of the heap, takes an event,
+//! notes numbers. Then it makes its calls, and afterwards it enters the result under the lock. So any
+//! thread may take the lock, also on a driver callback thread and in the report hook.
+//!
+//! Reservations are undone if a call fails or panics: of a block by `Reserved`, of bytes of the limit
+//! by `Taking`, of slabs by `Giving`.
+
+use super::classes::{self, LARGE_GRAIN, rounded};
+use super::heap::{Heap, Id};
+use super::shared::{Request, Shared};
+use super::stream_progress::{Reach, StreamProgress, SyncPoints};
+use super::thread_caches::{Counts, Idle, ThreadCaches};
+use super::{CacheStats, CachingManager, CachingOptions, persistent, token};
+use crate::base::current::ContextHandle;
+use crate::base::error::{DriverError, Error, Result};
+use crate::base::fork;
+use crate::base::invalid::Invalid;
+use crate::base::release;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::zone::in_report_hook;
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::context::Context;
+use crate::driver::event::Event;
+use crate::memory::manager::Held;
+use crate::memory::manager::capture::sparing_captures;
+use crate::memory::manager::lock::Frees;
+use crate::memory::manager::{
+    Block, CleanupGuard, MemoryManager, Order, is_out_of_memory, with_wrapped,
+};
+use cuda_sys::{CU_STREAM_LEGACY, CUresult, CUstream};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, PoisonError};
+
+pub(super) struct Pool {
+    shared: Mutex<Shared>,
+    /// Counts the threads that return slabs to the upstream manager.
+    frees: Frees,
+    held: Held,
+    options: CachingOptions,
+    /// The size of a slab in bytes.
+    slab: u64,
+    pending_bytes: u64,
+    context: Context,
+    upstream: Box<dyn MemoryManager>,
+}
+
+impl Pool {
+    pub(super) fn new(
+        context: &Context,
+        upstream: Box<dyn MemoryManager>,
+        options: CachingOptions,
+    ) -> Result<Self> {
+        let context = context.without_manager();
+        // A larger slab could not be allocated. The size is a multiple of the grain in any case.
+        let most = (context.device().total_memory()? as u64).min(u64::MAX / 2);
+        let slab = (options.slab_bytes as u64)
+            .min(most)
+            .next_multiple_of(LARGE_GRAIN);
+        let pending_bytes = options.unordered.bytes_of(context.device())? as u64;
+        Ok(Self {
+            shared: Mutex::new(Shared {
+                heap: Heap::default(),
+                progress: StreamProgress::new(&context),
+                counts: Counts::default(),
+                misses: 0,
+                slabs_added: 0,
+                stream_waits: 0,
+                host_waits: 0,
+                reserved_peak: 0,
+                unordered: 0,
+                taking: 0,
+            }),
+            frees: Frees::default(),
+            held: Held::default(),
+            options,
+            slab,
+            pending_bytes,
+            context,
+            upstream,
+        })
+    }
+
+    pub(super) fn upstream(&self) -> &dyn MemoryManager {
+        &*self.upstream
+    }
+
+    pub(super) fn options(&self) -> CachingOptions {
+        self.options
+    }
+
+    pub(super) fn guard(&self) -> CleanupGuard {
+        self.held.guard()
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Locks the shared state. Not for use in a forked child, where the lock may be held by a thread
+    /// that does not exist.
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let shared = self.shared.lock();
+        Locked {
+            shared: shared.unwrap_or_else(PoisonError::into_inner),
+            discarded: Vec::new(),
+        }
+    }
+
+    /// Returns the stream of an order if the pool may keep an entry of its progress, because it will be
+    /// notified of the stream's end.
+    fn persistent(&self, order: Order<'_>) -> Option<(CUstream, Reach)> {
+        let raw = persistent(order)?;
+        let reach = match order.stream() {
+            Some(stream) if self.is_notified_by(stream.context()) => {
+                Reach::Held(stream.downgrade())
+            }
+            Some(_) => return None,
+            None if raw == CU_STREAM_LEGACY => Reach::Always,
+            None => Reach::Named,
+        };
+        Some((raw, reach))
+    }
+
+    /// Returns whether this pool is among the managers that are notified of the ends of a context's
+    /// streams.
+    fn is_notified_by(&self, context: &Context) -> bool {
+        let mut managers = context.made_manager().into_iter().flat_map(with_wrapped);
+        managers.any(|its| {
+            let its = its.as_any().downcast_ref::<CachingManager>();
+            its.is_some_and(|its| std::ptr::eq(&raw const its.pool, self))
+        })
+    }
+
+    /// Allocates a block that the thread's cache does not have.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allocate(
+        &self,
+        thread_caches: &ThreadCaches,
+        size: usize,
+        order: Order<'_>,
+    ) -> Result<Block> {
+        refuse_without_driver()?;
+        if size == 0 {
+            return Err(DriverError {
+                code: CUresult::CUDA_ERROR_INVALID_VALUE,
+                call: "cuMemAlloc_v2",
+            }
+            .into());
+        }
+        release::drain();
+        let class = classes::class_of(size as u64);
+        let bytes = rounded(size as u64).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or(Invalid::TooLarge { len: size, size: 1 })?;
+        let request = Request {
+            bytes,
+            class,
+            order,
+            stream: self.persistent(order),
+        };
+        let found = sparing_captures(|| self.find(thread_caches, &request))?;
+        Ok(Block {
+            address: found.address,
+            size,
+            token: token(found.id, class),
+        })
+    }
+
+    fn find(&self, thread_caches: &ThreadCaches, request: &Request<'_>) -> Result<Idle> {
+        if let Some(idle) = self.find_kept(thread_caches, request)? {
+            return Ok(idle);
+        }
+        // Waiting is preferred to reserving more memory from the driver.
+        if self.is_too_much_pending(request.order) {
+            self.settle()?;
+            if let Some(idle) = self.lock().find_now(request) {
+                return Ok(idle);
+            }
+        }
+        let error = match self.grow(request) {
+            Err(error) if is_out_of_memory(&error) => error,
+            done => return done,
+        };
+        // Reuse memory after the work of other streams, if the stream can wait for that.
+        if let Some(idle) = self.find_after_wait(request) {
+            return Ok(idle);
+        }
+        if self.held.is_held() {
+            return Err(error);
+        }
+        // Wait for all work. Afterwards, fragments in the cache may be merged, or whole slabs can be
+        // returned to the upstream manager.
+        let before = self.frees.count();
+        self.lock().collect(thread_caches);
+        self.settle()?;
+        if let Some(idle) = self.lock().find_now(request) {
+            return Ok(idle);
+        }
+        // Another thread may also have taken the memory, to return it.
+        let given = self.give_slabs_back(0);
+        match given != 0 || self.frees.is_some_since(before) {
+            true => self.frees.retry(|| self.grow(request)),
+            false => Err(error),
+        }
+    }
+
+    /// Finds cached memory that can be used without a wait.
+    fn find_kept(
+        &self,
+        thread_caches: &ThreadCaches,
+        request: &Request<'_>,
+    ) -> Result<Option<Idle>> {
+        let mut shared = self.lock();
+        shared.misses += 1;
+        if !shared.open_thread_cache(thread_caches, request) {
+            drop(shared);
+            // This event is for the end of the stream, which may occur where no event can be created.
+            let event = self.context.event_now()?;
+            shared = self.lock();
+            shared.progress.keep(event.into());
+            if let Some((stream, reach)) = &request.stream {
+                shared.progress.of(*stream, reach);
+            }
+            shared.open_thread_cache(thread_caches, request);
+        }
+        if let Some(idle) = shared.find_in_thread_caches(thread_caches, request) {
+            return Ok(Some(idle));
+        }
+        if let Some(idle) = shared.find_now(request) {
+            return Ok(Some(idle));
+        }
+        drop(shared);
+        self.poll(request.order);
+        let mut shared = self.lock();
+        if let Some(idle) = shared.find_now(request) {
+            return Ok(Some(idle));
+        }
+        // Move all blocks of per-thread caches to the heap, where they are merged with adjacent ones.
+        shared.collect(thread_caches);
+        if let Some(idle) = shared.find_now(request) {
+            return Ok(Some(idle));
+        }
+        drop(shared);
+        // Record events after those blocks' uses. They help the next call, if not this one.
+        self.poll(request.order);
+        Ok(self.lock().find_now(request))
+    }
+
+    fn is_too_much_pending(&self, order: Order<'_>) -> bool {
+        if self.held.is_held() {
+            return false;
+        }
+        let shared = self.lock();
+        let is_over = shared.progress.unordered_pending() > self.options.unordered.count as u64;
+        shared.unordered > self.pending_bytes || is_over && order.raw().is_none()
+    }
+
+    /// Adds a slab from the upstream manager.
+    fn grow(&self, request: &Request<'_>) -> Result<Idle> {
+        let slab = self.slab;
+        // This does not overflow, as a request is at most `isize::MAX`.
+        let exact = request.bytes.next_multiple_of(LARGE_GRAIN);
+        let sizes = if exact <= slab / 2 {
+            [Some(slab), Some(exact)]
+        } else {
+            [Some(exact), None]
+        };
+        let mut error = None;
+        for size in sizes.into_iter().flatten() {
+            match self.add_slab(size, request) {
+                Err(why) if is_out_of_memory(&why) => error = Some(why),
+                done => return done,
+            }
+        }
+        Err(error.unwrap_or_else(|| out_of_memory(0, 0, request.bytes)))
+    }
+
+    /// Allocates a slab from the upstream manager, and takes a block of it.
+    fn add_slab(&self, size: u64, request: &Request<'_>) -> Result<Idle> {
+        let taking = self.take(size)?;
+        // A size that can be addressed fits in a `usize`.
+        let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        let memory = self.upstream.allocate(bytes, Order::NONE)?;
+        let mut shared = self.lock();
+        shared.taking -= size;
+        std::mem::forget(taking);
+        let id = shared.heap.add(memory);
+        shared.heap.shrink(id, request.bytes);
+        shared.slabs_added += 1;
+        shared.reserved_peak = shared.reserved_peak.max(shared.heap.reserved);
+        Ok(shared.idle(id))
+    }
+
+    /// Reserves bytes of the limit until they become a slab.
+    fn take(&self, size: u64) -> Result<Taking<'_>> {
+        let limit = self.options.max_bytes as u64;
+        let mut shared = self.lock();
+        // This includes the bytes that other threads are allocating.
+        let taken = shared.heap.reserved.saturating_add(shared.taking);
+        let total = taken.checked_add(size);
+        if total.is_none_or(|total| limit != 0 && total > limit) {
+            return Err(out_of_memory(limit, taken, size));
+        }
+        shared.taking += size;
+        Ok(Taking { pool: self, size })
+    }
+
+    /// Waits for all work of the context, and updates the stream progress.
+    fn settle(&self) -> Result<()> {
+        let numbers = {
+            let shared = self.lock();
+            shared.progress.numbers()
+        };
+        self.context.wait_for_all_work()?;
+        let mut shared = self.lock();
+        shared.host_waits += 1;
+        shared.settled(&numbers);
+        Ok(())
+    }
+
+    /// Frees a block for which there is no per-thread cache, or which has no room there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free(&self, thread_caches: &ThreadCaches, id: Id, class: u8, order: Order<'_>) {
+        if order.raw().is_none() {
+            return self.lock().give_unordered(id);
+        }
+        let Some((stream, reach)) = self.persistent(order) else {
+            return self.free_passing(id, order);
+        };
+        let wanted = {
+            let mut shared = self.lock();
+            let entry = shared.progress.of(stream, &reach);
+            shared.give_in_order(
+                thread_caches,
+                (id, class),
+                (stream, entry),
+                self.options.thread_cache_bytes,
+            );
+            shared.progress.wanted(entry, stream)
+        };
+        if let Some(wanted) = wanted {
+            self.record_wanted(wanted, order);
+        }
+    }
+
+    /// Returns memory to the upstream manager until at most `keep` bytes are cached. Returns the number
+    /// of bytes that are no longer cached.
+    pub(super) fn trim(&self, thread_caches: &ThreadCaches, keep: usize) -> Result<usize> {
+        refuse_without_driver()?;
+        release::drain();
+        if self.held.is_held() {
+            return Ok(0);
+        }
+        let is_pending = {
+            let mut shared = self.lock();
+            shared.collect(thread_caches);
+            let idle = shared.heap.idle();
+            let is_used = |points: &SyncPoints| !shared.progress.are_done_but_for(points, None);
+            shared.progress.unordered_pending() != 0
+                || idle.iter().any(|(.., points)| is_used(points))
+        };
+        if is_pending {
+            self.settle()?;
+        }
+        let before = self.cached(thread_caches);
+        self.give_slabs_back(before.min(keep));
+        // Also free the memory whose free the upstream manager has deferred.
+        self.upstream.trim(0)?;
+        Ok(before.saturating_sub(self.cached(thread_caches)))
+    }
+
+    /// Returns slabs to the upstream manager, the largest first, while more than `keep` bytes are
+    /// cached. A slab must be entirely free, with all of its work done. Returns the number of bytes.
+    fn give_slabs_back(&self, keep: usize) -> usize {
+        let mut free = self.frees.begin();
+        let mut giving = Giving {
+            pool: self,
+            slabs: Vec::new(),
+        };
+        {
+            let mut shared = self.lock();
+            let mut idle = shared.heap.idle();
+            idle.retain(|(.., points)| shared.progress.are_done_but_for(points, None));
+            idle.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
+            for (place, ..) in idle {
+                let kept = usize::try_from(shared.heap.free_bytes).unwrap_or(usize::MAX);
+                if kept <= keep {
+                    break;
+                }
+                giving.slabs.extend(shared.heap.remove(place));
+            }
+        }
+        free.is_some = !giving.slabs.is_empty();
+        let bytes = giving.slabs.iter().map(|slab| slab.size).sum();
+        // `pop` takes from the end, so the largest is returned first.
+        giving.slabs.reverse();
+        while let Some(slab) = giving.slabs.pop() {
+            // SAFETY: the slab is of the upstream manager, no part of it is allocated, and all work
+            // that used it is done.
+            unsafe { self.upstream.free(slab, Order::NONE) };
+        }
+        bytes
+    }
+
+    /// Returns a block as a part of the upstream manager's memory that it lies in.
+    pub(super) fn slab_of(&self, id: Id, block: &Block) -> Result<Block> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let token = self.lock().heap.token_below(id, block);
+        let token = token.ok_or(Invalid::NotShareable {
+            memory: "foreign-owned",
+        })?;
+        Ok(Block { token, ..*block })
+    }
+
+    /// Returns the number of cached bytes.
+    pub(super) fn cached(&self, thread_caches: &ThreadCaches) -> usize {
+        if fork::in_child() {
+            return 0;
+        }
+        let mut kept = self.lock().heap.free_bytes;
+        thread_caches.each(None, |cache| kept += cache.bytes);
+        usize::try_from(kept).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn stats(&self, thread_caches: &ThreadCaches) -> CacheStats {
+        if fork::in_child() {
+            return CacheStats::default();
+        }
+        let shared = self.lock();
+        let (mut in_thread_caches, mut hits) = (0, shared.counts.hits);
+        thread_caches.each(None, |cache| {
+            in_thread_caches += cache.bytes;
+            hits += cache.counts.hits;
+        });
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let heap = &shared.heap;
+        CacheStats {
+            reserved: bytes(heap.reserved),
+            reserved_peak: bytes(shared.reserved_peak),
+            in_use: bytes(
+                heap.reserved
+                    .saturating_sub(heap.free_bytes + in_thread_caches),
+            ),
+            in_thread_caches: bytes(in_thread_caches),
+            in_heap: bytes(heap.free_bytes),
+            largest_free: bytes(heap.largest_free()),
+            slabs: heap.slab_count(),
+            hits,
+            misses: shared.misses,
+            slabs_added: shared.slabs_added,
+            stream_waits: shared.stream_waits,
+            host_waits: shared.host_waits,
+        }
+    }
+
+    /// Returns all slabs without a stream, so that the upstream manager reuses them only after all
+    /// work.
+    pub(super) fn end(&mut self) {
+        let shared = self
+            .shared
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for slab in std::mem::take(&mut shared.heap).into_slabs() {
+            // SAFETY: the slab is of that manager. All parts of it have been freed, as the owner of a
+            // part holds the context, and so the pool.
+            unsafe { self.upstream.free(slab, Order::NONE) };
+        }
+    }
+}
+
+/// The lock of a pool. Events that are discarded under it are destroyed after it is released.
+pub(super) struct Locked<'a> {
+    // Fields are dropped in this order.
+    shared: MutexGuard<'a, Shared>,
+    discarded: Vec<Arc<Event>>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Shared {
+        &mut self.shared
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.discarded = std::mem::take(&mut self.shared.progress.discarded);
+    }
+}
+
+/// Reserved bytes of the limit, until they become a slab or this is dropped.
+struct Taking<'a> {
+    pool: &'a Pool,
+    size: u64,
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.pool.lock().taking -= self.size;
+    }
+}
+
+/// Slabs to return to the upstream manager. If a free panics, the remaining ones stay cached.
+struct Giving<'a> {
+    pool: &'a Pool,
+    slabs: Vec<Block>,
+}
+
+impl Drop for Giving<'_> {
+    fn drop(&mut self) {
+        if self.slabs.is_empty() {
+            return;
+        }
+        let mut shared = self.pool.lock();
+        for slab in self.slabs.drain(..) {
+            let id = shared.heap.add(slab);
+            shared.heap.give(id, &[]);
+        }
+    }
+}
+
+/// Fails where the driver cannot be called: in host functions, in forked children, and in the report
+/// hook, which can be called in the middle of any operation.
+fn refuse_without_driver() -> Result<()> {
+    refuse_in_host_function()?;
+    if fork::in_child() {
+        return Err(Error::Forked);
+    }
+    match in_report_hook() {
+        false => Ok(()),
+        true => Err(Error::InHostFunction),
+    }
+}
+
+fn out_of_memory(limit: u64, used: u64, asked: u64) -> Error {
+    Invalid::MemoryLimit { limit, used, asked }.into()
+}

@@ -1,0 +1,226 @@
+//! Stream-ordered memory from a pool of the driver.
+
+use super::OrderParent;
+use super::{
+    Block, CleanupGuard, DeferOptions, DriverMemory, INTERFACE_VERSION, IpcHandle, MemoryManager,
+    Order,
+};
+use crate::base::call::call;
+use crate::base::capture::Operation;
+use crate::base::capture::is_default;
+use crate::base::error::{Error, Result};
+use crate::base::fork;
+use crate::base::invalid::Invalid;
+use crate::base::release::{Resource, release};
+use crate::base::report::count_leak;
+use crate::driver::context::{Context, MemoryInfo};
+use crate::driver::device::attribute::MEMORY_POOLS_SUPPORTED;
+use crate::memory::manager::OfPool;
+use crate::memory::manager::capture::enqueue;
+use crate::memory::{MemoryPool, MemoryPoolOptions};
+use cuda_sys::CUmemoryPool;
+
+/// A manager of stream-ordered memory: it allocates from a memory pool of the driver with
+/// `cuMemAllocFromPoolAsync`, and frees with `cuMemFreeAsync`.
+///
+/// It allocates synchronous memory, whose frees are [deferred](DriverMemory), for requests without a
+/// stream or on a default stream, and for all requests if the device or the driver has no pools.
+/// Stream-ordered frees of pool memory are not deferred: such a free waits for nothing, even while a
+/// clean-up guard is alive.
+#[derive(Debug)]
+pub struct OrderedManager {
+    base: DriverMemory,
+    /// Declared after `base`, so that it is dropped after the deferred frees of its memory.
+    pool: Option<MemoryPool>,
+    /// Whether the pool was created for this manager.
+    is_own: bool,
+}
+
+/// A flag in the token of pool memory; the other bits are the address where the allocation begins. The
+/// token of synchronous memory is its address, which is a multiple of a larger power of two.
+const OF_POOL: u64 = 1;
+
+fn is_of_pool(block: &Block) -> bool {
+    block.token & OF_POOL != 0
+}
+
+impl OrderedManager {
+    /// Creates a manager that uses the device's default memory pool, which is never destroyed.
+    ///
+    /// # Errors
+    /// The query whether the device supports memory pools fails.
+    pub fn new(context: &Context) -> Result<Self> {
+        let base = DriverMemory::new(context, DeferOptions::default())?;
+        let pool = match context.device().attribute(MEMORY_POOLS_SUPPORTED) {
+            Ok(true) => match MemoryPool::default_of(base.context()) {
+                Err(Error::Missing(_)) => None,
+                pool => Some(pool?),
+            },
+            Ok(false) => None,
+            // Drivers without memory pools do not know this attribute.
+            Err(Error::Invalid(what)) if matches!(*what, Invalid::UnknownAttribute { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            base,
+            pool,
+            is_own: false,
+        })
+    }
+
+    /// Creates a manager with a memory pool of its own. If the pool is
+    /// [shareable](crate::MemoryPoolOptions::shareable), its memory has
+    /// [handles](MemoryManager::ipc_handle), and the pool can be [exported](MemoryPool::export) like
+    /// any other. Dropping the manager destroys the pool, which waits for all work of the context.
+    ///
+    /// # Errors
+    /// See [`MemoryPool::new`]. [`Invalid::NoAccessToPool`] if the context's device has no access to the
+    /// pool, because the pool is located elsewhere.
+    ///
+    /// ```no_run
+    /// use cuda_safe::manager::{OrderedManager, set_memory_manager};
+    /// use cuda_safe::{Context, Device, MemoryPoolOptions};
+    ///
+    /// let options = MemoryPoolOptions { shareable: true, ..Default::default() };
+    /// set_memory_manager(move |context| OrderedManager::with(context, options))?;
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let manager = context.memory_manager_as::<OrderedManager>()?.expect("the manager is set");
+    /// # #[cfg(unix)]
+    /// let descriptor = manager.pool().expect("the manager has a pool").export()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn with(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
+        let base = DriverMemory::new(context, DeferOptions::default())?;
+        let pool = MemoryPool::for_manager(base.context(), options)?;
+        Ok(Self {
+            base,
+            pool: Some(pool),
+            is_own: true,
+        })
+    }
+
+    /// Returns the memory pool, if there is one. Its [attributes](crate::pool::attribute) control, for
+    /// example, how much unused memory it keeps.
+    pub fn pool(&self) -> Option<&MemoryPool> {
+        self.pool.as_ref()
+    }
+
+    /// Allocates pool memory on the stream of an order.
+    fn allocate_of_pool(&self, pool: CUmemoryPool, size: usize, order: Order<'_>) -> Result<Block> {
+        let mut address = 0;
+        let place = &raw mut address;
+        self.base.retry(|| {
+            enqueue(order, Operation::Allocate, self.base.context(), |stream| {
+                // SAFETY: the pool and the stream are alive, and the pointer is to a local.
+                unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
+            })
+        })?;
+        Ok(Block {
+            address,
+            size,
+            token: address | OF_POOL,
+        })
+    }
+
+    /// Returns the pool if its memory must keep it alive.
+    fn own_pool(&self) -> Option<&MemoryPool> {
+        self.pool.as_ref().filter(|_| self.is_own)
+    }
+}
+
+// SAFETY: the memory comes from the driver, has the requested size and is aligned to 512 bytes. Pool
+// memory is freed in stream order, or like synchronous memory, by a wait for all work.
+unsafe impl MemoryManager for OrderedManager {
+    fn interface_version() -> u32 {
+        INTERFACE_VERSION
+    }
+
+    fn base(&self) -> &DriverMemory {
+        &self.base
+    }
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        let stream = order.raw().filter(|raw| !is_default(*raw));
+        match (&self.pool, stream) {
+            (Some(pool), Some(_)) => self.allocate_of_pool(pool.as_raw(), size, order),
+            _ => self.base.allocate(size),
+        }
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        if !is_of_pool(&block) {
+            // SAFETY: the caller's promise; the block is synchronous memory.
+            return unsafe { self.base.free(block, order) };
+        }
+        if fork::in_child() {
+            return count_leak();
+        }
+        let parent = OrderParent {
+            order,
+            context: self.base.context(),
+        };
+        match order.raw() {
+            // A default stream is excluded, because a query whether it is captured might apply to
+            // another context's.
+            Some(stream) if !is_default(stream) => {
+                let memory = Resource::OrderedMemory(block.address, stream);
+                match self.own_pool().cloned() {
+                    None => release(memory, &parent),
+                    Some(pool) => release(memory, &OfPool { parent, pool }),
+                }
+            }
+            // Freed after all work.
+            _ => self.base.free_of_pool(block, self.own_pool().cloned()),
+        }
+    }
+
+    /// Returns the memory of the device, where the unused bytes of the pool count as free.
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        use crate::memory::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
+        let info = self.base.context().memory_info()?;
+        let kept = match &self.pool {
+            Some(pool) => {
+                let (reserved, used) = (
+                    pool.attribute(RESERVED_CURRENT)?,
+                    pool.attribute(USED_CURRENT)?,
+                );
+                usize::try_from(reserved.saturating_sub(used)).unwrap_or(0)
+            }
+            None => 0,
+        };
+        Ok(MemoryInfo {
+            free: info.free.saturating_add(kept),
+            total: info.total,
+        })
+    }
+
+    /// # Errors
+    /// [`Invalid::NotShareable`](crate::Invalid::NotShareable) for memory of a pool that is not
+    /// [shareable](crate::MemoryPoolOptions::shareable), such as the device's default pool.
+    fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
+        if !is_of_pool(block) {
+            return IpcHandle::of(self.base.context(), block);
+        }
+        let start = block.token - OF_POOL;
+        match (self.own_pool(), block.address.checked_sub(start)) {
+            (Some(pool), Some(offset)) => pool.handle_at(start, offset, block.size),
+            _ => Err(Invalid::NotShareable {
+                memory: "stream-ordered",
+            }
+            .into()),
+        }
+    }
+
+    fn defer_cleanup(&self) -> CleanupGuard {
+        self.base.defer_cleanup()
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        let (_, pending) = self.base.pending();
+        let flushed = if self.base.flush() { pending } else { 0 };
+        if let Some(pool) = &self.pool {
+            pool.trim_to(keep)?;
+        }
+        Ok(flushed)
+    }
+}

@@ -1,0 +1,260 @@
+//! Traces of allocations in a text format, which [`LoggingManager`](super::LoggingManager) writes and
+//! [`Trace::replay`] replays.
+//!
+//! A line is `a TIME NUMBER SIZE STREAM` for an allocation and `f TIME NUMBER STREAM` for its free.
+//! `TIME` is in nanoseconds since the start, `NUMBER` identifies the allocation, `SIZE` is in bytes,
+//! and `STREAM` is any number that identifies the stream ([`Trace::NO_STREAM`] for none). Empty lines
+//! and lines that begin with `#` are ignored. The format is simple enough that traces of other
+//! allocators can be written with a few lines of code in any language.
+
+use super::{Block, MemoryManager, Order, current};
+use crate::base::error::Result;
+use crate::driver::stream::{Stream, same_context};
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// An event of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the module documentation describes the fields")]
+pub enum Event {
+    /// Memory was allocated.
+    Allocate {
+        time: Duration,
+        number: u64,
+        size: u64,
+        stream: u64,
+    },
+    /// Memory was freed.
+    Free {
+        time: Duration,
+        number: u64,
+        stream: u64,
+    },
+}
+
+impl Event {
+    /// Returns the time of the event since the start of the trace.
+    pub fn time(&self) -> Duration {
+        match self {
+            Self::Allocate { time, .. } | Self::Free { time, .. } => *time,
+        }
+    }
+
+    fn stream(&self) -> u64 {
+        match self {
+            Self::Allocate { stream, .. } | Self::Free { stream, .. } => *stream,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allocate {
+                time,
+                number,
+                size,
+                stream,
+            } => write!(f, "a {} {number} {size} {stream}", time.as_nanos()),
+            Self::Free {
+                time,
+                number,
+                stream,
+            } => write!(f, "f {} {number} {stream}", time.as_nanos()),
+        }
+    }
+}
+
+/// The error for a line that is not valid in a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceError {
+    /// The line number, one-based.
+    pub line: usize,
+    /// A description of the problem.
+    pub problem: &'static str,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} of the trace: {}", self.line, self.problem)
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+/// A list of allocations and frees in chronological order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    events: Vec<Event>,
+}
+
+impl FromStr for Trace {
+    type Err = TraceError;
+
+    /// # Errors
+    /// A line cannot be parsed, an allocation has no bytes or the number of a live allocation, or a
+    /// free has a number that is not allocated.
+    fn from_str(text: &str) -> Result<Self, TraceError> {
+        let mut events = Vec::new();
+        let mut live = HashMap::new();
+        for (text, line) in text.lines().zip(1..) {
+            let at = |problem: &'static str| TraceError { line, problem };
+            let line = text.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let event = parse(line).ok_or_else(|| at("neither an allocation nor a free"))?;
+            match event {
+                Event::Allocate { size: 0, .. } => return Err(at("an allocation of zero bytes")),
+                Event::Allocate { number, size, .. } => {
+                    if live.insert(number, size).is_some() {
+                        return Err(at("the number is already allocated"));
+                    }
+                }
+                Event::Free { number, .. } => {
+                    if live.remove(&number).is_none() {
+                        return Err(at("the number is not allocated"));
+                    }
+                }
+            }
+            events.push(event);
+        }
+        Ok(Self { events })
+    }
+}
+
+fn parse(line: &str) -> Option<Event> {
+    let mut words = line.split_ascii_whitespace();
+    let kind = words.next()?;
+    let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
+    match (kind, &numbers?[..]) {
+        ("a", &[time, number, size, stream]) => Some(Event::Allocate {
+            time: Duration::from_nanos(time),
+            number,
+            size,
+            stream,
+        }),
+        ("f", &[time, number, stream]) => Some(Event::Free {
+            time: Duration::from_nanos(time),
+            number,
+            stream,
+        }),
+        _ => None,
+    }
+}
+
+/// The result of [`Trace::replay`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replayed {
+    /// The number of allocations.
+    pub allocated: u64,
+    /// The high-water mark of the requested bytes.
+    pub high: u64,
+}
+
+impl Trace {
+    /// The stream number of an event without a stream.
+    pub const NO_STREAM: u64 = u64::MAX;
+
+    /// Returns the events in chronological order.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Returns the high-water mark of the allocated bytes.
+    pub fn high(&self) -> u64 {
+        let (mut used, mut high, mut sizes) = (0, 0, HashMap::new());
+        for event in &self.events {
+            match event {
+                Event::Allocate { number, size, .. } => {
+                    sizes.insert(number, size);
+                    used = u64::saturating_add(used, *size);
+                    high = high.max(used);
+                }
+                Event::Free { number, .. } => used -= sizes.remove(number).copied().unwrap_or(0),
+            }
+        }
+        high
+    }
+
+    /// Repeats the allocations and frees with a manager, as fast as possible. Each stream of the trace
+    /// is mapped to one of `streams`. Memory is always freed in the order of its allocation, even if
+    /// the trace says otherwise. Memory that is still allocated at the end is freed.
+    ///
+    /// # Errors
+    /// A stream belongs to another context than the manager; errors of the manager. All allocated
+    /// memory is freed.
+    ///
+    /// # Safety
+    /// The manager must be [notified when the streams end](MemoryManager::stream_ends): it is the
+    /// manager of their context, or is wrapped by it; or the streams outlive the manager.
+    pub unsafe fn replay(
+        &self,
+        manager: &dyn MemoryManager,
+        streams: &[Stream],
+    ) -> Result<Replayed> {
+        for stream in streams {
+            same_context("the stream", stream.context(), manager.base().context())?;
+        }
+        // Declared before the owner of the memory, so that the context is still current when that frees
+        // it.
+        let _current = current::enter(manager)?;
+        let mut places = HashMap::new();
+        let mut live = Live {
+            blocks: HashMap::new(),
+            manager,
+        };
+        let mut replayed = Replayed::default();
+        let mut used = 0;
+        for event in &self.events {
+            let number = event.stream();
+            let next = places.len();
+            let order = match (number, streams.len()) {
+                (Self::NO_STREAM, _) | (_, 0) => Order::NONE,
+                (_, count) => {
+                    let place = *places.entry(number).or_insert(next % count);
+                    Order::of(&streams[place])
+                }
+            };
+            match *event {
+                Event::Allocate { number, size, .. } => {
+                    let size = usize::try_from(size).unwrap_or(usize::MAX);
+                    let block = manager.allocate(size, order)?;
+                    live.blocks.insert(number, (block, order));
+                    used += size as u64;
+                    replayed.allocated += 1;
+                    replayed.high = replayed.high.max(used);
+                }
+                Event::Free { number, .. } => {
+                    if let Some((block, order)) = live.blocks.remove(&number) {
+                        used -= block.size as u64;
+                        // SAFETY: the block is of this manager, is freed here exactly once, in the
+                        // order in which it was allocated, and nothing has used it.
+                        unsafe { manager.free(block, order) };
+                    }
+                }
+            }
+        }
+        Ok(replayed)
+    }
+}
+
+/// The memory that a replay has allocated and not freed yet.
+struct Live<'a> {
+    blocks: HashMap<u64, (Block, Order<'a>)>,
+    manager: &'a dyn MemoryManager,
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        for (_, (block, order)) in self.blocks.drain() {
+            // SAFETY: the block is of this manager, is freed here exactly once, in the order in which
+            // it was allocated, and nothing has used it.
+            unsafe { self.manager.free(block, order) };
+        }
+    }
+}
