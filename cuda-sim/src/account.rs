@@ -1,11 +1,11 @@
-//! Records of calls, live objects and misuses.
+//! Records of calls and misuses, and the counts of live objects.
 
 mod argument;
 
 pub(crate) use argument::arguments;
 pub use argument::{Argument, record_arguments};
 
-use crate::{call, thread, world};
+use crate::thread;
 use cuda_sys::CUresult;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,6 +68,18 @@ pub(crate) fn misuse(what: impl Into<String>) {
         .push(what);
 }
 
+/// Returns whether this thread is running a kernel, and then reports a misuse. A kernel runs while the
+/// driver's lock is held, so the call would deadlock.
+pub(crate) fn refuse_in_kernel(calls: &str) -> bool {
+    let inside = thread::in_kernel();
+    if inside {
+        misuse(format!(
+            "a kernel calls {calls}; a kernel on a GPU cannot call the driver"
+        ));
+    }
+    inside
+}
+
 /// Returns all calls since [`install`](crate::install) or the last [`clear_calls`].
 pub fn calls() -> Vec<Call> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -116,7 +128,7 @@ pub fn stack_depths() -> Vec<(ThreadId, usize)> {
     thread::depths()
 }
 
-/// The number of live objects of each kind. Returned by [`alive`].
+/// The number of live objects of each kind. Returned by [`alive`](crate::alive).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Alive {
@@ -166,14 +178,4 @@ impl fmt::Display for Alive {
             self.pools
         )
     }
-}
-
-/// Returns the number of live objects of each kind. First runs all pending work, including
-/// stream-ordered frees. In a host function, only work that does not come after that function runs.
-pub fn alive() -> Alive {
-    if call::refuse_in_kernel("cuda_sim::alive") {
-        return Alive::default();
-    }
-    call::settle();
-    world::with(|world| world.alive()).unwrap_or_default()
 }

@@ -38,7 +38,7 @@ pub(crate) mod workqueue;
 
 use crate::account::arguments;
 use crate::call::{Class, call};
-use crate::world::Answer;
+use crate::state::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUatomicOperation, CUcontext,

@@ -1,9 +1,16 @@
 //! One driver call: faults, checks, the body, callbacks, and the record of the call.
+//!
+//! The modules of this one are what a test does to calls: it makes them fail, runs a function before each,
+//! or decides which thread continues at each.
 
-use crate::account::{Argument, misuse, record};
-use crate::exec::{Callback, HostFunction};
-use crate::world::{Answer, World, lock};
-use crate::{explore, fault, hook, kernel, thread, world};
+pub mod explore;
+pub mod fault;
+pub(crate) mod hook;
+
+use crate::account::{Alive, Argument, record, refuse_in_kernel};
+use crate::exec::{Callback, HostFunction, kernel};
+use crate::state::{self, Answer, World, lock};
+use crate::thread;
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,6 +27,20 @@ pub(crate) enum Class {
     InCallbacks,
     /// After `cuInit`, but neither on callback threads nor after a fatal error.
     Usual,
+}
+
+/// Returns the error of a call that is not allowed in the current state, if it is not.
+fn refusal(world: &World, class: Class) -> Option<CUresult> {
+    if class == Class::Always {
+        return None;
+    }
+    if !world.initialised {
+        return Some(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+    }
+    if thread::in_callback() && class == Class::Usual {
+        return Some(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
+    world.fatal.filter(|_| class != Class::Robust)
 }
 
 /// Signaled when a callback, or a call that blocks other calls, has ended.
@@ -95,18 +116,6 @@ fn answer(
     result
 }
 
-/// Returns whether this thread is running a kernel, and then reports a misuse. A kernel runs while the
-/// driver's lock is held, so the call would deadlock.
-pub(crate) fn refuse_in_kernel(calls: &str) -> bool {
-    let inside = thread::in_kernel();
-    if inside {
-        misuse(format!(
-            "a kernel calls {calls}; a kernel on a GPU cannot call the driver"
-        ));
-    }
-    inside
-}
-
 fn guarded(
     class: Class,
     name: &'static str,
@@ -138,7 +147,7 @@ fn attempt(
                 return CUresult::CUDA_ERROR_NOT_INITIALIZED;
             };
             world.executor.set_blocked(false);
-            if let Some(code) = world.refusal(class) {
+            if let Some(code) = refusal(world, class) {
                 let failed = world.failed_callbacks();
                 drop(locked);
                 failed.into_iter().for_each(run);
@@ -188,7 +197,7 @@ fn run(callback: Callback) {
     }
     let operation = callback.operation;
     let thread = explore::spawn_callback(move || run_here(callback));
-    world::with(|world| world.executor.run_on(operation, thread));
+    state::with(|world| world.executor.run_on(operation, thread));
 }
 
 fn run_here(callback: Callback) {
@@ -228,11 +237,21 @@ pub(crate) fn device_step() -> bool {
 
 /// Runs all work, including callbacks. Inside a callback, runs only the work that does not come after
 /// it.
-pub(crate) fn settle() {
+fn settle() {
     if thread::in_callback() {
         let _ = guarded(Class::Always, "", &mut World::run_ready);
     } else {
         let _ = guarded(Class::Always, "", &mut World::run_all);
     }
     kernel::drop_replaced();
+}
+
+/// Returns the number of live objects of each kind. First runs all pending work, including
+/// stream-ordered frees. In a host function, only work that does not come after that function runs.
+pub fn alive() -> Alive {
+    if refuse_in_kernel("cuda_sim::alive") {
+        return Alive::default();
+    }
+    settle();
+    state::with(|world| world.alive()).unwrap_or_default()
 }

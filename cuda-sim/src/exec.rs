@@ -6,19 +6,21 @@
 //! else runs: work runs as late as its order allows.
 
 mod callback;
+pub mod kernel;
 mod ready;
+mod runnable;
 
 pub(crate) use callback::{Callback, HostFunction, Progress};
+pub(crate) use runnable::{FunctionSettings, Runnable};
 
-use crate::kernel::{self, Launch};
-use crate::memory::{Attached, Kind, Memory};
-use crate::objects::Runnable;
+use crate::memory::{Attached, Kind, Memory, pinned_byte};
 use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::CUresult;
+use kernel::Launch;
 use ready::Ready;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
 
 /// The effect of an operation.
@@ -451,18 +453,4 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
         target.store(*byte, Ordering::Relaxed);
     }
     Ok(())
-}
-
-/// Returns a byte of pinned memory as a device accesses it. The host may access the byte at the same
-/// time, for example after a wait that failed; each byte then has either its old or its new value. The
-/// host's accesses are not atomic. By Rust's rules such a program has a data race, as it has with a real
-/// device; this function only keeps the accesses of this crate well-defined.
-///
-/// # Safety
-/// The byte is in an allocation of the map of pinned memory, and the driver's lock is held while the
-/// byte is used. Pinned memory is freed under that lock.
-pub(crate) unsafe fn pinned_byte<'a>(address: usize) -> &'a AtomicU8 {
-    let byte = core::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the caller guarantees that the byte is alive, and any address is aligned for a byte.
-    unsafe { AtomicU8::from_ptr(byte) }
 }

@@ -43,38 +43,27 @@
 
 mod account;
 mod api;
-mod blocking;
 mod call;
-mod capture;
+mod code;
 mod exec;
-pub mod explore;
-pub mod fault;
-mod handles;
-mod hook;
-pub mod kernel;
-mod members;
 mod memory;
-mod needs;
-mod objects;
 mod profile;
-mod ptx;
-mod sms;
+mod state;
 #[doc = include_str!("testing.md")]
 pub mod testing {}
 mod thread;
-mod world;
 
 pub use account::{
-    Alive, Argument, Call, alive, calls, clear_calls, misuses, record_arguments, stack_depth,
-    stack_depths,
+    Alive, Argument, Call, calls, clear_calls, misuses, record_arguments, stack_depth, stack_depths,
 };
 pub use api::ipc::shared_by_another;
 #[cfg(unix)]
 pub use api::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
-pub use call::blocked;
-pub use hook::set_call_hook;
+pub use call::hook::set_call_hook;
+pub use call::{alive, blocked, explore, fault};
+pub use exec::kernel;
 pub use profile::{Profile, UnknownProfile};
 
 use core::ffi::{CStr, c_void};
@@ -86,7 +75,7 @@ use cuda_sys::InstallError;
 /// The process already has a driver. `install` must run before the first use of `cuda-sys`.
 pub fn install(profile: Profile) -> Result<(), InstallError> {
     let driver = profile.driver;
-    world::start(profile, || {
+    state::start(profile, || {
         // SAFETY: for each name, `find` returns null or a function of that symbol's type. If `api` has a
         // function of that name, `find` returns it: its type is checked in `api` against the type of the
         // symbol, and it follows the documented behavior of the driver. Otherwise `find` returns a

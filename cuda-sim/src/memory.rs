@@ -4,9 +4,8 @@
 mod host;
 mod totals;
 
-pub(crate) use host::{Attached, Host, HostKind, PAGE, Page};
+pub(crate) use host::{Attached, Host, HostKind, PAGE, Page, pinned_byte};
 
-use crate::exec::pinned_byte;
 use cuda_sys::CUresult;
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,7 @@
 //! The GPU and the driver version that the software driver simulates.
 
+pub(crate) mod sms;
+
 use cuda_sys::CudaVersion;
 use std::fmt;
 use std::str::FromStr;

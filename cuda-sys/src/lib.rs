@@ -66,7 +66,7 @@ compile_error!(
 );
 
 mod bindings;
-mod function;
+mod functions;
 mod library;
 mod loader;
 mod out;
@@ -75,10 +75,16 @@ mod version;
 
 #[doc(inline)]
 pub use bindings::*;
-pub use function::{Function, MissingFunction, Unavailable};
+#[doc(inline)]
+pub use functions::*;
 #[doc(hidden)]
 pub use library::Slot;
-pub use library::{Attempt, AttemptFailure, Library, LoadError, MissingSymbol, SymbolError};
-pub use loader::{InstallError, close, driver_version, install, library_path, load, load_from};
-pub use out::{Zeroable, out};
+pub use library::{
+    Attempt, AttemptFailure, InstallError, Library, LoadError, MissingSymbol, SymbolError,
+};
+pub use loader::{
+    Function, MissingFunction, Unavailable, close, driver_version, install, library_path, load,
+    load_from,
+};
+pub use out::out;
 pub use version::{CudaVersion, ParseVersionError};

@@ -3,9 +3,8 @@
 mod file;
 
 pub use file::{Attempt, AttemptFailure, LoadError};
-pub(crate) use file::{File, Search};
+pub(crate) use file::{DRIVER_VARIABLE, File, Search};
 
-use crate::InstallError;
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -266,6 +265,30 @@ macro_rules! lazy_extern {
         }
     )*};
 }
+
+/// The reason why [`install`](crate::install), [`load_from`](crate::load_from) or [`Library::load_from`](crate::Library::load_from) had no
+/// effect.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// The process already has a driver, or the library is already open.
+    InUse,
+    /// The file is not a driver, or cannot be opened.
+    Load(LoadError),
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse => f.write_str(
+                "the driver or library is already in use; call install or load_from before its first use",
+            ),
+            Self::Load(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for InstallError {}
 
 /// The reason why a symbol of a [`Library`] cannot be used.
 #[derive(Clone, Debug)]

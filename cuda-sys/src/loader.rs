@@ -5,18 +5,21 @@
 //! (`cuDriverGetVersion` and `cuGetProcAddress_v2`) directly, without the table of slots.
 
 mod driver;
+mod function;
+mod table;
 
-pub(crate) use driver::VARIABLE;
+pub(crate) use driver::{GetProcAddress, GetVersion};
+pub use function::{Function, MissingFunction, Unavailable};
+pub(crate) use table::SLOTS;
 
-use crate::bindings::{slot, slots};
-use crate::library::LoadError;
-use crate::{CUresult, CudaVersion, Function, MissingFunction, Unavailable, cuDriverGetVersion};
+use crate::bindings::CUresult;
+use crate::library::{InstallError, LoadError};
+use crate::version::CudaVersion;
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use driver::Driver;
 use once_cell::sync::OnceCell;
-use std::fmt;
 use std::path::Path;
 
 /// A source of functions. It returns the address of a symbol, or null.
@@ -31,8 +34,7 @@ enum Source {
 static SOURCE: OnceCell<Source> = OnceCell::new();
 
 /// The symbols that the source does not have. The source is asked only once for each.
-static ABSENT: [AtomicBool; crate::bindings::SYMBOLS.len()] =
-    [const { AtomicBool::new(false) }; crate::bindings::SYMBOLS.len()];
+static ABSENT: [AtomicBool; SLOTS.len()] = [const { AtomicBool::new(false) }; SLOTS.len()];
 
 /// Whether [`close`] was called, after which no function is called.
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -64,7 +66,7 @@ pub(crate) fn resolve(index: usize) -> (*mut c_void, CUresult) {
 
 /// Looks up a function and caches the result.
 pub(crate) fn find(function: Function) -> Result<NonNull<c_void>, Unavailable> {
-    let slot = slot(function.index());
+    let slot = &SLOTS[function.index()];
     if let Some(address) = NonNull::new(slot.address()) {
         return Ok(address);
     }
@@ -99,9 +101,15 @@ fn version_of(source: &Source) -> Option<CudaVersion> {
     if ABSENT[name.index()].load(Ordering::Relaxed) {
         return None;
     }
+    let (address, _) = resolve(name.index());
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: a source's function of this name has this type.
+    let get_version = unsafe { core::mem::transmute::<*mut c_void, GetVersion>(address) };
     let mut number = 0;
     // SAFETY: the pointer is to an `i32` that outlives the call.
-    let result = unsafe { cuDriverGetVersion(&raw mut number) };
+    let result = unsafe { get_version(&raw mut number) };
     result
         .is_success()
         .then_some(CudaVersion::from_number(number))
@@ -171,7 +179,7 @@ pub unsafe fn install(
 /// forked child has no other threads.
 pub fn close() {
     CLOSED.store(true, Ordering::Relaxed);
-    for slot in slots() {
+    for slot in &SLOTS {
         slot.clear();
     }
 }
@@ -194,27 +202,3 @@ pub fn library_path() -> Option<&'static Path> {
         Source::Installed(_) => None,
     }
 }
-
-/// The reason why [`install`], [`load_from`] or [`Library::load_from`](crate::Library::load_from) had no
-/// effect.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum InstallError {
-    /// The process already has a driver, or the library is already open.
-    InUse,
-    /// The file is not a driver, or cannot be opened.
-    Load(LoadError),
-}
-
-impl fmt::Display for InstallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse => f.write_str(
-                "the driver or library is already in use; call install or load_from before its first use",
-            ),
-            Self::Load(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for InstallError {}

@@ -2,7 +2,7 @@
 
 mod text;
 
-use crate::CUresult;
+use crate::bindings::CUresult;
 use std::fmt;
 
 impl CUresult {

@@ -20,7 +20,7 @@ pub struct CudaVersion(i32);
 impl CudaVersion {
     /// The version of the headers from which these bindings were generated.
     #[allow(clippy::cast_possible_wrap, reason = "a small constant")]
-    pub const BINDINGS: Self = Self(crate::CUDA_VERSION as i32);
+    pub const BINDINGS: Self = Self(crate::bindings::CUDA_VERSION as i32);
 
     /// Returns the version `major.minor`. `minor` must be at most 99, because the number has two digits
     /// for it.

@@ -68,7 +68,7 @@ const LEAKING: &[&str] = &[
     // Tests whose threads end with a context on the stack that the software driver keeps for them.
     "cuda_sim::thread::push",
     // Explored scenarios. One of them forgets an object, so that the explorer detects the loss.
-    "cuda_sim::explore::pool::work",
+    "cuda_sim::call::explore::pool::work",
     // A test that forgets objects whose handles it has destroyed.
     "work_outlives_its_green_context_and_its_executable_graph",
     // Tests in which a stream keeps a host function whose call failed.

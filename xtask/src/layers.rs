@@ -97,6 +97,7 @@ fn imports(source: &Path) -> Result<Imports> {
     let mut imports = Imports::new();
     for module in &modules {
         let mut files = vec![source.join(format!("{module}.rs"))];
+        files.retain(|file| file.is_file());
         add_files(&source.join(module), &mut files)?;
         let mut imported = BTreeMap::new();
         for file in files {

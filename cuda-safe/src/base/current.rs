@@ -27,7 +27,7 @@ pub(crate) struct Entered<'context, C: ContextHandle + ?Sized> {
 }
 
 impl<'context, C: ContextHandle + ?Sized> Entered<'context, C> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(context: &'context C) -> Result<Self> {
         Ok(Self {
             context,
@@ -78,7 +78,7 @@ pub(crate) fn current() -> Result<CUcontext> {
 }
 
 /// Makes a context current. Returns whether it was pushed.
-#[inline]
+#[inline(always)]
 fn push_if_other(raw: CUcontext) -> Result<bool> {
     if current()? == raw {
         return Ok(false);

@@ -335,6 +335,7 @@ impl GreenContext {
 }
 
 impl Inner {
+    #[inline]
     fn lock(&self) -> Result<MutexGuard<'_, Calls>> {
         // In a forked child, a thread that no longer exists may hold the lock.
         if fork::in_child() {

@@ -3,8 +3,8 @@
 use super::Out;
 use super::context::pointer;
 use super::stream::HIGHEST_PRIORITY;
-use crate::objects::ContextKind;
-use crate::world::{Answer, World};
+use crate::state::objects::ContextKind;
+use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
     CUaccessProperty, CUcontext, CUgreenCtx, CUlaunchAttributeID as Id, CUlaunchMemSyncDomain,

@@ -4,7 +4,7 @@ use super::Out;
 use super::memory::{check_given, copy_to_host, host_bytes};
 use crate::account::misuse;
 use crate::exec::Work;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder,

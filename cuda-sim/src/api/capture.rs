@@ -2,9 +2,9 @@
 
 use super::Out;
 use super::context::pointer;
-use crate::capture::Capture;
+use crate::state::capture::Capture;
+use crate::state::{Answer, World};
 use crate::thread;
-use crate::world::{Answer, World};
 use core::ffi::c_ulonglong;
 use cuda_sys::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode,

@@ -2,120 +2,17 @@
 
 use super::Out;
 use crate::account::misuse;
-use crate::objects::{Context, ContextKind, Settings, Stream};
+use crate::state::objects::ContextKind;
+use crate::state::{Answer, World};
 use crate::thread;
-use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
     CUcigDataType, CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult,
 };
-use std::collections::BTreeMap;
 
 /// Returns a handle as a C pointer.
 pub(super) fn pointer<T>(handle: usize) -> *mut T {
     core::ptr::without_provenance_mut(handle)
-}
-
-impl World {
-    /// Creates a context for a handle, with its default stream.
-    pub(super) fn make_context(
-        &mut self,
-        handle: usize,
-        device: usize,
-        flags: u32,
-        kind: ContextKind,
-    ) {
-        let (id, stream_id) = (self.new_id(), self.new_id());
-        // The default stream of a view belongs to the primary context and runs on the SMs of the view.
-        let (owner, green) = match kind {
-            ContextKind::View(green) => (self.primaries[device].0, Some(green)),
-            ContextKind::Primary | ContextKind::Created => (handle, None),
-        };
-        let legacy = self.add_stream(Stream {
-            context: owner,
-            green,
-            is_default: true,
-            is_legacy: true,
-            is_detached: false,
-            id: stream_id,
-            blocking: true,
-            priority: 0,
-            attributes: BTreeMap::new(),
-            last: None,
-            capture: None,
-        });
-        self.created_contexts += usize::from(kind == ContextKind::Created);
-        self.contexts.revive(
-            handle,
-            Context {
-                device,
-                id,
-                kind,
-                legacy,
-                settings: Settings {
-                    flags,
-                    ..Settings::default()
-                },
-                attached: 0,
-                after: None,
-                given: BTreeMap::new(),
-            },
-        );
-    }
-
-    /// Destroys a context with everything that was created in it. The real driver waits for its work;
-    /// the inner result is that of the work.
-    pub(super) fn end_context(&mut self, handle: usize) -> Answer<Answer> {
-        let waited = self.run_down()?;
-        let streams: Vec<usize> = self.members.streams.of(handle).collect();
-        for stream in streams {
-            // The default stream of a view belongs to the primary context but is destroyed with the
-            // view.
-            let is_of_view = |its: &Stream| its.is_legacy && its.green.is_some();
-            if !self.streams.get(stream).is_some_and(is_of_view) {
-                self.remove_stream(stream);
-                self.executor.forget(stream);
-            }
-        }
-        for event in self.members.events.of(handle).collect::<Vec<_>>() {
-            self.remove_event(event);
-        }
-        for module in self.members.modules.of(handle).collect::<Vec<_>>() {
-            self.remove_module(module);
-        }
-        self.memory.free_of_context(handle);
-        if let Some(context) = self.contexts.remove(handle) {
-            self.created_contexts -= usize::from(context.kind == ContextKind::Created);
-        }
-        Ok(waited)
-    }
-
-    /// Tracks which views of green contexts are current on which threads. NVIDIA's documentation forbids
-    /// that a view is current on two threads at the same time (unverified, from documentation).
-    fn note_current(&mut self) {
-        let this = thread::id();
-        if let Some(before) = self.current_views.remove(&this) {
-            if let Some(threads) = self.view_threads.get_mut(&before) {
-                *threads -= 1;
-                if *threads == 0 {
-                    self.view_threads.remove(&before);
-                }
-            }
-        }
-        let view = thread::current().filter(|current| {
-            let its = self.contexts.get(*current);
-            its.is_some_and(|its| matches!(its.kind, ContextKind::View(_)))
-        });
-        let Some(view) = view else {
-            return;
-        };
-        self.current_views.insert(this, view);
-        let threads = self.view_threads.entry(view).or_default();
-        *threads += 1;
-        if *threads > 1 {
-            misuse("the view of a green context is current on two threads at once");
-        }
-    }
 }
 
 pub(super) fn retain(world: &mut World, context: &mut Out<CUcontext>, device: CUdevice) -> Answer {

@@ -1,7 +1,7 @@
 //! Initialization, driver version and devices.
 
 use super::Out;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::{c_char, c_int, c_uint};
 use cuda_sys::{
     CUGPUDirectRDMAWritesOrdering, CUdevice, CUdevice_attribute as Attribute, CUdeviceNumaConfig,

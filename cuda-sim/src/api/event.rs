@@ -4,9 +4,9 @@ use super::Out;
 use super::context::pointer;
 use crate::account::misuse;
 use crate::exec::Work;
-use crate::handles::State;
-use crate::objects::Event;
-use crate::world::{Answer, World};
+use crate::state::handles::State;
+use crate::state::objects::Event;
+use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
 

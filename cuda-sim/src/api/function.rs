@@ -4,8 +4,10 @@
 //! a kernel has no registers, no local memory and no constant memory.
 
 use super::Out;
-use crate::objects::{Function, FunctionSettings, Limits};
-use crate::world::{Answer, World};
+use crate::code::Limits;
+use crate::exec::FunctionSettings;
+use crate::state::objects::Function;
+use crate::state::{Answer, World};
 use core::ffi::c_int;
 use cuda_sys::{
     CUfunc_cache, CUfunction, CUfunction_attribute as Attribute, CUfunctionLoadingState,

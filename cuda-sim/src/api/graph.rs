@@ -4,9 +4,9 @@ use super::Out;
 use super::context::pointer;
 use crate::account::misuse;
 use crate::exec::Work;
-use crate::handles::State;
-use crate::objects::Executable;
-use crate::world::{Answer, World};
+use crate::state::handles::State;
+use crate::state::objects::Executable;
+use crate::state::{Answer, World};
 use core::ffi::c_ulonglong;
 use cuda_sys::{CUgraph, CUgraphExec, CUresult, CUstream};
 

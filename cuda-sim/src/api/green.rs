@@ -2,12 +2,13 @@
 
 use super::Out;
 use super::context::pointer;
-use super::workqueue::{self, Queues};
+use super::workqueue;
 use crate::account::misuse;
-use crate::handles::State;
-use crate::objects::{ContextKind, Green};
-use crate::sms::{granularity, split_by_count as counts};
-use crate::world::{Answer, World};
+use crate::profile::sms::{granularity, split_by_count as counts};
+use crate::state::green::{Descriptor, Group, Queues, WORDS};
+use crate::state::handles::State;
+use crate::state::objects::{ContextKind, Green};
+use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{
     CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType as Type, CUdevSmResource,
@@ -15,37 +16,6 @@ use cuda_sys::{
     CUgreenCtxCreate_flags, CUresult, CUstream, CUstream_flags, CudaVersion,
 };
 use std::collections::BTreeSet;
-
-/// The part of a resource that is internal to the driver. It identifies the SMs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub(super) device: u32,
-    /// The id of the split, or 0 if the resource is not from a split.
-    pub(super) split: u32,
-    /// The number of SMs that the driver reports. It is larger if groups overlap.
-    pub(super) count: u32,
-    /// The id of the green context that the resource is a part of, or 0 for the device.
-    pub(super) within: u32,
-    /// The number of SMs that run a cluster together.
-    pub(super) alignment: u32,
-    /// The flags of the request in an exact split.
-    pub(super) flags: u32,
-    pub(super) domain: u32,
-    /// Whether it is the remainder of a split.
-    pub(super) is_remainder: bool,
-    /// One bit for each SM.
-    pub(super) sms: [u32; WORDS],
-}
-
-/// The resources of a green context to be created.
-#[derive(Clone, Debug)]
-pub(crate) struct Descriptor {
-    groups: Vec<Group>,
-    queues: Queues,
-}
-
-/// Enough words for the SMs of every simulated GPU.
-const WORDS: usize = 8;
 
 /// Marks a resource that this driver created.
 const MARK: u32 = 0x5349_4d31;

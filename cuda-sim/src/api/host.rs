@@ -3,20 +3,12 @@
 use super::Out;
 use crate::account::misuse;
 use crate::memory::HostKind;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{
     CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUresult,
 };
-
-impl World {
-    /// Returns the context that owns host memory allocated or registered now, and its device.
-    pub(super) fn home(&self) -> Answer<(usize, usize)> {
-        let owner = self.owner_of(self.current()?)?;
-        Ok((owner, self.context(owner)?.device))
-    }
-}
 
 pub(super) fn allocate(
     world: &mut World,

@@ -7,27 +7,14 @@
 use super::Out;
 use crate::account::misuse;
 use crate::memory::Kind;
-use crate::world::{self, Answer, World};
+use crate::state::{self, Answer, World};
 use core::ffi::{c_char, c_uint};
 use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult};
-use std::collections::{BTreeMap, BTreeSet};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// The first word of a handle, for memory of this process and of another one.
 pub(super) const OWN: u64 = 0x6f77_6e00_6375_6461;
 pub(super) const OTHERS: u64 = 0x6f74_6865_7273_0001;
-
-/// The state of memory shared between processes.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    /// Sizes of the memory that another process shares, by its number.
-    others: BTreeMap<u64, usize>,
-    /// Open memory: by address, its number and context.
-    open: BTreeMap<u64, (u64, usize)>,
-    /// The numbers and contexts of open memory.
-    numbers: BTreeSet<(u64, usize)>,
-    last: u64,
-}
 
 pub(super) fn handle(kind: u64, number: u64) -> [u8; 64] {
     let mut bytes = [0; 64];
@@ -51,7 +38,7 @@ pub(super) fn read_bytes(bytes: &[u8; 64]) -> (u64, u64) {
 
 /// Returns a handle of `size` bytes, as if another process had sent it.
 pub fn shared_by_another(size: usize) -> [u8; 64] {
-    let number = world::with(|world| {
+    let number = state::with(|world| {
         world.shared.last += 1;
         let number = world.shared.last;
         world.shared.others.insert(number, size);

@@ -1,35 +1,9 @@
 //! Options of the driver's PTX compiler, and its log buffers.
 
-use crate::world::{Answer, World};
+use crate::state::logs::Logs;
+use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUjit_option as Key, CUresult, CudaVersion};
-
-/// The log buffers that options name. A linker keeps them, because it may write into them until it is
-/// destroyed.
-#[derive(Debug, Default)]
-pub(crate) struct Logs {
-    error: Buffer,
-    info: Buffer,
-}
-
-/// A text buffer, which may be empty.
-#[derive(Clone, Copy, Debug)]
-struct Buffer {
-    start: *mut u8,
-    room: usize,
-}
-
-impl Default for Buffer {
-    fn default() -> Self {
-        Self {
-            start: core::ptr::null_mut(),
-            room: 0,
-        }
-    }
-}
-
-// SAFETY: the driver writes there only during calls, on the calling thread, as the API specifies.
-unsafe impl Send for Logs {}
 
 impl Logs {
     /// Unverified (from documentation): which values are rejected, and that options newer than the
@@ -69,30 +43,6 @@ impl Logs {
             }
         }
         Ok(logs)
-    }
-
-    /// Writes to the error log.
-    pub(super) fn write(&mut self, words: &str) {
-        self.error.write(words);
-    }
-
-    pub(super) fn inform(&mut self, words: &str) {
-        self.info.write(words);
-    }
-}
-
-impl Buffer {
-    fn write(&mut self, words: &str) {
-        if self.start.is_null() || self.room == 0 {
-            return;
-        }
-        let len = words.len().min(self.room - 1);
-        // SAFETY: the options gave a buffer of `room` bytes, more than are copied.
-        unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), self.start, len) };
-        // SAFETY: the buffer has more than `len` bytes.
-        let end = unsafe { self.start.add(len) };
-        // SAFETY: the buffer has more than `len` bytes.
-        unsafe { end.write(0) };
     }
 }
 

@@ -1,10 +1,11 @@
 //! Kernel launches and host functions.
 
 use super::function::{most_dynamic_shared, required_cluster};
+use crate::code::Limits;
+use crate::exec::Runnable;
 use crate::exec::{Call, HostFunction, Work};
-use crate::objects::{Limits, Runnable};
 use crate::profile::Gpu;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{
     CUaccessProperty, CUevent, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchAttributeID as Id,

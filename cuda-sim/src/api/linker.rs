@@ -4,13 +4,14 @@
 
 use super::Out;
 use super::context::pointer;
-use super::jit::Logs;
 use super::module::is_built_in;
 use crate::account::misuse;
-use crate::handles::State;
-use crate::kernel;
-use crate::objects::{Contents, Linker};
-use crate::world::{Answer, World};
+use crate::code::Contents;
+use crate::exec::kernel;
+use crate::state::handles::State;
+use crate::state::logs::Logs;
+use crate::state::objects::Linker;
+use crate::state::{Answer, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState, CUresult};
 

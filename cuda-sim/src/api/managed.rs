@@ -6,7 +6,7 @@ use super::Out;
 use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::{Attached, HostKind, PAGE, Page};
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CU_DEVICE_CPU, CU_DEVICE_INVALID, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute,

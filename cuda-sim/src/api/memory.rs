@@ -2,10 +2,10 @@
 
 use super::Out;
 use crate::account::misuse;
+use crate::call::fault;
 use crate::exec::Work;
-use crate::fault;
 use crate::memory::Kind;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUdeviceptr, CUresult, CUstream};
 

@@ -3,7 +3,7 @@
 
 use crate::exec::Work;
 use crate::memory::Kind;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
     CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,

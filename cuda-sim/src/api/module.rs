@@ -2,13 +2,12 @@
 
 use super::Out;
 use super::context::pointer;
-use super::jit::Logs;
-use crate::account::misuse;
-use crate::handles::State;
-use crate::kernel;
-use crate::objects::{Contents, Function, FunctionSettings, KernelInfo, Module};
-use crate::ptx::{self, Refusal};
-use crate::world::{Answer, World};
+use crate::code::Contents;
+use crate::code::ptx::{self, Refusal};
+use crate::exec::kernel;
+use crate::state::logs::Logs;
+use crate::state::objects::Module;
+use crate::state::{Answer, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use cuda_sys::{
     CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
@@ -84,41 +83,6 @@ impl World {
         })
     }
 
-    /// Creates a handle for each kernel of a module. Later queries return the same handle.
-    fn add_functions(&mut self, module: usize, context: Option<usize>, count: usize) -> Vec<usize> {
-        (0..count)
-            .map(|kernel| {
-                self.functions.insert(Function {
-                    module,
-                    context,
-                    kernel,
-                    settings: FunctionSettings::default(),
-                })
-            })
-            .collect()
-    }
-
-    pub(super) fn module(&self, handle: usize) -> Answer<&Module> {
-        let module = self
-            .modules
-            .get(handle)
-            .or_else(|| self.libraries.get(handle));
-        module.ok_or_else(|| {
-            if self.modules.state(handle) == State::Dead
-                || self.libraries.state(handle) == State::Dead
-            {
-                misuse("a module or library is used after it was unloaded");
-            }
-            CUresult::CUDA_ERROR_INVALID_HANDLE
-        })
-    }
-
-    /// Returns the kernel of a function handle, or of a library's kernel handle, which is the same here.
-    pub(super) fn kernel_info(&self, function: usize) -> Answer<&KernelInfo> {
-        let function = self.function(function)?;
-        Ok(&self.module(function.module)?.kernels[function.kernel])
-    }
-
     fn function_of(&self, module: usize, name: *const c_char) -> Answer<usize> {
         if name.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -146,16 +110,6 @@ impl World {
             unsafe { place.write(pointer(*function)) };
         }
         Ok(())
-    }
-
-    /// Removes the functions and variables of an unloaded module.
-    pub(crate) fn forget_functions(&mut self, module: &Module) {
-        for address in module.placed.values().flatten() {
-            self.memory.free(*address);
-        }
-        for function in &module.functions {
-            self.functions.remove(*function);
-        }
     }
 }
 

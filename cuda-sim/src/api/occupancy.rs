@@ -6,10 +6,11 @@
 use super::Out;
 use super::function::{most_dynamic_shared, required_cluster};
 use super::launch::Shape;
-use crate::objects::{FunctionSettings, Limits};
+use crate::code::Limits;
+use crate::exec::FunctionSettings;
 use crate::profile::Gpu;
+use crate::state::{Answer, World};
 use crate::thread;
-use crate::world::{Answer, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize, CUresult, CUstream};
 

@@ -3,7 +3,7 @@
 
 use super::Out;
 use crate::exec::Work;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use cuda_sys::{
     CUatomicOperation, CUatomicOperationCapability, CUcontext, CUdevice, CUdevice_P2PAttribute,

@@ -2,7 +2,7 @@
 
 use super::Out;
 use crate::memory::Kind;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemorytype, CUpointer_attribute as Attribute, CUresult, CudaVersion,

@@ -10,68 +10,20 @@ use super::Out;
 use super::ipc::{OTHERS, OWN, handle, read_bytes};
 use crate::account::misuse;
 use crate::memory::Kind;
-use crate::world::{self, Answer, World};
+use crate::state::{self, Answer, World};
 use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult,
 };
-use std::collections::{BTreeMap, BTreeSet};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const DESCRIPTOR: u32 = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
-
-/// The state of pools shared between processes.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    /// Memory that another process shares: by its number, the pool's number and the size.
-    others: BTreeMap<u64, (u64, usize)>,
-    /// Imported memory: by address, the pool and the number of the memory.
-    imported: BTreeMap<u64, (usize, u64)>,
-    /// The same, by pool, and by the number of the memory.
-    imported_of: BTreeSet<(usize, u64)>,
-    imported_as: BTreeMap<u64, u64>,
-    /// The devices of pools that another process shares, if specified. Otherwise it is the device that
-    /// imports the pool.
-    devices: BTreeMap<u64, usize>,
-    last: u64,
-}
-
-impl Shared {
-    pub(crate) fn is_imported(&self, address: u64) -> bool {
-        self.imported.contains_key(&address)
-    }
-
-    /// Called when the memory is freed.
-    pub(crate) fn forget(&mut self, address: u64) {
-        if let Some((pool, number)) = self.imported.remove(&address) {
-            self.imported_of.remove(&(pool, address));
-            self.imported_as.remove(&number);
-        }
-    }
-
-    fn import(&mut self, address: u64, pool: usize, number: u64) {
-        self.imported.insert(address, (pool, number));
-        self.imported_of.insert((pool, address));
-        self.imported_as.insert(number, address);
-    }
-
-    /// Returns whether imported memory of a pool is alive.
-    pub(super) fn has_of(&self, pool: usize) -> bool {
-        let mut its = self.imported_of.range((pool, 0)..=(pool, u64::MAX));
-        its.next().is_some()
-    }
-
-    fn next(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-}
 
 /// Returns the descriptor of a pool, as if another process had sent it. Returns `None` if the file
 /// cannot be created.
 #[cfg(unix)]
 pub fn pool_shared_by_another() -> Option<std::os::fd::OwnedFd> {
-    let number = world::with(|world| world.pool_shared.next())?;
+    let number = state::with(|world| world.pool_shared.next())?;
     descriptor::make(OTHERS, number)
 }
 
@@ -79,7 +31,7 @@ pub fn pool_shared_by_another() -> Option<std::os::fd::OwnedFd> {
 /// it. Other devices have no access to that memory. Returns `None` if the file cannot be created.
 #[cfg(unix)]
 pub fn pool_of_device_shared_by_another(device: usize) -> Option<std::os::fd::OwnedFd> {
-    let number = world::with(|world| {
+    let number = state::with(|world| {
         let number = world.pool_shared.next();
         world.pool_shared.devices.insert(number, device);
         number
@@ -93,7 +45,7 @@ pub fn pool_of_device_shared_by_another(device: usize) -> Option<std::os::fd::Ow
 pub fn pool_memory_shared_by_another(pool: &impl std::os::fd::AsFd, size: usize) -> [u8; 64] {
     use std::os::fd::AsRawFd;
     let pool = descriptor::read(pool.as_fd().as_raw_fd()).map_or(0, |(_, number)| number);
-    let number = world::with(|world| {
+    let number = state::with(|world| {
         let number = world.pool_shared.next();
         world.pool_shared.others.insert(number, (pool, size));
         number

@@ -2,8 +2,8 @@
 
 use super::Out;
 use crate::exec::Work;
-use crate::objects::{Context, ContextKind, Stream};
-use crate::world::{Answer, World};
+use crate::state::objects::{Context, ContextKind, Stream};
+use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{
     CUcontext, CUctx_flags, CUdevice, CUevent, CUfunc_cache, CUlimit, CUresult, CUsharedconfig,

@@ -1,9 +1,10 @@
 //! Splits into groups of given sizes. Unverified (from documentation).
 
 use super::Out;
-use super::green::{Group, bits};
-use crate::sms::granularity;
-use crate::world::{Answer, World};
+use super::green::bits;
+use crate::profile::sms::granularity;
+use crate::state::green::Group;
+use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS as Params, CUdevResource, CUdevSmResourceGroup_flags as Flags,

@@ -4,9 +4,9 @@ use super::Out;
 use super::context::pointer;
 use crate::account::misuse;
 use crate::exec::Work;
-use crate::handles::State;
-use crate::objects::Stream;
-use crate::world::{Answer, World};
+use crate::state::handles::State;
+use crate::state::objects::Stream;
+use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{CUevent, CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub(super) fn create_with_priority(
     // A stream that is created while the view of a green context is current belongs to the green
     // context.
     let green = match world.context(current)?.kind {
-        crate::objects::ContextKind::View(green) => Some(green),
+        crate::state::objects::ContextKind::View(green) => Some(green),
         _ => None,
     };
     let owner = world.owner_of(current)?;

@@ -1,43 +1,11 @@
 //! Variables of modules and libraries.
 
 use super::Out;
-use crate::memory::Kind;
-use crate::world::{Answer, World};
+use crate::state::{Answer, World};
 use core::ffi::{CStr, c_char};
 use cuda_sys::{CUdeviceptr, CUlibrary, CUmodule, CUresult};
 
 impl World {
-    /// Allocates the variables of a module or library in a context, unless they are allocated there.
-    pub(super) fn place_variables(&mut self, module: usize, context: usize) -> Answer {
-        let its = self.module(module)?;
-        if its.placed.contains_key(&context) {
-            return Ok(());
-        }
-        let device = self.context(context)?.device;
-        let mut places = Vec::new();
-        for variable in its.variables.iter().cloned().collect::<Vec<_>>() {
-            let limit = self.profile.gpu.memory;
-            let size = variable.size.max(1);
-            let place = self
-                .memory
-                .allocate(size, Kind::Plain, context, device, limit)?;
-            self.memory.add_variable(place);
-            if let Ok(bytes) = self.memory.bytes(place, size) {
-                bytes.fill(0);
-                bytes[..variable.initial.len()].copy_from_slice(&variable.initial);
-            }
-            places.push(place);
-        }
-        let its = match self.modules.get_mut(module) {
-            Some(its) => Some(its),
-            None => self.libraries.get_mut(module),
-        };
-        if let Some(its) = its {
-            its.placed.insert(context, places);
-        }
-        Ok(())
-    }
-
     /// Returns the address of a variable in a context, and its size.
     fn variable(
         &mut self,

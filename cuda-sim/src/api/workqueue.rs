@@ -1,6 +1,7 @@
 //! Resources of work queues. Unverified (from documentation).
 
-use crate::world::{Answer, World};
+use crate::state::green::Queues;
+use crate::state::{Answer, World};
 use cuda_sys::{
     CUdevResource, CUdevResourceType as Type, CUdevWorkqueueConfigResource,
     CUdevWorkqueueConfigScope as Scope, CUdevWorkqueueResource, CUresult, CudaVersion,
@@ -8,17 +9,6 @@ use cuda_sys::{
 
 /// The default of `CUDA_DEVICE_MAX_CONNECTIONS`.
 const CONNECTIONS: u32 = 8;
-
-/// The work queues of a green context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queues {
-    Own {
-        limit: u32,
-        scope: u32,
-    },
-    /// The queues of another green context, by its id.
-    Of(u64),
-}
 
 impl Queues {
     pub(super) const USUAL: Self = Self::Own {

@@ -5,6 +5,7 @@ use cuda_sys::{CU_MEMHOSTALLOC_WRITECOMBINED, CUmemorytype, CUresult};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8;
 
 pub(crate) const PAGE: usize = 4096;
 
@@ -353,4 +354,18 @@ impl Memory {
     pub(crate) fn host_counts(&self) -> [usize; 3] {
         self.host_totals.counts
     }
+}
+
+/// Returns a byte of pinned memory as a device accesses it. The host may access the byte at the same
+/// time, for example after a wait that failed; each byte then has either its old or its new value. The
+/// host's accesses are not atomic. By Rust's rules such a program has a data race, as it has with a real
+/// device; this function only keeps the accesses of this crate well-defined.
+///
+/// # Safety
+/// The byte is in an allocation of the map of pinned memory, and the driver's lock is held while the
+/// byte is used. Pinned memory is freed under that lock.
+pub(crate) unsafe fn pinned_byte<'a>(address: usize) -> &'a AtomicU8 {
+    let byte = core::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the caller guarantees that the byte is alive, and any address is aligned for a byte.
+    unsafe { AtomicU8::from_ptr(byte) }
 }

@@ -1,6 +1,10 @@
-//! The bindings: rows in generated files, and the macros that expand the rows.
+//! The rows of the bindings in generated files, and the types and constants among them.
 //!
-//! `cargo xtask regen-bindings` writes every file in this folder except for this one and `constants.rs`.
+//! The macros of this file expand the rows of the types and constants. [`loader`](crate::loader) expands
+//! the table of the symbols, and [`functions`](crate::functions) the functions.
+//!
+//! `cargo xtask regen-bindings` writes every file in this folder except for this one, `constants.rs`
+//! and `zeroable.rs`.
 
 #![allow(
     missing_docs,
@@ -16,8 +20,6 @@
     reason = "the names are NVIDIA's"
 )]
 
-use crate::library::Slot;
-use crate::loader;
 use core::ffi::{c_char, c_int, c_longlong, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use core::fmt;
 
@@ -51,7 +53,7 @@ macro_rules! enums {
         }
 
         // SAFETY: zero bytes are the number zero.
-        unsafe impl crate::Zeroable for $name {}
+        unsafe impl Zeroable for $name {}
 
         enums! { @$kind $name: $repr }
     )*};
@@ -132,11 +134,11 @@ macro_rules! zero_by_default {
         // SAFETY: the record consists of integers, newtypes of integers, raw pointers, optional function
         // pointers, and arrays, structs and unions of these (bindgen generates no other types from C).
         // All zeros is a valid value of each.
-        unsafe impl crate::Zeroable for $name {}
+        unsafe impl Zeroable for $name {}
 
         impl Default for $name {
             fn default() -> Self {
-                crate::Zeroable::zeroed()
+                Zeroable::zeroed()
             }
         }
     )*};
@@ -155,68 +157,10 @@ macro_rules! layouts {
     };
 }
 
-/// The symbols with the CUDA version that introduced them, in the order of their names.
-macro_rules! table {
-    ($($name:ident $since:literal,)*) => {
-        /// The name (with a NUL) and the `since` of every symbol. A function's index is its index in
-        /// this table.
-        pub(crate) static SYMBOLS: &[(&str, i32)] =
-            &[$((concat!(stringify!($name), "\0"), $since),)*];
-
-        /// The address of each symbol, or null until its first call.
-        static SLOTS: [Slot; SYMBOLS.len()] = [const { Slot::new() }; SYMBOLS.len()];
-    };
-}
-
-/// A function and, under the same name, the type of a pointer to it.
-macro_rules! functions {
-    ($($(#[$meta:meta])* $index:literal $name:ident($($param:ident: $ty:ty),*);)*) => {
-        $(
-            $(#[$meta])*
-            #[inline]
-            pub unsafe fn $name($($param: $ty),*) -> CUresult {
-                // The headers declare this signature for the symbol of this name.
-                crate::lazy_extern!(
-                    @call
-                    SLOTS[$index],
-                    {
-                        let (address, code) = loader::resolve($index);
-                        if address.is_null() {
-                            return code;
-                        }
-                        address
-                    },
-                    $name,
-                    ($($param),*)
-                )
-            }
-
-            #[doc = concat!("The type of a pointer to [`", stringify!($name), "`](fn@self::", stringify!($name), ").")]
-            pub type $name = unsafe extern "C" fn($($ty),*) -> CUresult;
-        )*
-
-        /// Returns a function of a symbol's type that returns `CUDA_ERROR_NOT_SUPPORTED`, or null if the
-        /// symbol is in another list.
-        #[inline]
-        pub(crate) fn refusing(index: usize) -> *const c_void {
-            match index {
-                $($index => {
-                    #[inline]
-                    #[allow(clippy::too_many_arguments, reason = "NVIDIA's functions have them")]
-                    unsafe extern "C" fn refuse($(_: $ty),*) -> CUresult {
-                        CUresult::CUDA_ERROR_NOT_SUPPORTED
-                    }
-                    let function: $name = refuse;
-                    function as *const c_void
-                })*
-                _ => core::ptr::null(),
-            }
-        }
-    };
-}
-
 mod constants;
+mod zeroable;
 pub use constants::*;
+pub use zeroable::Zeroable;
 
 // Included rather than declared as modules, because tests/abi.rs includes the same rows with its own
 // macros.
@@ -224,39 +168,3 @@ include!("macros.rs");
 include!("enums.rs");
 include!("types.rs");
 include!("layouts.rs");
-include!("table.rs");
-include!("functions.rs");
-
-/// Older ABIs of functions that have newer ones, and functions that were removed from the default API.
-///
-/// Every driver exports them from their `since` version on. A program that must run on drivers older
-/// than the newest ABI can fall back to them.
-pub mod abi {
-    use super::*;
-    include!("functions_abi.rs");
-}
-
-/// The variants for which stream 0 is the per-thread default stream.
-pub mod ptds {
-    use super::*;
-    include!("functions_ptds.rs");
-}
-
-/// Returns a function of a symbol's type that returns `CUDA_ERROR_NOT_SUPPORTED`.
-#[inline]
-pub(crate) fn not_supported(index: usize) -> *const c_void {
-    let all = [refusing, abi::refusing, ptds::refusing].map(|refusing| refusing(index));
-    let mut all = all.into_iter();
-    all.find(|function| !function.is_null())
-        .unwrap_or(core::ptr::null())
-}
-
-/// Returns the slot of a symbol. The loader stores the address there.
-pub(crate) fn slot(index: usize) -> &'static Slot {
-    &SLOTS[index]
-}
-
-/// Returns all slots.
-pub(crate) fn slots() -> &'static [Slot] {
-    &SLOTS
-}

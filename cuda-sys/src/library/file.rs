@@ -1,12 +1,14 @@
 //! Library files that are open, and the error if none of them can be opened.
 
-use crate::CUresult;
-use crate::loader::VARIABLE;
+use crate::bindings::CUresult;
 use core::ffi::{CStr, c_void};
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+/// The environment variable that names a file to use instead of the system's driver.
+pub(crate) const DRIVER_VARIABLE: &str = "CUDA_SYS_LIBRARY";
 
 /// An open library. It is never closed, because threads may be running in it, and its handlers run at
 /// exit.
@@ -175,7 +177,7 @@ impl fmt::Display for LoadError {
         }
         write!(
             f,
-            "; install NVIDIA's driver, or set {VARIABLE} to its library"
+            "; install NVIDIA's driver, or set {DRIVER_VARIABLE} to its library"
         )
     }
 }

@@ -1,13 +1,25 @@
 //! The driver as a library file.
 
-use crate::library::{Attempt, AttemptFailure, File, LoadError, Search};
-use crate::{CUdriverProcAddressQueryResult, CUresult, CudaVersion, Function};
-use core::ffi::c_void;
+use super::Function;
+use crate::bindings::{CUdriverProcAddressQueryResult, CUresult, cuuint64_t};
+use crate::library::{Attempt, AttemptFailure, DRIVER_VARIABLE, File, LoadError, Search};
+use crate::version::CudaVersion;
+use core::ffi::{c_char, c_int, c_void};
 use core::ptr::NonNull;
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names a file to use instead of the system's driver.
-pub(crate) const VARIABLE: &str = "CUDA_SYS_LIBRARY";
+/// The type of `cuDriverGetVersion`. [`functions`](crate::functions) checks that it is the type that the
+/// headers declare.
+pub(crate) type GetVersion = unsafe extern "C" fn(*mut c_int) -> CUresult;
+
+/// The type of `cuGetProcAddress_v2`, which is checked in the same place.
+pub(crate) type GetProcAddress = unsafe extern "C" fn(
+    *const c_char,
+    *mut *mut c_void,
+    c_int,
+    cuuint64_t,
+    *mut CUdriverProcAddressQueryResult,
+) -> CUresult;
 
 /// An open driver.
 pub(super) struct Driver {
@@ -18,7 +30,7 @@ pub(super) struct Driver {
 impl Driver {
     /// Opens the file that the environment variable names, or the system's driver.
     pub(super) fn open_default() -> Result<Self, LoadError> {
-        let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+        let named = std::env::var_os(DRIVER_VARIABLE).filter(|path| !path.is_empty());
         let candidates: Vec<PathBuf> = match named {
             Some(path) => vec![path.into()],
             // The name without a version is a development link, which may refer to a toolkit's stub.
@@ -53,9 +65,8 @@ impl Driver {
         };
         let mut number = 0;
         // SAFETY: a driver's symbol of this name has this type.
-        let get_version = unsafe {
-            core::mem::transmute::<*mut c_void, crate::cuDriverGetVersion>(address.as_ptr())
-        };
+        let get_version =
+            unsafe { core::mem::transmute::<*mut c_void, GetVersion>(address.as_ptr()) };
         // SAFETY: the pointer is to an `i32` that outlives the call.
         let result = unsafe { get_version(&raw mut number) };
         match result {
@@ -102,9 +113,7 @@ impl Driver {
             LEGACY_STREAM
         };
         // SAFETY: a driver's symbol of this name has this type.
-        let get = unsafe {
-            core::mem::transmute::<*mut c_void, crate::cuGetProcAddress_v2>(address.as_ptr())
-        };
+        let get = unsafe { core::mem::transmute::<*mut c_void, GetProcAddress>(address.as_ptr()) };
         // SAFETY: the name is NUL-terminated, and both pointers are to local variables of the right
         // type.
         let result = unsafe {

@@ -1,6 +1,6 @@
 //! Descriptions of the driver's error codes. With them an error can be printed without a driver.
 
-use crate::CUresult;
+use crate::bindings::CUresult;
 
 /// The description of every code that the 13.5 headers define.
 pub(super) const TEXTS: &[(CUresult, &str)] = &[

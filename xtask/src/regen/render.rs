@@ -1,4 +1,5 @@
-//! The text of the generated files: rows for the macros of `cuda-sys/src/bindings/mod.rs`.
+//! The text of the generated files: rows for the macros of `cuda-sys` (`bindings/mod.rs`,
+//! `loader/table.rs` and `functions.rs`).
 
 use super::Overrides;
 use super::functions::{Function, Place};

@@ -2,7 +2,8 @@
 
 use super::baton::{self, Plan, Random};
 use super::pool;
-use crate::{account, world};
+use crate::call::alive;
+use crate::{account, state};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -121,7 +122,7 @@ impl Explorer {
             !baton::is_explored(),
             "`explore` was called inside an exploration"
         );
-        let before = account::alive();
+        let before = alive();
         assert_eq!(
             before,
             account::Alive::default(),
@@ -193,7 +194,7 @@ impl Explorer {
         scenario: &Arc<dyn Fn() + Send + Sync>,
     ) -> (u64, usize, Option<String>) {
         let reported = (self.reported)();
-        world::renew(plan.seed);
+        state::renew(plan.seed);
         baton::begin(plan);
         pool::set_judge(Some(std::thread::current()));
         let scenario = Arc::clone(scenario);
@@ -224,7 +225,7 @@ impl Explorer {
             return Some(misuse);
         }
         (self.settle)();
-        let alive = account::alive();
+        let alive = alive();
         if let Some(misuse) = misuse() {
             return Some(misuse);
         }

@@ -1,6 +1,6 @@
 //! Parser for the items of a PTX module: variables, and functions that the module imports.
 
-use crate::objects::{Limits, Variable};
+use crate::code::{Limits, Variable};
 
 /// An item at the top level of a module: the text up to its `;`, or up to its body.
 #[derive(Debug)]

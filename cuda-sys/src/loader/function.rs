@@ -1,7 +1,8 @@
 //! Metadata of the functions: names, versions and availability.
 
-use crate::bindings::{self, SYMBOLS};
-use crate::{CudaVersion, LoadError, loader};
+use super::table::SYMBOLS;
+use crate::library::LoadError;
+use crate::version::CudaVersion;
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use std::fmt;
@@ -35,7 +36,7 @@ impl Function {
             .map(Self)
     }
 
-    pub(crate) fn at(index: usize) -> Self {
+    pub(super) fn at(index: usize) -> Self {
         Self(index)
     }
 
@@ -89,13 +90,7 @@ impl Function {
     /// # Errors
     /// There is no driver, or the driver is too old or too new to have the function.
     pub fn address(self) -> Result<NonNull<c_void>, Unavailable> {
-        loader::find(self)
-    }
-
-    /// Returns a function of this function's type that returns `CUDA_ERROR_NOT_SUPPORTED`. An
-    /// [installed](crate::install) source can use it for functions that it does not implement.
-    pub fn not_supported(self) -> *const c_void {
-        bindings::not_supported(self.0)
+        super::find(self)
     }
 
     /// Returns whether the driver of this process has the function. Loads the driver if it is not loaded

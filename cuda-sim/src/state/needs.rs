@@ -2,12 +2,12 @@
 //! instantiated or launched, a real driver crashes (measured), or continues with another object at that
 //! address.
 
+use super::capture::Node;
+use super::objects::Executable;
+use super::{Answer, World};
 use crate::account::misuse;
-use crate::capture::Node;
 use crate::exec::Work;
 use crate::memory::{HostKind, Kind};
-use crate::objects::Executable;
-use crate::world::{Answer, World};
 use cuda_sys::CUresult;
 
 /// These codes are unverified, because a real driver crashes.

@@ -8,10 +8,10 @@
 //! `cuStreamIsCapturing`, `cuThreadExchangeStreamCaptureMode`, `cuMemGetInfo`, `cuCtxGetCurrent`,
 //! `cuPointerGetAttribute`, `cuMemCreate`, `cuDevicePrimaryCtxRetain`.
 
+use super::{Answer, World};
 use crate::account::misuse;
 use crate::exec::Progress;
 use crate::thread;
-use crate::world::{Answer, World};
 use cuda_sys::CUresult;
 use std::thread::ThreadId;
 

@@ -18,9 +18,9 @@
 //! One kernel is registered by default: `cuda_safe_record_sm(u32 *sms, u32 cycles)`, which
 //! `cuda_safe::green::SmProbe` uses to find the SM of each block. Registering that name replaces it.
 
-use crate::exec::Call;
+use super::Call;
+use crate::code::{Contents, KernelInfo};
 use crate::memory::Memory;
-use crate::objects::{Contents, KernelInfo};
 use crate::thread;
 use std::collections::BTreeMap;
 use std::fmt;

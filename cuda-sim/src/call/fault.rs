@@ -16,7 +16,8 @@
 //! A fault returns its code in place of the function, which then has no effect. A fault is active until
 //! the guard that [`Fault::inject`] returned is dropped.
 
-use crate::{call, thread, world};
+use crate::account::refuse_in_kernel;
+use crate::{state, thread};
 use cuda_sys::CUresult;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -162,10 +163,10 @@ pub fn strict_contexts() -> Limit {
 /// Simulates an access to an illegal address on the device. As with a GPU, the process cannot use the
 /// device afterwards.
 pub fn poison() {
-    if call::refuse_in_kernel("cuda_sim::fault::poison") {
+    if refuse_in_kernel("cuda_sim::fault::poison") {
         return;
     }
-    world::with(|world| world.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+    state::with(|world| world.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
 }
 
 /// Guard of [`limit_memory`] or [`strict_contexts`]. Dropping it ends the limit.

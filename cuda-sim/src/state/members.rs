@@ -1,8 +1,8 @@
 //! Ownership between objects: the streams, events and modules of a context, and the streams of a green
 //! context. With these sets no call has to scan the objects of other contexts.
 
-use crate::objects::{Event, Module, Stream};
-use crate::world::World;
+use super::World;
+use super::objects::{Event, Module, Stream};
 use std::collections::BTreeSet;
 
 /// Pairs of an owner's handle and a member's handle.

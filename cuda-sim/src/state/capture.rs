@@ -1,9 +1,9 @@
 //! Stream captures, and the calls that invalidate them.
 
+use super::needs::Needs;
+use super::{Answer, World};
 use crate::exec::Work;
-use crate::needs::Needs;
 use crate::thread;
-use crate::world::{Answer, World};
 use cuda_sys::{CUresult, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::thread::ThreadId;

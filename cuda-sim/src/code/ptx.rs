@@ -6,7 +6,7 @@
 
 mod declare;
 
-use crate::objects::{Contents, KernelInfo};
+use super::{Contents, KernelInfo};
 
 /// The reason why a text cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]

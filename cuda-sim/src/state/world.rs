@@ -1,19 +1,20 @@
 //! The state of the process's driver, under one lock.
 
-use crate::account::{self, Alive, misuse};
-use crate::api::pool::Pool;
-use crate::blocking::Stoppers;
-use crate::call::Class;
-use crate::capture::{Captures, Node};
-use crate::exec::{Callback, Done, Executor, Progress, Work};
-use crate::handles::{Handles, State};
-use crate::members::Belongings;
-use crate::memory::Memory;
-use crate::objects::{
-    Context, ContextKind, Event, Executable, Function, Green, Linker, Module, Runnable, Stream,
+use super::blocking::Stoppers;
+use super::capture::{Captures, Node};
+use super::green::Descriptor;
+use super::handles::{Handles, State};
+use super::members::Belongings;
+use super::objects::{
+    Context, ContextKind, Event, Executable, Function, Green, Linker, Module, Stream,
 };
+use super::pool::Pool;
+use super::shared::{SharedMemory, SharedPools};
+use crate::account::{self, Alive, misuse};
+use crate::exec::{Callback, Done, Executor, Progress, Runnable, Work, kernel};
+use crate::memory::Memory;
 use crate::profile::Profile;
-use crate::{kernel, thread};
+use crate::thread;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,7 +53,7 @@ pub(crate) struct World {
     pub(crate) linkers: Handles<Linker>,
     /// Number of images that were linked.
     pub(crate) linked: u32,
-    pub(crate) descriptors: Handles<crate::api::green::Descriptor>,
+    pub(crate) descriptors: Handles<Descriptor>,
     pub(crate) graphs: Handles<Vec<Node>>,
     pub(crate) executables: Handles<Executable>,
     pub(crate) captures: Captures,
@@ -64,8 +65,8 @@ pub(crate) struct World {
     pub(crate) current_pools: Vec<usize>,
     pub(crate) memory: Memory,
     /// Memory shared between processes.
-    pub(crate) shared: crate::api::ipc::Shared,
-    pub(crate) pool_shared: crate::api::pool_ipc::Shared,
+    pub(crate) shared: SharedMemory,
+    pub(crate) pool_shared: SharedPools,
     pub(crate) executor: Executor,
     /// The operation that the current call waits for. It is kept while callbacks run, because the body
     /// of the call then runs again. The outer option is `None` until the body has determined the
@@ -144,8 +145,8 @@ impl World {
             default_pools: Vec::new(),
             current_pools: Vec::new(),
             memory: Memory::default(),
-            shared: crate::api::ipc::Shared::default(),
-            pool_shared: crate::api::pool_ipc::Shared::default(),
+            shared: SharedMemory::default(),
+            pool_shared: SharedPools::default(),
             executor: Executor::new(account::note_seed(profile.seed)),
             kept: None,
             calling: "",
@@ -169,19 +170,6 @@ impl World {
     /// Not a driver code: a callback or a waiting call of another thread must end before the body runs
     /// again.
     pub(crate) const WAIT: CUresult = CUresult(u32::MAX - 1);
-
-    pub(crate) fn refusal(&self, class: Class) -> Option<CUresult> {
-        if class == Class::Always {
-            return None;
-        }
-        if !self.initialised {
-            return Some(CUresult::CUDA_ERROR_NOT_INITIALIZED);
-        }
-        if thread::in_callback() && class == Class::Usual {
-            return Some(CUresult::CUDA_ERROR_NOT_PERMITTED);
-        }
-        self.fatal.filter(|_| class != Class::Robust)
-    }
 
     pub(crate) fn new_id(&mut self) -> u64 {
         let id = self.next_id;

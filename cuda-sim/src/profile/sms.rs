@@ -4,7 +4,7 @@
 //! group are not recorded: groups get consecutive SMs from number 0 on, in order, and the remainder gets
 //! the rest.
 
-use crate::profile::Profile;
+use super::Profile;
 use cuda_sys::CudaVersion;
 
 /// The minimum size of a group, and the step between sizes.
@@ -53,8 +53,8 @@ pub(crate) fn split_by_count(
 
 #[cfg(test)]
 mod tests {
+    use super::Profile;
     use super::split_by_count;
-    use crate::profile::Profile;
 
     #[test]
     fn an_h200_is_split_as_recorded() {

@@ -1,7 +1,10 @@
 //! The objects of the driver.
 
-use crate::capture::{Branch, Node};
-use crate::kernel::KernelFn;
+use super::capture::{Branch, Node};
+use super::green::Queues;
+use super::logs::Logs;
+use crate::code::{Contents, KernelInfo, Variable};
+use crate::exec::FunctionSettings;
 use core::ffi::c_char;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,7 +53,7 @@ pub(crate) struct Green {
     pub(crate) sm_count: u32,
     /// The ids of the green contexts that this one is a part of.
     pub(crate) wholes: Vec<u64>,
-    pub(crate) queues: crate::api::workqueue::Queues,
+    pub(crate) queues: Queues,
     /// The context that `cuCtxFromGreenCtx` returns.
     pub(crate) view: usize,
 }
@@ -109,69 +112,6 @@ pub(crate) struct Module {
     pub(crate) functions: Vec<usize>,
 }
 
-/// The contents of a PTX text or an image.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Contents {
-    pub(crate) kernels: Vec<KernelInfo>,
-    pub(crate) variables: Vec<Variable>,
-    /// Symbols that it uses and does not define.
-    pub(crate) wanted: Vec<String>,
-    /// Functions that other images may use.
-    pub(crate) offered: Vec<String>,
-}
-
-/// A variable of a module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Variable {
-    pub(crate) name: String,
-    pub(crate) size: usize,
-    pub(crate) align: usize,
-    /// The first bytes. The rest are zero.
-    pub(crate) initial: Vec<u8>,
-    pub(crate) managed: bool,
-}
-
-/// The limits that a kernel was compiled with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Maximum number of threads in a block.
-    pub(crate) threads: u32,
-    /// Static shared memory of a block, in bytes.
-    pub(crate) shared: u32,
-    /// Required cluster size, or zeros if none is required.
-    pub(crate) cluster: [u32; 3],
-    /// The target architecture, for example 52.
-    pub(crate) target: u32,
-}
-
-/// A kernel that PTX declares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KernelInfo {
-    pub(crate) name: String,
-    /// The name as a C string.
-    pub(crate) c_name: std::ffi::CString,
-    /// The offset and size of each parameter.
-    pub(crate) params: Vec<(usize, usize)>,
-    pub(crate) limits: Limits,
-}
-
-impl KernelInfo {
-    /// Returns `None` for a name that contains a NUL.
-    pub(crate) fn new(name: &str, params: Vec<(usize, usize)>) -> Option<Self> {
-        Some(Self {
-            name: name.to_owned(),
-            c_name: std::ffi::CString::new(name).ok()?,
-            params,
-            limits: Limits {
-                threads: 1024,
-                shared: 0,
-                cluster: [0; 3],
-                target: 0,
-            },
-        })
-    }
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
     pub(crate) module: usize,
@@ -180,48 +120,11 @@ pub(crate) struct Function {
     pub(crate) settings: FunctionSettings,
 }
 
-/// The settings of a kernel.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FunctionSettings {
-    /// Maximum dynamic shared memory of a block, if it was set.
-    pub(crate) dynamic_shared: Option<u32>,
-    /// In percent. `None` for the driver's choice.
-    pub(crate) carveout: Option<u32>,
-    /// Zeros if it was not set; the size in the PTX then applies.
-    pub(crate) cluster: [u32; 3],
-    pub(crate) non_portable: bool,
-    pub(crate) policy: u32,
-    pub(crate) shared_mode: u32,
-    pub(crate) cache: u32,
-    pub(crate) loaded: bool,
-}
-
 /// A linker (`CUlinkState`).
 #[derive(Debug)]
 pub(crate) struct Linker {
     pub(crate) contents: Contents,
-    pub(crate) log: crate::api::jit::Logs,
+    pub(crate) log: Logs,
     /// The output. It lives as long as the linker.
     pub(crate) image: Option<Vec<u8>>,
-}
-
-/// A kernel of a module with the host function that is registered for it, if any.
-#[derive(Clone)]
-pub(crate) struct Runnable {
-    pub(crate) info: KernelInfo,
-    /// The module or library of the kernel.
-    pub(crate) module: usize,
-    pub(crate) body: Option<KernelFn>,
-    pub(crate) settings: FunctionSettings,
-    /// The variables of its module in the context where it runs: name, address, size.
-    pub(crate) variables: Vec<(String, u64, usize)>,
-}
-
-impl std::fmt::Debug for Runnable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runnable")
-            .field("info", &self.info)
-            .field("registered", &self.body.is_some())
-            .finish()
-    }
 }

@@ -1,6 +1,7 @@
 //! The baton: the right to run, which one thread has at a time, and its transfer between threads.
 
-use crate::{call, thread};
+use crate::call;
+use crate::thread;
 use std::cell::Cell;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};

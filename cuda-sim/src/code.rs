@@ -1,0 +1,66 @@
+//! Code that programs load: kernels and variables, as PTX declares them.
+
+pub(crate) mod ptx;
+
+/// The contents of a PTX text or an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    pub(crate) kernels: Vec<KernelInfo>,
+    pub(crate) variables: Vec<Variable>,
+    /// Symbols that it uses and does not define.
+    pub(crate) wanted: Vec<String>,
+    /// Functions that other images may use.
+    pub(crate) offered: Vec<String>,
+}
+
+/// A variable of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) size: usize,
+    pub(crate) align: usize,
+    /// The first bytes. The rest are zero.
+    pub(crate) initial: Vec<u8>,
+    pub(crate) managed: bool,
+}
+
+/// The limits that a kernel was compiled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Maximum number of threads in a block.
+    pub(crate) threads: u32,
+    /// Static shared memory of a block, in bytes.
+    pub(crate) shared: u32,
+    /// Required cluster size, or zeros if none is required.
+    pub(crate) cluster: [u32; 3],
+    /// The target architecture, for example 52.
+    pub(crate) target: u32,
+}
+
+/// A kernel that PTX declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KernelInfo {
+    pub(crate) name: String,
+    /// The name as a C string.
+    pub(crate) c_name: std::ffi::CString,
+    /// The offset and size of each parameter.
+    pub(crate) params: Vec<(usize, usize)>,
+    pub(crate) limits: Limits,
+}
+
+impl KernelInfo {
+    /// Returns `None` for a name that contains a NUL.
+    pub(crate) fn new(name: &str, params: Vec<(usize, usize)>) -> Option<Self> {
+        Some(Self {
+            name: name.to_owned(),
+            c_name: std::ffi::CString::new(name).ok()?,
+            params,
+            limits: Limits {
+                threads: 1024,
+                shared: 0,
+                cluster: [0; 3],
+                target: 0,
+            },
+        })
+    }
+}

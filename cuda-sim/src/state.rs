@@ -1,0 +1,17 @@
+//! The state of the driver: its objects, under one lock, and the operations on them.
+
+pub(crate) mod blocking;
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod green;
+pub(crate) mod handles;
+pub(crate) mod logs;
+pub(crate) mod members;
+pub(crate) mod module;
+pub(crate) mod needs;
+pub(crate) mod objects;
+pub(crate) mod pool;
+pub(crate) mod shared;
+mod world;
+
+pub(crate) use world::{Answer, World, lock, renew, start, with};

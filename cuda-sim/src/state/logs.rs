@@ -1,0 +1,54 @@
+//! The log buffers of the driver's PTX compiler.
+
+/// The log buffers that options name. A linker keeps them, because it may write into them until it is
+/// destroyed.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    pub(crate) error: Buffer,
+    pub(crate) info: Buffer,
+}
+
+/// A text buffer, which may be empty.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer {
+    pub(crate) start: *mut u8,
+    pub(crate) room: usize,
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self {
+            start: core::ptr::null_mut(),
+            room: 0,
+        }
+    }
+}
+
+// SAFETY: the driver writes there only during calls, on the calling thread, as the API specifies.
+unsafe impl Send for Logs {}
+
+impl Logs {
+    /// Writes to the error log.
+    pub(crate) fn write(&mut self, words: &str) {
+        self.error.write(words);
+    }
+
+    pub(crate) fn inform(&mut self, words: &str) {
+        self.info.write(words);
+    }
+}
+
+impl Buffer {
+    fn write(&mut self, words: &str) {
+        if self.start.is_null() || self.room == 0 {
+            return;
+        }
+        let len = words.len().min(self.room - 1);
+        // SAFETY: the options gave a buffer of `room` bytes, more than are copied.
+        unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), self.start, len) };
+        // SAFETY: the buffer has more than `len` bytes.
+        let end = unsafe { self.start.add(len) };
+        // SAFETY: the buffer has more than `len` bytes.
+        unsafe { end.write(0) };
+    }
+}

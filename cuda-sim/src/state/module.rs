@@ -1,0 +1,93 @@
+//! The functions and variables of modules and libraries.
+
+use super::handles::State;
+use super::objects::{Function, Module};
+use super::{Answer, World};
+use crate::account::misuse;
+use crate::code::KernelInfo;
+use crate::exec::FunctionSettings;
+use crate::memory::Kind;
+use cuda_sys::CUresult;
+
+impl World {
+    /// Creates a handle for each kernel of a module. Later queries return the same handle.
+    pub(crate) fn add_functions(
+        &mut self,
+        module: usize,
+        context: Option<usize>,
+        count: usize,
+    ) -> Vec<usize> {
+        (0..count)
+            .map(|kernel| {
+                self.functions.insert(Function {
+                    module,
+                    context,
+                    kernel,
+                    settings: FunctionSettings::default(),
+                })
+            })
+            .collect()
+    }
+
+    pub(crate) fn module(&self, handle: usize) -> Answer<&Module> {
+        let module = self
+            .modules
+            .get(handle)
+            .or_else(|| self.libraries.get(handle));
+        module.ok_or_else(|| {
+            if self.modules.state(handle) == State::Dead
+                || self.libraries.state(handle) == State::Dead
+            {
+                misuse("a module or library is used after it was unloaded");
+            }
+            CUresult::CUDA_ERROR_INVALID_HANDLE
+        })
+    }
+
+    /// Returns the kernel of a function handle, or of a library's kernel handle, which is the same here.
+    pub(crate) fn kernel_info(&self, function: usize) -> Answer<&KernelInfo> {
+        let function = self.function(function)?;
+        Ok(&self.module(function.module)?.kernels[function.kernel])
+    }
+
+    /// Allocates the variables of a module or library in a context, unless they are allocated there.
+    pub(crate) fn place_variables(&mut self, module: usize, context: usize) -> Answer {
+        let its = self.module(module)?;
+        if its.placed.contains_key(&context) {
+            return Ok(());
+        }
+        let device = self.context(context)?.device;
+        let mut places = Vec::new();
+        for variable in its.variables.iter().cloned().collect::<Vec<_>>() {
+            let limit = self.profile.gpu.memory;
+            let size = variable.size.max(1);
+            let place = self
+                .memory
+                .allocate(size, Kind::Plain, context, device, limit)?;
+            self.memory.add_variable(place);
+            if let Ok(bytes) = self.memory.bytes(place, size) {
+                bytes.fill(0);
+                bytes[..variable.initial.len()].copy_from_slice(&variable.initial);
+            }
+            places.push(place);
+        }
+        let its = match self.modules.get_mut(module) {
+            Some(its) => Some(its),
+            None => self.libraries.get_mut(module),
+        };
+        if let Some(its) = its {
+            its.placed.insert(context, places);
+        }
+        Ok(())
+    }
+
+    /// Removes the functions and variables of an unloaded module.
+    pub(crate) fn forget_functions(&mut self, module: &Module) {
+        for address in module.placed.values().flatten() {
+            self.memory.free(*address);
+        }
+        for function in &module.functions {
+            self.functions.remove(*function);
+        }
+    }
+}
