@@ -131,9 +131,9 @@ pub use driver::stream::{
     SynchronizationPolicy, WaitCondition,
 };
 pub use memory::{
-    Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceSlice, DeviceSliceMut, Extent, ImportedPool,
-    ManagedBuffer, ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
-    MemoryPoolOptions, MemoryType, PeerReader, Pending, PinnedBuffer, PinnedFlags, PinnedOptions,
-    PitchedBuffer, PointerInfo, RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader,
-    pool,
+    Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact, DeviceChunksExactMut,
+    DeviceSlice, DeviceSliceMut, Extent, ImportedPool, ManagedBuffer, ManagedRange, MappedBuffer,
+    MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType, PeerReader, Pending,
+    PinnedBuffer, PinnedFlags, PinnedOptions, PitchedBuffer, PointerInfo, RangeInfo, Region,
+    RegisterOptions, SharedBuffer, SharedReader, pool,
 };

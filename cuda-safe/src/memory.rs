@@ -3,6 +3,8 @@
 mod allocation;
 mod arguments;
 mod batch;
+mod cast;
+mod chunks;
 mod copy;
 mod copy_3d;
 mod device;
@@ -25,6 +27,7 @@ mod stream_ops;
 
 pub use crate::base::region::{Extent, Region};
 pub use batch::CopyBatch;
+pub use chunks::{DeviceChunksExact, DeviceChunksExactMut};
 pub use device::DeviceBuffer;
 pub use location::MemoryLocation;
 pub use managed::{Advice, ManagedBuffer, ManagedRange, RangeInfo};

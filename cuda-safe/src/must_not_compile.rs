@@ -162,6 +162,40 @@ struct Locks;
 /// ```
 ///
 /// ```compile_fail,E0502
+/// // The chunks of a buffer borrow it mutably.
+/// fn read(buffer: &mut cuda_safe::DeviceBuffer<u8>) -> cuda_safe::Result<()> {
+///     let chunks = buffer.chunks_exact_mut(8)?;
+///     println!("{:?}", buffer.to_vec()?);
+///     chunks.into_remainder().zero()
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // Memory is cast only to a type that every bit pattern is valid for.
+/// fn cast(buffer: cuda_safe::DeviceBuffer<u8>) {
+///     let _ = buffer.cast::<bool>();
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // What is written as the new type is read as the old one.
+/// fn cast(buffer: cuda_safe::DeviceSliceMut<'_, char>) {
+///     let _ = buffer.cast::<u32>();
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// // A pending copy owns the memory.
+/// use cuda_safe::{DeviceBuffer, PinnedBuffer};
+/// fn read(buffer: &DeviceBuffer<u8>, host: PinnedBuffer<u8>) -> u8 {
+///     let pending = buffer.copy_to_pinned(host).unwrap();
+///     let first = host[0];
+///     drop(pending);
+///     first
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
 /// fn both(mut buffer: cuda_safe::ManagedBuffer<u8>) -> cuda_safe::Result<()> {
 ///     let there = buffer.device()?;
 ///     let here = buffer.host()?; // while the device may use it

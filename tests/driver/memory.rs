@@ -27,6 +27,31 @@ fn new_memory_is_zero_if_stream_ordered_or_synchronous() {
 }
 
 #[test]
+fn a_buffer_is_cloned_on_its_stream() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut sync = DeviceBuffer::uninit_sync(&stream, 3).expect("memory");
+    sync.copy_from_slice(&[1, 2, 3]).expect("a copy");
+    for buffer in [
+        sync,
+        DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("a copy"),
+    ] {
+        let mut copy = buffer.try_clone().expect("a copy");
+        assert_ne!(copy.as_raw(), buffer.as_raw());
+        assert_eq!(copy.stream(), &stream);
+        copy.as_mut_slice()
+            .slice(..1)
+            .expect("a part")
+            .zero()
+            .expect("a fill");
+        assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 3]);
+        assert_eq!(copy.to_vec().expect("a copy"), [0, 2, 3]);
+    }
+    let none = DeviceBuffer::<u64>::uninit_sync(&stream, 0).expect("no memory");
+    assert!(none.try_clone().expect("no memory").is_empty());
+}
+
+#[test]
 fn memory_is_filled_in_units_of_1_2_and_4_bytes() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");

@@ -116,3 +116,118 @@ fn borrowed_memory_cannot_be_rebound() {
     assert!(matches!(&rejected.error, Error::Invalid(why) if **why == Invalid::ForeignMemory));
     assert_eq!(rejected.value.to_vec().expect("a copy"), [0; 4]);
 }
+
+#[test]
+fn chunks_have_equal_lengths_and_a_remainder() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4, 5, 6, 7]).expect("a copy");
+    let mut chunks = buffer.chunks_exact_mut(3).expect("chunks");
+    assert_eq!(chunks.len(), 2);
+    let mut first = chunks.next().expect("a chunk");
+    let second = chunks.next_back().expect("a chunk");
+    assert!(chunks.next().is_none() && chunks.next_back().is_none());
+    first.copy_from(second).expect("a copy");
+    chunks.into_remainder().fill(9).expect("a fill");
+    let chunks = buffer.chunks_exact(3).expect("chunks");
+    let lists: Vec<_> = chunks
+        .clone()
+        .map(|chunk| chunk.to_vec().expect("a copy"))
+        .collect();
+    assert_eq!(lists, [[4, 5, 6], [4, 5, 6]]);
+    assert_eq!(chunks.remainder().to_vec().expect("a copy"), [9]);
+    let whole = buffer.chunks_exact(8).expect("no chunks");
+    assert_eq!((whole.len(), whole.remainder().len()), (0, 7));
+    for refused in [
+        buffer.chunks_exact(0).map(drop),
+        buffer.chunks_exact_mut(0).map(drop),
+    ] {
+        match refused {
+            Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::EmptyChunks),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_buffer_is_split_into_disjoint_parts() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3]).expect("a copy");
+    let (mut low, mut high) = buffer.split_at_mut(1).expect("two parts");
+    low.fill(10).expect("a fill");
+    high.fill(20).expect("a fill");
+    let (low, high) = buffer.split_at(2).expect("two parts");
+    assert_eq!(low.to_vec().expect("a copy"), [10, 20]);
+    assert_eq!(high.to_vec().expect("a copy"), [20]);
+    let (all, none) = buffer.split_at(3).expect("two parts");
+    assert_eq!((all.len(), none.len()), (3, 0));
+    match buffer.split_at_mut(4) {
+        Err(Error::Invalid(invalid)) => {
+            assert!(matches!(*invalid, Invalid::Range { end: 4, len: 3, .. }));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn memory_is_cast_to_elements_of_another_size() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let numbers = [0x0403_0201_u32, 0x0807_0605];
+    let mut buffer = DeviceBuffer::from_slice(&stream, &numbers).expect("a copy");
+    let bytes = buffer.as_slice().cast::<u8>().expect("bytes");
+    assert_eq!(bytes.to_vec().expect("a copy"), [1, 2, 3, 4, 5, 6, 7, 8]);
+    let pairs = buffer.as_slice().cast::<[u16; 2]>().expect("pairs");
+    assert_eq!(pairs.len(), 2);
+    let mut bytes = buffer.as_mut_slice().cast::<u8>().expect("bytes");
+    bytes
+        .reborrow()
+        .slice(..4)
+        .expect("a part")
+        .fill(0xff)
+        .expect("a fill");
+    let address = buffer.as_raw();
+    let one = buffer.cast::<u64>().expect("one number");
+    assert_eq!((one.as_raw(), one.len()), (address, 1));
+    assert_eq!(one.to_vec().expect("a copy"), [0x0807_0605_ffff_ffff]);
+    assert_eq!(one.cast::<f64>().expect("one number").len(), 1);
+}
+
+#[test]
+fn a_cast_of_an_unsuitable_size_or_alignment_returns_the_memory() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3, 4, 5, 6]).expect("a copy");
+    let address = buffer.as_raw();
+    let rejected = buffer.cast::<u32>().expect_err("6 bytes");
+    let Error::Invalid(invalid) = rejected.error else {
+        panic!("{}", rejected.error);
+    };
+    assert_eq!(
+        *invalid,
+        Invalid::Cast {
+            address,
+            size: 6,
+            element: 4,
+            align: 4
+        }
+    );
+    let mut buffer = rejected.value;
+    assert_eq!(buffer.as_slice().cast::<u16>().expect("three").len(), 3);
+    let odd = buffer.slice(1..5).expect("a part");
+    odd.cast::<u32>().expect_err("an odd address");
+    assert_eq!(odd.cast::<[u8; 4]>().expect("an array of bytes").len(), 1);
+    buffer
+        .slice_mut(1..3)
+        .expect("a part")
+        .cast::<u16>()
+        .expect_err("an odd address");
+    buffer
+        .as_slice()
+        .cast::<()>()
+        .expect_err("no bytes are left of 6");
+    let none = buffer.slice(..0).expect("a part");
+    assert!(none.cast::<u64>().expect("nothing").is_empty());
+    assert!(none.cast::<()>().expect("nothing").is_empty());
+}

@@ -396,6 +396,16 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["10", "20"],
         ),
+        (Invalid::EmptyChunks, &["at least one element"]),
+        (
+            Invalid::Cast {
+                address: 0x1001,
+                size: 10,
+                element: 4,
+                align: 2,
+            },
+            &["10 bytes", "0x1001", "4 bytes", "alignment of 2 bytes"],
+        ),
         (
             Invalid::TooLarge {
                 len: usize::MAX,

@@ -198,6 +198,16 @@ pub enum Invalid {
         end: usize,
         len: usize,
     },
+    /// Chunks of zero elements.
+    EmptyChunks,
+    /// Device memory whose size is not a multiple of the size of the elements that it was cast to, or
+    /// whose address is not aligned for them. All sizes are in bytes.
+    Cast {
+        address: cuda_sys::CUdeviceptr,
+        size: usize,
+        element: usize,
+        align: usize,
+    },
     /// A 2-D or 3-D region that is out of bounds for `len` elements, or whose rows or slices overlap.
     Region {
         region: crate::base::region::Region,

@@ -2,6 +2,7 @@
 
 use super::allocation::{Allocation, Release};
 use super::bytes_of;
+use super::chunks::{DeviceChunksExact, DeviceChunksExactMut};
 use super::slice::{self, DeviceSlice, DeviceSliceMut};
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::Operation;
@@ -27,10 +28,10 @@ use std::ops::RangeBounds;
 /// [`zeroed`](Self::zeroed), [`from_slice`](Self::from_slice) and [`uninit`](Self::uninit) allocate
 /// stream-ordered memory from the device's current [memory pool](crate::MemoryPool), and
 /// [`uninit_from_pool`](Self::uninit_from_pool) from any other pool. Freeing it does not block.
-/// [`zeroed_sync`](Self::zeroed_sync) makes a synchronous allocation, for drivers and devices
-/// without memory pools. Freeing that memory waits for *all* work of the context. If the context
-/// has a [memory manager](crate::manager), all of these functions except `uninit_from_pool`
-/// allocate from the manager, and the manager frees the memory.
+/// [`zeroed_sync`](Self::zeroed_sync) and [`uninit_sync`](Self::uninit_sync) make a synchronous
+/// allocation, for drivers and devices without memory pools. Freeing that memory waits for *all*
+/// work of the context. If the context has a [memory manager](crate::manager), all of these
+/// functions except `uninit_from_pool` allocate from the manager, and the manager frees the memory.
 ///
 /// The elements live in device memory, where kernels can write any bits. Reading them back
 /// therefore requires a `T` for which every bit pattern is valid
@@ -94,7 +95,7 @@ impl<T> DeviceBuffer<T> {
         Self::uninit(stream, len)?.into_zeroed()
     }
 
-    /// Allocates synchronous memory and enqueues a fill that sets all bytes to 0.
+    /// Allocates synchronous memory without initializing it.
     ///
     /// Calls `cuMemAlloc(&address, bytes)`. Freeing the memory waits for all work of the context.
     ///
@@ -107,21 +108,28 @@ impl<T> DeviceBuffer<T> {
     /// [`cuMemFree_v2`](fn@cuda_sys::cuMemFree_v2).
     #[doc(alias = "cuMemAlloc")]
     #[doc(alias = "cuMemFree")]
-    pub fn zeroed_sync(stream: &Stream, len: usize) -> Result<Self> {
+    pub fn uninit_sync(stream: &Stream, len: usize) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
         if bytes == 0 {
             return Ok(Self::own(0, len, stream, Release::Nothing));
         }
         let _call = stream.uncaptured(Operation::Allocate)?;
-        let buffer = match stream.context().choice() {
-            None => Self::uninit_sync(stream, len, bytes),
+        match stream.context().choice() {
+            None => Self::allocate_sync(stream, len, bytes),
             Some(choice) => Self::uninit_managed(choice, stream, len, bytes),
-        };
-        buffer?.into_zeroed()
+        }
     }
 
-    fn uninit_sync(stream: &Stream, len: usize, bytes: usize) -> Result<Self> {
+    /// Allocates synchronous memory and enqueues a fill that sets all bytes to 0.
+    ///
+    /// # Errors
+    /// See [`uninit_sync`](Self::uninit_sync).
+    pub fn zeroed_sync(stream: &Stream, len: usize) -> Result<Self> {
+        Self::uninit_sync(stream, len)?.into_zeroed()
+    }
+
+    fn allocate_sync(stream: &Stream, len: usize, bytes: usize) -> Result<Self> {
         let mut address = 0;
         {
             let _current = stream.context().enter()?;
@@ -144,12 +152,12 @@ impl<T> DeviceBuffer<T> {
     ) -> Result<Self> {
         match Allocation::managed(choice, stream, bytes)? {
             Some(memory) => Ok(Self::of_allocation(memory, len)),
-            None => Self::uninit_sync(stream, len, bytes),
+            None => Self::allocate_sync(stream, len, bytes),
         }
     }
 
-    /// Allocates stream-ordered memory and copies `slice` to it. Returns after the copy has
-    /// completed.
+    /// Allocates stream-ordered memory and copies `slice` to it. Blocks the host until the copy and
+    /// all earlier work on the stream have completed.
     ///
     /// # Errors
     /// See [`uninit`](Self::uninit) and [`copy_from_slice`](Self::copy_from_slice).
@@ -304,12 +312,80 @@ impl<T> DeviceBuffer<T> {
 
     /// Borrows a part of the buffer for reading and writing.
     ///
-    /// [`DeviceSliceMut::split_at`] borrows several disjoint parts at once.
+    /// [`split_at_mut`](Self::split_at_mut) and [`chunks_exact_mut`](Self::chunks_exact_mut) borrow
+    /// several disjoint parts at once.
     ///
     /// # Errors
     /// [`Invalid::Range`] if the range is not within the buffer.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
         self.as_mut_slice().slice(range)
+    }
+
+    /// Borrows two parts of the buffer for reading: the elements before `middle`, and the rest.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`] if `middle` is greater than the length.
+    pub fn split_at(&self, middle: usize) -> Result<(DeviceSlice<'_, T>, DeviceSlice<'_, T>)> {
+        self.as_slice().split_at(middle)
+    }
+
+    /// Borrows two disjoint parts of the buffer for reading and writing: the elements before
+    /// `middle`, and the rest.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`] if `middle` is greater than the length.
+    pub fn split_at_mut(
+        &mut self,
+        middle: usize,
+    ) -> Result<(DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>)> {
+        self.as_mut_slice().split_at(middle)
+    }
+
+    /// Returns an iterator over parts of `len` elements, for reading.
+    ///
+    /// See [`DeviceSlice::chunks_exact`].
+    ///
+    /// # Errors
+    /// [`Invalid::EmptyChunks`] if `len` is 0.
+    pub fn chunks_exact(&self, len: usize) -> Result<DeviceChunksExact<'_, T>> {
+        self.as_slice().chunks_exact(len)
+    }
+
+    /// Returns an iterator over disjoint parts of `len` elements, for reading and writing.
+    ///
+    /// See [`DeviceSliceMut::chunks_exact_mut`].
+    ///
+    /// # Errors
+    /// [`Invalid::EmptyChunks`] if `len` is 0.
+    pub fn chunks_exact_mut(&mut self, len: usize) -> Result<DeviceChunksExactMut<'_, T>> {
+        self.as_mut_slice().chunks_exact_mut(len)
+    }
+
+    /// Allocates a copy of the buffer that is bound to the same stream. Does not block the host,
+    /// except for a synchronous allocation.
+    ///
+    /// Enqueues the copy of the elements on the stream. The new memory is allocated as the buffer
+    /// was: synchronously, from the same [memory pool](crate::MemoryPool), or from the context's
+    /// [memory manager](crate::manager). The copy of memory that other code owns is allocated as by
+    /// [`uninit`](Self::uninit).
+    ///
+    /// # Errors
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - The errors of the allocation. See [`uninit`](Self::uninit),
+    ///   [`uninit_sync`](Self::uninit_sync) and [`uninit_from_pool`](Self::uninit_from_pool).
+    pub fn try_clone(&self) -> Result<Self> {
+        let (stream, len) = (self.stream(), self.len);
+        let mut copy = match self.release() {
+            Release::Sync => Self::uninit_sync(stream, len),
+            Release::OfPool(pool) => Self::uninit_from_pool(pool, stream, len),
+            _ => Self::uninit(stream, len),
+        }?;
+        if self.size_bytes() != 0 {
+            // The copy must run once now, not in each launch of a graph.
+            let _call = stream.uncaptured(Operation::Allocate)?;
+            copy.copy_from(self)?;
+        }
+        Ok(copy)
     }
 
     /// Binds the buffer to another stream of the same context, without blocking.

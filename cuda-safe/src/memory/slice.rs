@@ -86,12 +86,7 @@ impl<'a, T> DeviceSlice<'a, T> {
     /// [`Invalid::Range`] if the range is not within this slice.
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (start, end) = within(&range, self.len)?;
-        let offset = start * size_of::<T>();
-        Ok(Self::new(
-            self.address + offset as u64,
-            end - start,
-            self.stream,
-        ))
+        Ok(self.halves(start).1.halves(end - start).0)
     }
 
     /// Divides the slice into two at `middle`: the elements before `middle`, and the rest.
@@ -99,7 +94,19 @@ impl<'a, T> DeviceSlice<'a, T> {
     /// # Errors
     /// [`Invalid::Range`] if `middle` is greater than the length.
     pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
-        Ok((self.slice(..middle)?, self.slice(middle..)?))
+        within(&(..middle), self.len)?;
+        Ok(self.halves(middle))
+    }
+
+    /// Divides the slice into two at `middle`, which must not be greater than the length.
+    pub(super) fn halves(self, middle: usize) -> (Self, Self) {
+        debug_assert!(middle <= self.len);
+        let offset = (middle * size_of::<T>()) as u64;
+        let (address, len) = (self.address + offset, self.len - middle);
+        (
+            Self::new(self.address, middle, self.stream),
+            Self::new(address, len, self.stream),
+        )
     }
 
     /// Returns an error that names both streams, unless the memory is bound to `stream`.
@@ -176,13 +183,22 @@ impl<'a, T> DeviceSliceMut<'a, T> {
     ///
     /// # Errors
     /// [`Invalid::Range`] if `middle` is greater than the length.
+    #[doc(alias = "split_at_mut")]
     pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
         let (before, from) = self.whole.split_at(middle)?;
-        let part = |whole| Self {
+        Ok((Self::of_whole(before), Self::of_whole(from)))
+    }
+
+    /// Takes a slice of memory that is not aliased.
+    pub(super) fn of_whole(whole: DeviceSlice<'a, T>) -> Self {
+        Self {
             whole,
             elements: PhantomData,
-        };
-        Ok((part(before), part(from)))
+        }
+    }
+
+    pub(super) fn into_whole(self) -> DeviceSlice<'a, T> {
+        self.whole
     }
 }
 

@@ -314,6 +314,17 @@ impl fmt::Display for Invalid {
                     "the range {start}..{end} is out of bounds for {len} elements"
                 )
             }
+            Self::EmptyChunks => f.write_str("chunks must have at least one element"),
+            Self::Cast {
+                address,
+                size,
+                element,
+                align,
+            } => write!(
+                f,
+                "cannot cast {size} bytes at {address:#x} to elements with {element} bytes and an \
+                 alignment of {align} bytes"
+            ),
             Self::Region {
                 region,
                 extent,
