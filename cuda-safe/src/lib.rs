@@ -134,6 +134,6 @@ pub use memory::{
     Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact, DeviceChunksExactMut,
     DeviceSlice, DeviceSliceMut, Extent, ImportedPool, ManagedBuffer, ManagedRange, MappedBuffer,
     MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType, PeerReader, Pending,
-    PinnedBuffer, PinnedFlags, PinnedOptions, PitchedBuffer, PointerInfo, RangeInfo, Region,
-    RegisterOptions, SharedBuffer, SharedReader, pool,
+    Pinned, PinnedBuffer, PinnedFlags, PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo,
+    RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader, pool,
 };

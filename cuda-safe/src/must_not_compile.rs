@@ -142,8 +142,8 @@ struct Locks;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0308
-/// // A part of pinned memory is a slice, not a `PinnedBuffer`. Copies of slices wait.
+/// ```compile_fail,E0277
+/// // A borrowed part of pinned memory is a slice, not a `PinnedRange`. Copies of slices wait.
 /// use cuda_safe::{DeviceBuffer, PinnedBuffer};
 /// fn part(buffer: &DeviceBuffer<u8>, host: &mut PinnedBuffer<u8>) {
 ///     let _ = buffer.copy_to_pinned(&mut host[..8]);
@@ -151,13 +151,30 @@ struct Locks;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// // A pending copy owns the memory.
-/// use cuda_safe::{DeviceBuffer, PinnedBuffer};
-/// fn read(buffer: &DeviceBuffer<u8>, host: PinnedBuffer<u8>) -> u8 {
+/// // A pending copy owns its range.
+/// use cuda_safe::{DeviceBuffer, PinnedRange};
+/// fn read(buffer: &DeviceBuffer<u8>, host: PinnedRange<u8>) -> u8 {
 ///     let pending = buffer.copy_to_pinned(host).unwrap();
 ///     let first = host[0];
 ///     drop(pending);
 ///     first
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// // A buffer that was divided cannot be used as a whole.
+/// fn both(host: cuda_safe::PinnedBuffer<u8>) -> u8 {
+///     let chunks = host.into_chunks(8).unwrap();
+///     host[0]
+/// }
+/// ```
+///
+/// ```compile_fail,E0271
+/// // Uninitialized pinned memory cannot be the source of a copy.
+/// use cuda_safe::{Context, DeviceBuffer, PinnedBuffer};
+/// fn copy(context: &Context, buffer: &mut DeviceBuffer<u8>) {
+///     let host = PinnedBuffer::<u8>::uninit(context, 8).unwrap();
+///     let _ = buffer.copy_from_pinned(host);
 /// }
 /// ```
 ///

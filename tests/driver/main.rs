@@ -64,6 +64,7 @@ mod pool;
 mod pools;
 mod probes;
 mod proof;
+mod ranges;
 mod raw;
 mod recorded;
 mod scope;

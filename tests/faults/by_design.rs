@@ -79,9 +79,11 @@ const AROUND_SLABS: [&str; 2] = ["cuCtxGetCurrent", "cuThreadExchangeStreamCaptu
 const ENDS_OF_GUARDS: [&str; 2] = ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"];
 
 /// The kinds of stranded memory, each with the number of uncounted objects that stay alive with it.
-const STRANDED: [(&str, u64); 3] = [
+const STRANDED: [(&str, u64); 4] = [
     // The stream of the copy, and the retain of its context.
     ("pinned memory that a copy may still use", 2),
+    // The same, and the event of the range.
+    ("a range of pinned memory that a copy may still use", 3),
     // The stream of the work, two events, and the retain of its context.
     ("an imported array that work may still use", 4),
     // The streams of both sides, two events, and their contexts.
@@ -135,7 +137,7 @@ pub(crate) fn kept_with(what: &str) -> Option<u64> {
 /// Returns whether memory may be stranded if the call fails, because the call waits for the work
 /// that uses the memory, or makes a stream wait for it.
 pub(crate) fn may_strand(function: &str, span: Option<Span>) -> bool {
-    function == "cuStreamSynchronize"
+    matches!(function, "cuStreamSynchronize" | "cuEventSynchronize")
         || AROUND_RELEASES.contains(&function) && span == Some(Span::Drops)
 }
 

@@ -397,6 +397,21 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
             &["10", "20"],
         ),
         (Invalid::EmptyChunks, &["at least one element"]),
+        (Invalid::SeveralBuffers, &["different pinned buffers"]),
+        (
+            Invalid::MissingRanges {
+                given: 2,
+                existing: 5,
+            },
+            &["2 of the 5 ranges", "drop the others"],
+        ),
+        (
+            Invalid::MissingRanges {
+                given: 0,
+                existing: 0,
+            },
+            &["no ranges"],
+        ),
         (
             Invalid::Cast {
                 address: 0x1001,

@@ -44,6 +44,7 @@ mod memory;
 mod modules;
 mod planted;
 mod pool_frees;
+mod ranges;
 mod release_errors;
 mod release_orders;
 mod releases;

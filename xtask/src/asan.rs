@@ -43,6 +43,9 @@ const LEAKING: &[&str] = &[
     "a_kernel_without_launches_is_dropped_when_it_is_replaced",
     // A test that forgets a copy that is still running.
     "a_dropped_or_forgotten_pending_copy_does_no_harm",
+    // The same for a range, and a test in which it is unknown when the copy of a range ends.
+    "a_dropped_or_forgotten_copy_of_a_range_does_no_harm",
+    "a_failed_wait_leaks_the_memory_of_all_ranges",
     // A test in which shared memory may still be read after a fatal error.
     "a_kernel_that_uses_peer_memory_without_access_is_fatal",
     // A test in which the payload of a hook's panic is leaked, because dropping it may panic again.

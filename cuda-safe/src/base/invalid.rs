@@ -200,6 +200,10 @@ pub enum Invalid {
     },
     /// Chunks of zero elements.
     EmptyChunks,
+    /// Ranges of different pinned buffers, which cannot be joined.
+    SeveralBuffers,
+    /// Some ranges of a pinned buffer, which cannot be joined without the others.
+    MissingRanges { given: usize, existing: usize },
     /// Device memory whose size is not a multiple of the size of the elements that it was cast to, or
     /// whose address is not aligned for them. All sizes are in bytes.
     Cast {

@@ -342,6 +342,13 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         refuse_in_host_function()?;
         release::drain();
+        self.wait_for_record()
+    }
+
+    /// Waits for the last record, also during a drop: it attempts no deferred releases. It must not be
+    /// called inside a host function.
+    #[inline]
+    pub(crate) fn wait_for_record(&self) -> Result<()> {
         // SAFETY: the event is alive.
         without_current(self.context(), || unsafe {
             answer!(cuEventSynchronize(self.raw()))

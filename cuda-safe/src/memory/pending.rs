@@ -1,22 +1,25 @@
 //! Asynchronous copies between device memory and pinned memory, which own the pinned memory.
 
-use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
+use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedRange, same_length};
 use crate::base::call::{Answer, answer, without_current};
 use crate::base::capture::Operation;
+use crate::driver::context::Context;
 use crate::base::error::{Error, Rejected, Result};
+use crate::driver::event::Event;
 use crate::base::release;
 use crate::base::report::{Report, report};
-use crate::base::zone::refuse_in_host_function;
-use crate::driver::stream::Stream;
+use crate::driver::stream::{Stream, refuse_in_host_function};
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
 /// A copy in progress on a stream, which owns the pinned memory that it reads or writes.
 ///
 /// [`DeviceBuffer::copy_from_pinned`] and [`DeviceBuffer::copy_to_pinned`] return one.
-/// [`wait`](Self::wait) waits for the copy and returns the pinned memory. Dropping this also waits
-/// and then frees the memory. Forgetting it leaks the memory but has no other effect.
+/// [`wait`](Self::wait) waits for the copy and returns the pinned memory: a [`PinnedBuffer`], or a
+/// [`PinnedRange`] of one. Dropping this also waits and then drops the memory. Forgetting it leaks
+/// the memory but has no other effect.
 ///
 /// If a wait fails, it is unknown whether the device still uses the memory. The memory is then
 /// leaked together with its stream and context, and reported as
@@ -35,16 +38,131 @@ use std::mem::ManuallyDrop;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 #[must_use = "dropping it waits for the copy"]
-pub struct Pending<T> {
-    buffer: ManuallyDrop<PinnedBuffer<T>>,
+pub struct Pending<T, H: Pinned<T> = PinnedBuffer<T>> {
+    host: ManuallyDrop<H>,
     stream: Stream,
+    elements: PhantomData<T>,
+}
+
+/// Pinned host memory that an asynchronous copy can own: a [`PinnedBuffer`] or a [`PinnedRange`].
+///
+/// This trait is sealed: no other types can implement it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not pinned memory that a copy can own",
+    note = "pass a `PinnedBuffer` or a `PinnedRange` with the same elements by value; \
+            `PinnedBuffer::into_chunks` divides a buffer into ranges"
+)]
+pub trait Pinned<T>: sealed::Host<T> {}
+
+impl<T> Pinned<T> for PinnedBuffer<T> {}
+
+impl<T> Pinned<T> for PinnedRange<T> {}
+
+mod sealed {
+    use super::{Context, Result, Stream};
+
+    /// What a copy does with the pinned memory that it owns.
+    pub trait Host<T>: Sized {
+        /// The name of the memory in reports of a leak.
+        const NAME: &'static str;
+
+        /// Returns memory without elements.
+        fn empty(context: &Context) -> Self;
+        /// Returns the number of elements, without creating a slice.
+        fn count(&self) -> usize;
+        /// Returns the address of the first element.
+        fn start(&self) -> *mut T;
+        /// Creates what is needed to wait for a copy on `stream`, before the copy is enqueued.
+        fn before_copy(&mut self, stream: &Stream) -> Result<()>;
+        /// Marks the end of a copy that was just enqueued on `stream`.
+        fn after_copy(&self, stream: &Stream) -> Result<()>;
+        /// Waits for the copy that was marked on `stream`.
+        fn wait(&mut self, stream: &Stream) -> Result<()>;
+        /// Returns whether the copy that was marked on `stream` has completed.
+        fn is_done(&self, stream: &Stream) -> Result<bool>;
+    }
+}
+
+/// A copy of a whole buffer is waited for with its stream.
+impl<T> sealed::Host<T> for PinnedBuffer<T> {
+    const NAME: &'static str = "pinned memory that a copy may still use";
+
+    fn empty(context: &Context) -> Self {
+        Self::empty(context)
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        self.count()
+    }
+
+    #[inline]
+    fn start(&self) -> *mut T {
+        self.start()
+    }
+
+    #[inline]
+    fn before_copy(&mut self, _: &Stream) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn after_copy(&self, _: &Stream) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn wait(&mut self, stream: &Stream) -> Result<()> {
+        stream.wait_for_work()
+    }
+
+    fn is_done(&self, stream: &Stream) -> Result<bool> {
+        stream.is_idle()
+    }
+}
+
+/// The copies of several ranges can be in progress on one stream, so each range has an event.
+impl<T> sealed::Host<T> for PinnedRange<T> {
+    const NAME: &'static str = "a range of pinned memory that a copy may still use";
+
+    fn empty(context: &Context) -> Self {
+        Self::empty(context)
+    }
+
+    fn count(&self) -> usize {
+        self.count()
+    }
+
+    fn start(&self) -> *mut T {
+        self.start()
+    }
+
+    fn before_copy(&mut self, stream: &Stream) -> Result<()> {
+        self.prepare_event(stream)
+    }
+
+    fn after_copy(&self, stream: &Stream) -> Result<()> {
+        // The copy is counted as a call on the stream, so the record is not captured either.
+        self.event()
+            .map_or(Ok(()), |event| event.enqueue_record(stream))
+    }
+
+    fn wait(&mut self, _: &Stream) -> Result<()> {
+        self.wait_for_event()
+    }
+
+    fn is_done(&self, _: &Stream) -> Result<bool> {
+        self.event().map_or(Ok(true), Event::is_done)
+    }
 }
 
 impl<T: NoUninit> DeviceSliceMut<'_, T> {
-    /// Enqueues a copy from pinned memory to this memory, without blocking.
+    /// Enqueues a copy from pinned memory to this memory. Does not block the host, except for
+    /// [deferred releases](crate::reference::releases#deferred-releases).
     ///
     /// Calls `cuMemcpyHtoDAsync(this, source, bytes, stream)` on the stream that this memory is
-    /// bound to.
+    /// bound to. The source is a [`PinnedBuffer`] or a [`PinnedRange`]. For a range, also records
+    /// an event (`cuEventRecord`), which the first copy of the range creates.
     ///
     /// # Errors
     /// On failure the source is returned with the error.
@@ -54,16 +172,16 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// - [`Error::InHostFunction`] inside a host function.
     /// - Errors from the driver. The error may be from earlier work while the copy is in progress,
     ///   so the function waits for the stream before it returns. If that wait also fails, the
-    ///   source is leaked and reported, and the returned buffer is empty.
+    ///   source is leaked and reported, and the returned memory is empty.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
     #[doc(alias = "cuMemcpyHtoDAsync")]
     #[inline]
-    pub fn copy_from_pinned(
+    pub fn copy_from_pinned<H: Pinned<T>>(
         &mut self,
-        source: PinnedBuffer<T>,
-    ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
-        let (to, from) = (self.as_raw(), source.as_ptr().cast());
+        source: H,
+    ) -> Result<Pending<T, H>, Rejected<H>> {
+        let (to, from) = (self.as_raw(), source.start().cast_const().cast());
         self.as_slice().copy_pinned(source, |bytes, stream| {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and the source has no
             // uninitialized bytes. The source is kept until the copy has completed.
@@ -73,22 +191,21 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
 }
 
 impl<T: AnyBitPattern> DeviceSlice<'_, T> {
-    /// Enqueues a copy of all elements into pinned memory, without blocking.
+    /// Enqueues a copy of all elements into pinned memory. Does not block the host, except for
+    /// [deferred releases](crate::reference::releases#deferred-releases).
     ///
     /// Calls `cuMemcpyDtoHAsync(target, this, bytes, stream)` on the stream that this memory is
-    /// bound to.
+    /// bound to. The target is a [`PinnedBuffer`] or a [`PinnedRange`]. For a range, also records
+    /// an event (`cuEventRecord`), which the first copy of the range creates.
     ///
     /// # Errors
-    /// See [`DeviceSliceMut::copy_from_pinned`]. The returned buffer is `target`.
+    /// See [`DeviceSliceMut::copy_from_pinned`]. The returned memory is `target`.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyDtoHAsync_v2`](fn@cuda_sys::cuMemcpyDtoHAsync_v2).
     #[doc(alias = "cuMemcpyDtoHAsync")]
     #[inline]
-    pub fn copy_to_pinned(
-        &self,
-        mut target: PinnedBuffer<T>,
-    ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
-        let (to, from) = (target.as_mut_ptr().cast(), self.as_raw());
+    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>, Rejected<H>> {
+        let (to, from) = (target.start().cast(), self.as_raw());
         self.copy_pinned(target, |bytes, stream| {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and every bit pattern is a
             // valid `T`. The target is kept, and no code accesses it, until the copy has completed.
@@ -99,36 +216,40 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
 
 impl<T> DeviceSlice<'_, T> {
     #[inline]
-    fn copy_pinned(
+    fn copy_pinned<H: Pinned<T>>(
         &self,
-        host: PinnedBuffer<T>,
+        mut host: H,
         copy: impl Fn(usize, cuda_sys::CUstream) -> Answer,
-    ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>> {
+    ) -> Result<Pending<T, H>, Rejected<H>> {
         release::drain();
         let stream = self.stream();
-        let possible = same_length(host.len(), self.len())
+        let possible = same_length(host.count(), self.len())
             // If the call fails while the copy is in progress, this function must wait, which is
             // rejected inside a host function.
             .and_then(|()| refuse_in_host_function())
-            .and_then(|()| stream.uncaptured(Operation::HostCopy));
+            .and_then(|()| stream.uncaptured(Operation::HostCopy))
+            .and_then(|call| host.before_copy(stream).map(|()| call));
         let _call = match possible {
             Ok(call) => call,
             Err(error) => return Err(Rejected::new(error, host)),
         };
-        let pending = Pending {
-            buffer: ManuallyDrop::new(host),
-            stream: stream.clone(),
+        let given = match self.size_bytes() {
+            0 => Ok(()),
+            bytes => without_current(stream.context(), || copy(bytes, stream.raw()))
+                .and_then(|()| host.after_copy(stream)),
         };
-        if self.size_bytes() == 0 {
-            return Ok(pending);
-        }
-        let given = without_current(stream.context(), || copy(self.size_bytes(), stream.raw()));
+        let pending = Pending {
+            host: ManuallyDrop::new(host),
+            stream: stream.clone(),
+            elements: PhantomData,
+        };
         match given {
             Ok(()) => Ok(pending),
-            // The error may be from earlier work, and the copy may be in progress.
-            Err(error) => match pending.wait() {
+            // The error may be from earlier work, and the copy may be in progress. Its end may not
+            // be marked, so this waits for the stream.
+            Err(error) => match pending.end(|_, stream| stream.wait_for_work()) {
                 Ok(host) => Err(Rejected::new(error, host)),
-                Err(_) => Err(Rejected::new(error, PinnedBuffer::empty(stream.context()))),
+                Err(_) => Err(Rejected::new(error, H::empty(stream.context()))),
             },
         }
     }
@@ -136,30 +257,31 @@ impl<T> DeviceSlice<'_, T> {
 
 /// Asynchronous copies of the whole buffer.
 impl<T> DeviceBuffer<T> {
-    /// Enqueues a copy from pinned memory to this buffer, without blocking.
+    /// Enqueues a copy from pinned memory to this buffer. Does not block the host.
+    ///
+    /// See [`DeviceSliceMut::copy_from_pinned`].
     ///
     /// # Errors
     /// See [`DeviceSliceMut::copy_from_pinned`].
     #[inline]
-    pub fn copy_from_pinned(
+    pub fn copy_from_pinned<H: Pinned<T>>(
         &mut self,
-        source: PinnedBuffer<T>,
-    ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>>
+        source: H,
+    ) -> Result<Pending<T, H>, Rejected<H>>
     where
         T: NoUninit,
     {
         self.as_mut_slice().copy_from_pinned(source)
     }
 
-    /// Enqueues a copy of all elements into pinned memory, without blocking.
+    /// Enqueues a copy of all elements into pinned memory. Does not block the host.
+    ///
+    /// See [`DeviceSlice::copy_to_pinned`].
     ///
     /// # Errors
     /// See [`DeviceSlice::copy_to_pinned`].
     #[inline]
-    pub fn copy_to_pinned(
-        &self,
-        target: PinnedBuffer<T>,
-    ) -> Result<Pending<T>, Rejected<PinnedBuffer<T>>>
+    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>, Rejected<H>>
     where
         T: AnyBitPattern,
     {
@@ -167,36 +289,46 @@ impl<T> DeviceBuffer<T> {
     }
 }
 
-impl<T> Pending<T> {
-    /// Waits for the copy, and for all work enqueued on the stream before it, and returns the
-    /// pinned memory.
+impl<T, H: Pinned<T>> Pending<T, H> {
+    /// Blocks the host until the copy has completed, and returns the pinned memory.
+    ///
+    /// For a [`PinnedRange`], waits for the copy and for the work enqueued on the stream before it
+    /// (`cuEventSynchronize`). For a [`PinnedBuffer`], waits for all work on the stream
+    /// (`cuStreamSynchronize`).
     ///
     /// # Errors
     /// Errors from the work on the stream. The memory is then leaked and reported.
-    pub fn wait(self) -> Result<PinnedBuffer<T>> {
+    pub fn wait(self) -> Result<H> {
+        self.end(H::wait)
+    }
+
+    /// Takes the memory if `wait` succeeds, and leaks it otherwise.
+    #[inline]
+    fn end(self, wait: impl FnOnce(&mut H, &Stream) -> Result<()>) -> Result<H> {
         let mut this = ManuallyDrop::new(self);
-        let waited = this.stream.wait_for_work();
+        let this = &mut *this;
+        let waited = wait(&mut this.host, &this.stream);
         // SAFETY: `this` is not used after this point: neither its `Drop` implementation nor its
         // fields.
         let stream = unsafe { std::ptr::read(&raw const this.stream) };
-        // SAFETY: as above, `this` is not used after this point, so the buffer is taken exactly
+        // SAFETY: as above, `this` is not used after this point, so the memory is taken exactly
         // once.
-        let buffer = unsafe { ManuallyDrop::take(&mut this.buffer) };
+        let host = unsafe { ManuallyDrop::take(&mut this.host) };
         match waited {
-            Ok(()) => Ok(buffer),
+            Ok(()) => Ok(host),
             Err(error) => {
-                leak_in_use(buffer, stream, &error);
+                leak_in_use(host, stream, &error);
                 Err(error)
             }
         }
     }
 
-    /// Returns whether the copy has completed.
+    /// Returns whether the copy has completed. Does not block the host.
     ///
     /// # Errors
     /// Errors from the work on the stream.
     pub fn is_done(&self) -> Result<bool> {
-        self.stream.is_idle()
+        self.host.is_done(&self.stream)
     }
 
     /// Returns the stream that the copy is enqueued on.
@@ -206,31 +338,31 @@ impl<T> Pending<T> {
 }
 
 /// Leaks pinned memory that the device may still use, together with the stream that uses it.
-pub(super) fn leak_in_use<T>(buffer: PinnedBuffer<T>, stream: Stream, error: &Error) {
-    std::mem::forget(buffer);
+pub(super) fn leak_in_use<T, H: Pinned<T>>(host: H, stream: Stream, error: &Error) {
+    std::mem::forget(host);
     std::mem::forget(stream);
     report(&Report::Leaked {
-        what: "pinned memory that a copy may still use",
+        what: H::NAME,
         error: error.clone(),
     });
 }
 
-impl<T> Drop for Pending<T> {
+impl<T, H: Pinned<T>> Drop for Pending<T, H> {
     fn drop(&mut self) {
-        let waited = self.stream.wait_for_work();
-        // SAFETY: the object is being dropped, so the buffer is taken exactly once.
-        let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
+        let waited = self.host.wait(&self.stream);
+        // SAFETY: the object is being dropped, so the memory is taken exactly once.
+        let host = unsafe { ManuallyDrop::take(&mut self.host) };
         match waited {
-            Ok(()) => drop(buffer),
-            Err(error) => leak_in_use(buffer, self.stream.clone(), &error),
+            Ok(()) => drop(host),
+            Err(error) => leak_in_use(host, self.stream.clone(), &error),
         }
     }
 }
 
-impl<T> fmt::Debug for Pending<T> {
+impl<T, H: Pinned<T>> fmt::Debug for Pending<T, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending")
-            .field("len", &self.buffer.count())
+            .field("len", &self.host.count())
             .field("stream", &self.stream)
             .finish()
     }

@@ -1,7 +1,10 @@
 //! Pinned (page-locked) host memory.
 
+mod range;
 mod register;
+mod uninit;
 
+pub use range::PinnedRange;
 pub use register::RegisterOptions;
 
 use super::bytes_of;
@@ -29,8 +32,10 @@ use std::ptr::NonNull;
 /// An owned buffer in pinned host memory, which the device copies from and to without staging. It
 /// dereferences to a slice of `T`.
 ///
-/// [`zeroed`](Self::zeroed) allocates one, and [`register`](Self::register) pins the memory of a
-/// vector. Kernels access pinned memory as a [`MappedBuffer`](super::MappedBuffer).
+/// [`zeroed`](Self::zeroed) and [`uninit`](Self::uninit) allocate one, and
+/// [`register`](Self::register) pins the memory of a vector. [`into_chunks`](Self::into_chunks)
+/// divides it into parts that can be in several copies at the same time. Kernels access pinned
+/// memory as a [`MappedBuffer`](super::MappedBuffer).
 ///
 /// Freeing the memory waits for *all* running work, so reuse buffers where possible. If the context
 /// has a [memory manager](crate::manager), the manager allocates, pins and frees the memory. A
@@ -174,6 +179,19 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
     #[doc(alias = "cuMemHostAlloc")]
     #[doc(alias = "cuMemFreeHost")]
     pub fn zeroed_with(context: &Context, len: usize, options: PinnedOptions) -> Result<Self> {
+        let buffer = Self::allocate(context, len, options)?;
+        let bytes = len * size_of::<T>();
+        // SAFETY: the buffer has this many bytes at this address, and no other code has a pointer
+        // to them. All bits 0 are a valid `T`.
+        unsafe { buffer.start.cast::<u8>().write_bytes(0, bytes) };
+        Ok(buffer)
+    }
+}
+
+impl<T> PinnedBuffer<T> {
+    /// Allocates memory without initializing it. The caller must initialize the elements before the
+    /// buffer is used, unless they are `MaybeUninit`.
+    fn allocate(context: &Context, len: usize, options: PinnedOptions) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
         let mut start = std::ptr::null_mut::<c_void>();
@@ -190,11 +208,6 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
             unsafe { call!(cuMemHostAlloc(&raw mut start, bytes, flags)) }?;
             source = Source::Driver;
         }
-        if bytes != 0 {
-            // SAFETY: this many bytes were just allocated at this address, and no other code has a
-            // pointer to them.
-            unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, bytes) };
-        }
         Ok(Self {
             start: NonNull::new(start.cast()).unwrap_or(NonNull::dangling()),
             len,
@@ -202,9 +215,7 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
             context: context.clone(),
         })
     }
-}
 
-impl<T> PinnedBuffer<T> {
     /// Returns a buffer without elements, which needs no memory.
     pub(super) fn empty(context: &Context) -> Self {
         Self {
@@ -251,6 +262,10 @@ impl<T> PinnedBuffer<T> {
     /// device writes.
     pub(super) fn count(&self) -> usize {
         self.len
+    }
+
+    pub(super) fn start(&self) -> *mut T {
+        self.start.as_ptr()
     }
 
     /// Returns the memory that the context's manager allocated or pinned, if any.
@@ -360,8 +375,9 @@ impl<T> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: there are `len` elements at `start`. They are valid: either zeros of a type for
-        // which every bit pattern is valid, or the elements of a vector. They are aligned, because
+        // SAFETY: there are `len` elements at `start`. They are valid: zeros of a type for which
+        // every bit pattern is valid, elements that were initialized later, or the elements of a
+        // vector. They are aligned, because
         // the driver's pages and vectors are, and they are borrowed with `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }

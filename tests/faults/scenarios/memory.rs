@@ -100,6 +100,30 @@ pub(super) fn pending(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn ranges(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let host = PinnedBuffer::<u32>::uninit(&context, 4)?.write_with(|n| n as u32);
+    let mut buffer = DeviceBuffer::<u32>::uninit_sync(&stream, 4)?;
+    let mut copies = Vec::new();
+    for (mut part, range) in buffer.chunks_exact_mut(2)?.zip(host.into_chunks(2)?) {
+        copies.push(part.copy_from_pinned(range)?);
+    }
+    let mut ranges = Vec::new();
+    for copy in copies {
+        copy.is_done()?;
+        ranges.push(copy.wait()?);
+    }
+    let copy = buffer.try_clone()?;
+    assert_eq!(copy.to_vec()?, [0, 1, 2, 3]);
+    // The events of the ranges are used again.
+    for (part, range) in copy.chunks_exact(2)?.zip(ranges.drain(..)) {
+        trace.drop(part.copy_to_pinned(range)?);
+    }
+    trace.drops_from_here();
+    Ok(())
+}
+
 pub(super) fn slices(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let (stream, other) = (context.stream()?, context.stream()?);

@@ -66,6 +66,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("boxes", boxes::run),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
+    scenario("copies of ranges", memory::ranges),
     scenario("scoped copies", memory::scope),
     scenario("mapped memory", kinds::pinned),
     scenario("registered", kinds::registered),

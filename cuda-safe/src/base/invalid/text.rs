@@ -315,6 +315,13 @@ impl fmt::Display for Invalid {
                 )
             }
             Self::EmptyChunks => f.write_str("chunks must have at least one element"),
+            Self::SeveralBuffers => f.write_str("cannot join ranges of different pinned buffers"),
+            Self::MissingRanges { given: 0, .. } => f.write_str("there are no ranges to join"),
+            Self::MissingRanges { given, existing } => write!(
+                f,
+                "cannot join {given} of the {existing} ranges of a pinned buffer: wait for the \
+                 copies of the other ranges and join all of them, or drop the others"
+            ),
             Self::Cast {
                 address,
                 size,
