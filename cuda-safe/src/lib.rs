@@ -59,6 +59,19 @@
 //!    buffer is freed there, so a chain of operations needs neither waits nor events. Using it on
 //!    another stream is an error; [`DeviceBuffer::rebind`] moves it there.
 //!
+//! # Which calls block the host
+//!
+//! The first lines of each copy say whether it blocks the host. Copies that are *enqueued* do not:
+//! [`copy_from`](DeviceBuffer::copy_from) between buffers, and
+//! [`copy_from_pinned`](DeviceBuffer::copy_from_pinned) and
+//! [`copy_to_pinned`](DeviceBuffer::copy_to_pinned) for pinned memory. Copies of ordinary slices
+//! block until all earlier work on the stream has completed:
+//! [`from_slice`](DeviceBuffer::from_slice), [`copy_from_slice`](DeviceBuffer::copy_from_slice),
+//! [`copy_to_slice`](DeviceBuffer::copy_to_slice) and [`to_vec`](DeviceBuffer::to_vec).
+//!
+//! Some drops block, and a drop that is not possible at once is deferred to a later call, which may
+//! then block too: [`reference::releases`].
+//!
 //! # Errors
 //!
 //! An [`Error`] names the driver function that failed, the argument that was rejected, or the CUDA

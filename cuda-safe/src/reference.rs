@@ -19,7 +19,7 @@ pub mod releases {
     //!
     //! | dropped object | waits for | other threads of the context | to avoid the wait |
     //! |---|---|---|---|
-    //! | [`PinnedBuffer`] | all work of the context | blocked | keep the buffer and reuse it |
+    //! | [`PinnedBuffer`], last [`PinnedRange`] of one | all work of the context | blocked | keep the buffer and reuse it |
     //! | [`PinnedBuffer`] of a registered vector, [`MappedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | keep the buffer and reuse it |
     //! | [`DeviceBuffer`] of synchronous memory, [`PitchedBuffer`], [`ManagedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | use stream-ordered memory ([`DeviceBuffer::zeroed`]) |
     //! | last owner of a [`Library`], its kernels included | all work of the context | blocked | keep a kernel of it |
@@ -29,7 +29,8 @@ pub mod releases {
     //! | [`OrderedManager`] with a pool of its own | all work of the context | blocked if a capture may be open | keep its context |
     //! | last owner of a [`Context`] | all work of the context | not blocked | keep a clone |
     //! | last owner of a [`MemoryPool`] | the frees of its memory | not blocked | keep a clone |
-    //! | [`Pending`], [`CopyScope`] | all work of its stream | not blocked | call [`Pending::wait`] where waiting is acceptable |
+    //! | [`Pending`] of a [`PinnedBuffer`], [`CopyScope`] | all work of its stream | not blocked | call [`Pending::wait`] where waiting is acceptable |
+    //! | [`Pending`] of a [`PinnedRange`] | its copy | not blocked | call [`Pending::wait`] where waiting is acceptable |
     //! | [`Imported`], [`ImportedArray`], if the host waits at the end (see [`StreamSync`]) | all work of the import's stream | not blocked | import with the producer's stream |
     //!
     //! A release of memory first waits for the stream that used the memory, which blocks no other
@@ -47,11 +48,42 @@ pub mod releases {
     //! If such an object is the last owner of an object in the table above, it releases that object
     //! too, and the release blocks as the table says.
     //!
+    //! # Copies that block
+    //!
+    //! Copies of ordinary slices block: the host needs the data, or must not change it earlier. All
+    //! other copies are enqueued.
+    //!
+    //! | call | blocks the host |
+    //! |---|---|
+    //! | [`DeviceBuffer::from_slice`], [`DeviceBuffer::copy_from_slice`], `copy_3d_from_slice` | until the copy and all earlier work on the stream have completed |
+    //! | [`DeviceBuffer::copy_to_slice`], [`DeviceBuffer::to_vec`], `copy_3d_to_slice` | as above, and for the streams that synchronize with the legacy default stream |
+    //! | [`DeviceBuffer::copy_from_pinned`], [`DeviceBuffer::copy_to_pinned`] | no, except for deferred releases |
+    //! | [`Pending::wait`] of a [`PinnedRange`] | until its copy has completed |
+    //! | [`Pending::wait`] of a [`PinnedBuffer`], [`Stream::copy_scope`] | until all work on the stream has completed |
+    //! | [`DeviceBuffer::copy_from`], `copy_3d_from`, `copy_from_peer`, [`CopyBatch::submit`] | no |
+    //!
+    //! Every call that enqueues work can block inside the driver while too much earlier work is
+    //! unfinished, and while another thread makes a release that the first table marks as blocking
+    //! other threads.
+    //!
     //! # Deferred releases
     //!
     //! A release that is not possible at once, during a capture of its stream or on a driver
     //! callback thread, is deferred to the next call that creates, copies or synchronizes. That
-    //! call may then block. [`deferred_releases`] returns how many releases are deferred.
+    //! call may then block, as long as the release would have blocked.
+    //!
+    //! These calls attempt all deferred releases first:
+    //!
+    //! - functions that create an object or allocate memory, such as [`DeviceBuffer::zeroed`] and
+    //!   [`Context::event`];
+    //! - copies of host memory, such as [`DeviceBuffer::copy_from_slice`] and
+    //!   [`DeviceBuffer::copy_from_pinned`];
+    //! - functions that synchronize, begin a capture or launch a host function, such as
+    //!   [`Stream::synchronize`].
+    //!
+    //! Launches of kernels and graphs, fills, copies between buffers, and records of events and
+    //! waits for them on a stream do not. [`deferred_releases`] returns how many releases are
+    //! deferred: while it returns 0, none of these calls blocks for a release.
     //!
     //! If a host function waits for a thread, that thread must drop its own objects; dropping them
     //! on a callback thread or during a capture can deadlock.
@@ -62,8 +94,17 @@ pub mod releases {
     //!
     //! [`CachingManager`]: crate::manager::CachingManager
     //! [`Context`]: crate::Context
+    //! [`Context::event`]: crate::Context::event
+    //! [`CopyBatch::submit`]: crate::CopyBatch::submit
     //! [`CopyScope`]: crate::CopyScope
     //! [`DeviceBuffer`]: crate::DeviceBuffer
+    //! [`DeviceBuffer::copy_from`]: crate::DeviceBuffer::copy_from
+    //! [`DeviceBuffer::copy_from_pinned`]: crate::DeviceBuffer::copy_from_pinned
+    //! [`DeviceBuffer::copy_from_slice`]: crate::DeviceBuffer::copy_from_slice
+    //! [`DeviceBuffer::copy_to_pinned`]: crate::DeviceBuffer::copy_to_pinned
+    //! [`DeviceBuffer::copy_to_slice`]: crate::DeviceBuffer::copy_to_slice
+    //! [`DeviceBuffer::from_slice`]: crate::DeviceBuffer::from_slice
+    //! [`DeviceBuffer::to_vec`]: crate::DeviceBuffer::to_vec
     //! [`DeviceBuffer::zeroed`]: crate::DeviceBuffer::zeroed
     //! [`DriverManager`]: crate::manager::DriverManager
     //! [`Event`]: crate::Event
@@ -84,9 +125,12 @@ pub mod releases {
     //! [`Pending`]: crate::Pending
     //! [`Pending::wait`]: crate::Pending::wait
     //! [`PinnedBuffer`]: crate::PinnedBuffer
+    //! [`PinnedRange`]: crate::PinnedRange
     //! [`PitchedBuffer`]: crate::PitchedBuffer
     //! [`SharedBuffer`]: crate::SharedBuffer
     //! [`Stream`]: crate::Stream
+    //! [`Stream::copy_scope`]: crate::Stream::copy_scope
+    //! [`Stream::synchronize`]: crate::Stream::synchronize
     //! [`StreamSync`]: crate::interop::StreamSync
     //! [`deferred_releases`]: crate::deferred_releases
     //! [`set_report_hook`]: crate::set_report_hook
@@ -106,7 +150,7 @@ pub mod devices {
     //! | [`MemoryPool`], for a new buffer | works if the pool [grants access](crate::MemoryPool::grant_access) to the device; otherwise [`Invalid::NoAccessToPool`] |
     //! | [`SharedBuffer::on`] | error: the stream must be of the buffer's context |
     //! | [`SharedBuffer::on_peer`] | works as the source of a copy; for kernels it is `unsafe`, as the device needs [peer access](crate::Context::enable_peer_access) |
-    //! | [`PinnedBuffer`], in copies | works |
+    //! | [`PinnedBuffer`], [`PinnedRange`], in copies | works |
     //! | [`Kernel`] of a [`Module`] | error: a module is loaded into one context |
     //! | [`Library`] | works: [`Library::kernel`] returns a kernel for each context |
     //! | [`Event::record`], [`Context::record`], [`GreenContext::record`] | error: an event is recorded in its own context |
@@ -133,6 +177,7 @@ pub mod devices {
     //! [`MemoryPool`]: crate::MemoryPool
     //! [`Module`]: crate::Module
     //! [`PinnedBuffer`]: crate::PinnedBuffer
+    //! [`PinnedRange`]: crate::PinnedRange
     //! [`SharedBuffer::on`]: crate::SharedBuffer::on
     //! [`SharedBuffer::on_peer`]: crate::SharedBuffer::on_peer
     //! [`Stream::wait`]: crate::Stream::wait
@@ -155,10 +200,10 @@ pub mod threads {
     //! | [`SmResource`], [`SmGroup`], [`Workqueues`] | yes | yes | they hold descriptions, not handles |
     //! | [`GreenPool`], [`Lease`], [`PooledPartition`] | yes | yes | a lock protects their state |
     //! | [`SmProbe`], [`SmProbing`] | yes | yes | they hold a kernel and a buffer |
-    //! | [`DeviceBuffer`], [`PitchedBuffer`], [`PinnedBuffer`], [`Pending`] | as `T` | as `T` | they own their elements |
+    //! | [`DeviceBuffer`], [`PitchedBuffer`], [`PinnedBuffer`], [`PinnedRange`], [`Pending`] | as `T` | as `T` | they own their elements |
     //! | [`MappedBuffer`], [`ManagedBuffer`] | as `T` | as `T` | they own their elements |
     //! | [`SharedBuffer`], [`SharedReader`], [`PeerReader`] | as `Arc<T>` | as `Arc<T>` | they share their elements |
-    //! | [`DeviceSlice`], [`DeviceSliceMut`] | as `&[T]`, `&mut [T]` | as `&[T]`, `&mut [T]` | they borrow their elements |
+    //! | [`DeviceSlice`], [`DeviceChunksExact`], [`DeviceSliceMut`], [`DeviceChunksExactMut`] | as `&[T]`, `&mut [T]` | as `&[T]`, `&mut [T]` | they borrow their elements |
     //! | [`ArrayView`], [`ArrayViewMut`] | as `&[T]`, `&mut [T]` | as `&[T]`, `&mut [T]` | they borrow their elements |
     //! | [`Imported`] | yes | yes | the owner that it keeps is `Send` and `Sync` |
     //! | [`ImportedArray`] | as `T` | as `T` | it stands for its elements |
@@ -186,6 +231,8 @@ pub mod threads {
     //! [`CurrentGreenContext`]: crate::green::CurrentGreenContext
     //! [`DefaultStream`]: crate::DefaultStream
     //! [`DeviceBuffer`]: crate::DeviceBuffer
+    //! [`DeviceChunksExact`]: crate::DeviceChunksExact
+    //! [`DeviceChunksExactMut`]: crate::DeviceChunksExactMut
     //! [`DeviceSlice`]: crate::DeviceSlice
     //! [`DeviceSliceMut`]: crate::DeviceSliceMut
     //! [`Event`]: crate::Event
@@ -217,6 +264,7 @@ pub mod threads {
     //! [`Pending`]: crate::Pending
     //! [`PinnedBuffer`]: crate::PinnedBuffer
     //! [`PinnedMemory`]: crate::manager::PinnedMemory
+    //! [`PinnedRange`]: crate::PinnedRange
     //! [`PitchedBuffer`]: crate::PitchedBuffer
     //! [`PointerInfo`]: crate::PointerInfo
     //! [`PooledPartition`]: crate::green::PooledPartition
@@ -233,11 +281,11 @@ pub mod threads {
 
     const _: () = {
         use crate::{
-            Context, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Event, ExecutableGraph,
-            Global, Graph, ImportedPool, Kernel, Library, Linked, Linker, ManagedBuffer,
-            ManagedRange, MappedBuffer, MemoryPool, Module, PeerReader, Pending, PinnedBuffer,
-            PitchedBuffer, PointerInfo, SharedBuffer, SharedReader, Stream, StreamFuture,
-            TypedKernel, green, interop, manager,
+            Context, DeviceBuffer, DeviceChunksExact, DeviceChunksExactMut, DeviceSlice,
+            DeviceSliceMut, Error, Event, ExecutableGraph, Global, Graph, ImportedPool, Kernel,
+            Library, Linked, Linker, ManagedBuffer, ManagedRange, MappedBuffer, MemoryPool, Module,
+            PeerReader, Pending, PinnedBuffer, PinnedRange, PitchedBuffer, PointerInfo,
+            SharedBuffer, SharedReader, Stream, StreamFuture, TypedKernel, green, interop, manager,
         };
 
         const fn send<T: Send>() {}
@@ -268,9 +316,13 @@ pub mod threads {
         send_and_sync::<PeerReader<f32>>();
         send_and_sync::<DeviceSlice<'_, f32>>();
         send_and_sync::<DeviceSliceMut<'_, f32>>();
+        send_and_sync::<DeviceChunksExact<'_, f32>>();
+        send_and_sync::<DeviceChunksExactMut<'_, f32>>();
         send_and_sync::<PinnedBuffer<f32>>();
         send_and_sync::<PitchedBuffer<f32>>();
+        send_and_sync::<PinnedRange<f32>>();
         send_and_sync::<Pending<f32>>();
+        send_and_sync::<Pending<f32, PinnedRange<f32>>>();
         send_and_sync::<MappedBuffer<f32>>();
         send_and_sync::<ManagedBuffer<f32>>();
         send_and_sync::<interop::ArrayView<'_, f32>>();

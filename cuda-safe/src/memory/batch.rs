@@ -81,7 +81,7 @@ impl<'a> CopyBatch<'a> {
         self.sizes.is_empty()
     }
 
-    /// Enqueues all copies on the stream.
+    /// Enqueues all copies on the stream. Does not block the host.
     ///
     /// Calls `cuMemcpyBatchAsync(targets, sources, sizes, count, …, stream)`. On drivers before
     /// CUDA 12.8 and on streams of green contexts, calls `cuMemcpyDtoDAsync` once for each copy.

@@ -15,7 +15,8 @@ use crate::driver::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 
 impl<T: NoUninit> DeviceSliceMut<'_, T> {
-    /// Copies `slice` to this memory and waits for the copy to complete.
+    /// Copies `slice` to this memory. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
     ///
     /// Calls `cuMemcpyHtoDAsync(this, slice, bytes, stream)` and then waits for the stream.
     ///
@@ -103,11 +104,12 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
 }
 
 impl<T: AnyBitPattern> DeviceSlice<'_, T> {
-    /// Waits for the stream and copies all elements into `slice`.
+    /// Copies all elements into `slice`. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
     ///
-    /// Calls `cuMemcpyDtoH(slice, this, bytes)` after the wait. The driver makes this copy in the
-    /// context's legacy default stream, so the call also waits for *blocking* streams
-    /// ([`StreamOptions::blocking`](crate::StreamOptions::blocking)).
+    /// Waits for the stream and then calls `cuMemcpyDtoH(slice, this, bytes)`. The driver makes
+    /// this copy in the context's legacy default stream, so the call also waits for *blocking*
+    /// streams ([`StreamOptions::blocking`](crate::StreamOptions::blocking)).
     ///
     /// # Errors
     /// - [`Invalid::Lengths`] if the lengths differ.
@@ -132,7 +134,8 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
         unsafe { call!(cuMemcpyDtoH_v2(target, source, self.size_bytes())) }
     }
 
-    /// Waits for the stream and copies all elements into a new `Vec`.
+    /// Copies all elements into a new `Vec`. Blocks the host until the copy and all earlier work on
+    /// the stream have completed.
     ///
     /// # Errors
     /// See [`copy_to_slice`](Self::copy_to_slice).
@@ -144,7 +147,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
 }
 
 impl<T> DeviceSliceMut<'_, T> {
-    /// Enqueues a copy of all elements of `source` to this memory.
+    /// Enqueues a copy of all elements of `source` to this memory. Does not block the host.
     ///
     /// Calls `cuMemcpyDtoDAsync(this, source, bytes, stream)`. Both slices must be bound to the
     /// same stream.
@@ -210,7 +213,8 @@ fn source_error(lengths: (usize, usize), its: &Stream, expected: &Stream) -> Res
 
 /// Copies and fills of the whole buffer.
 impl<T> DeviceBuffer<T> {
-    /// Copies `slice` to this buffer and waits for the copy to complete.
+    /// Copies `slice` to this buffer. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
     ///
     /// # Errors
     /// See [`DeviceSliceMut::copy_from_slice`].
@@ -221,7 +225,8 @@ impl<T> DeviceBuffer<T> {
         self.as_mut_slice().copy_from_slice(slice)
     }
 
-    /// Waits for the stream and copies all elements into `slice`.
+    /// Copies all elements into `slice`. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
     ///
     /// # Errors
     /// See [`DeviceSlice::copy_to_slice`].
@@ -232,7 +237,8 @@ impl<T> DeviceBuffer<T> {
         self.as_slice().copy_to_slice(slice)
     }
 
-    /// Waits for the stream and copies all elements into a new `Vec`.
+    /// Copies all elements into a new `Vec`. Blocks the host until the copy and all earlier work on
+    /// the stream have completed.
     ///
     /// # Errors
     /// See [`DeviceSlice::copy_to_slice`].
@@ -243,7 +249,7 @@ impl<T> DeviceBuffer<T> {
         self.as_slice().to_vec()
     }
 
-    /// Enqueues a copy of all elements of `source` to this buffer.
+    /// Enqueues a copy of all elements of `source` to this buffer. Does not block the host.
     ///
     /// See [`DeviceSliceMut::copy_from`].
     ///

@@ -17,7 +17,8 @@ use core::ffi::c_void;
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype, CUstream};
 
 impl<T> DeviceSliceMut<'_, T> {
-    /// Enqueues a copy of a 2-D or 3-D region of `source` to a region of this memory.
+    /// Enqueues a copy of a 2-D or 3-D region of `source` to a region of this memory. Does not
+    /// block the host.
     ///
     /// Calls `cuMemcpy2DAsync(&copy, stream)` if `extent` has depth 1, and `cuMemcpy3DAsync`
     /// otherwise. Both slices must be bound to the same stream.
@@ -70,7 +71,8 @@ impl<T> DeviceSliceMut<'_, T> {
         unsafe { copy.enqueue(self.stream().context(), self.stream().raw()) }
     }
 
-    /// Copies a 2-D or 3-D region of `source` to a region of this memory and waits for the copy.
+    /// Copies a 2-D or 3-D region of `source` to a region of this memory. Blocks the host until the
+    /// copy and all earlier work on the stream have completed.
     ///
     /// Calls `cuMemcpy2DAsync(&copy, stream)` if `extent` has depth 1, and `cuMemcpy3DAsync`
     /// otherwise. Then waits for the stream.
@@ -180,10 +182,11 @@ impl<T> DeviceSliceMut<'_, T> {
 }
 
 impl<T: AnyBitPattern> DeviceSlice<'_, T> {
-    /// Waits for the stream and copies a 2-D or 3-D region to a region of `target`.
+    /// Copies a 2-D or 3-D region to a region of `target`. Blocks the host until the copy and all
+    /// earlier work on the stream have completed.
     ///
-    /// Calls `cuMemcpy2D(&copy)` if `extent` has depth 1, and `cuMemcpy3D` otherwise. Elements
-    /// between the rows of the region in `target` are not changed.
+    /// Waits for the stream and then calls `cuMemcpy2D(&copy)` if `extent` has depth 1, and
+    /// `cuMemcpy3D` otherwise. Elements between the rows of the region in `target` are not changed.
     ///
     /// # Errors
     /// - [`Invalid::Region`] if a region is not within its memory, or if its rows or slices

@@ -88,8 +88,8 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         Ok(buffer)
     }
 
-    /// Allocates managed memory and copies `slice` to it. The host copies, so no work is enqueued
-    /// on the stream.
+    /// Allocates managed memory and copies `slice` to it. The host itself copies, so it waits for
+    /// no work on the stream.
     ///
     /// Calls `cuMemAllocManaged(&address, bytes, flags)`.
     ///

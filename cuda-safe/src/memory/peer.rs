@@ -72,7 +72,8 @@ impl<T> PeerReader<T> {
 }
 
 impl<T> DeviceSliceMut<'_, T> {
-    /// Enqueues a copy from memory of another context or device to this memory.
+    /// Enqueues a copy from memory of another context or device to this memory. Does not block the
+    /// host.
     ///
     /// Calls `cuMemcpyPeerAsync(this, context, source, its_context, bytes, stream)`. The reader and
     /// this memory must be bound to the same stream.
@@ -116,7 +117,8 @@ impl<T> DeviceSliceMut<'_, T> {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// Enqueues a copy from memory of another context or device to this buffer.
+    /// Enqueues a copy from memory of another context or device to this buffer. Does not block the
+    /// host.
     ///
     /// # Errors
     /// See [`DeviceSliceMut::copy_from_peer`].

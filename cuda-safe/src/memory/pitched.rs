@@ -93,8 +93,8 @@ impl<T> PitchedBuffer<T> {
         {
             let (start, between) = (&raw mut address, &raw mut pitch);
             let _current = stream.context().enter()?;
-            // SAFETY: the pointers point to local variables, and the current context is the stream's
-            // context.
+            // SAFETY: the pointers point to local variables, and the current context is the
+            // stream's context.
             unsafe { call!(cuMemAllocPitch_v2(start, between, row, height, element)) }?;
         }
         // The buffer owns the memory from here on, so errors free it.
@@ -142,7 +142,8 @@ impl<T> PitchedBuffer<T> {
         self.buffer.as_mut_slice()
     }
 
-    /// Copies a slice without padding to this array and waits for the copy to complete.
+    /// Copies a slice without padding to this array. Blocks the host until the copy and all earlier
+    /// work on the stream have completed.
     ///
     /// # Errors
     /// - [`Invalid::Lengths`] if the number of elements in `slice` differs from `width * height`.
@@ -158,7 +159,8 @@ impl<T> PitchedBuffer<T> {
             .copy_3d_from_slice(extent, region, slice, from)
     }
 
-    /// Waits for the stream and copies the array without padding into a new `Vec`.
+    /// Copies the array without padding into a new `Vec`. Blocks the host until the copy and all
+    /// earlier work on the stream have completed.
     ///
     /// # Errors
     /// See [`DeviceSlice::copy_3d_to_slice`].

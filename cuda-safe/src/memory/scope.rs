@@ -27,8 +27,8 @@ pub struct CopyScope<'scope, 'env: 'scope> {
 }
 
 impl Stream {
-    /// Runs `f`, which can enqueue copies of borrowed pinned memory on this stream, and then waits
-    /// for the stream.
+    /// Runs `f`, which can enqueue copies of borrowed pinned memory on this stream. Then blocks the
+    /// host until all work on the stream has completed.
     ///
     /// Calls `cuStreamSynchronize` after `f`, also if `f` panics. The pinned memory stays borrowed
     /// until then.
@@ -94,7 +94,8 @@ impl<'scope> CopyScope<'scope, '_> {
         self.stream
     }
 
-    /// Enqueues a copy from pinned memory to the device, without blocking.
+    /// Enqueues a copy from pinned memory to the device. Does not block the host until the scope
+    /// ends.
     ///
     /// Calls `cuMemcpyHtoDAsync(target, source, bytes, stream)`.
     ///
@@ -124,7 +125,8 @@ impl<'scope> CopyScope<'scope, '_> {
         })
     }
 
-    /// Enqueues a copy from the device to pinned memory, without blocking.
+    /// Enqueues a copy from the device to pinned memory. Does not block the host until the scope
+    /// ends.
     ///
     /// Calls `cuMemcpyDtoHAsync(target, source, bytes, stream)`.
     ///

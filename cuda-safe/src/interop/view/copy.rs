@@ -30,8 +30,11 @@ impl<'a, T> ArrayView<'a, T> {
 }
 
 impl<T: AnyBitPattern> ArrayView<'_, T> {
-    /// Copies the elements to `slice` in the order of the array, in which the last dimension varies
-    /// fastest. Calls [`DeviceSlice::copy_to_slice`] or [`DeviceSlice::copy_3d_to_slice`].
+    /// Copies the elements to `slice`. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
+    ///
+    /// The elements are in the order of the array, in which the last dimension varies fastest.
+    /// Calls [`DeviceSlice::copy_to_slice`] or [`DeviceSlice::copy_3d_to_slice`].
     ///
     /// # Errors
     /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the numbers of elements
@@ -45,7 +48,8 @@ impl<T: AnyBitPattern> ArrayView<'_, T> {
         self.span().copy_3d_to_slice(extent, from, slice, to)
     }
 
-    /// Copies the elements to a vector in the order of the array, and waits.
+    /// Copies the elements to a vector, in the order of the array. Blocks the host until the copy
+    /// and all earlier work on the stream have completed.
     ///
     /// # Errors
     /// See [`copy_to_slice`](Self::copy_to_slice). Also [`Invalid::View`](crate::Invalid::View) if
@@ -72,7 +76,10 @@ impl<T> ArrayViewMut<'_, T> {
         DeviceSliceMut::new(span.as_raw(), span.len(), self.stream())
     }
 
-    /// Copies `slice`, whose elements are in the order of the array, to the array, and waits. Calls
+    /// Copies `slice` to the array. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
+    ///
+    /// The elements of `slice` are in the order of the array. Calls
     /// [`DeviceSliceMut::copy_from_slice`] or [`DeviceSliceMut::copy_3d_from_slice`].
     ///
     /// # Errors
@@ -90,7 +97,9 @@ impl<T> ArrayViewMut<'_, T> {
         self.span().copy_3d_from_slice(extent, to, slice, from)
     }
 
-    /// Copies an array of the same shape to this array in stream order. Calls
+    /// Enqueues a copy of an array of the same shape to this array. Does not block the host.
+    ///
+    /// Calls
     /// [`DeviceSliceMut::copy_from`] or [`DeviceSliceMut::copy_3d_from`].
     ///
     /// # Errors
