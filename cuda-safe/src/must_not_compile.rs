@@ -169,7 +169,7 @@ struct Locks;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0271
+/// ```compile_fail,E0277
 /// // Uninitialized pinned memory cannot be the source of a copy.
 /// use cuda_safe::{Context, DeviceBuffer, PinnedBuffer};
 /// fn copy(context: &Context, buffer: &mut DeviceBuffer<u8>) {
@@ -194,7 +194,7 @@ struct Locks;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// // What is written as the new type is read as the old one.
 /// fn cast(buffer: cuda_safe::DeviceSliceMut<'_, char>) {
 ///     let _ = buffer.cast::<u32>();
