@@ -1,8 +1,8 @@
 //! Device memory reinterpreted as elements of another type.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
-use crate::error::{Rejected, Result};
-use crate::invalid::Invalid;
+use crate::base::error::{Rejected, Result};
+use crate::base::invalid::Invalid;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUdeviceptr;
 

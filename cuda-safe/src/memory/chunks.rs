@@ -1,8 +1,8 @@
 //! Iterators over parts of device memory that have the same length.
 
 use super::slice::{DeviceSlice, DeviceSliceMut};
-use crate::error::Result;
-use crate::invalid::Invalid;
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;

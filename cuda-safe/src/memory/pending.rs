@@ -3,12 +3,13 @@
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedRange, same_length};
 use crate::base::call::{Answer, answer, without_current};
 use crate::base::capture::Operation;
-use crate::driver::context::Context;
 use crate::base::error::{Error, Rejected, Result};
-use crate::driver::event::Event;
 use crate::base::release;
 use crate::base::report::{Report, report};
-use crate::driver::stream::{Stream, refuse_in_host_function};
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::context::Context;
+use crate::driver::event::Event;
+use crate::driver::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::fmt;
 use std::marker::PhantomData;

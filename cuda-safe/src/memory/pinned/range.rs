@@ -1,11 +1,12 @@
 //! Parts of pinned memory that asynchronous copies own one by one.
 
 use super::PinnedBuffer;
-use crate::driver::context::Context;
 use crate::base::error::{Error, Rejected, Result};
-use crate::driver::event::Event;
 use crate::base::invalid::Invalid;
-use crate::driver::stream::{Stream, refuse_in_host_function};
+use crate::base::zone::refuse_in_host_function;
+use crate::driver::context::Context;
+use crate::driver::event::Event;
+use crate::driver::stream::Stream;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

@@ -1,8 +1,8 @@
 //! Pinned memory without initialization.
 
 use super::{PinnedBuffer, PinnedOptions};
-use crate::driver::context::Context;
 use crate::base::error::{Rejected, Result};
+use crate::driver::context::Context;
 use crate::memory::same_length;
 use std::mem::{ManuallyDrop, MaybeUninit};
 
