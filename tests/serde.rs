@@ -88,9 +88,9 @@ fn layouts_are_checked_when_they_are_read() {
         r#"{"shape":[2,3],"strides":[-24,8],"item_size":4}"#,
     );
     let other = r#"{"shape":[2,3],"strides":[8],"item_size":4}"#;
-    refused::<Layout>(other, &["strides", "1 for 2 dimensions"]);
+    refused::<Layout>(other, &["strides", "1 strides for 2 dimensions"]);
     let far = r#"{"shape":[9],"strides":[9223372036854775807],"item_size":4}"#;
-    refused::<Layout>(far, &["strides", "addressed"]);
+    refused::<Layout>(far, &["strides", "address space"]);
     let range = layout.byte_range();
     goes(&range, r#"{"start":-24,"end":20}"#);
     goes(&Index::At(-1), r#"{"At":-1}"#);

@@ -95,7 +95,10 @@ mod tests {
                 "{size}"
             );
             assert_eq!(super::rounded(rounded), Some(rounded));
+            assert_eq!(rounded % GRAIN, 0, "{size}");
         }
+        assert_eq!(rounded(LARGEST + 1), Some(LARGEST + LARGEST / 8));
+        assert_eq!(rounded((32 << 20) + 1), Some((32 << 20) + LARGE_GRAIN));
         assert_eq!(rounded(u64::MAX), None);
     }
 }
