@@ -1,5 +1,6 @@
-//! Measures the time of one operation of the software driver with few and with many live objects, in
-//! nanoseconds. Run it with `cargo bench -p cuda-sim`. The times in each row should be nearly equal.
+//! Measures how long one operation of the software driver takes, in nanoseconds, while few or many
+//! objects are alive. Run it with `cargo bench -p cuda-sim`. The times in each row should be nearly
+//! equal.
 
 use core::ffi::c_void;
 use core::ptr::{null_mut, without_provenance_mut};
@@ -57,7 +58,7 @@ fn memory() -> u64 {
 }
 
 fn free(address: u64) {
-    // SAFETY: the memory is alive and is not used again.
+    // SAFETY: the memory is allocated and is not used again.
     well(unsafe { cuMemFree_v2(address) });
 }
 
@@ -103,7 +104,8 @@ fn time(mut operation: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / f64::from(count)
 }
 
-/// Prints a row: the time of `operation` with each number of live objects.
+/// Prints a row: the time of `operation` for each number of live objects. `make` creates one of these
+/// objects, and `destroy` destroys it.
 fn row<T>(
     name: &str,
     mut make: impl FnMut() -> T,
@@ -208,13 +210,13 @@ fn main() {
     let target = memory();
     let busy = || {
         let stream = stream();
-        // SAFETY: the memory is alive and has a byte.
+        // SAFETY: the memory is allocated and is larger than one byte.
         well(unsafe { cuMemsetD8Async(target, 1, 1, stream) });
         stream
     };
     let once = || {
         launch(own);
-        // A query runs one operation of some stream.
+        // A query makes the software driver run one operation of one stream.
         // SAFETY: the stream is alive.
         let _ = unsafe { cuStreamQuery(own) };
     };

@@ -17,17 +17,18 @@
 //! # Rules
 //! - **Installation.** [`install`] replaces the driver for the whole process. It must run before the
 //!   first use of `cuda-sys`.
-//! - **Determinism.** The driver starts no threads. Work that is enqueued on a stream runs when the
-//!   program waits for it or queries it, and as late as stream order allows. A
-//!   [seed](Profile::with_seed) chooses among the streams that have work ready. A missing wait, an early
-//!   free or a stale read therefore fails in every run with that seed.
+//! - **Determinism.** The driver starts no threads, except when a scenario runs under [`explore`]. Work
+//!   that is enqueued on a stream runs when the program waits for it or queries it, and as late as
+//!   stream order allows. A [seed](Profile::with_seed) chooses among the streams that have work ready.
+//!   If a missing wait, an early free or a stale read fails in one run, it fails in every run with that
+//!   seed.
 //! - **Error codes.** If a real driver rejects a call, this driver returns the same code. If a real
 //!   driver accepts an incorrect call, or crashes on it, this driver reports a [misuse](misuses) that
-//!   names the violated rule. Devices and driver versions whose answers were not recorded from real
-//!   hardware are marked *unverified (from documentation)*.
-//! - **Faults** ([`fault`]). A test can make the n-th call fail, the n-th call of one function, or every
-//!   call, once or permanently, for one thread or for the process. A test can also limit the device
-//!   memory.
+//!   names the violated rule. If the answers of a device or driver version were not recorded
+//!   from real hardware, its profile is marked *unverified (from documentation)*.
+//! - **Faults** ([`fault`]). A test can make the n-th driver call fail, the n-th call of one function,
+//!   or every call. The fault applies once or permanently, to one thread or to the process. A test can
+//!   also limit the device memory.
 //! - **Schedules** ([`explore`]). A scenario with several threads runs under many interleavings. Each
 //!   one is reproducible from its seed. Misuses, leaks, deadlocks and panics are violations.
 //! - **Accounting.** The crate records every [call](calls) in order, the objects that are [alive], and
@@ -76,10 +77,10 @@ use cuda_sys::InstallError;
 pub fn install(profile: Profile) -> Result<(), InstallError> {
     let driver = profile.driver;
     state::start(profile, || {
-        // SAFETY: for each name, `find` returns null or a function of that symbol's type. If `api` has a
-        // function of that name, `find` returns it: its type is checked in `api` against the type of the
-        // symbol, and it follows the documented behavior of the driver. Otherwise `find` returns a
-        // function of the symbol's type that has no effect.
+        // SAFETY: for each name, `find` returns null or a function of that symbol's type. If `api`
+        // implements the name, `find` returns that function. `api` checks its type against the type of
+        // the symbol, and the function follows the documented behavior of the driver. Otherwise `find`
+        // returns a function of the symbol's type that has no effect.
         unsafe { cuda_sys::install(move |name: &CStr| find(name, driver)) }
     })
 }

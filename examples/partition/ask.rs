@@ -1,4 +1,4 @@
-//! The command line.
+//! Parses the command line.
 
 use crate::Error;
 use cuda_safe::green::SplitFlags;
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     pub(crate) sim: Option<String>,
 }
 
-/// The requested partitions.
+/// The partitions that the user requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Halves,
@@ -52,7 +52,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// Returns whether the partitions are for large clusters.
+    /// Returns whether the user requests partitions for the largest clusters.
     pub(crate) fn is_for_clusters(&self) -> bool {
         match self {
             Self::ByCount { flags, .. } => flags.contains(SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE),
@@ -60,7 +60,7 @@ impl Ask {
         }
     }
 
-    /// Returns the flags of a split by count.
+    /// Returns the flags of a split by count, and no flags for other requests.
     pub(crate) fn flags(&self) -> SplitFlags {
         match self {
             Self::ByCount { flags, .. } => *flags,

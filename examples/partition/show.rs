@@ -1,4 +1,4 @@
-//! The results as text and as JSON.
+//! Formats the results as text and as JSON.
 
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -8,12 +8,12 @@ use std::fmt::Write;
 pub(crate) struct Group {
     pub(crate) asked: u32,
     pub(crate) given: u32,
-    /// The SMs on which its work ran.
+    /// The ids of the SMs on which the group's work ran.
     pub(crate) sm_ids: BTreeSet<u32>,
-    /// A description of additional SMs, if there are more than the driver reports.
+    /// A description of the additional SMs, if the work ran on more SMs than the driver reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) added: Option<String>,
-    /// The number of additional SMs with a known reason.
+    /// The number of additional SMs that the hardware is known to add.
     #[serde(skip)]
     pub(crate) explained: u32,
     /// The maximum cluster size in blocks, if it was requested and the device supports clusters.
@@ -29,7 +29,7 @@ pub(crate) struct Report {
     pub(crate) remaining: u32,
 }
 
-/// The fields of [`Report`] and values derived from them, in the order of the output.
+/// The fields of [`Report`] and the derived field `disjoint`, in the order of the output.
 #[derive(Serialize)]
 struct Json<'a> {
     driver: &'a str,
@@ -49,12 +49,12 @@ pub(crate) fn json_error(error: &str) -> String {
     serde_json::to_string(&JsonError { error }).unwrap_or_default()
 }
 
-/// The marks of the partitions in the map.
+/// The characters that mark the partitions in the map.
 const MARKS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 const MAP_WIDTH: u32 = 16;
 
 impl Report {
-    /// Returns whether no SM ran work of two partitions.
+    /// Returns true if each SM ran the work of at most one partition.
     pub(crate) fn disjoint(&self) -> bool {
         let mut seen = BTreeSet::new();
         self.groups
@@ -63,7 +63,7 @@ impl Report {
             .all(|id| seen.insert(*id))
     }
 
-    /// Returns whether any two partitions share only SMs that the hardware is known to add to them.
+    /// Returns true if no two partitions share more SMs than the hardware is known to add to them.
     pub(crate) fn is_by_hardware(&self) -> bool {
         self.groups.iter().enumerate().all(|(index, one)| {
             self.groups[index + 1..].iter().all(|other| {
@@ -122,13 +122,14 @@ impl Report {
         map
     }
 
-    /// Returns the end of the SM ids. An id can be larger than the number of SMs.
+    /// Returns the number of SM ids to draw: the highest id plus one, but at least the number of SMs.
+    /// An id can be larger than the number of SMs.
     pub(crate) fn id_end(&self) -> u32 {
         let highest = self.groups.iter().filter_map(|group| group.sm_ids.last());
         highest.max().map_or(0, |id| id + 1).max(self.sms)
     }
 
-    /// Returns the first partition that ran on an SM.
+    /// Returns the index of the first partition whose work ran on an SM.
     pub(crate) fn owner(&self, id: u32) -> Option<usize> {
         self.groups
             .iter()

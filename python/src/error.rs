@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     Ended,
 }
 
-/// Exception classes without a counterpart in `cuda-safe`.
+/// The classes of the exceptions for errors of this package.
 #[derive(Clone, Copy)]
 pub(crate) enum Class {
     Closed,
@@ -35,7 +35,7 @@ impl Failure {
         Self::Own(Class::InvalidArgument, message.into())
     }
 
-    /// Returns the message, also where Python is not available.
+    /// Returns the message, even if the thread cannot attach to the interpreter.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Cuda(error) => error.to_string(),
@@ -80,7 +80,8 @@ impl From<PyErr> for Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         if let Failure::Cuda(Error::Manager(error)) = &failure {
-            // An exception of a memory manager that is written in Python is passed on unchanged.
+            // A memory manager that is written in Python raised this exception. It is passed on
+            // unchanged.
             if let Some(error) = error.downcast_ref::<Self>() {
                 return Python::attach(|py| error.clone_ref(py));
             }
@@ -119,7 +120,7 @@ fn class(error: &Error) -> &'static str {
         Error::NoDevice => "NoDeviceError",
         Error::Forked => "ForkedError",
         Error::Invalid(invalid) => match **invalid {
-            // This key is refused only if the interface has a mask.
+            // An error with this key occurs only for an interface that has a mask.
             Invalid::ArrayInterface { key: "mask", .. } => "MaskedArrayError",
             Invalid::ArrayInterface { .. } => "ArrayInterfaceError",
             Invalid::Dlpack { .. } => "ExchangeError",

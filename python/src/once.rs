@@ -1,16 +1,16 @@
 //! Python objects that are created once and then kept.
 //!
 //! In `PyO3`'s `PyOnceLock`, and therefore in its `intern!`, a thread may wait for the GIL during
-//! the initialization. A child process that is forked at this moment finds the initialization in
-//! progress and waits forever. Here each initialization completes before the GIL is released, and
+//! the initialization. A child process that is forked while a thread waits finds the initialization
+//! in progress and blocks forever. Here each initialization completes before the GIL is released, and
 //! Python does not fork without the GIL.
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::sync::OnceLock;
 
-/// A cell that is initialized at its first use. If two threads initialize it, the first value is
-/// kept.
+/// A cell that is initialized at its first use. If two threads initialize it, the cell keeps the
+/// value that is stored first.
 pub(crate) struct Once<T>(OnceLock<T>);
 
 impl<T> Once<T> {
@@ -50,7 +50,7 @@ impl Interned {
     }
 }
 
-/// Replaces `pyo3::intern!` in programs that fork.
+/// Replaces `pyo3::intern!`, which can block forever in a forked child process.
 macro_rules! intern {
     ($py:expr, $text:literal) => {{
         static INTERNED: $crate::once::Interned = $crate::once::Interned::new($text);

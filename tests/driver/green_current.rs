@@ -50,12 +50,12 @@ fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
     let [one, other] = need!(two());
     let made = one.with_current(|current| {
         assert_eq!(current.green_context(), &one);
-        // This is how a C library does it.
+        // A C library would create a stream like this, in the current context.
         let mut raw = std::ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
         // SAFETY: the pointer refers to a local variable.
         assert!(unsafe { cuStreamCreate(&raw mut raw, flags) }.is_success());
-        // On this thread it may be current again, with another partition nested inside.
+        // The same thread may make the partition current again, and another partition inside that.
         let within = one.with_current(|_| other.with_current(|_| ()));
         within.expect("a guard").expect("a guard");
         std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
     let green = GreenContext::of_stream(&stream).expect("an answer");
     assert_eq!(green.as_ref(), Some(&one));
     assert_eq!(green.expect("a partition").sm_count(), one.sm_count());
-    // SAFETY: as above, and the stream is not used any more.
+    // SAFETY: the stream was created above, and nothing uses it any more.
     assert!(unsafe { cuda_safe::sys::cuStreamDestroy_v2(raw) }.is_success());
     std::thread::scope(|scope| {
         let there = scope.spawn(|| one.with_current(|_| ()));
@@ -94,7 +94,7 @@ fn a_stream_reports_its_partition_or_none() {
     assert_eq!(found, Some(one));
 }
 
-/// Returns the driver's answer for a stream: its green context, or a code.
+/// Returns the green context of a default stream, or the driver's error code.
 fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
     let mut green = null_mut();
     // SAFETY: the handle is a default stream, and the pointer refers to a local variable.
@@ -143,7 +143,8 @@ fn the_default_streams_of_a_partition_report_it() {
             // This code is documented by NVIDIA.
             Err(code) => assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE),
         }
-        // The default streams of the guard's partition, while another partition is current.
+        // `current` still returns the default streams of its own partition while another partition is
+        // current.
         let within = other.with_current(|_| {
             let outer = current.legacy_stream();
             outer.record(&theirs).expect("a record");
@@ -162,8 +163,8 @@ fn the_default_streams_of_a_partition_report_it() {
     used.expect("a guard");
 }
 
-/// The later work waits for a word that is written at the end. If the later work delayed the event,
-/// the event would never complete.
+/// The later work waits for a word in memory that the test writes only after the earlier event has
+/// completed. If the later work delayed the earlier event, the test would never end.
 #[test]
 fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
     need!(resource());
@@ -207,7 +208,7 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
 fn a_partition_is_current_on_one_thread_even_through_several_objects() {
     let _alone = alone();
     let [one, _] = need!(two());
-    // SAFETY: the partition outlives the borrowed ones.
+    // SAFETY: `one` outlives the borrowed partitions.
     let again = || unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) };
     let (second, third) = (again(), again());
     let its = one.stream().expect("a stream");
@@ -223,7 +224,7 @@ fn a_partition_is_current_on_one_thread_even_through_several_objects() {
                 let why = there.join().expect("no panic").expect_err("it is here");
                 assert_eq!(refusal(why), Invalid::CurrentElsewhere);
             });
-            // On this thread it may be current several times.
+            // The same thread may make the partition current several times.
             other.with_current(|_| ()).expect("a guard");
         }
     }
@@ -246,7 +247,7 @@ fn a_borrowed_partition_is_not_destroyed() {
 
     let raw = other.as_raw();
     let context = other.context().clone();
-    // SAFETY: the owner keeps it alive.
+    // SAFETY: the owner `other` keeps the green context alive.
     let foreign = unsafe { GreenContext::from_foreign(raw, &context, other) };
     let stream = foreign.stream().expect("a stream");
     drop(foreign);
@@ -324,8 +325,8 @@ fn a_partition_without_a_default_stream_needs_13_3() {
 }
 
 mod provoked {
-    //! An event of a whole partition invalidates captures; invalid handles of green contexts are
-    //! refused.
+    //! Recording an event of a whole partition, or waiting for one, invalidates the captures of the
+    //! partition. The driver rejects invalid handles of green contexts.
 
     use super::two;
     use crate::common::{self, child};
@@ -339,7 +340,7 @@ mod provoked {
     use cuda_safe::{CaptureMode, Invalid};
     use std::ptr::null_mut;
 
-    /// Calls each function that takes a green context with this handle.
+    /// Calls six functions that take a green context with this handle, and returns their codes.
     fn codes(green: CUgreenCtx, event: CUevent) -> [(&'static str, CUresult); 6] {
         let mut resource = CUdevResource::default();
         let (mut view, mut stream, mut id) = (null_mut(), null_mut(), 0);
@@ -367,7 +368,7 @@ mod provoked {
         ]
     }
 
-    /// A driver that crashes on one of these calls ends the child process and fails the test.
+    /// If a driver crashes on one of these calls, only the child process ends, and the test fails.
     #[test]
     fn a_null_green_context_is_refused_by_every_function() {
         need!(resource());
@@ -390,8 +391,8 @@ mod provoked {
         });
     }
 
-    /// The driver remembers the handles of green contexts that it destroyed. A driver that does not
-    /// would crash here, in the child process.
+    /// The driver remembers the handles of destroyed green contexts. A driver that does not remember
+    /// them could crash here, in the child process.
     #[test]
     fn a_second_destroy_is_refused() {
         need!(resource());
@@ -401,8 +402,8 @@ mod provoked {
             std::mem::forget(one);
             // SAFETY: nothing else destroys the green context, and it has no stream.
             assert!(unsafe { cuGreenCtxDestroy(raw) }.is_success());
-            // SAFETY: a driver that does not recognize the handle has no guarantee. This is what
-            // the test checks.
+            // SAFETY: the driver must recognize the destroyed handle, which this test checks. If it
+            // does not, the behavior is undefined, but only in the child process.
             let again = unsafe { cuGreenCtxDestroy(raw) };
             eprintln!("note: a second cuGreenCtxDestroy: {again:?}");
             let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;

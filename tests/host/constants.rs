@@ -1,16 +1,16 @@
-//! Enums, flags and records as a program uses them: their printed forms and their default values.
+//! Enums, flags and structs of the driver API: their `Debug` output and their default values.
 
 use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS_v2, CUctx_flags, CUctxCreateParams, CUdevResource, CUevent_flags,
     CUlaunchAttribute, CUlaunchConfig, CUmemPoolProps, CUmoduleLoadingMode,
 };
 
-/// An enum of the headers, with the crate's type of that name.
+/// An enum of the CUDA headers and the Rust type of the same name.
 struct Enumeration {
     name: &'static str,
     is_flags: bool,
     constants: &'static [(&'static str, i64)],
-    /// Returns the name of a value, and its printed form.
+    /// Returns the name of a value, if it has one, and its `Debug` output.
     show: fn(i64) -> (Option<&'static str>, String),
     default: fn() -> i64,
 }
@@ -66,7 +66,7 @@ fn values_without_a_name_print_as_numbers() {
 
 #[test]
 fn flags_print_every_bit() {
-    // Combines the names and numbers in a text, which are joined by bars.
+    // Parses `Debug` output: returns the union of the flags and numbers that ` | ` separates.
     let bits = |each: &Enumeration, text: &str| {
         text.split(" | ").fold(0, |bits, word| {
             let named = each.constants.iter().find(|(name, _)| *name == word);
@@ -133,7 +133,7 @@ fn the_default_of_every_record_is_zero() {
 
     let attribute = CUlaunchAttribute::default();
     assert_eq!(attribute.id.0, 0);
-    // SAFETY: `pad` is bytes and covers the union, which is initialized with zeros.
+    // SAFETY: `pad` is an array of bytes, and the whole union is initialized with zeros.
     let value = unsafe { attribute.value.pad };
     assert!(value.iter().all(|byte| *byte == 0));
 
@@ -141,7 +141,7 @@ fn the_default_of_every_record_is_zero() {
     assert_eq!(resource.type_.0, 0);
     assert!(resource._internal_padding.iter().all(|byte| *byte == 0));
     assert!(resource.nextResource.is_null());
-    // SAFETY: as above.
+    // SAFETY: `_oversize` is an array of bytes, and the whole union is initialized with zeros.
     let value = unsafe { resource.__bindgen_anon_1._oversize };
     assert!(value.iter().all(|byte| *byte == 0));
 }

@@ -1,4 +1,5 @@
-//! The file that is opened as the driver.
+//! Which file is loaded as the driver: the one given to `cuda_sys::load_from`, or the one that the
+//! environment names.
 
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
@@ -15,7 +16,7 @@ fn load_from(path: &str) -> Result<(), InstallError> {
 fn load_from_opens_only_that_file() {
     let driver = need!(fakes::build("no_gpu"));
     let other = need!(fakes::build("lookup"));
-    // The path given by the program takes precedence over the one in the environment.
+    // The path given to `load_from` takes precedence over the one in the environment.
     in_child(&[(VARIABLE, &other)], || {
         load_from(&driver).expect("a driver");
         assert_eq!(cuda_sys::library_path(), Some(Path::new(&driver)));

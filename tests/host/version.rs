@@ -1,8 +1,8 @@
-//! `CudaVersion`.
+//! `CudaVersion`: printing, parsing and comparing versions.
 
 use cuda_sys::CudaVersion;
 
-/// Returns versions of many sizes, in ascending order.
+/// Returns many versions in ascending order.
 fn versions() -> impl Iterator<Item = (u16, u16)> {
     let majors = (0..40).chain([99, 100, 999, 1000, u16::MAX]);
     majors.flat_map(|major| (0..=99).map(move |minor| (major, minor)))
@@ -36,7 +36,7 @@ fn versions_compare_part_by_part() {
     let all: Vec<(u16, u16)> = versions().collect();
     for pair in all.windows(2) {
         let [lower, higher] = [pair[0], pair[1]].map(|(major, minor)| {
-            // Different from the order of text: 9.2 is less than 12.0.
+            // This is not the order of the text: 9.2 is less than 12.0.
             CudaVersion::new(major, minor)
         });
         assert!(lower < higher, "{lower} and {higher}");
@@ -52,7 +52,7 @@ fn the_bindings_have_version_13_5() {
 
 #[test]
 fn any_driver_number_can_be_printed() {
-    // The number of a driver is not checked.
+    // `from_number` does not check the number that a driver returns.
     for number in [0, 1, 12_345, -1, i32::MAX, i32::MIN] {
         let version = CudaVersion::from_number(number);
         assert_eq!(version.number(), number);

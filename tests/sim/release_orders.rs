@@ -1,4 +1,4 @@
-//! The driver calls of a release: queries, waits, and the current context.
+//! The driver calls that release an object: capture queries, waits, and the context in which they run.
 
 use crate::callbacks::launch;
 use crate::on;
@@ -14,7 +14,7 @@ use cuda_sim::{Profile, alive};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Returns the functions that `f` calls, and whether each call succeeded.
+/// Returns the driver functions that `f` calls, in order, and whether each call succeeded.
 fn calls(f: impl FnOnce()) -> Vec<(&'static str, bool)> {
     cuda_sim::clear_calls();
     f();
@@ -30,7 +30,7 @@ fn place(calls: &[(&'static str, bool)], function: &str) -> Option<usize> {
 }
 
 fn persistent<'a>(stream: CUstream) -> Order<'a> {
-    // SAFETY: the tests keep the stream, and default streams stay.
+    // SAFETY: each test keeps its stream alive, and default streams are never destroyed.
     unsafe { Order::persistent(stream) }
 }
 
@@ -54,7 +54,7 @@ fn streams_and_events_are_not_destroyed_in_a_host_function() {
     });
 }
 
-/// The driver refuses most calls on its callback threads, but not these.
+/// The driver rejects most calls on its callback threads, but it allows the release of an event.
 #[test]
 fn a_deferred_event_is_destroyed_on_a_callback_thread() {
     on(Profile::h200(), |context| {
@@ -73,7 +73,7 @@ fn a_deferred_event_is_destroyed_on_a_callback_thread() {
                 .send((created.is_err(), left))
                 .expect("the test receives it");
         });
-        // The method of this crate would attempt the deferred release itself.
+        // `Stream::synchronize` would attempt the deferred release on this thread.
         // SAFETY: the stream is alive.
         let waited = unsafe { cuStreamSynchronize(stream.as_raw()) };
         assert!(waited.is_success(), "{waited}");
@@ -81,7 +81,7 @@ fn a_deferred_event_is_destroyed_on_a_callback_thread() {
     });
 }
 
-/// The first attempt, and 16 more.
+/// The first attempt and 16 retries.
 #[test]
 fn a_release_whose_query_fails_is_attempted_17_times() {
     leaking(|context| {
@@ -99,7 +99,7 @@ fn a_release_whose_query_fails_is_attempted_17_times() {
     });
 }
 
-/// Such memory is freed on the legacy default stream of the current context.
+/// A free without a stream uses the legacy default stream of the current context.
 #[test]
 fn pool_memory_without_a_stream_is_freed_in_the_context_of_its_manager() {
     on(Profile::h200(), |context| {
@@ -177,7 +177,8 @@ fn a_capture_query_that_needs_a_context_is_repeated_in_that_of_the_manager() {
     });
 }
 
-/// The handle means the stream of the current context, which may be another one during the release.
+/// The handle of a default stream refers to the current context, and another context may be current
+/// during the release.
 #[test]
 fn a_release_neither_queries_nor_waits_for_a_default_stream() {
     on(Profile::h200(), |context| {
@@ -230,7 +231,7 @@ fn a_shared_buffer_is_empty_if_it_has_no_elements() {
     });
 }
 
-/// In the software driver each operation takes one millisecond.
+/// In the software driver each operation takes one millisecond: here six fills and the second record.
 #[test]
 fn the_time_between_two_events_is_that_of_the_work_between_them() {
     on(Profile::h200(), |context| {

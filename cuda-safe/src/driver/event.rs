@@ -313,7 +313,7 @@ impl Event {
     /// the event.
     ///
     /// # Errors
-    /// The stream belongs to another context; `CUDA_ERROR_INVALID_VALUE` if it is not capturing.
+    /// The stream belongs to another context; `CUDA_ERROR_ILLEGAL_STATE` if it is not capturing.
     ///
     /// Since CUDA 11.1. Raw: [`cuEventRecordWithFlags`](fn@cuda_sys::cuEventRecordWithFlags).
     #[doc(alias = "cuEventRecordWithFlags")]

@@ -41,7 +41,7 @@ use std::sync::{Arc, Weak};
 /// A CUDA stream (`CUstream`). Work in one stream runs in order; work in different streams can run
 /// concurrently.
 ///
-/// Create a stream with [`Context::stream`] or [`GreenContext::stream`].
+/// Create a stream with [`Context::stream`] or [`GreenContext::stream`](crate::green::GreenContext::stream).
 ///
 /// Clones share the stream. The stream keeps its context or green context alive. It is destroyed when
 /// its last clone and the last buffer that is bound to it are dropped. The destruction does not wait

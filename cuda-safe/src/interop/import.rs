@@ -1,4 +1,4 @@
-//! Import of foreign arrays, ordered with their producer, and export of buffers.
+//! Import of foreign arrays, ordered with the work of their producer, and export of buffers.
 
 use super::array::ArrayInterface;
 use super::dtype::Dtype;
@@ -28,7 +28,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A type of elements that NumPy has too. This trait is sealed.
+/// An element type that NumPy also has. This trait is sealed.
 ///
 /// | here | NumPy |
 /// |---|---|
@@ -71,17 +71,17 @@ pub enum StreamSync {
     /// The host waits for the producer's stream at the import, and for the importing stream when
     /// the import is dropped.
     Synchronize,
-    /// The importing stream waits for the producer's stream at the import, and the producer's
-    /// stream waits for the importing stream when the import is dropped, with events. (When the
-    /// import is dropped, the host waits instead if the producer names no stream or the per-thread
-    /// default stream.)
+    /// At the import, the importing stream waits for an event of the producer's stream. When the
+    /// import is dropped, the producer's stream waits for an event of the importing stream. (If the
+    /// producer names no stream or the per-thread default stream, the host waits at the drop
+    /// instead.)
     WaitEvent,
     /// All work runs on the producer's stream itself, which becomes the stream of the import
     /// ([`Imported::stream`]), so no waits are necessary. If the producer names no stream or a
-    /// default stream, which is not a [`Stream`], the importing stream is used as with
-    /// [`WaitEvent`](Self::WaitEvent).
+    /// default stream, this is the same as [`WaitEvent`](Self::WaitEvent): a [`Stream`] cannot be a
+    /// default stream.
     ProducerStream,
-    /// Nothing is ordered; the caller must order the work by other means.
+    /// The import orders nothing. The caller must order the work by other means.
     Ignore,
 }
 
@@ -92,7 +92,7 @@ pub enum StreamSync {
 /// the driver knows the allocation, the import has checked that the array is within it.
 #[must_use = "dropping this lets the producer continue with the memory"]
 pub struct Imported {
-    /// The address of the first element for the stream's context.
+    /// The address at which the stream's context accesses the first element.
     address: u64,
     dtype: Dtype,
     layout: Layout,
@@ -131,7 +131,7 @@ enum End {
     Event(Event, ForeignStream),
 }
 
-/// The results of the checks, before the owner is taken.
+/// The results of the checks, which run before the import takes ownership of `owner`.
 struct Found {
     address: u64,
     end: End,
@@ -141,7 +141,7 @@ impl ArrayInterface {
     /// Imports the array for work on `stream`, ordered with the producer's stream according to
     /// `sync`.
     ///
-    /// The address is the one that the stream's context uses
+    /// The address of the import is the one at which the stream's context accesses the memory
     /// (`CU_POINTER_ATTRIBUTE_DEVICE_POINTER`). If the driver knows the allocation, the array must
     /// be within it.
     ///
@@ -149,21 +149,26 @@ impl ArrayInterface {
     /// The error returns the owner.
     ///
     /// - [`Invalid::ArrayInterface`] if the elements have another type than `T`, or if the array is
-    ///   not C-contiguous, has a mask, or exceeds its allocation.
-    /// - [`Invalid::StreamIsCaptured`].
+    ///   not C-contiguous, is misaligned, has a mask, or exceeds its allocation.
+    /// - [`Invalid::StreamIsCaptured`] if the import enqueues work on a stream that is being captured.
+    /// - With [`StreamSync::Synchronize`], [`Error::InHostFunction`] inside a host function.
     /// - With [`StreamSync::ProducerStream`], [`Invalid::OtherContext`] if the producer's stream
     ///   belongs to another context.
     /// - An error of the driver.
     ///
     /// # Safety
-    /// `owner` must keep alive the memory and the stream that the interface names. The memory must
-    /// be readable and, unless it is marked as read-only, writable by the stream's device, with
-    /// valid bits for `T`. The named stream must belong to the same context. All work on the memory
-    /// so far must be in that stream, or complete if none is named. Until the import is dropped, no
-    /// other code may work on the memory; afterwards, other work must be ordered in that stream.
-    /// With [`StreamSync::Ignore`], the caller must order all of this. (With
-    /// [`StreamSync::ProducerStream`], the owner is dropped after the last clone of the import's
-    /// stream.)
+    /// - `owner` must keep alive the memory and the stream that the interface names. (With
+    ///   [`StreamSync::ProducerStream`], the owner is dropped after the last clone of the import's
+    ///   stream.)
+    /// - The device of `stream` must be able to read the memory and, unless the interface marks it
+    ///   as read-only, to write it. The elements must be valid values of `T`.
+    /// - The named stream must belong to the context of `stream`.
+    /// - All earlier work on the memory must be enqueued on the named stream, or be complete if the
+    ///   interface names no stream.
+    /// - Until the import is dropped, no other code may enqueue work on the memory. Afterwards,
+    ///   other work must be ordered after the named stream's work.
+    ///
+    /// With [`StreamSync::Ignore`], the caller must order the earlier and the later work itself.
     #[doc(alias = "__cuda_array_interface__")]
     pub unsafe fn import<T: Element, O: Any + Send + Sync>(
         &self,
@@ -183,21 +188,22 @@ impl ArrayInterface {
         })
     }
 
-    /// Imports the array, of any type and layout, for work on `stream`. This is like
-    /// [`import`](Self::import), but the caller must check the type.
+    /// Imports an array of any type and layout for work on `stream`. This is like
+    /// [`import`](Self::import), but the caller must check the type and the layout.
     ///
     /// # Errors
     /// The error returns the owner.
     ///
     /// - [`Invalid::ArrayInterface`] if the array has a mask or exceeds its allocation.
-    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Invalid::StreamIsCaptured`] if the import enqueues work on a stream that is being captured.
+    /// - With [`StreamSync::Synchronize`], [`Error::InHostFunction`] inside a host function.
     /// - With [`StreamSync::ProducerStream`], [`Invalid::OtherContext`] if the producer's stream
     ///   belongs to another context.
     /// - An error of the driver.
     ///
     /// # Safety
-    /// See [`import`](Self::import). The bits must be valid for every type that the memory is used
-    /// as.
+    /// See [`import`](Self::import). The elements must be valid values of every type as which the
+    /// caller uses them.
     #[doc(alias = "__cuda_array_interface__")]
     pub unsafe fn import_untyped<O: Any + Send + Sync>(
         &self,
@@ -212,8 +218,8 @@ impl ArrayInterface {
     /// [`import_untyped`](Self::import_untyped), for callers that support masks. [`Imported::mask`]
     /// returns the mask.
     ///
-    /// If the mask names another stream than the array, it is ordered with that stream too. With
-    /// [`StreamSync::ProducerStream`] this uses events.
+    /// If the mask names another stream than the array, the work is ordered with that stream too.
+    /// With [`StreamSync::ProducerStream`], events order it.
     ///
     /// # Errors
     /// See [`import_untyped`](Self::import_untyped). The mask is checked like the array.
@@ -230,7 +236,8 @@ impl ArrayInterface {
         self.import_checked(stream, sync, 1, true, owner)
     }
 
-    /// Imports the array under the conditions of `import`. Elements must be aligned to `align`.
+    /// Imports the array under the conditions of `import`. Checks that the elements are aligned to
+    /// `align`. Rejects an array with a mask unless `masks` is true.
     fn import_checked<O: Any + Send + Sync>(
         &self,
         stream: &Stream,
@@ -244,7 +251,8 @@ impl ArrayInterface {
                 return Err(refused("mask", "use import_masked for arrays with a mask").into());
             }
             if sync == StreamSync::Synchronize {
-                // The stream may have to wait for the host function that runs this code.
+                // The producer's stream may be the one that runs this host function. Waiting for it
+                // here would deadlock.
                 refuse_in_host_function()?;
             }
             let theirs = match sync {
@@ -258,7 +266,7 @@ impl ArrayInterface {
             };
             let mask = self.mask().map(|mask| {
                 let address = mask.place(home.context(), 1)?;
-                // If the mask is of another stream than the import's, this orders it with events.
+                // If the mask names another stream than `home`, this orders the two streams.
                 let end = mask.order_after_producer(home, sync)?;
                 Ok::<_, Error>((mask, Found { address, end }))
             });
@@ -271,7 +279,7 @@ impl ArrayInterface {
         };
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(owner);
         let stream = match theirs {
-            // The stream is alive as long as the owner.
+            // The owner keeps the stream alive.
             Some(theirs) => Stream::leased(&theirs, Arc::clone(&owner)),
             None => stream.clone(),
         };
@@ -308,8 +316,8 @@ impl ArrayInterface {
         }
     }
 
-    /// Returns the producer's stream, if it names one that is neither a default stream nor
-    /// `stream`. It is not kept alive.
+    /// Returns the producer's stream if the interface names one that is neither a default stream
+    /// nor `stream`. The result does not keep the stream alive.
     fn producers_stream(&self, stream: &Stream) -> Result<Option<Stream>> {
         let Some(exported @ ExportedStream::Handle(_)) = self.stream() else {
             return Ok(None);
@@ -325,7 +333,8 @@ impl ArrayInterface {
         Ok(Some(theirs))
     }
 
-    /// Makes later work in `stream` wait for the producer's work.
+    /// Makes later work on `stream` wait for the producer's work. Returns how the producer's later work
+    /// is ordered.
     fn order_after_producer(&self, stream: &Stream, sync: StreamSync) -> Result<End> {
         drop(stream.uncaptured(Operation::Wait)?);
         if sync == StreamSync::Ignore {
@@ -343,8 +352,8 @@ impl ArrayInterface {
         }
         if sync == StreamSync::Synchronize {
             let wait = || {
-                // SAFETY: the stream is alive, as the caller of `import` promised, or is a default
-                // stream of the current context.
+                // SAFETY: `raw` is a default stream of the current context, or a stream that is alive,
+                // as the caller of `import` promised.
                 unsafe { call!(cuStreamSynchronize(raw)) }
             };
             in_context(context, is_default, wait)?;
@@ -353,24 +362,24 @@ impl ArrayInterface {
         let (begin, end) = (context.event()?, context.event()?);
         let theirs = ForeignStream::new(raw);
         {
-            // SAFETY: see above.
+            // SAFETY: the stream is alive, as above; a default stream is one of `context`.
             let _call = unsafe { theirs.uncaptured(Operation::Record, context) }?;
             in_context(context, is_default, || {
-                // SAFETY: see above; the event is alive.
+                // SAFETY: the stream is alive, as above, and so is the event.
                 unsafe { call!(cuEventRecord(begin.raw(), raw)) }
             })?;
         }
         stream.wait_private(&begin)?;
         Ok(match exported {
-            // The import may be dropped on another thread, where this is another stream.
+            // The import may be dropped on another thread, where this handle means another stream.
             ExportedStream::PerThread => End::Wait,
             _ => End::Event(end, theirs),
         })
     }
 }
 
-/// Makes a call with the context current if it uses a default stream, which differs between
-/// contexts.
+/// Calls `call`, which uses a stream of `context`. For a default stream, makes `context` current first,
+/// because the handle of a default stream refers to the current context.
 fn in_context(
     context: &Context,
     is_default: bool,
@@ -384,17 +393,18 @@ fn in_context(
 }
 
 impl Imported {
-    /// Returns the address of the first element on the device, or 0 if the array is empty.
+    /// Returns the address at which the stream's context accesses the first element, or 0 if the
+    /// array is empty.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
-    /// Returns the type of the elements according to the interface.
+    /// Returns the type of the elements that the interface names.
     pub fn dtype(&self) -> &Dtype {
         &self.dtype
     }
 
-    /// Returns the arrangement of the elements, relative to the first one.
+    /// Returns the shape and the strides.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -473,12 +483,11 @@ impl<T> ImportedArray<T> {
 impl<T: Element> DeviceBuffer<T> {
     /// Exports the buffer as a one-dimensional array, with the stream on which all work on it runs.
     ///
-    /// Before the buffer is used again or dropped here, the consumer's work must be complete or
-    /// ordered before that use on this stream. The interface keeps neither the buffer nor the
-    /// stream alive.
+    /// The consumer's work must be complete, or ordered on this stream, before this program uses or
+    /// drops the buffer again. The interface keeps neither the buffer nor the stream alive.
     ///
-    /// Other devices get access to memory of a pool: see
-    /// [`grant_peer_access`](super::grant_peer_access).
+    /// If the buffer was allocated from a memory pool, this also grants the other devices access to
+    /// that pool. See [`grant_peer_access`](super::grant_peer_access).
     ///
     /// # Errors
     /// [`Invalid::ArrayInterface`] if the length exceeds the address space; on a machine with
@@ -487,7 +496,7 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn array_interface(&self) -> Result<ArrayInterface> {
         let layout = Layout::c_contiguous(&[self.len()], size_of::<T>())?;
         let array = ArrayInterface::new(type_of::<T>()?, layout, self.as_raw())?;
-        // SAFETY: the buffer is borrowed during the call.
+        // SAFETY: the buffer is borrowed, so its memory is not freed during the call.
         unsafe { grant_for_export(self.stream().context(), self.as_raw()) }?;
         Ok(array.with_stream(Some(ExportedStream::of(self.stream()))))
     }
@@ -514,7 +523,7 @@ impl Drop for Imported {
             }
             End::Wait => {
                 if let Err(error) = stream.wait_for_work() {
-                    // It is unknown when the producer may continue, so the owner is leaked.
+                    // The wait failed, so work may still use the memory. The owner is leaked.
                     std::mem::forget(self.access.clone());
                     report(&Report::Leaked {
                         what: "an imported array that work may still use",

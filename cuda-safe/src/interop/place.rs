@@ -16,8 +16,9 @@ const UNKNOWN: [CUresult; 2] = [
 ];
 
 impl ArrayInterface {
-    /// Returns the address of the first element in a context, after checking the alignment and the
-    /// allocation; 0 if the array is empty.
+    /// Returns the address at which `context` accesses the first element, or 0 if the array is empty.
+    /// Checks that the address is aligned to `align` and, if the driver knows the allocation, that
+    /// memory exists for the whole array.
     pub(super) fn place(&self, context: &Context, align: usize) -> Result<u64> {
         let layout = self.layout();
         if layout.is_empty() {
@@ -33,7 +34,7 @@ impl ArrayInterface {
             return Err(refused("data", problem).into());
         }
         let Some(allocation) = allocation_at(context, address)? else {
-            // The range of memory that the driver does not know cannot be checked. (Driver 580 also
+            // The driver does not know this memory, so the range cannot be checked. (Driver 580 also
             // does not know reserved addresses without a mapping.)
             return Ok(address);
         };
@@ -79,9 +80,10 @@ fn is_within(array: &Range<u64>, memory: &Range<u64>) -> bool {
     memory.start <= array.start && array.end <= memory.end
 }
 
-/// Returns whether the array is in reserved addresses into which memory is mapped in parts, as in
-/// PyTorch's expandable segments. In contrast, a separate allocation has exactly the range that the
-/// driver reports for it, and the neighbors of an allocation in a pool do not belong to it.
+/// Returns whether the array lies in one address reservation with several mappings, as in PyTorch's
+/// expandable segments. `mapping` is the mapping at the first element. For memory that is not in a
+/// reservation, `info.range` equals `mapping`. Pool memory is excluded, because the neighboring
+/// allocations in the pool do not belong to the array.
 fn is_mapped_in_parts(array: &Range<u64>, mapping: &Range<u64>, info: &PointerInfo) -> bool {
     info.pool.is_null()
         && !info.managed
@@ -90,8 +92,9 @@ fn is_mapped_in_parts(array: &Range<u64>, mapping: &Range<u64>, info: &PointerIn
         && is_within(array, &info.range)
 }
 
-/// Returns the first address of the array without a mapping. `mapped` is the mapping that contains
-/// its first element, and `at` returns the mapping at an address.
+/// Returns an address of the array that has no mapping, or `None` if the whole array is mapped.
+/// `mapped` is the mapping that contains the first element, which need not be at the array's lowest
+/// address. `at` returns the mapping at an address.
 fn hole(
     array: &Range<u64>,
     mut mapped: Range<u64>,
@@ -99,7 +102,7 @@ fn hole(
 ) -> Result<Option<u64>> {
     while mapped.end < array.end {
         match at(mapped.end)? {
-            // This check ensures progress, whatever the driver returns.
+            // The guard ensures that the loop ends, even if the driver returns a wrong range.
             Some(next) if next.contains(&mapped.end) => mapped.end = next.end,
             _ => return Ok(Some(mapped.end)),
         }
@@ -118,7 +121,7 @@ fn hole(
 mod tests {
     use super::*;
 
-    /// Returns the hole, and the number of queried mappings.
+    /// Returns the result of [`hole`] and the number of mapping queries.
     fn hole_in(array: Range<u64>, first: u64, mappings: &[Range<u64>]) -> (Option<u64>, usize) {
         let mut asked = 0;
         let at = |address| {
@@ -138,7 +141,7 @@ mod tests {
         let mappings = [100..200, 200..300, 300..450];
         assert_eq!(hole_in(110..190, 110, &mappings), (None, 0));
         assert_eq!(hole_in(110..450, 110, &mappings), (None, 2));
-        // The first element is in the last mapping, and in the middle one.
+        // The first element is in the last mapping, then in the middle one.
         assert_eq!(hole_in(100..450, 449, &mappings), (None, 2));
         assert_eq!(hole_in(150..301, 250, &mappings), (None, 2));
     }
@@ -149,7 +152,7 @@ mod tests {
         assert_eq!(hole_in(110..210, 110, &mappings).0, Some(200));
         assert_eq!(hole_in(110..300, 110, &mappings).0, Some(200));
         assert_eq!(hole_in(190..290, 280, &mappings).0, Some(219));
-        // After the last mapping, and before the first.
+        // The hole is after the last mapping, then before the first.
         assert_eq!(hole_in(230..301, 230, &mappings).0, Some(300));
         assert_eq!(hole_in(99..200, 150, &mappings).0, Some(99));
     }

@@ -88,7 +88,7 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// free memory, are called without a current context.
     ///
     /// The returned value must not change. A wrapper returns the value of the manager that it wraps,
-    /// unless it makes the context current itself, as [`CachingManager`] does for its upstream manager.
+    /// unless it makes the context current itself, as [`CachingManager`](crate::manager::CachingManager) does for its upstream manager.
     /// [`interface_version`](Self::interface_version), [`base`](Self::base) and
     /// [`wrapped`](Self::wrapped) are called without the context being made current.
     fn needs_current_context(&self) -> bool {
@@ -102,7 +102,7 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// Returns the manager that this manager wraps, if there is one. This is how a pool is found inside
     /// its wrappers, and how inner managers are notified of [ending streams](Self::stream_ends). A pool
     /// that cannot be found this way from the manager of a context treats the streams of that context
-    /// as [passing](Order::transient).
+    /// as [transient](Order::transient).
     fn wrapped(&self) -> Option<&dyn MemoryManager> {
         None
     }
@@ -152,7 +152,7 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// - The stream of `order` is ordered after the stream that the block was allocated on.
     /// - The stream belongs to a context that has this manager, so that the manager is notified when
     ///   the stream [ends](Self::stream_ends); or it outlives the manager; or the order is
-    ///   [passing](Order::transient).
+    ///   [transient](Order::transient).
     unsafe fn free(&self, block: Block, order: Order<'_>);
 
     /// Allocates page-locked host memory.
@@ -273,7 +273,7 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// another thread. The call can occur in the middle of an allocation on the same thread. It does
     /// not occur in callbacks of the driver: a stream whose last clone is dropped there ends with a
     /// later call elsewhere. It does not occur for [borrowed](crate::Stream::borrow_raw) streams, whose
-    /// order is [passing](Order::is_passing).
+    /// order is [transient](Order::is_transient).
     fn stream_ends(&self, end: &StreamEnd<'_>) {
         let _ = end;
     }

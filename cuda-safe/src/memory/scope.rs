@@ -1,4 +1,5 @@
-//! Asynchronous copies of borrowed pinned memory, within a scope that ends with a wait.
+//! Asynchronous copies between the device and borrowed pinned memory. They run in a scope that ends with
+//! a wait.
 
 use super::pending::leak_in_use;
 use super::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
@@ -15,8 +16,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A scope for asynchronous copies of borrowed pinned memory. Passed to the closure of
-/// [`Stream::copy_scope`].
+/// A scope for asynchronous copies from and to borrowed pinned memory. [`Stream::copy_scope`] passes it
+/// to its closure.
 pub struct CopyScope<'scope, 'env: 'scope> {
     stream: &'env Stream,
     /// The buffers that the stream may use until the wait at the end of the scope.
@@ -27,10 +28,10 @@ pub struct CopyScope<'scope, 'env: 'scope> {
 }
 
 impl Stream {
-    /// Runs `f`, which can enqueue copies of borrowed pinned memory on this stream. Then blocks the
-    /// host until all work on the stream has completed.
+    /// Runs `f`, which can enqueue copies from and to borrowed pinned memory on this stream. Then
+    /// blocks the host until all work on the stream has completed.
     ///
-    /// Calls `cuStreamSynchronize` after `f`, also if `f` panics. The pinned memory stays borrowed
+    /// Calls `cuStreamSynchronize` after `f`, even if `f` panics. The pinned memory stays borrowed
     /// until then.
     ///
     /// If the wait fails, it is unknown whether the device still uses the memory. The memory is
@@ -118,9 +119,9 @@ impl<'scope> CopyScope<'scope, '_> {
         let (to, from, bytes) = (target.as_raw(), source.as_ptr(), target.size_bytes());
         self.keep_borrowed(source);
         self.enqueue(bytes, |stream| {
-            // SAFETY: both sides hold `bytes` (the lengths are equal), and the source has no
-            // uninitialized bytes. The source stays borrowed until a wait confirms that the copy
-            // has completed.
+            // SAFETY: source and target have `bytes` bytes each (the lengths are equal), and the source
+            // has no uninitialized bytes. The source stays borrowed until a wait confirms that the
+            // copy has completed.
             unsafe { answer!(cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream)) }
         })
     }
@@ -145,15 +146,15 @@ impl<'scope> CopyScope<'scope, '_> {
         let (to, from, bytes) = (target.as_mut_ptr(), source.as_raw(), source.size_bytes());
         self.keep_borrowed(target);
         self.enqueue(bytes, |stream| {
-            // SAFETY: both sides hold `bytes` (the lengths are equal), and every bit pattern is a
-            // valid `T`. The target stays borrowed, and no code accesses it, until a wait confirms
-            // that the copy has completed.
+            // SAFETY: source and target have `bytes` bytes each (the lengths are equal), and every bit
+            // pattern is a valid `T`. The target stays borrowed, and no code accesses it, until a wait
+            // confirms that the copy has completed.
             unsafe { answer!(cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream)) }
         })
     }
 
-    /// Rejects copies that are not possible on this stream, and counts the copy as a call on the
-    /// stream.
+    /// Checks that the copy is valid on this stream. No capture can begin on the stream until the guard
+    /// is dropped.
     fn check<T>(
         &self,
         device: &DeviceSlice<'_, T>,
@@ -178,7 +179,7 @@ impl<'scope> CopyScope<'scope, '_> {
     }
 }
 
-/// Pinned memory with elements of any type.
+/// A pinned buffer, independent of its element type.
 trait LeakInUse {
     /// Leaks the memory, which the device may still use, and leaves an empty buffer.
     fn leak_in_use(&mut self, stream: &Stream, error: &Error);

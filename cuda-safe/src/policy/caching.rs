@@ -174,7 +174,7 @@ impl CachingManager {
 }
 
 /// Returns the stream of an order if the pool may have a per-thread cache of it, because the order is
-/// lasting.
+/// persistent.
 #[inline]
 fn persistent(order: Order<'_>) -> Option<CUstream> {
     let raw = order.raw()?;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 ///
 /// One thread at a time calls the writer, and no lock is held meanwhile: the writer may be slow, and
 /// may allocate from this manager. Events that occur meanwhile are written together with the next
-/// event, or by [`flush`](Self::flush). When more than [`MUCH`](Self::MUCH) lines are waiting, a thread
+/// event, or by [`flush`](Self::flush). When more than [`MUCH`](Self::MAX_WAITING_LINES) lines are waiting, a thread
 /// that adds one waits for the writer, for at most a tenth of a second. After a panic the writer is not
 /// called again, and [`flush`](Self::flush) returns an error.
 ///

@@ -11,19 +11,21 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, TryLockError};
 
-/// A wrapper for a manager that is not thread-safe: it calls the methods that allocate and free device
-/// memory from one thread at a time. (The managers of this crate are thread-safe.)
+/// A wrapper for a manager whose device memory should be allocated, freed, trimmed and reset by one
+/// thread at a time. All other methods are forwarded without the lock. (The managers of this crate
+/// support concurrent calls without this wrapper.)
 ///
-/// This is the only manager that holds a lock while the driver is called, as the inner manager calls
-/// it. So an allocating thread may wait for a thread that is inside the driver. A program in which a
-/// host function waits for an allocating thread must not use it.
+/// The lock stays held while the inner manager calls the driver. No other manager of this crate does
+/// this. An allocation may therefore wait for a thread that is inside the driver. If a host function
+/// waits for a thread that allocates, this wrapper can deadlock.
 ///
 /// A thread does not wait for the lock in a host function, in another callback of the driver or in the
-/// report hook. There an allocation fails, and a free is deferred to the next call of another thread;
-/// the memory is then freed without a stream. The inner manager is notified of the [end of a
+/// report hook. If another thread holds the lock, an allocation there fails with
+/// [`Error::InHostFunction`]. A free is deferred until that thread releases the lock; the memory is
+/// then freed [without a stream](Order::NONE). The inner manager is notified of the [end of a
 /// stream](MemoryManager::stream_ends) without the lock.
 ///
-/// [`defer_cleanup`](MemoryManager::defer_cleanup) is that of the inner manager.
+/// [`defer_cleanup`](MemoryManager::defer_cleanup) is forwarded to the inner manager.
 pub struct SerialManager<M> {
     inner: M,
     call_lock: ReentrantLock,
@@ -48,8 +50,8 @@ impl<M> SerialManager<M> {
 }
 
 impl<M: MemoryManager> SerialManager<M> {
-    /// Calls the inner manager under the lock. Returns `None` if another thread holds the lock and this
-    /// one must not wait for it.
+    /// Calls the inner manager under the lock. Returns `None` if another thread holds the lock and the
+    /// calling thread must not wait for it.
     fn alone<T>(&self, call: impl FnOnce(&M) -> T) -> Option<T> {
         let done = match self.call_lock.enter() {
             Entered::No => return None,
@@ -69,17 +71,17 @@ impl<M: MemoryManager> SerialManager<M> {
             };
             let late = leaf(&self.late).map(|mut late| std::mem::take(&mut *late));
             for block in late.into_iter().flatten() {
-                // SAFETY: the block was freed in an order that follows that of its allocation; the work
-                // that used it is part of all work of the context, which this free is ordered
-                // after.
+                // SAFETY: the caller of `free` passed ownership of the block. All work that uses the
+                // block was enqueued before that call, and `Order::NONE` orders this free after all
+                // earlier work of the context.
                 unsafe { self.inner.free(block, Order::NONE) };
             }
         }
     }
 }
 
-// SAFETY: all memory is that of the inner manager, which may be called by several threads, as any
-// manager may.
+// SAFETY: the inner manager allocates all memory. The methods that are forwarded without the lock may be
+// called by several threads, as for every manager.
 unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
     forward!(version current base wrapped initialize host pin managed memory_info ipc_handle defer_cleanup);
 
@@ -94,14 +96,14 @@ unsafe impl<M: MemoryManager> MemoryManager for SerialManager<M> {
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         let done = self.alone(|inner| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller of this function makes the same promise.
             unsafe { inner.free(block, order) };
         });
         if done.is_none() {
             let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
             late.push(block);
             drop(late);
-            // In case the lock has been released meanwhile.
+            // The other thread may have released the lock before the block was added.
             self.free_late();
         }
     }
@@ -125,7 +127,7 @@ struct ReentrantLock {
 enum Entered<'a> {
     /// The thread holds the lock until this is dropped.
     Now(#[allow(dead_code, reason = "held, not read")] Entry<'a>),
-    /// The thread already held the lock; or it is the only thread, in a forked child.
+    /// The thread already held the lock, or it is the only thread of a forked child.
     Before,
     /// Another thread holds the lock, and may be waiting for this one.
     No,
@@ -144,7 +146,7 @@ impl Drop for Entry<'_> {
 }
 
 impl ReentrantLock {
-    /// Acquires the lock, and waits for it if the thread may wait.
+    /// Acquires the lock, and waits for it if waiting is allowed here.
     fn enter(&self) -> Entered<'_> {
         if let Some(entered) = self.try_enter() {
             return entered;
@@ -155,9 +157,10 @@ impl ReentrantLock {
         self.keep(self.lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Acquires the lock without waiting. Returns `None` if another thread holds the lock.
+    /// Acquires the lock without waiting. Returns `None` if another thread holds it.
     fn try_enter(&self) -> Option<Entered<'_>> {
-        // No other thread writes this thread's number there. (A forked child has one thread.)
+        // No other thread stores this thread's number, so a relaxed load is enough. A forked child has
+        // only one thread.
         if fork::in_child() || self.thread.load(Ordering::Relaxed) == this_thread() {
             return Some(Entered::Before);
         }

@@ -1,4 +1,4 @@
-//! Events.
+//! Creates, destroys, records and queries events.
 
 use super::Out;
 use super::context::pointer;
@@ -119,7 +119,7 @@ pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
     Err(CUresult::CUDA_ERROR_NOT_READY)
 }
 
-/// Time is not modeled: each operation takes one millisecond.
+/// Returns the time between two events. Time is not modeled: each operation takes one millisecond.
 pub(super) fn elapsed(
     world: &mut World,
     milliseconds: &mut Out<f32>,

@@ -1,4 +1,4 @@
-//! Splits into groups of given sizes. Unverified (from documentation).
+//! `cuDevSmResourceSplit`, which splits SMs into groups of given sizes. Unverified (from documentation).
 
 use super::Out;
 use super::green::bits;
@@ -13,16 +13,16 @@ use cuda_sys::{
 
 const ANY_DOMAIN: u32 = !0;
 
-/// The group found for a request.
+/// The SMs that were selected for a request.
 struct Found {
     sms: Vec<u32>,
-    /// Number of SMs that run a cluster together.
+    /// The co-scheduled SM count: the number of SMs that are guaranteed to be co-scheduled.
     together: u32,
     domain: u32,
 }
 
-/// Returns the SMs for a request, from those that are `free`. With `only_asking` nothing is split, and
-/// the group may be empty or too small.
+/// Selects SMs for a request from the SMs that are `free`. With `only_asking` (the caller passed no
+/// memory for the groups), the group may be empty or too small.
 fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Answer<Found> {
     let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     let profile = &world.profile;
@@ -37,14 +37,14 @@ fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Ans
         return Err(wrong);
     }
     check_flags(world, request)?;
-    // Backfilling makes the other parameters hints.
+    // With the backfill flag, the other parameters are only hints.
     let has = |flag: Flags| request.flags & flag.0 != 0;
     let backfill = has(Flags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL);
     let (mut sms, mut domain) = (free.to_vec(), 0);
     if has(Flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID) {
         let home = |sm: &u32| profile.gpu.domain_of(*sm);
         domain = match request.localityDomainId {
-            // The domain with the most free SMs; the first one if several have the same number.
+            // Selects the domain with the most free SMs, or the first of several such domains.
             ANY_DOMAIN => {
                 let left = |domain: &u32| free.iter().filter(|sm| home(sm) == *domain).count();
                 let domains = (0..profile.gpu.locality_domains).rev();
@@ -113,7 +113,7 @@ pub(super) fn exact(
     if flags != 0 || count == 0 || requests.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // Of the results of a split, only the remainder is documented to be divisible.
+    // According to the documentation, only the remainder of a split can be split again.
     if input.split != 0 && !input.is_remainder {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }

@@ -1,4 +1,4 @@
-//! Resources of work queues. Unverified (from documentation).
+//! Work queue resources. Unverified (from documentation).
 
 use crate::state::green::Queues;
 use crate::state::{Answer, World};
@@ -25,7 +25,8 @@ fn known(world: &World, kind: Type) -> bool {
     world.profile.driver >= CudaVersion::new(13, 1) && kinds.contains(&kind)
 }
 
-/// Returns the work queue resource of a device, or of a context; `id` is the id of the context's queues.
+/// Returns the work queue resource of a context or a device. `id` is the id of the context's queues, or
+/// `None` for a device.
 pub(super) fn resource(
     world: &World,
     device: usize,
@@ -41,7 +42,7 @@ pub(super) fn resource(
         ..CUdevResource::default()
     };
     if kind == Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE {
-        // A device does not have queues itself.
+        // Only contexts have queues. A device only has a configuration.
         let id = id.ok_or(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
         let mut reserved = [0; 40];
         reserved[..8].copy_from_slice(&id.to_ne_bytes());
@@ -60,18 +61,18 @@ pub(super) fn resource(
     Ok(resource)
 }
 
-/// Returns the queues that a resource describes, or `None` if it is a resource of another type.
+/// Returns the queues that a work queue resource describes, or `None` for other types of resources.
 pub(super) fn queues(world: &World, resource: &CUdevResource) -> Option<Answer<Queues>> {
     if !known(world, resource.type_) {
         return None;
     }
     if resource.type_ == Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE {
-        // SAFETY: a resource of this type has this record, which contains bytes.
+        // SAFETY: this union member is an array of bytes, so all bit patterns are valid.
         let bytes = unsafe { resource.__bindgen_anon_1.wq }.reserved;
         let [a, b, c, d, e, f, g, h, ..] = bytes;
         return Some(Ok(Queues::Of(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))));
     }
-    // SAFETY: a resource of this type has this record, which contains integers.
+    // SAFETY: this union member contains only integers, so all bit patterns are valid.
     let config = unsafe { resource.__bindgen_anon_1.wqConfig };
     let scope = config.sharingScope;
     if config.wqConcurrencyLimit == 0 || scope.0 > Scope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED.0 {

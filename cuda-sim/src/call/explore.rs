@@ -3,9 +3,9 @@
 //!
 //! A scenario is a closure that [spawns](spawn) threads. They are real threads, but only one runs
 //! at a time. A thread can be preempted only at a *scheduling point*: before and after every driver
-//! call, and wherever [`point`], [`yield_now`] or [`wait_until`] is called. The locks of `cuda-safe` are
-//! scheduling points too if that crate is built with its feature `explore` and [`point_at`], [`wait_at`]
-//! and [`yield_at`] are its hooks.
+//! call, and wherever [`point`], [`yield_now`] or [`wait_until`] is called. The locks of `cuda-safe` can
+//! be scheduling points too. Build that crate with its feature `explore` and install [`point_at`],
+//! [`wait_at`] and [`yield_at`] as its hooks.
 //!
 //! ```
 //! use cuda_sim::{Profile, explore};
@@ -34,15 +34,15 @@
 //! # Schedules
 //! Half of the schedules follow the PCT algorithm (probabilistic concurrency testing): each thread gets
 //! a random priority, the ready thread with the highest priority runs, and at a few random scheduling
-//! points the running thread drops to the lowest priority. The other schedules choose a thread at random
-//! at every second, fourth or eighth scheduling point on average. The first two schedules of an
-//! exploration have no preemption; they also count the scheduling points. Each schedule depends only on
-//! its seed, so an exploration of one schedule with the seed of a [`Violation`] reproduces it.
+//! points the running thread drops to the lowest priority. Each of the other schedules switches to a
+//! random thread at every second, fourth or eighth scheduling point on average. The first two schedules
+//! of an exploration have no preemption; they also count the scheduling points. Each schedule depends
+//! only on its seed. To reproduce a [`Violation`], explore one schedule with its seed.
 //!
 //! # Host functions and device work
 //! Under the explorer a host function runs on a separate thread, as with a real driver, and not on the
 //! thread that waits for it. Device work runs when a thread waits for it, at random scheduling points,
-//! and when no thread could continue otherwise.
+//! and when no thread can continue without it.
 //!
 //! # Checks
 //! The explorer reports a violation if
@@ -50,8 +50,9 @@
 //! - no thread can continue (a deadlock), or the schedule does not end;
 //! - the driver detects a [misuse](crate::misuses);
 //! - at the end of the schedule an object is alive ([`alive`](crate::alive)) or a thread has a context
-//!   on its stack. Before this check the function of [`Explorer::settle`] completes deferred releases.
-//!   The function of [`Explorer::reported`] counts the losses that the tested library has reported.
+//!   on its stack. Before this check the function of [`Explorer::settle`] completes deferred releases;
+//! - the tested library reports a loss, which is a leaked object. The function of
+//!   [`Explorer::reported`] counts these reports. [`Explorer::allow_reported`] permits reported losses.
 //!
 //! # Why real threads
 //! Model checkers such as `loom` and `shuttle` replace threads by coroutines. Thread-local state, and

@@ -1,12 +1,13 @@
-//! Handles: numbers that look like pointers. Each one identifies one object, is never reused, and faults
-//! when it is dereferenced.
+//! Handles: numbers that look like pointers. Each handle identifies one object and is never reused for
+//! another object. An access to memory at a handle's address faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Start of the range of handles. Addresses in this range are not mapped by default.
+/// Start of the range of handles. Linux maps no memory in this range unless a program requests it.
 const BASE: usize = 0x00c0_0000_0000_0000;
 
-/// Objects of one kind. A handle is never reused, so the use of a dead handle can be detected.
+/// Objects of one kind, by handle. A handle is never reused for another object, so the use of a dead
+/// handle can be detected.
 #[derive(Debug)]
 pub(crate) struct Handles<T> {
     /// Distinguishes the handles of this kind from those of other kinds.
@@ -47,7 +48,8 @@ impl<T> Handles<T> {
         handle
     }
 
-    /// Assigns an object to a handle. A handle of a primary context can be assigned again.
+    /// Assigns an object to a reserved or dead handle. A primary context that is retained again has the
+    /// same handle.
     pub(crate) fn revive(&mut self, handle: usize, object: T) {
         self.dead.remove(&handle);
         self.alive.insert(handle, object);

@@ -1,14 +1,14 @@
-//! The log buffers of the driver's PTX compiler.
+//! The log buffers of the driver's PTX compiler and linker.
 
-/// The log buffers that options name. A linker keeps them, because it may write into them until it is
-/// destroyed.
+/// The log buffers that the JIT options of a call name. A linker stores them, because it may write into
+/// them until it is destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
     pub(crate) error: Buffer,
     pub(crate) info: Buffer,
 }
 
-/// A text buffer, which may be empty.
+/// A text buffer of the program. The pointer may be null, and the size may be 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffer {
     pub(crate) start: *mut u8,
@@ -24,7 +24,8 @@ impl Default for Buffer {
     }
 }
 
-// SAFETY: the driver writes there only during calls, on the calling thread, as the API specifies.
+// SAFETY: the driver uses the pointers only during a call and on the calling thread, as the API
+// specifies.
 unsafe impl Send for Logs {}
 
 impl Logs {
@@ -44,7 +45,7 @@ impl Buffer {
             return;
         }
         let len = words.len().min(self.room - 1);
-        // SAFETY: the options gave a buffer of `room` bytes, more than are copied.
+        // SAFETY: the options name a buffer of `room` bytes, and `len` is less than `room`.
         unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), self.start, len) };
         // SAFETY: the buffer has more than `len` bytes.
         let end = unsafe { self.start.add(len) };

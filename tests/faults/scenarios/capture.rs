@@ -1,4 +1,5 @@
-//! Drops where the driver allows no release: the releases are deferred.
+//! Drops during a capture and in a host function, where objects cannot be released at once. The
+//! releases are deferred.
 
 use super::{VECTOR, primary, raw};
 use crate::trace::Trace;
@@ -22,7 +23,7 @@ pub(super) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
 
     let capturing = raw::Capturing::begin(&stream)?;
     used.fill(1)?;
-    // The first two would become part of the capture; the others would invalidate it.
+    // A release now would be captured or could invalidate the capture, so all of these are deferred.
     trace.drop((ordered, plain));
     trace.drop((pinned, module, event, other));
     trace.drop((graph, executable));
@@ -36,7 +37,7 @@ pub(super) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
-/// The objects that the callback drops.
+/// The objects that the host function [`drop_things`] drops.
 static THINGS: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 fn take() -> Vec<Box<dyn Any + Send>> {
@@ -48,7 +49,7 @@ unsafe extern "C" fn drop_things(_: *mut c_void) {
     drop(take());
 }
 
-/// Drops the objects at the end of a scenario that failed before the callback ran.
+/// A guard that drops the objects if the scenario fails before the host function runs.
 struct Rest;
 
 impl Drop for Rest {

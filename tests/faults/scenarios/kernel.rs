@@ -1,4 +1,4 @@
-//! Attributes and settings of kernels.
+//! Attributes, settings and occupancy of kernels.
 
 use super::{HOPPER, SHARED, invalid, primary};
 use crate::trace::Trace;
@@ -21,7 +21,7 @@ pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     assert!(kernel.is_loaded()?);
     let is_newer = invalid(|why| matches!(why, Invalid::UnknownAttribute { .. }));
     match trace.provoke(|| kernel.attribute(of::SHARED_MEMORY_MODE)) {
-        // Without the driver's version, the driver's error code is returned.
+        // If the query of the driver's version fails, the driver's error code is returned unchanged.
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {}
         Err(error) if !is_newer(&error) => return Err(error),
         _ => {}
@@ -53,7 +53,7 @@ pub(super) fn occupancy(trace: &mut Trace) -> Result<()> {
     let stream = context.stream()?;
     assert_eq!(kernel.max_cluster_size_on(&stream, config, &pairs)?, 8);
     assert!(kernel.max_active_clusters(config, &pairs)? > 8);
-    // Queries a context that is not current, while another one is current.
+    // Queries the kernel while a context other than the kernel's context is current.
     let other = cuda_safe::Context::create(&context.device(), Default::default())?;
     other.with_current(|_| kernel.max_active_blocks(32, Default::default()))??;
     trace.drops_from_here();

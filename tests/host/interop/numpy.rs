@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
-/// Reads arrays of random types and layouts without accessing their elements. Prints a line for
-/// each: the type, the bytes of an element, whether it is C- and F-contiguous, and where its bytes
-/// begin and end; and for a random view its start, its shape and its strides.
+/// Reads one array interface and one view from each input line, and prints one line: the type, the
+/// size of an element in bytes, whether the array is C- and F-contiguous, where its bytes begin and
+/// end, and its strides; then the start, the shape and the strides of the view. The script does not
+/// access the elements.
 const SCRIPT: &str = r"
 import sys
 import numpy as np
@@ -130,7 +131,7 @@ enum View {
 }
 
 impl View {
-    /// Returns the line of the view, in the format that the script reads.
+    /// Returns the view in the format that the script reads.
     fn line(&self) -> String {
         let number = |number: &Option<isize>| number.map_or(String::new(), |n| n.to_string());
         let item = |index: &Index| match index {
@@ -180,8 +181,8 @@ fn index(state: &mut u64) -> Index {
     }
 }
 
-/// Returns other extents, usually with the same product: some are split, and some neighbors are
-/// joined.
+/// Returns other extents for a reshape, usually with the same product: some extents are split, and
+/// some neighboring extents are multiplied into one.
 fn extents(state: &mut u64, shape: &[usize]) -> Vec<usize> {
     let mut new: Vec<usize> = Vec::new();
     for extent in shape {
@@ -237,7 +238,7 @@ fn case(state: &mut u64) -> Case {
     let strides = match random(state, 4) {
         0 => None,
         1 => {
-            // With another order of the dimensions, and some of them possibly reversed.
+            // The dimensions are permuted, and some of them may be reversed.
             let mut order: Vec<usize> = (0..shape.len()).collect();
             order.sort_by_key(|_| random(state, 100));
             let mut strides = vec![0; shape.len()];
@@ -268,7 +269,7 @@ fn list<T: ToString>(numbers: &[T]) -> String {
     numbers.join(",")
 }
 
-/// Returns the line that this crate computes, in the format of the script.
+/// Returns the line that the script should print, as computed by this crate.
 fn ours(case: &Case) -> String {
     let Ok(ty) = case.typestr.parse::<TypeString>() else {
         return "no type".to_owned();

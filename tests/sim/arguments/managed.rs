@@ -8,11 +8,11 @@ fn buffer(s: &Stage) -> Result<ManagedBuffer<u32>> {
     ManagedBuffer::zeroed(&s.stream, 32)
 }
 
-/// The kind of a location and its number.
+/// The kind of a location and its id.
 type Place = (CUmemLocationType, i32);
 
 fn numbers(location: &CUmemLocation) -> Place {
-    // SAFETY: the field is a number, for which any bits are valid.
+    // SAFETY: the field is an integer, so all bit patterns are valid.
     (location.type_, unsafe { location.__bindgen_anon_1.id })
 }
 
@@ -150,7 +150,8 @@ fn attributes() -> impl Iterator<Item = Row> {
     })
 }
 
-/// Two ranges of 16 and 48 bytes, for the device and the host.
+/// Calls `give` with two ranges, one for the device and one for the host, and returns their sizes in
+/// bytes.
 fn in_two<R>(
     s: &Stage,
     give: impl FnOnce([(ManagedRange<'_>, MemoryLocation); 2]) -> Result<R>,

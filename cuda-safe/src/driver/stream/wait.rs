@@ -57,7 +57,7 @@ impl Stream {
     /// [`wait`](Self::wait) in a capture only orders work within the graph. The graph retains the event.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` if the stream is not captured.
+    /// `CUDA_ERROR_ILLEGAL_STATE` if the stream is not captured.
     ///
     /// Since CUDA 11.1. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]

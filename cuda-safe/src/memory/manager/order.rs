@@ -58,14 +58,14 @@ impl<'a> Order<'a> {
     /// Returns the order of a stream that an earlier call has used.
     ///
     /// # Safety
-    /// See [`lasting`](Self::lasting).
+    /// See [persistent](Self::persistent).
     pub(crate) unsafe fn known(stream: CUstream) -> Self {
         Self(Kind::Persistent(stream))
     }
 
     /// Returns the order of a stream that is owned by other code and may be destroyed after the call.
     /// Memory that is freed in this order gets an event at once. The per-thread default stream, handle
-    /// 2, is always passing.
+    /// 2, is always transient.
     ///
     /// # Safety
     /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
@@ -103,7 +103,7 @@ impl<'a> Order<'a> {
     }
 
     /// Returns whether the stream may be destroyed after the call: the order was created by
-    /// [`passing`](Self::passing), or the stream is [borrowed](Stream::borrow_raw).
+    /// [transient](Self::transient), or the stream is [borrowed](Stream::borrow_raw).
     #[inline]
     pub fn is_transient(self) -> bool {
         match self.0 {
@@ -148,7 +148,7 @@ impl<'a> StreamEnd<'a> {
         Self { raw: *raw, stream }
     }
 
-    /// Returns the end of a stream that is owned by other code, was used in a [lasting](Order::persistent)
+    /// Returns the end of a stream that is owned by other code, was used in a [persistent](Order::persistent)
     /// order, and is about to be destroyed.
     ///
     /// # Safety
@@ -212,7 +212,7 @@ impl Parent for OrderParent<'_> {
         match self.order.0 {
             Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
             Kind::None | Kind::Persistent(_) => Box::new(self.context.clone()),
-            // This is never used: a passing order counts as borrowed. So does a lasting one, and the
+            // This is never used: a transient order counts as borrowed. So does a persistent one, and the
             // end of its stream does not have to wait for the release queue.
             Kind::Passing(_) => Box::new(Root { is_borrowed: true }),
         }

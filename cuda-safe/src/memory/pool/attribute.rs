@@ -24,8 +24,8 @@ use cuda_sys::{
 use std::fmt;
 use std::marker::PhantomData;
 
-/// An attribute of a memory pool with a value of type `T`. `A` tells whether the attribute can be
-/// set or reset.
+/// An attribute of a memory pool with a value of type `T`. `A` is [`ReadOnly`], [`Settable`] or
+/// [`HighWater`].
 ///
 /// The constants of [this module](self) are the only attributes.
 pub struct PoolAttribute<T, A = ReadOnly> {
@@ -50,12 +50,12 @@ pub enum Settable {}
 pub enum HighWater {}
 
 impl<T, A> PoolAttribute<T, A> {
-    /// Returns the driver's number of the attribute.
+    /// Returns the driver's constant for the attribute.
     pub fn raw(&self) -> CUmemPool_attribute {
         self.raw
     }
 
-    /// Returns the name of the attribute's constant.
+    /// Returns the name of the constant in this module.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -65,8 +65,8 @@ impl<T, A> PoolAttribute<T, A> {
         self.since
     }
 
-    /// Translates the error for an attribute that is newer than the driver. The driver reports it
-    /// as an invalid value.
+    /// Translates the error of an attribute query. For an attribute that is newer than the driver, the
+    /// driver returns `CUDA_ERROR_INVALID_VALUE`; this becomes [`Invalid::UnknownAttribute`].
     pub(super) fn explain(&self, error: Error) -> Error {
         match (error.code(), init::version()) {
             (Some(CUresult::CUDA_ERROR_INVALID_VALUE), Ok(driver)) if driver < self.since => {
@@ -96,7 +96,8 @@ impl<T, A> fmt::Debug for PoolAttribute<T, A> {
     }
 }
 
-/// A type of attribute values. Sealed: the driver only has values of type `int` and of 64 bits.
+/// The value type of an attribute. This trait is sealed: the values in the driver are 32-bit or 64-bit
+/// integers.
 pub trait PoolValue: sealed::Sealed {
     #[doc(hidden)]
     fn from_bytes(bytes: [u8; 8]) -> Self;
@@ -108,7 +109,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Implements the conversions of the value types from and to the driver's format. An `int` is in
+/// Implements the conversions of the value types from and to the driver's format. A 32-bit value is in
 /// the first four bytes.
 macro_rules! values {
     ($($ty:ty: |$value:ident: $number:ident| $read:expr, |$this:ident| $write:expr;)*) => {$(
@@ -165,8 +166,8 @@ attributes! {
     /// Whether the driver may make a stream wait for a free on another stream, in order to reuse
     /// the memory.
     REUSE_ALLOW_INTERNAL_DEPENDENCIES: bool, Settable = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, (11, 2);
-    /// The number of unused bytes that the pool keeps when a synchronization returns memory to the
-    /// system. The default is 0.
+    /// The number of reserved bytes that the pool may keep. If the pool has reserved more, the driver
+    /// returns unused memory to the system at the next synchronization. The default is 0.
     RELEASE_THRESHOLD: u64, Settable = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (11, 2);
     /// The number of bytes that the pool has reserved from the system.
     RESERVED_CURRENT: u64, ReadOnly = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, (11, 2);
@@ -180,9 +181,10 @@ attributes! {
     ALLOCATION_TYPE: CUmemAllocationType, ReadOnly = CU_MEMPOOL_ATTR_ALLOCATION_TYPE, (13, 2);
     /// The handle types that can share the pool with other processes.
     EXPORT_HANDLE_TYPES: CUmemAllocationHandleType, ReadOnly = CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES, (13, 2);
-    /// The number of the pool's location, within its kind.
+    /// The id of the pool's location, such as the ordinal of a device or a NUMA node. [`LOCATION_TYPE`]
+    /// is the kind of the location.
     LOCATION_ID: i32, ReadOnly = CU_MEMPOOL_ATTR_LOCATION_ID, (13, 2);
-    /// The kind of the pool's location.
+    /// The kind of the pool's location, such as a device or the host.
     LOCATION_TYPE: CUmemLocationType, ReadOnly = CU_MEMPOOL_ATTR_LOCATION_TYPE, (13, 2);
     /// The maximum size of the pool in bytes. 0 means the limit of the system.
     MAX_POOL_SIZE: u64, ReadOnly = CU_MEMPOOL_ATTR_MAX_POOL_SIZE, (13, 2);

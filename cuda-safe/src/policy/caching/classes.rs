@@ -1,16 +1,19 @@
-//! Block sizes: eight for each doubling, so that at most an eighth is lost. Small sizes have a class.
+//! Size classes of cached blocks. Sizes up to 4 KiB are rounded up to a multiple of 512 bytes. Above
+//! that, each power of two is followed by eight classes, so rounding adds at most an eighth. Sizes above
+//! 1 MiB have no class; they are rounded up by at most an eighth and less than 2 MiB.
 
 /// All sizes are multiples of this, and so are the addresses of blocks.
 pub(super) const GRAIN: u64 = 512;
 /// The number of classes.
 pub(super) const COUNT: usize = 72;
 /// The largest size that has a class. Larger blocks are cached in the heap only: a per-thread cache
-/// neither splits nor merges blocks, so a few large ones would hold much memory that cannot be used
-/// otherwise.
+/// neither splits nor merges blocks, so a few large blocks would hold much memory that no other
+/// allocation can use.
 pub(super) const LARGEST: u64 = 1 << 20;
-/// Sizes are multiples of this if an eighth would be more.
+/// The largest unit to which sizes without a class are rounded. The unit is smaller if this would add
+/// more than an eighth.
 pub(super) const LARGE_GRAIN: u64 = 2 << 20;
-/// The class of a size that has none.
+/// The value of [`class_of`] for a size that has no class.
 pub(super) const NONE: u8 = u8::MAX;
 
 /// Up to this size there is a class for each multiple of [`GRAIN`].
@@ -43,7 +46,7 @@ pub(super) fn size_of_class(class: u8) -> u64 {
     (9 + step) << (doubling + 9)
 }
 
-/// Returns the size of the block for a request of `size` bytes, or `None` if it is not addressable.
+/// Returns the size of the block for a request of `size` bytes, or `None` if that size overflows.
 #[inline]
 pub(super) fn rounded(size: u64) -> Option<u64> {
     match class_of(size) {

@@ -6,13 +6,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
-    /// The time since the manager was created.
+    /// The time since the [`StatisticsManager`](super::StatisticsManager) was created.
     pub time: Duration,
-    /// The bytes in use, by the position of the highest bit of their size.
+    /// The bytes in use, by size class. The class of an allocation is the position of the highest set
+    /// bit of its size.
     pub classes: Vec<u64>,
-    /// The bytes that a pool has cached.
+    /// The number of bytes in the cache of the wrapped pool; 0 without a pool.
     pub cached: u64,
-    /// The fragmentation of the cached memory, from 0 to 1.
+    /// The fragmentation of the cached memory, from 0 (one block) to 1 (many small blocks).
     pub fragmentation: f64,
 }
 
@@ -23,12 +24,12 @@ impl Sample {
     }
 }
 
-/// Samples in chronological order. When there are [`MANY`](Self::MANY) of them, every second one is
-/// removed.
+/// Samples in chronological order. When [`MAX_SAMPLES`](Self::MAX_SAMPLES) is reached, every second
+/// sample is removed, and later samples are added half as often.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     samples: Vec<Sample>,
-    /// The number of samples that are skipped between two that are added.
+    /// The number of samples to skip after each sample that is added.
     between: u32,
     skipped: u32,
 }

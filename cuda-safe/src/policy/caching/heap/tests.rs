@@ -1,6 +1,6 @@
 use super::*;
 
-/// An event that no test of this file makes.
+/// A stand-in for the event type. No test in this file creates an event.
 struct NoEvent;
 
 impl SyncEvent for NoEvent {
@@ -23,7 +23,8 @@ fn slab(number: u64) -> Block {
     }
 }
 
-/// A heap with one slab, of which the first `parts` blocks of four grains are allocated.
+/// Returns a heap with one slab. The first `parts` blocks of the slab, four grains each, are allocated;
+/// their ids are returned.
 fn heap(parts: usize) -> (Heap, Vec<Id>) {
     let mut heap = Heap::default();
     let all = heap.add(slab(0));
