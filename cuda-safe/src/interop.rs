@@ -15,10 +15,11 @@
 //!
 //! With the feature `serde`, the descriptions can be serialized: types as their strings, an
 //! [`ArrayInterface`] as the dict. Deserialized values go through the same checks as others.
+//!
 //! ```
 //! use cuda_safe::interop::{Layout, TypeString};
 //!
-//! "typestr" and "shape" of a 3 by 4 NumPy array of float32.
+//! // "typestr" and "shape" of a 3 by 4 NumPy array of float32.
 //! let element: TypeString = "<f4".parse()?;
 //! let layout = Layout::c_contiguous(&[3, 4], element.item_size())?;
 //! assert_eq!(layout.strides(), [16, 4]);

@@ -11,7 +11,7 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 /// ```
 /// use cuda_safe::interop::{Index, Layout};
 ///
-/// a[1:, ::-2] of an array of 4 by 10.
+/// // a[1:, ::-2] of an array of 4 by 10.
 /// let array = Layout::c_contiguous(&[4, 10], 4)?;
 /// let (offset, part) = array.index(&[(1..).into(), Index::reversed(2)])?;
 /// assert_eq!((part.shape(), part.strides()), (&[3, 5][..], &[40, -8][..]));
