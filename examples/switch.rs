@@ -61,8 +61,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         "the pool: {} leases, {} of them switches; {} partitionings created, {} after the first use of each",
         stats.leases,
         stats.switches,
-        stats.made,
-        stats.made - program.made_cold
+        stats.created,
+        stats.created - program.made_cold
     );
     if line.is_some() {
         println!(
@@ -124,7 +124,7 @@ impl Program {
         // Both partitionings are created here, and never again.
         program.switch()?;
         program.switch()?;
-        program.made_cold = program.pool.stats()?.made;
+        program.made_cold = program.pool.stats()?.created;
         Ok(program)
     }
 

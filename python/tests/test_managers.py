@@ -63,9 +63,9 @@ assert array[:3].copy_to_host().tolist() == [7] * 3
 del array
 gc.collect()
 after = manager.statistics()
-assert (after.used, after.used_high, after.freed) == (0, MIB, 1)
+assert (after.used, after.used_peak, after.freed) == (0, MIB, 1)
 manager.trim()
-assert manager.statistics().kept == 0
+assert manager.statistics().cached == 0
 assert cuda_safe.leaked() == 0
 """
     )
@@ -86,7 +86,7 @@ stats = manager.statistics()
 assert (stats.slabs_added, stats.allocated, stats.used) == (1, 11, 0)
 assert stats.hits == 10
 assert manager.trim(stats.reserved) == 0
-assert manager.trim() == stats.reserved == stats.kept
+assert manager.trim() == stats.reserved == stats.cached
 assert manager.statistics().reserved == 0
 """
     )
@@ -103,12 +103,12 @@ def work():
 with manager.defer_cleanup():
     with manager.defer_cleanup():
         work()
-    assert manager.statistics().kept == 20000
+    assert manager.statistics().cached == 20000
     assert manager.trim() == 0
 # The end of the block itself does nothing.
-assert manager.statistics().kept == 20000
+assert manager.statistics().cached == 20000
 manager._allocate(1000).close()
-assert manager.statistics().kept == 0
+assert manager.statistics().cached == 0
 """
     )
 

@@ -200,12 +200,12 @@ for number in range(30):
     copy = array.copy()
     expected.copy_from(copy)
     del array, copy
-    assert manager.statistics().kept <= 11 * 4000
+    assert manager.statistics().cached <= 11 * 4000
     assert (expected.copy_to_host() == -number).all()
 manager.trim()
 # Each finalizer runs once.
 assert sorted(finalized) == list(range(2, 62)), finalized
-assert manager.statistics().kept == 0 and cuda_safe.leaked() == 0
+assert manager.statistics().cached == 0 and cuda_safe.leaked() == 0
 """
     )
 
@@ -268,10 +268,10 @@ cuda_safe.set_memory_manager(Manager)
 manager = cuda_safe.MemoryManager._of()
 for number in range(10):
     manager._allocate(1000).close()
-    assert finalized == [] and manager.statistics().kept == 1000 * (number + 1)
+    assert finalized == [] and manager.statistics().cached == 1000 * (number + 1)
 # The package waits if more than ten frees are pending.
 manager._allocate(1000).close()
-assert sorted(finalized) == list(range(1, 12)) and manager.statistics().kept == 0
+assert sorted(finalized) == list(range(1, 12)) and manager.statistics().cached == 0
 memory = manager._allocate(1000)
 memory.close()
 memory.close()
@@ -315,7 +315,7 @@ with manager.defer_cleanup():
         for _ in range(20):
             manager._allocate(1000).close()
     assert manager.trim() == 0 and finalized == []
-    assert manager.statistics().kept == 20000
+    assert manager.statistics().cached == 20000
 assert calls.count("enter") == calls.count("exit") == 2
 assert finalized == []
 manager._allocate(1000).close()
@@ -422,7 +422,7 @@ keep.pop().close()
 before = len(named("refused"))
 Little.memalloc = lambda self, size: (calls.append(("refused",)), [].pop())
 raises(IndexError, lambda: manager._allocate(1000))
-assert len(named("refused")) == before + 1 and manager.statistics().kept == 1000
+assert len(named("refused")) == before + 1 and manager.statistics().cached == 1000
 """
     )
 
@@ -697,7 +697,7 @@ assert errors == [], errors
 shared.clear()
 manager.trim()
 manager.trim()
-assert manager.statistics().used == manager.statistics().kept == 0
+assert manager.statistics().used == manager.statistics().cached == 0
 assert len(finalized) == len(set(finalized)) == len(named("memalloc")), len(finalized)
 assert cuda_safe.leaked() == 0
 """

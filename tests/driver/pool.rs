@@ -75,7 +75,7 @@ fn a_partitioning_is_created_once_and_reused() {
     assert_eq!(sms[0], sms[4], "the same partitions");
     let stats = pool.stats().expect("stats");
     assert_eq!((stats.leases, stats.switches), (6, 5));
-    assert_eq!((stats.made, stats.kept, stats.out), (2, 2, 0));
+    assert_eq!((stats.created, stats.cached, stats.leased), (2, 2, 0));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_part_is_split_again_and_the_result_is_cached() {
     );
     let stats = pool.stats().expect("stats");
     assert_eq!((stats.leases, stats.splits), (3, 3));
-    assert_eq!((stats.made, stats.kept, stats.out), (2, 2, 0));
+    assert_eq!((stats.created, stats.cached, stats.leased), (2, 2, 0));
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_part_and_its_subparts_run_one_after_the_other() {
     let seen = seen.lock().expect("no panic");
     assert_eq!(seen.len(), 60);
     assert!(seen.is_sorted(), "{seen:?}");
-    assert_eq!(pool.stats().expect("stats").made, 4);
+    assert_eq!(pool.stats().expect("stats").created, 4);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn threads_lease_the_pool_in_turn() {
         }
     });
     let stats = pool.stats().expect("stats");
-    assert_eq!((stats.leases, stats.made, stats.out), (160, 3, 0));
+    assert_eq!((stats.leases, stats.created, stats.leased), (160, 3, 0));
 }
 
 #[test]
@@ -352,13 +352,13 @@ fn the_least_recently_used_partitioning_is_destroyed() {
     let sizes = [two(&pool, 1), two(&pool, 2), two(&pool, 3)];
     for (asked, made) in [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)] {
         lease(&pool, &sizes[asked]);
-        assert_eq!(pool.stats().expect("stats").made, made);
+        assert_eq!(pool.stats().expect("stats").created, made);
     }
     let held = lease(&pool, &sizes[1]);
     pool.trim(0)
         .expect("no thread is switching the partitioning");
     let stats = pool.stats().expect("stats");
-    assert_eq!((stats.kept, stats.destroyed), (1, 3), "one is leased");
+    assert_eq!((stats.cached, stats.destroyed), (1, 3), "one is leased");
     held[0].stream().expect("the partition is usable");
 }
 
@@ -375,5 +375,5 @@ fn an_impossible_partitioning_leaves_the_pool_unchanged() {
     let why = refusal(pool.lease(&impossible).expect_err("180 %"));
     assert!(matches!(why, Invalid::NoSuchPartitions { .. }), "{why}");
     lease(&pool, &two(&pool, 1));
-    assert_eq!(pool.stats().expect("stats").made, 1);
+    assert_eq!(pool.stats().expect("stats").created, 1);
 }

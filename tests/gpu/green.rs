@@ -88,7 +88,7 @@ fn a_hundred_thousand_pool_requests_use_no_more_memory_than_ten() {
     context.synchronize().expect("a wait");
     let after = in_use(&context);
     let stats = pool.stats().expect("stats");
-    assert_eq!((stats.made, stats.leases), (10, 100_100));
+    assert_eq!((stats.created, stats.leases), (10, 100_100));
     eprintln!("note: pool: {stats:?}, memory before {before:?}, after {after:?}");
     let [device, host] = [after[0] - before[0], after[1] - before[1]];
     assert!(device <= 0, "{device} bytes of device memory");

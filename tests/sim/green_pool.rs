@@ -56,10 +56,10 @@ fn a_created_partitioning_is_counted_even_if_the_lease_fails() {
         assert_eq!(why.code(), Some(refused));
         drop(fault);
         let stats = pool.stats().expect("stats");
-        assert_eq!((stats.made, stats.kept, stats.leases), (2, 2, 1));
+        assert_eq!((stats.created, stats.cached, stats.leases), (2, 2, 1));
         pool.try_lease(&of(32)).expect("a lease");
         let stats = pool.stats().expect("stats");
-        assert_eq!((stats.made, stats.kept, stats.leases), (2, 2, 2));
+        assert_eq!((stats.created, stats.cached, stats.leases), (2, 2, 2));
     });
 }
 

@@ -97,19 +97,19 @@ pub struct GreenPoolStats {
     /// The number of parts that were [split](PooledPartition::split) again.
     pub splits: u64,
     /// The number of partitionings created, including splits of parts.
-    pub made: u64,
+    pub created: u64,
     /// The number of partitionings destroyed, including splits of parts.
     pub destroyed: u64,
     /// The number of partitionings cached now, including splits of parts.
-    pub kept: usize,
+    pub cached: usize,
     /// The number of parts leased now.
-    pub out: usize,
+    pub leased: usize,
 }
 
 impl GreenPoolStats {
     /// Counts the created and destroyed partitionings, whether or not the request succeeded.
     fn count(&mut self, changes: Changes) {
-        self.made += u64::from(changes.made);
+        self.created += u64::from(changes.made);
         self.destroyed += changes.destroyed;
     }
 }
@@ -296,11 +296,11 @@ impl GreenPool {
     pub fn stats(&self) -> Result<GreenPoolStats> {
         let state = self.inner.state()?;
         let GreenPoolStats {
-            made, destroyed, ..
+            created, destroyed, ..
         } = state.stats;
         Ok(GreenPoolStats {
-            kept: usize::try_from(made.saturating_sub(destroyed)).unwrap_or(usize::MAX),
-            out: state.out,
+            cached: usize::try_from(created.saturating_sub(destroyed)).unwrap_or(usize::MAX),
+            leased: state.out,
             ..state.stats
         })
     }

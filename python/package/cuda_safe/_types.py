@@ -40,7 +40,7 @@ class MemoryStatistics(NamedTuple):
 
     used: int = 0
     """The number of bytes in use."""
-    used_high: int = 0
+    used_peak: int = 0
     """The maximum of ``used``."""
     allocated: int = 0
     """The number of allocations so far."""
@@ -48,7 +48,7 @@ class MemoryStatistics(NamedTuple):
     """The number of frees so far."""
     failed: int = 0
     """The number of allocations that failed because memory was insufficient."""
-    kept: int = 0
+    cached: int = 0
     """The number of bytes that are not in use: cached, or waiting to be freed."""
     reserved: int | None = None
     """The number of bytes that the manager has reserved from the driver. For "ordered" this is the reserved

@@ -17,7 +17,7 @@ pub(super) struct Stats {
     reserved: Option<usize>,
     reserved_peak: Option<usize>,
     /// Cached bytes, and their fragmentation.
-    kept: usize,
+    cached: usize,
     fragmentation: Option<f64>,
     /// The number of requests to the driver for memory.
     slabs_added: Option<u64>,
@@ -35,7 +35,7 @@ pub(super) fn of(context: &Context) -> Result<Stats> {
             asked: Some(manager.statistics()),
             reserved: Some(cache.reserved),
             reserved_peak: Some(cache.reserved_peak),
-            kept: cache.cached(),
+            cached: cache.cached(),
             fragmentation: Some(cache.fragmentation()),
             slabs_added: Some(cache.slabs_added),
             hits: Some(cache.hits),
@@ -48,7 +48,7 @@ pub(super) fn of(context: &Context) -> Result<Stats> {
         let (_, pending) = manager.base().pending();
         let mut stats = Stats {
             asked: Some(manager.statistics()),
-            kept: pending,
+            cached: pending,
             ..Stats::default()
         };
         // These numbers are for the device's default pool, including other users of it.
@@ -62,7 +62,7 @@ pub(super) fn of(context: &Context) -> Result<Stats> {
     if let Some(manager) = context.memory_manager_as::<Plugin>()? {
         return Ok(Stats {
             asked: Some(manager.statistics()),
-            kept: manager.inner().inner().pending(),
+            cached: manager.inner().inner().pending(),
             ..Stats::default()
         });
     }
@@ -71,7 +71,7 @@ pub(super) fn of(context: &Context) -> Result<Stats> {
         let asked = manager.statistics();
         return Ok(Stats {
             reserved: Some(asked.used + pending),
-            kept: pending,
+            cached: pending,
             slabs_added: Some(asked.allocated),
             asked: Some(asked),
             ..Stats::default()
@@ -89,9 +89,9 @@ impl Stats {
                 fields.set_item("freed", asked.freed)?;
                 fields.set_item("failed", asked.failed)?;
                 fields.set_item("used", asked.used)?;
-                fields.set_item("used_high", asked.high)?;
+                fields.set_item("used_peak", asked.high)?;
             }
-            fields.set_item("kept", self.kept)?;
+            fields.set_item("cached", self.cached)?;
             fields.set_item("reserved", self.reserved)?;
             fields.set_item("reserved_peak", self.reserved_peak)?;
             fields.set_item("fragmentation", self.fragmentation)?;

@@ -164,7 +164,7 @@ pub(super) fn switch(trace: &mut Trace) -> Result<()> {
         stream.synchronize()?;
         trace.drop((stream, lease));
     }
-    assert!(pool.stats()?.made <= 2);
+    assert!(pool.stats()?.created <= 2);
     trace.drops_from_here();
     Ok(())
 }

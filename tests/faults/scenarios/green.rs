@@ -235,7 +235,7 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
         trace.drop(smaller);
     }
     let stats = pool.stats()?;
-    assert_eq!((stats.leases, stats.made, stats.splits), (8, 3, 2));
+    assert_eq!((stats.leases, stats.created, stats.splits), (8, 3, 2));
     trace.drops(|| drop(pool.trim(1)));
     trace.drops_from_here();
     Ok(())
