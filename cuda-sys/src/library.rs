@@ -77,19 +77,11 @@ impl Library {
     /// Opening a library runs its initializers, which must be sound. The functions of the file must have
     /// the signatures that the program declares for this library.
     pub unsafe fn load_from(&self, path: impl AsRef<Path>) -> Result<(), InstallError> {
-        let mut ours = false;
-        self.file
-            .get_or_try_init(|| {
-                ours = true;
-                // SAFETY: the caller guarantees that the initializers may run.
-                unsafe { File::open(path.as_ref(), Search::Linker) }
-                    .map_err(|attempt| InstallError::Load(LoadError::of_library(vec![attempt])))
-            })
-            .and(if ours {
-                Ok(())
-            } else {
-                Err(InstallError::InUse)
-            })
+        set_once(&self.file, || {
+            // SAFETY: the caller guarantees that the initializers may run.
+            unsafe { File::open(path.as_ref(), Search::Linker) }
+                .map_err(|attempt| LoadError::of_library(vec![attempt]))
+        })
     }
 
     /// Returns the name or path under which the library was opened. Returns `None` if it is not open.
@@ -113,15 +105,9 @@ impl Library {
 
     fn file(&self) -> Result<&File, LoadError> {
         self.file.get_or_try_init(|| {
-            let mut tried = Vec::new();
-            for name in self.names {
-                // SAFETY: the caller of `new` guarantees that the initializers may run.
-                match unsafe { File::open(Path::new(name), Search::Linker) } {
-                    Ok(file) => return Ok(file),
-                    Err(attempt) => tried.push(attempt),
-                }
-            }
-            Err(LoadError::of_library(tried))
+            // SAFETY: the caller of `new` guarantees that the initializers may run.
+            let open = |name: &&str| unsafe { File::open(Path::new(name), Search::Linker) };
+            first_opened(self.names, open).map_err(LoadError::of_library)
         })
     }
 
@@ -134,6 +120,40 @@ impl Library {
         let address = self.symbol(name)?;
         slot.fill(address);
         Ok(address.as_ptr())
+    }
+}
+
+/// Opens candidates in order until one succeeds. Returns the failed attempts if none does.
+pub(crate) fn first_opened<C, T>(
+    candidates: &[C],
+    mut open: impl FnMut(&C) -> Result<T, Attempt>,
+) -> Result<T, Vec<Attempt>> {
+    let mut tried = Vec::new();
+    for candidate in candidates {
+        match open(candidate) {
+            Ok(opened) => return Ok(opened),
+            Err(attempt) => tried.push(attempt),
+        }
+    }
+    Err(tried)
+}
+
+/// Sets an empty cell to what `open` returns.
+///
+/// # Errors
+/// The cell is already set, or `open` fails.
+pub(crate) fn set_once<T>(
+    cell: &OnceCell<T>,
+    open: impl FnOnce() -> Result<T, LoadError>,
+) -> Result<(), InstallError> {
+    let mut ours = false;
+    cell.get_or_try_init(|| {
+        ours = true;
+        open().map_err(InstallError::Load)
+    })?;
+    match ours {
+        true => Ok(()),
+        false => Err(InstallError::InUse),
     }
 }
 
@@ -266,8 +286,8 @@ macro_rules! lazy_extern {
     )*};
 }
 
-/// The reason why [`install`](crate::install), [`load_from`](crate::load_from) or [`Library::load_from`](crate::Library::load_from) had no
-/// effect.
+/// The reason why [`install`](crate::install), [`load_from`](crate::load_from) or
+/// [`Library::load_from`] had no effect.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum InstallError {

@@ -13,7 +13,7 @@ pub use function::{Function, MissingFunction, Unavailable};
 pub(crate) use table::SLOTS;
 
 use crate::bindings::CUresult;
-use crate::library::{InstallError, LoadError};
+use crate::library::{InstallError, LoadError, set_once};
 use crate::version::CudaVersion;
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -102,17 +102,8 @@ fn version_of(source: &Source) -> Option<CudaVersion> {
         return None;
     }
     let (address, _) = resolve(name.index());
-    if address.is_null() {
-        return None;
-    }
     // SAFETY: a source's function of this name has this type.
-    let get_version = unsafe { core::mem::transmute::<*mut c_void, GetVersion>(address) };
-    let mut number = 0;
-    // SAFETY: the pointer is to an `i32` that outlives the call.
-    let result = unsafe { get_version(&raw mut number) };
-    result
-        .is_success()
-        .then_some(CudaVersion::from_number(number))
+    unsafe { driver::query_version(NonNull::new(address)?) }.ok()
 }
 
 /// Opens the driver now rather than at the first call.
@@ -134,20 +125,12 @@ pub fn load() -> Result<(), LoadError> {
 /// Opening a library runs its code, and this crate then trusts that code. The file must be a CUDA
 /// driver, or another library whose functions have the ABI of the driver's functions.
 pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<(), InstallError> {
-    let mut ours = false;
-    SOURCE
-        .get_or_try_init(|| {
-            ours = true;
-            // SAFETY: the caller guarantees that the file is such a library.
-            unsafe { Driver::open(path.as_ref()) }
-                .map(Source::Driver)
-                .map_err(|attempt| InstallError::Load(LoadError::of_driver(vec![attempt])))
-        })
-        .and(if ours {
-            Ok(())
-        } else {
-            Err(InstallError::InUse)
-        })
+    set_once(&SOURCE, || {
+        // SAFETY: the caller guarantees that the file is such a library.
+        unsafe { Driver::open(path.as_ref()) }
+            .map(Source::Driver)
+            .map_err(|attempt| LoadError::of_driver(vec![attempt]))
+    })
 }
 
 /// Replaces the driver by `find`. When a symbol is first used, `find` is called with its exact name and

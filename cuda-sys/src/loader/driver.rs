@@ -2,7 +2,9 @@
 
 use super::Function;
 use crate::bindings::{CUdriverProcAddressQueryResult, CUresult, cuuint64_t};
-use crate::library::{Attempt, AttemptFailure, DRIVER_VARIABLE, File, LoadError, Search};
+use crate::library::{
+    Attempt, AttemptFailure, DRIVER_VARIABLE, File, LoadError, Search, first_opened,
+};
 use crate::version::CudaVersion;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::NonNull;
@@ -37,15 +39,9 @@ impl Driver {
             None if cfg!(windows) => vec!["nvcuda.dll".into()],
             None => vec!["libcuda.so.1".into(), "libcuda.so".into()],
         };
-        let mut tried = Vec::new();
-        for path in candidates {
-            // SAFETY: the configuration of the system or the user names this file as the driver.
-            match unsafe { Self::open(&path) } {
-                Ok(driver) => return Ok(driver),
-                Err(attempt) => tried.push(attempt),
-            }
-        }
-        Err(LoadError::of_driver(tried))
+        // SAFETY: the configuration of the system or the user names this file as the driver.
+        let open = |path: &PathBuf| unsafe { Self::open(path) };
+        first_opened(&candidates, open).map_err(LoadError::of_driver)
     }
 
     /// Opens a file and queries its version.
@@ -63,19 +59,11 @@ impl Driver {
         let Some(address) = file.symbol(c"cuDriverGetVersion") else {
             return Err(failed(AttemptFailure::NoDriver));
         };
-        let mut number = 0;
         // SAFETY: a driver's symbol of this name has this type.
-        let get_version =
-            unsafe { core::mem::transmute::<*mut c_void, GetVersion>(address.as_ptr()) };
-        // SAFETY: the pointer is to an `i32` that outlives the call.
-        let result = unsafe { get_version(&raw mut number) };
-        match result {
-            CUresult::CUDA_SUCCESS => Ok(Self {
-                file,
-                version: CudaVersion::from_number(number),
-            }),
-            CUresult::CUDA_ERROR_STUB_LIBRARY => Err(failed(AttemptFailure::Stub)),
-            code => Err(failed(AttemptFailure::NoVersion(code))),
+        match unsafe { query_version(address) } {
+            Ok(version) => Ok(Self { file, version }),
+            Err(CUresult::CUDA_ERROR_STUB_LIBRARY) => Err(failed(AttemptFailure::Stub)),
+            Err(code) => Err(failed(AttemptFailure::NoVersion(code))),
         }
     }
 
@@ -129,4 +117,17 @@ impl Driver {
             && status == CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS;
         NonNull::new(found).filter(|_| exact)
     }
+}
+
+/// Calls `cuDriverGetVersion`.
+///
+/// # Safety
+/// The address is that of a function with the type [`GetVersion`].
+pub(super) unsafe fn query_version(address: NonNull<c_void>) -> Result<CudaVersion, CUresult> {
+    // SAFETY: the caller guarantees the type.
+    let get_version = unsafe { core::mem::transmute::<*mut c_void, GetVersion>(address.as_ptr()) };
+    let mut number = 0;
+    // SAFETY: the pointer is to an `i32` that outlives the call.
+    unsafe { get_version(&raw mut number) }.ok()?;
+    Ok(CudaVersion::from_number(number))
 }
