@@ -14,6 +14,7 @@ use crate::root;
 use anyhow::{Context, Result, bail, ensure};
 use cuda_sys::Function;
 use serde::Deserialize;
+pub(crate) use sources::is_test;
 use sources::{PRIVATE, Sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -13,6 +13,7 @@ use quote::ToTokens;
 use serde::Deserialize;
 use syn::{Attribute, Item, UseTree};
 
+use crate::coverage::is_test;
 use crate::root;
 
 /// The layers of a crate, from the top.
@@ -214,13 +215,6 @@ fn first_names(tokens: &TokenStream, names: &mut BTreeSet<String>) {
             _ => {}
         }
     }
-}
-
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let text = attribute.to_token_stream().to_string();
-        attribute.path().is_ident("cfg") && (text.contains("test") || text.contains("doctest"))
-    })
 }
 
 #[cfg(test)]

@@ -370,7 +370,7 @@ fn parts(item: &Item) -> (&[Attribute], Option<&Visibility>, Option<String>) {
 }
 
 /// Returns whether an item exists only for tests.
-fn is_test(attributes: &[Attribute]) -> bool {
+pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && attribute
