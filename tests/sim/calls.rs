@@ -1,6 +1,7 @@
 //! The driver calls of the safe layer: no more than a C program would make.
 
 use crate::on;
+use crate::recorded::calls;
 use cuda_safe::green::{
     GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource, SplitFlags,
 };
@@ -8,13 +9,6 @@ use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer
 use cuda_sim::Profile;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
-
-/// Returns the driver functions that `body` calls.
-fn calls(body: impl FnOnce()) -> Vec<&'static str> {
-    cuda_sim::clear_calls();
-    body();
-    cuda_sim::calls().iter().map(|call| call.function).collect()
-}
 
 fn event(context: &Context) -> Event {
     context.event().expect("an event")

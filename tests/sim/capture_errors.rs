@@ -20,7 +20,7 @@ pub(crate) fn reports() -> Arc<Mutex<Vec<String>>> {
 }
 
 /// Returns whether this crate considers the stream captured.
-fn is_captured(stream: &Stream) -> bool {
+pub(crate) fn is_captured(stream: &Stream) -> bool {
     match DeviceBuffer::<u8>::uninit(stream, 1) {
         Ok(_) => false,
         Err(Error::Invalid(why)) if *why == Invalid::StreamIsCaptured => true,

@@ -1,13 +1,15 @@
 //! Streams that join a capture through a wait, and how this crate identifies the capture.
 
+use crate::capture_errors;
 use crate::on;
+use crate::recorded::count;
 use crate::releases::{fail, leaking};
 use cuda_safe::manager::{DriverManager, MemoryManager, Order};
 use cuda_safe::sys::{
     CUresult, CUstream, CUstreamCaptureMode, cuEventRecord, cuGraphDestroy,
     cuStreamBeginCapture_v2, cuStreamEndCapture,
 };
-use cuda_safe::{Capture, CaptureMode, Context, DeviceBuffer, Error, Event, Invalid, Stream};
+use cuda_safe::{Capture, CaptureMode, Context, Event, Stream};
 use cuda_sim::{Profile, set_call_hook};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,24 +18,12 @@ const IS_CAPTURING: &str = "cuStreamIsCapturing";
 const INFO: &str = "cuStreamGetCaptureInfo_v3";
 const WAIT: &str = "cuStreamWaitEvent";
 
-fn count(function: &str, f: impl FnOnce()) -> usize {
-    cuda_sim::clear_calls();
-    f();
-    let calls = cuda_sim::calls();
-    let calls = calls.iter().filter(|call| call.function == function);
-    calls.count()
-}
-
 /// Returns whether an allocation on the stream is refused because the stream is captured, and whether
 /// the driver was queried for that.
 fn is_captured(stream: &Stream) -> (bool, bool) {
     let mut is_captured = false;
     let asked = count(IS_CAPTURING, || {
-        match DeviceBuffer::<u8>::uninit(stream, 1) {
-            Ok(_) => {}
-            Err(Error::Invalid(why)) if *why == Invalid::StreamIsCaptured => is_captured = true,
-            Err(error) => panic!("{error}"),
-        }
+        is_captured = capture_errors::is_captured(stream)
     });
     (is_captured, asked != 0)
 }

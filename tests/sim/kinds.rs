@@ -2,6 +2,7 @@
 //! happens.
 
 use crate::common::child;
+use crate::recorded::called;
 use crate::{context, on, start};
 use cuda_safe::sys::{CUresult, cuLaunchKernel, cuMemAllocManaged, cuMemFree_v2};
 use cuda_safe::{
@@ -21,11 +22,6 @@ fn scale(context: &Context) -> Scale {
     kernel.typed().expect("its parameters")
 }
 
-fn calls(function: &str) -> usize {
-    let its = |call: &&cuda_sim::Call| call.function == function;
-    cuda_sim::calls().iter().filter(its).count()
-}
-
 #[test]
 fn managed_memory_alternates_between_host_and_device_without_concurrent_access() {
     on(
@@ -35,7 +31,7 @@ fn managed_memory_alternates_between_host_and_device_without_concurrent_access()
             let scale = scale(&context);
             let mut buffer = ManagedBuffer::from_slice(&stream, &[1; 8]).expect("memory");
             assert_eq!(
-                calls("cuStreamAttachMemAsync"),
+                called("cuStreamAttachMemAsync"),
                 0,
                 "the host owns it at first"
             );
@@ -49,7 +45,7 @@ fn managed_memory_alternates_between_host_and_device_without_concurrent_access()
                 let copy = there.copy_to_pinned(copy).expect("a copy");
                 assert_eq!(*copy.wait().expect("a wait"), [2 << round; 8]);
                 assert_eq!(buffer.host().expect("a wait"), [2 << round; 8]);
-                assert_eq!(calls("cuStreamAttachMemAsync"), 2 * (round + 1));
+                assert_eq!(called("cuStreamAttachMemAsync"), 2 * (round + 1));
             }
             // The pages cannot be moved to this location.
             let range = buffer.range(..).expect("within");
@@ -67,7 +63,7 @@ fn managed_memory_with_concurrent_access_is_never_attached() {
         let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 8).expect("memory");
         buffer.host().expect("a wait");
         buffer.device().expect("device access");
-        assert_eq!(calls("cuStreamAttachMemAsync"), 0);
+        assert_eq!(called("cuStreamAttachMemAsync"), 0);
     });
 }
 

@@ -45,6 +45,7 @@ mod modules;
 mod planted;
 mod pool_frees;
 mod ranges;
+mod recorded;
 mod release_errors;
 mod release_orders;
 mod releases;

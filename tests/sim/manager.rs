@@ -1,6 +1,7 @@
 //! Memory managers under memory limits, and the number of their driver calls.
 
 use crate::common::child;
+use crate::recorded::calls;
 use crate::{check, context, start};
 use cuda_safe::manager::{
     AutoFreePointer, CacheStats, CachingManager, CachingOptions, DriverManager, IpcHandle,
@@ -129,13 +130,6 @@ fn bytes(stream: &Stream, len: usize) -> DeviceBuffer<u8> {
 fn is_filled(memory: &DeviceBuffer<u8>, with: u8) -> bool {
     let found = memory.to_vec().expect("a copy");
     found.iter().all(|byte| *byte == with)
-}
-
-/// Returns the driver functions that `body` calls.
-fn calls(f: impl FnOnce()) -> Vec<&'static str> {
-    cuda_sim::clear_calls();
-    f();
-    cuda_sim::calls().iter().map(|call| call.function).collect()
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! The decisions of a caching pool, observed through its interface.
 
 use crate::on;
+use crate::recorded::{count, persistent, transient};
 use crate::releases::fail;
 use cuda_safe::manager::{
     Block, CacheStats, CachingManager, CachingOptions, MemoryManager, Order, OrderedManager,
     StreamEnd,
 };
-use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
+use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
 use cuda_safe::{CUresult, Context, DeviceBuffer, Stream};
 use cuda_sim::{Profile, alive};
 use std::sync::mpsc::channel;
@@ -31,31 +32,9 @@ fn with_pool(options: CachingOptions, body: impl FnOnce(&Context, CachingManager
     });
 }
 
-/// Returns the order of a stream that outlives the pool.
-fn lasting<'a>(stream: CUstream) -> Order<'a> {
-    // SAFETY: the tests keep the stream alive, and default streams are never destroyed.
-    unsafe { Order::persistent(stream) }
-}
-
-fn passing<'a>(stream: CUstream) -> Order<'a> {
-    // SAFETY: the tests keep the stream alive during the call.
-    unsafe { Order::transient(stream) }
-}
-
 fn free(pool: &CachingManager, block: Block, order: Order<'_>) {
     // SAFETY: the block belongs to the pool, and only work in that order uses it.
     unsafe { pool.free(block, order) };
-}
-
-/// Returns how often `body` calls a driver function.
-fn count(function: &str, f: impl FnOnce()) -> usize {
-    cuda_sim::clear_calls();
-    f();
-    let calls = cuda_sim::calls();
-    calls
-        .iter()
-        .filter(|call| call.function == function)
-        .count()
 }
 
 /// Checks that each byte of a pool is counted exactly once.
@@ -71,7 +50,7 @@ fn sums_up(stats: &CacheStats) {
 fn a_reset_releases_all_idle_memory() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
-        let order = lasting(stream.as_raw());
+        let order = persistent(stream.as_raw());
         let kept = pool.allocate(1000, order).expect("memory");
         let block = pool.allocate(2 * SLAB, order).expect("memory");
         free(&pool, block, order);
@@ -108,7 +87,7 @@ fn a_pool_returns_its_upstream_manager() {
 fn an_allocation_of_zero_bytes_is_refused() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
-        let order = lasting(stream.as_raw());
+        let order = persistent(stream.as_raw());
         let block = pool.allocate(1, order).expect("memory");
         free(&pool, block, order);
         let error = pool.allocate(0, order).expect_err("no bytes");
@@ -123,7 +102,7 @@ fn stats_count_where_memory_is_and_how_it_was_found() {
     with_pool(options(), |context, pool| {
         assert_eq!(pool.stats(), CacheStats::default());
         let stream = context.stream().expect("a stream");
-        let order = lasting(stream.as_raw());
+        let order = persistent(stream.as_raw());
         let block = pool.allocate(1000, order).expect("memory");
         let first = pool.stats();
         sums_up(&first);
@@ -157,7 +136,7 @@ fn memory_info_counts_cached_memory_as_free() {
     with_pool(options(), |context, pool| {
         let free_bytes = || pool.memory_info().expect("known").free;
         let stream = context.stream().expect("a stream");
-        let order = lasting(stream.as_raw());
+        let order = persistent(stream.as_raw());
         let before = free_bytes();
         let block = pool.allocate(1 << 20, order).expect("memory");
         assert_eq!(before - free_bytes(), 1 << 20);
@@ -178,20 +157,20 @@ fn memory_is_cached_for_a_stream_only_if_its_order_is_persistent() {
             count("cuEventRecord", || free(&pool, block, order))
         };
         // The first use of a stream creates the caches that later uses find.
-        for order in [lasting(stream.as_raw()), lasting(CU_STREAM_LEGACY)] {
+        for order in [persistent(stream.as_raw()), persistent(CU_STREAM_LEGACY)] {
             records(order);
             assert_eq!(records(order), 0, "{order:?}");
         }
-        let null = lasting(std::ptr::null_mut());
+        let null = persistent(std::ptr::null_mut());
         assert_eq!(
             records(null),
             0,
             "the legacy default stream by its other handle"
         );
         for order in [
-            passing(stream.as_raw()),
-            lasting(CU_STREAM_PER_THREAD),
-            passing(CU_STREAM_PER_THREAD),
+            transient(stream.as_raw()),
+            persistent(CU_STREAM_PER_THREAD),
+            transient(CU_STREAM_PER_THREAD),
         ] {
             records(order);
             assert_eq!(records(order), 1, "{order:?}");
@@ -276,7 +255,7 @@ fn a_request_of_more_than_half_a_slab_gets_its_own_slab() {
 fn a_trim_keeps_the_requested_number_of_bytes() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
-        let order = lasting(stream.as_raw());
+        let order = persistent(stream.as_raw());
         let sizes = [SLAB, 2 * SLAB, 3 * SLAB];
         let blocks = sizes.map(|size| pool.allocate(size, order).expect("memory"));
         for block in blocks {
@@ -299,7 +278,7 @@ fn a_trim_keeps_the_requested_number_of_bytes() {
 fn blocks_are_merged_with_their_neighbors() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
-        let order = lasting(stream.as_raw());
+        let order = persistent(stream.as_raw());
         // Too large for the per-thread caches.
         let size = SLAB / 2;
         for places in [[0, 1], [1, 0]] {
@@ -331,7 +310,7 @@ fn blocks_are_merged_with_their_neighbors() {
 fn a_thread_cache_holds_64_blocks_of_a_size() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
-        let order = lasting(stream.as_raw());
+        let order = persistent(stream.as_raw());
         let blocks: Vec<_> = (0..65)
             .map(|_| pool.allocate(512, order).expect("memory"))
             .collect();
@@ -359,7 +338,7 @@ fn a_thread_cache_holds_no_more_bytes_than_the_options_allow() {
     };
     with_pool(options, |context, pool| {
         let stream = context.stream().expect("a stream");
-        let order = lasting(stream.as_raw());
+        let order = persistent(stream.as_raw());
         let blocks = [(); 4].map(|()| pool.allocate(1000, order).expect("memory"));
         let lanes = blocks.map(|block| {
             free(&pool, block, order);
@@ -376,7 +355,7 @@ fn a_thread_finds_memory_that_another_thread_freed_on_the_stream() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let raw = stream.as_raw().addr();
-        let order = || lasting(std::ptr::without_provenance_mut(raw));
+        let order = || persistent(std::ptr::without_provenance_mut(raw));
         let block = pool.allocate(1000, order()).expect("memory");
         let address = block.address;
         free(&pool, block, order());
@@ -428,7 +407,7 @@ fn a_merged_block_waits_for_each_stream_that_used_a_part_of_it() {
         for (first, last) in [(one, two), (two, one)] {
             pool.reset();
             let half = |stream: &Stream| {
-                let order = lasting(stream.as_raw());
+                let order = persistent(stream.as_raw());
                 pool.allocate(SLAB / 2, order).expect("memory")
             };
             let (a, b) = (half(first), half(last));
@@ -436,12 +415,12 @@ fn a_merged_block_waits_for_each_stream_that_used_a_part_of_it() {
             let start = a.address.min(b.address);
             for (stream, block) in [(first, a), (last, b)] {
                 work(stream);
-                free(pool, block, lasting(stream.as_raw()));
+                free(pool, block, persistent(stream.as_raw()));
             }
             assert_eq!(pool.stats().largest_free, SLAB);
             // One of the two streams has completed and asks for the whole block.
             first.synchronize().expect("a wait");
-            let order = lasting(first.as_raw());
+            let order = persistent(first.as_raw());
             let whole = pool.allocate(SLAB, order).expect("memory");
             assert_ne!(whole.address, start, "the other stream uses a half of it");
             last.synchronize().expect("a wait");
@@ -456,7 +435,7 @@ fn an_event_of_one_transient_stream_does_not_release_memory_of_another() {
     with_two_streams(options(), |pool, [one, two], work| {
         let size = SLAB;
         let blocks = [one, two].map(|its| {
-            let order = passing(its.as_raw());
+            let order = transient(its.as_raw());
             pool.allocate(size, order).expect("memory")
         });
         let ((tell, told), (finish, finished)) = (channel(), channel::<()>());
@@ -469,10 +448,10 @@ fn an_event_of_one_transient_stream_does_not_release_memory_of_another() {
         std::thread::scope(|scope| {
             scope.spawn(|| one.synchronize().expect("a wait"));
             told.recv().expect("the other thread runs it");
-            free(pool, blocks[0], passing(one.as_raw()));
-            free(pool, blocks[1], passing(two.as_raw()));
+            free(pool, blocks[0], transient(one.as_raw()));
+            free(pool, blocks[1], transient(two.as_raw()));
             two.synchronize().expect("a wait");
-            let order = lasting(two.as_raw());
+            let order = persistent(two.as_raw());
             let first = pool.allocate(size, order).expect("memory");
             assert_eq!(first.address, blocks[1].address, "its work has completed");
             let second = pool.allocate(size, order).expect("memory");
@@ -490,11 +469,11 @@ fn an_event_of_one_transient_stream_does_not_release_memory_of_another() {
 fn an_event_that_failed_to_record_shows_no_progress() {
     with_two_streams(options(), |pool, [one, two], work| {
         // The pool may use the legacy default stream at any time.
-        let legacy = lasting(CU_STREAM_LEGACY);
+        let legacy = persistent(CU_STREAM_LEGACY);
         let block = pool.allocate(SLAB, legacy).expect("memory");
         work(one);
         free(pool, block, legacy);
-        let order = lasting(two.as_raw());
+        let order = persistent(two.as_raw());
         let failed = fail("cuEventRecord", 1, CUresult::CUDA_ERROR_UNKNOWN);
         let other = pool.allocate(SLAB, order).expect("memory");
         assert_eq!(failed.hits(), 1);
@@ -507,7 +486,7 @@ fn an_event_that_failed_to_record_shows_no_progress() {
 #[test]
 fn an_event_that_another_stream_needs_is_recorded_by_the_next_free_that_names_the_stream() {
     with_two_streams(options(), |pool, [one, two], _| {
-        let (first, second) = (lasting(one.as_raw()), lasting(two.as_raw()));
+        let (first, second) = (persistent(one.as_raw()), persistent(two.as_raw()));
         let blocks = [(); 4].map(|()| pool.allocate(SLAB, first).expect("memory"));
         let records = |block| count("cuEventRecord", || free(pool, block, first));
         assert_eq!(records(blocks[0]), 0, "no stream needs it");
@@ -529,8 +508,8 @@ fn an_event_that_another_stream_needs_is_recorded_by_the_next_free_that_names_th
 #[test]
 fn events_are_reused() {
     with_two_streams(options(), |pool, [_, two], _| {
-        let legacy = lasting(CU_STREAM_LEGACY);
-        let order = lasting(two.as_raw());
+        let legacy = persistent(CU_STREAM_LEGACY);
+        let order = persistent(two.as_raw());
         let round = || {
             let block = pool.allocate(SLAB, legacy).expect("memory");
             free(pool, block, legacy);
@@ -549,8 +528,8 @@ fn events_are_reused() {
 #[test]
 fn a_stream_with_pending_work_has_a_limited_number_of_events() {
     with_two_streams(options(), |pool, [one, two], work| {
-        let legacy = lasting(CU_STREAM_LEGACY);
-        let order = lasting(two.as_raw());
+        let legacy = persistent(CU_STREAM_LEGACY);
+        let order = persistent(two.as_raw());
         let blocks: Vec<_> = (0..20)
             .map(|_| pool.allocate(SLAB, legacy).expect("memory"))
             .collect();
@@ -585,8 +564,8 @@ fn a_stream_waits_only_for_other_streams() {
         ..options()
     };
     with_two_streams(options, |pool, [one, _], work| {
-        let legacy = lasting(CU_STREAM_LEGACY);
-        let own = lasting(one.as_raw());
+        let legacy = persistent(CU_STREAM_LEGACY);
+        let own = persistent(one.as_raw());
         let parts = [legacy, own].map(|order| {
             let block = pool.allocate(SLAB / 2, order).expect("memory");
             (block, order)
@@ -610,7 +589,7 @@ fn a_stream_waits_only_for_other_streams() {
 #[test]
 fn the_end_of_an_idle_stream_records_nothing() {
     with_two_streams(options(), |pool, [one, _], work| {
-        let order = lasting(one.as_raw());
+        let order = persistent(one.as_raw());
         let end = || {
             // SAFETY: the stream is alive, and no other thread names it.
             let end = unsafe { StreamEnd::of_raw(one.as_raw()) };

@@ -3,12 +3,13 @@
 
 use crate::manager_inside::{SMALL, bytes, small, with};
 use crate::on;
+use crate::recorded::{called, count, persistent};
 use crate::releases::fail;
 use cuda_safe::manager::{
     Block, CachingManager, CachingOptions, DeferOptions, DriverManager, DriverMemory,
     MemoryManager, Order, StreamEnd,
 };
-use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult, CUstream};
+use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult};
 use cuda_safe::{
     Context, ContextFlags, DeviceBuffer, Error, MemoryOperation, Result, WaitCondition,
 };
@@ -23,21 +24,6 @@ const RECORD: &str = "cuEventRecord";
 const CREATE: &str = "cuEventCreate";
 const ALLOCATE: &str = "cuMemAlloc_v2";
 const WAIT_FOR_ALL: &str = "cuCtxSynchronize_v2";
-
-/// Returns how often `f` called a function.
-fn count(function: &str, f: impl FnOnce()) -> usize {
-    cuda_sim::clear_calls();
-    f();
-    called(function)
-}
-
-fn called(function: &str) -> usize {
-    let calls = cuda_sim::calls();
-    calls
-        .iter()
-        .filter(|call| call.function == function)
-        .count()
-}
 
 fn slabs_of(slab_bytes: usize) -> CachingOptions {
     CachingOptions {
@@ -72,11 +58,6 @@ fn limited(max_bytes: usize) -> impl Fn(&Context) -> Result<CachingManager> + Se
         };
         CachingManager::with(context, options)
     }
-}
-
-fn persistent<'a>(stream: CUstream) -> Order<'a> {
-    // SAFETY: the tests keep the stream, and default streams stay.
-    unsafe { Order::persistent(stream) }
 }
 
 fn free(manager: &impl MemoryManager, block: Block, order: Order<'_>) {

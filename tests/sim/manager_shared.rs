@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 use crate::common::child;
+use crate::recorded::count;
 use crate::{check, context, on, start};
 use cuda_safe::manager::{
     AutoFreePointer, CachingManager, CachingOptions, IpcHandle, IpcKind, IpcMemory, MemoryManager,
@@ -54,14 +55,6 @@ impl Another {
         // SAFETY: the software driver acts as the other process.
         unsafe { ImportedPool::new(context, &self.descriptor) }.expect("a matching pool")
     }
-}
-
-/// Returns how often `body` calls a driver function.
-fn count(name: &str, f: impl FnOnce()) -> usize {
-    cuda_sim::clear_calls();
-    f();
-    let calls = cuda_sim::calls();
-    calls.iter().filter(|call| call.function == name).count()
 }
 
 #[test]

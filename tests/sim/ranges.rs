@@ -1,6 +1,7 @@
 //! Ranges of pinned memory: which calls their copies make, when the memory is freed, and what happens
 //! if calls fail.
 
+use crate::recorded::calls;
 use crate::{check, common, context, on, start};
 use cuda_safe::manager::{CachingManager, clear_memory_manager, set_memory_manager};
 use cuda_safe::sys::CUresult;
@@ -14,13 +15,6 @@ use cuda_sim::fault::{Fault, Scope};
 const COPY: [&str; 2] = ["cuMemcpyDtoHAsync_v2", "cuEventRecord"];
 
 const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
-
-/// Returns the driver functions that `body` calls.
-fn calls(body: impl FnOnce()) -> Vec<&'static str> {
-    cuda_sim::clear_calls();
-    body();
-    cuda_sim::calls().iter().map(|call| call.function).collect()
-}
 
 /// Returns a divided buffer of two ranges with two elements each.
 fn two_ranges(context: &Context) -> [PinnedRange<i32>; 2] {

@@ -2,6 +2,7 @@
 
 use crate::callbacks::launch;
 use crate::on;
+use crate::recorded::persistent;
 use crate::releases::{fail, fail_from, leaking};
 use cuda_safe::manager::{DriverManager, MemoryManager, Order, OrderedManager};
 use cuda_safe::sys::{
@@ -27,11 +28,6 @@ fn calls(f: impl FnOnce()) -> Vec<(&'static str, bool)> {
 
 fn place(calls: &[(&'static str, bool)], function: &str) -> Option<usize> {
     calls.iter().position(|(its, _)| *its == function)
-}
-
-fn persistent<'a>(stream: CUstream) -> Order<'a> {
-    // SAFETY: each test keeps its stream alive, and default streams are never destroyed.
-    unsafe { Order::persistent(stream) }
 }
 
 #[test]

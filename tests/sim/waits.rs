@@ -2,6 +2,7 @@
 //! them, and objects created for a stream belong to its context.
 
 use crate::planted::{found, planted};
+use crate::recorded::calls;
 use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::{CUresult, cuEventQuery, cuStreamQuery};
@@ -11,13 +12,6 @@ use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
-
-/// Returns the driver functions that `body` calls.
-fn calls(body: impl FnOnce()) -> Vec<&'static str> {
-    cuda_sim::clear_calls();
-    body();
-    cuda_sim::calls().iter().map(|call| call.function).collect()
-}
 
 fn pinned(context: &Context, len: usize) -> PinnedBuffer<i32> {
     PinnedBuffer::zeroed(context, len).expect("memory")
