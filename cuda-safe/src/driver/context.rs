@@ -263,12 +263,6 @@ impl Context {
         }
     }
 
-    /// Leaks the context, but not its extension, which is not on a context stack.
-    #[cold]
-    fn leak(&self) {
-        std::mem::forget(self.without_extension());
-    }
-
     /// Returns the extension slot, or `None` if it is empty.
     #[inline]
     fn slot(&self) -> Option<&Slot> {

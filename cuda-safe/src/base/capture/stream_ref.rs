@@ -109,7 +109,7 @@ pub(crate) unsafe fn uncaptured<'a>(
 /// # Safety
 /// The stream is alive. If it is a default stream, it is the default stream of `context`.
 #[cold]
-unsafe fn capture_status(
+pub(crate) unsafe fn capture_status(
     raw: CUstream,
     context: &(impl ContextHandle + ?Sized),
 ) -> Result<CUstreamCaptureStatus> {

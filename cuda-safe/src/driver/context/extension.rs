@@ -5,7 +5,7 @@
 
 use super::Context;
 use crate::base::fork;
-use crate::base::sync::{Mutex, RwLock};
+use crate::base::sync::{Mutex, MutexGuard, RwLock};
 use crate::base::zone;
 use crate::driver::device::Device;
 use cuda_sys::{CUcontext, CUstream};
@@ -30,7 +30,7 @@ pub(crate) trait Extension: Send + Sync + 'static {
 
 /// The slot of a context, empty if no factory was set when the context was created.
 pub(crate) struct Slot {
-    extension: Option<(TypeId, Arc<dyn Extension>)>,
+    extension: Option<(TypeId, Box<dyn Extension>)>,
 }
 
 type Factory = Arc<dyn Fn() -> Slot + Send + Sync>;
@@ -47,7 +47,7 @@ type Key = (usize, Option<u64>);
 pub(crate) fn set_factory<E: Extension>(create: Option<impl Fn() -> E + Send + Sync + 'static>) {
     let factory = create.map(|create| {
         let factory: Factory = Arc::new(move || Slot {
-            extension: Some((TypeId::of::<E>(), Arc::new(create()))),
+            extension: Some((TypeId::of::<E>(), Box::new(create()))),
         });
         factory
     });
@@ -97,7 +97,7 @@ impl Slot {
     }
 }
 
-fn lock() -> crate::base::sync::MutexGuard<'static, Vec<(Key, Weak<Slot>)>> {
+fn lock() -> MutexGuard<'static, Vec<(Key, Weak<Slot>)>> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

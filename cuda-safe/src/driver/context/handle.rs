@@ -15,8 +15,10 @@ impl ContextHandle for Context {
         self.as_raw()
     }
 
+    /// The extension of the context is not leaked, because it is not on a context stack.
+    #[cold]
     fn never_destroy(&self) {
-        self.leak();
+        std::mem::forget(self.without_extension());
     }
 
     fn wait_for_all_work(&self) -> Result<()> {

@@ -2,9 +2,7 @@
 //! prevent that a capture begins during the call.
 
 use super::Stream;
-use crate::base::call::without_current;
-use crate::base::capture::StreamRef;
-use crate::base::capture::{CallGuard, Entry, Operation, State, is_capturing};
+use crate::base::capture::{CallGuard, Entry, Operation, State, StreamRef, capture_status};
 use crate::base::error::Result;
 use cuda_sys::CUstreamCaptureStatus;
 use std::sync::Arc;
@@ -50,12 +48,7 @@ impl Stream {
 
     /// Asks the driver whether the stream is captured.
     pub(super) fn ask_driver(&self) -> Result<CUstreamCaptureStatus> {
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive.
-            status = unsafe { is_capturing(self.raw()) }?;
-            Ok(())
-        })?;
-        Ok(status)
+        // SAFETY: the stream is alive, and it is not a default stream.
+        unsafe { capture_status(self.raw(), self.context()) }
     }
 }

@@ -47,14 +47,9 @@ pub(crate) fn enqueue_now(
     enqueue(order, operation, context, call)
 }
 
-/// Returns whether a call that waits for all work could invalidate a capture.
-pub(crate) fn may_be_capturing() -> bool {
-    capture::may_be_open()
-}
-
 /// Runs driver calls in a mode in which they do not invalidate captures of other threads.
 pub(crate) fn sparing_captures<T>(calls: impl FnOnce() -> Result<T>) -> Result<T> {
-    match may_be_capturing() {
+    match capture::may_be_open() {
         true => relaxed(calls),
         false => calls(),
     }

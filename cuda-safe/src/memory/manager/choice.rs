@@ -190,12 +190,6 @@ impl Context {
         self.extension()
     }
 
-    /// Returns the same context for use by its memory manager: objects in it do not keep the manager
-    /// alive, and the driver allocates their memory.
-    pub(crate) fn without_manager(&self) -> Self {
-        self.without_extension()
-    }
-
     /// Returns the memory manager of this context, if one was [set](set_memory_manager) when the
     /// context was created. The first call creates it.
     ///

@@ -44,7 +44,7 @@ impl DriverMemory {
     /// The device's total memory cannot be queried.
     pub fn new(context: &Context, options: DeferOptions) -> Result<Self> {
         // A deferred free must not hold the manager, so the context is stored without it.
-        let context = context.without_manager();
+        let context = context.without_extension();
         Ok(Self {
             deferral: Deferral::new(&context, options)?,
             context,

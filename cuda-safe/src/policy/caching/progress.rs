@@ -207,7 +207,7 @@ impl Pool {
         let its = order.stream().map(Stream::context);
         let other = its.filter(|its| *its != self.context());
         let event = match other {
-            Some(other) => Arc::new(other.without_manager().event_now().ok()?),
+            Some(other) => Arc::new(other.without_extension().event_now().ok()?),
             None => {
                 let spare = self.lock().progress.spare();
                 match spare {

@@ -54,7 +54,7 @@ impl Pool {
         upstream: Box<dyn MemoryManager>,
         options: CachingOptions,
     ) -> Result<Self> {
-        let context = context.without_manager();
+        let context = context.without_extension();
         // A larger slab could not be allocated. The size is a multiple of the grain in any case.
         let most = (context.device().total_memory()? as u64).min(u64::MAX / 2);
         let slab = (options.slab_bytes as u64)
