@@ -164,7 +164,12 @@ fn shares_are_rounded_down_if_they_exceed_the_device() {
     let resource = need!(resource());
     let (all, units) = (resource.sm_count(), resource.granularity().expect("known"));
     let step = units.min.max(units.multiple);
-    let mut cases = vec![vec![50, 50], vec![33, 33, 33], vec![25, 25, 25, 25]];
+    let mut cases = vec![
+        vec![50, 50],
+        vec![33, 33, 33],
+        vec![25, 25, 25, 25],
+        vec![10; 10],
+    ];
     if common::since(12, 5).is_some() {
         cases.push(vec![50, 25, 25]);
     }

@@ -363,6 +363,37 @@ fn the_least_recently_used_partitioning_is_destroyed() {
 }
 
 #[test]
+fn the_counters_of_a_pool_include_leased_parts() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let leased = || pool.stats().expect("stats").leased;
+    let mut parts = lease(&pool, &two(&pool, 1)).into_partitions();
+    assert_eq!(leased(), 2);
+    parts.pop();
+    assert_eq!(leased(), 1);
+    drop(parts);
+    assert_eq!(leased(), 0);
+}
+
+#[test]
+fn the_splits_of_a_destroyed_partitioning_count_as_destroyed() {
+    let _alone = alone();
+    let resource = need!(resource());
+    need!(common::since(12, 5));
+    let pool = pool(&resource.device());
+    let unit = resource.granularity().expect("known").min;
+    let whole = lease(&pool, &two(&pool, 4)).into_partitions().remove(0);
+    drop(whole.split(&halves(unit)).expect("a split"));
+    lease(&pool, &two(&pool, 1));
+    pool.trim(1)
+        .expect("no thread is switching the partitioning");
+    let stats = pool.stats().expect("stats");
+    assert_eq!((stats.created, stats.destroyed, stats.cached), (3, 2, 1));
+}
+
+#[test]
 fn an_impossible_partitioning_leaves_the_pool_unchanged() {
     let _alone = alone();
     let resource = need!(resource());

@@ -112,6 +112,33 @@ fn views_with_unsupported_strides_are_not_copied() {
     refused(array.copy_from_slice(&[0; 61]), "copy", "61 elements");
 }
 
+/// A complex number needs only the alignment of its parts.
+#[test]
+fn strides_that_are_no_multiple_of_the_element_size_are_not_copied() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<[f32; 2]>::zeroed(&stream, 6).expect("memory");
+    let layout = Layout::strided(&[3], &[12], 8).expect("a layout");
+    let view = ArrayView::with_layout(&buffer, 0, layout.clone()).expect("aligned");
+    refused(view.to_vec(), "copy", "in one call");
+    let mut view = ArrayViewMut::with_layout(&mut buffer, 0, layout).expect("aligned");
+    refused(view.fill([1.0; 2]), "copy", "in one call");
+}
+
+#[test]
+fn views_report_the_address_of_their_first_element() {
+    let context = need!(common::context());
+    let (mut buffer, _) = numbered(&context, [1, 4, 5]);
+    let base = buffer.as_raw();
+    let part = [Index::At(-1), Index::reversed(2)];
+    let array = ArrayView::new(&buffer, &[4, 5]).expect("a view");
+    assert_eq!(array.as_raw(), base);
+    assert_eq!(array.index(&part).expect("a part").as_raw(), base + 4 * 19);
+    let array = ArrayViewMut::new(&mut buffer, &[4, 5]).expect("a view");
+    assert_eq!(array.as_raw(), base);
+    assert_eq!(array.index(&part).expect("a part").as_raw(), base + 4 * 19);
+}
+
 #[test]
 fn only_the_selected_parts_of_an_array_are_written() {
     let context = need!(common::context());

@@ -5,7 +5,7 @@ mod numpy;
 
 use cuda_safe::Invalid;
 use cuda_safe::interop::{
-    ArrayInterface, ByteOrder, DescrEntry, DescrType, Dtype, ExportedStream, Kind, Layout,
+    ArrayInterface, ByteOrder, DescrEntry, DescrType, Dtype, ExportedStream, Index, Kind, Layout,
     RawInterface, ReadOptions, Record, TypeString,
 };
 
@@ -438,6 +438,24 @@ fn a_descr_of_a_plain_type_changes_nothing() {
     };
     let array = read(&raw).expect("it is valid");
     assert_eq!(*array.dtype(), Dtype::Plain(parse("|V8")));
+}
+
+#[test]
+fn a_reversed_range_begins_at_the_last_element() {
+    let layout = Layout::c_contiguous(&[5], 4).expect("a layout");
+    let range = |start, end, step| Index::Range { start, end, step };
+    let cases = [
+        (range(None, None, -1), (16, 5)),
+        (range(None, None, -2), (16, 3)),
+        (range(Some(9), None, -4), (16, 2)),
+        (range(Some(-2), Some(0), -1), (12, 3)),
+        (range(None, Some(-9), -3), (16, 2)),
+        (range(Some(1), Some(3), -1), (0, 0)),
+    ];
+    for (by, expected) in cases {
+        let (offset, part) = layout.index(&[by]).expect("a part");
+        assert_eq!((offset, part.shape()[0]), expected, "{by:?}");
+    }
 }
 
 #[test]

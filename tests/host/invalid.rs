@@ -121,6 +121,19 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
     ]
 }
 
+#[test]
+fn a_pool_without_a_label_is_not_named() {
+    let (holder, parts) = (String::new(), 2);
+    assert_eq!(
+        Invalid::PoolInUse { holder, parts }.to_string(),
+        "the partition pool is in use: 2 leased partitions have not been returned"
+    );
+    let text = Invalid::PartitionInUse {
+        holder: String::new(),
+    };
+    assert!(!text.to_string().contains('"'), "{text}");
+}
+
 fn of_layouts() -> Vec<(Invalid, &'static [&'static str])> {
     let extent = Extent::new_3d(5, 6, 7);
     vec![

@@ -2,7 +2,7 @@
 
 use crate::on;
 use cuda_safe::interop::{ArrayInterface, ExportedStream, StreamSync};
-use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, Stream};
+use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer, Error, Invalid, Stream};
 use cuda_sim::Profile;
 
 /// Returns the synchronization functions that `body` calls.
@@ -100,6 +100,28 @@ fn default_stream_handles_have_no_device() {
                 matches!(&refused, Err(Error::Invalid(invalid)) if matches!(**invalid, Invalid::Handle { .. })),
                 "{refused:?}"
             );
+        }
+    });
+}
+
+#[test]
+fn an_imported_array_that_is_dropped_in_a_capture_is_returned_after_it() {
+    on(Profile::h200(), |context| {
+        let [home, stream] = [(); 2].map(|()| context.stream().expect("a stream"));
+        let buffer = DeviceBuffer::<u32>::zeroed(&home, 64).expect("memory");
+        let array = buffer.array_interface().expect("an interface");
+        for captured in [&home, &stream] {
+            // SAFETY: the buffer owns the stream and outlives the array, and no other work uses it
+            // meanwhile.
+            let imported = unsafe { array.import::<u32, _>(&stream, StreamSync::WaitEvent, ()) };
+            let imported = imported.map_err(Error::from).expect("an import");
+            let capture = captured.begin_capture(CaptureMode::Relaxed);
+            let capture = capture.expect("a capture");
+            assert_eq!(order(|| drop(imported)), [""; 0]);
+            drop(capture.finish().expect("a graph"));
+            let log = order(|| drop(context.event().expect("an event")));
+            let returned = ["cuEventRecord", "cuStreamWaitEvent"];
+            assert!(log.starts_with(&returned), "{log:?}");
         }
     });
 }

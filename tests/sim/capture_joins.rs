@@ -9,7 +9,7 @@ use cuda_safe::sys::{
     CUresult, CUstream, CUstreamCaptureMode, cuEventRecord, cuGraphDestroy,
     cuStreamBeginCapture_v2, cuStreamEndCapture,
 };
-use cuda_safe::{Capture, CaptureMode, Context, Event, Stream};
+use cuda_safe::{Capture, CaptureMode, Context, Error, Event, Invalid, Stream};
 use cuda_sim::{Profile, set_call_hook};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,6 +114,34 @@ fn a_stream_whose_wait_fails_is_not_captured() {
             other.wait(&event).expect_err("the fault");
         }
         assert_eq!(is_captured(&other), (false, false));
+        drop(capture.finish().expect("a graph"));
+    });
+}
+
+/// The driver's wait decides whether the stream joins a capture.
+#[test]
+fn a_call_on_a_stream_is_refused_while_its_wait_may_join_a_capture() {
+    on(Profile::h200(), |context| {
+        let [origin, joined] = streams(&context);
+        let [event, other] = [(); 2].map(|()| context.event().expect("an event"));
+        let capture = begin(&origin);
+        event.record(&origin).expect("a record");
+        let (sender, refused) = std::sync::mpsc::channel();
+        let (its, marks) = (joined.clone(), other.clone());
+        set_call_hook(move |function| {
+            if function == WAIT {
+                sender.send(marks.record(&its)).expect("received");
+            }
+        });
+        joined.wait(&event).expect("it joins the capture");
+        set_call_hook(|_| {});
+        let refused: Vec<_> = refused.try_iter().collect();
+        let in_progress = |error: &Error| matches!(error, Error::Invalid(why) if matches!(**why, Invalid::CallsInProgress { calls: 1, .. }));
+        assert!(
+            matches!(&refused[..], [Err(error)] if in_progress(error)),
+            "{refused:?}"
+        );
+        join(&origin, &joined);
         drop(capture.finish().expect("a graph"));
     });
 }

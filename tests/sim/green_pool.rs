@@ -2,9 +2,10 @@
 
 use crate::on;
 use cuda_safe::green::{
-    GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, PooledPartition,
+    GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, PooledPartition, SmResource,
+    SplitByCount,
 };
-use cuda_safe::{CUresult, Context, PinnedBuffer, Stream};
+use cuda_safe::{CUresult, Context, Error, Invalid, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;
@@ -95,5 +96,35 @@ fn a_partition_holds_no_lock_during_deferred_releases() {
         let stream = partition.stream().expect("a stream");
         let other = streams.recv().expect("made by the owner");
         assert!(stream != other);
+    });
+}
+
+/// The driver refuses to destroy the green context, as on the thread of a callback.
+#[test]
+fn a_refused_split_names_the_dropped_pool_of_a_green_context_that_is_not_destroyed_yet() {
+    on(Profile::h200(), |context| {
+        let options = GreenPoolOptions {
+            label: "decoding".to_owned(),
+            ..Default::default()
+        };
+        let pool = GreenPool::new(&context.device(), options).expect("no other pool");
+        drop(pool.try_lease(&of(16)).expect("a lease"));
+        let split = || {
+            let resource = SmResource::of_device(&context.device()).expect("SMs");
+            let split = resource.split_by_count(SplitByCount::default());
+            split.map_err(|rejected| rejected.error)
+        };
+        let fault = Fault::of_function("cuGreenCtxDestroy")
+            .with(CUresult::CUDA_ERROR_NOT_PERMITTED)
+            .from_then_on()
+            .inject(Scope::Process);
+        drop(pool);
+        let why = split().expect_err("the green context has the SMs");
+        assert!(
+            matches!(&why, Error::Invalid(why) if matches!(&**why, Invalid::SplitInUse { holder, .. } if holder == "decoding")),
+            "{why}"
+        );
+        drop(fault);
+        split().expect("the SMs are unused");
     });
 }

@@ -53,3 +53,28 @@ fn try_lock<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 fn wait<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     repeat(|| try_lock(lock))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::repeat;
+    use crate::base::zone;
+
+    /// Returns the number of attempts that fail before [`repeat`] gives up.
+    fn attempts() -> u32 {
+        let mut count = 0;
+        let found = repeat(|| {
+            count += 1;
+            None::<()>
+        });
+        assert_eq!(found, None);
+        count
+    }
+
+    #[test]
+    fn a_thread_that_must_not_wait_makes_one_attempt() {
+        let (mut in_host_function, mut in_report_hook) = (0, 0);
+        zone::run_host_function(|| in_host_function = attempts());
+        zone::run_report_hook(|| in_report_hook = attempts());
+        assert_eq!((in_host_function, in_report_hook), (1, 1));
+    }
+}

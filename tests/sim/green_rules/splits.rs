@@ -413,6 +413,59 @@ fn composed_partitions_exclude_a_remainder_that_cannot_be_mixed() {
     });
 }
 
+/// Before 12.5 a partition is one group or the remainder of the split.
+#[test]
+fn the_rest_is_the_remainder_and_all_groups_that_are_left() {
+    on_each(&["h200@12.4", "h200@12.6", "h200"], |_, context| {
+        let asked = PartitionRequest {
+            sizes: vec![PartitionSize::Sms(8), PartitionSize::Rest],
+            ..PartitionRequest::default()
+        };
+        let plan = resource(&context).plan(&asked).expect("a plan");
+        let units = if offers(12, 5) { 15 } else { 1 };
+        assert_eq!(plan.method, Method::Composed { unit: 8, units });
+        let planned: Vec<u32> = plan.parts.iter().map(|part| part.sm_count).collect();
+        assert_eq!((planned.as_slice(), plan.remaining), (&[8, 124][..], 0));
+        let made = resource(&context).partition(&asked).expect("partitions");
+        let greens = made.parts.into_iter().map(Part::create);
+        let sizes: Vec<u32> = greens
+            .map(|green| green.expect("a green context").sm_count())
+            .collect();
+        assert_eq!(sizes, planned);
+    });
+}
+
+#[test]
+fn the_error_names_a_driver_that_allows_one_group_per_partition() {
+    on_each(&["h200@12.4", "h200@12.6", "h200"], |_, context| {
+        let asked = PartitionRequest {
+            sizes: vec![PartitionSize::Sms(100); 2],
+            ..PartitionRequest::default()
+        };
+        let refused = Invalid::NoSuchPartitions {
+            sizes: vec![Some(100); 2],
+            sm_count: 132,
+            single: (!offers(12, 5)).then(driver),
+        };
+        assert_eq!(refusal(resource(&context).plan(&asked)), refused);
+    });
+}
+
+#[test]
+fn invalid_split_flags_are_refused_even_if_smaller_percentages_need_none() {
+    on_each(&["h200", "h200@13.5"], |_, context| {
+        let flags = SplitFlags::all();
+        let asked = PartitionRequest {
+            sizes: vec![PartitionSize::Percent(50); 2],
+            flags,
+            ..PartitionRequest::default()
+        };
+        let flags = flags.bits();
+        let refused = Invalid::SplitFlags { flags };
+        assert_eq!(refusal(resource(&context).plan(&asked)), refused);
+    });
+}
+
 #[test]
 fn a_group_is_split_exactly_since_13_1() {
     on_each(

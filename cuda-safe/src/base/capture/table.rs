@@ -59,3 +59,20 @@ pub(super) fn find_or_insert(kind: Kind, handle: usize) -> Arc<State> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, find_or_insert, table};
+
+    #[test]
+    fn a_state_leaves_the_table_when_its_last_object_is_dropped() {
+        let key = (Kind::Event, usize::MAX);
+        let is_listed = || table().is_some_and(|table| table.contains_key(&key));
+        let state = find_or_insert(key.0, key.1);
+        let same = find_or_insert(key.0, key.1);
+        drop(state);
+        assert!(is_listed());
+        drop(same);
+        assert!(!is_listed());
+    }
+}
