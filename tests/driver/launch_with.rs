@@ -188,7 +188,7 @@ fn hints_do_not_change_the_result_of_a_kernel() {
             hit: CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING,
             miss: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
         }),
-        carveout: Some(50),
+        carveout: Some(100),
         nvlink_centric: common::offers(13, 0),
         portable_cluster_mode: common::offers(13, 2).then(Default::default),
         shared_memory_mode: common::offers(13, 2).then(Default::default),

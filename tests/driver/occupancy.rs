@@ -94,6 +94,29 @@ fn shared_memory_may_depend_on_the_block_size() {
 }
 
 #[test]
+fn shared_memory_is_queried_up_to_the_limit_of_the_options() {
+    let context = need!(common::context());
+    let nothing = nothing(&context);
+    let limited = |max_threads| {
+        let mut queried = Vec::new();
+        let options = OccupancyOptions {
+            max_threads,
+            ..Default::default()
+        };
+        let shared = |threads| {
+            queried.push(threads);
+            0
+        };
+        let suggested = nothing.kernel().suggested_block_with(shared, options);
+        assert!(suggested.expect("an answer").threads > 0);
+        queried
+    };
+    assert_eq!(limited(Some(96)), [32, 64, 96]);
+    // Zero is no limit, as for the driver.
+    assert_eq!(limited(Some(0)), limited(None));
+}
+
+#[test]
 fn a_panic_of_the_shared_memory_function_reaches_the_caller() {
     let context = need!(common::context());
     let nothing = nothing(&context);

@@ -66,6 +66,7 @@ mod provoked {
 
     use crate::common;
     use crate::need;
+    use cuda_safe::sys::{CUexecAffinityType, cuDeviceGetExecAffinitySupport};
     use cuda_safe::{CUresult, Context, ContextFlags, Device, GraphicsClient, attribute};
 
     #[test]
@@ -111,7 +112,14 @@ mod provoked {
     #[test]
     fn a_context_with_an_affinity_needs_mps() {
         let device = need!(common::gpu());
-        if device.supports_execution_affinity().expect("an answer") {
+        let (mut supported, kind) = (0, CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT);
+        // SAFETY: the pointer refers to a local variable.
+        let code =
+            unsafe { cuDeviceGetExecAffinitySupport(&raw mut supported, kind, device.as_raw()) };
+        assert_eq!(code, CUresult::CUDA_SUCCESS);
+        let answer = device.supports_execution_affinity();
+        assert_eq!(answer.expect("an answer"), supported != 0);
+        if supported != 0 {
             return common::skip("there is MPS");
         }
         let none = ContextFlags::empty();

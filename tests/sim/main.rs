@@ -40,6 +40,7 @@ mod manager_orders;
 mod manager_pressure;
 mod manager_reset;
 mod manager_shared;
+mod manager_wrappers;
 mod memory;
 mod modules;
 mod planted;

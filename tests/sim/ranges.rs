@@ -2,6 +2,7 @@
 //! if calls fail.
 
 use crate::recorded::calls;
+use crate::releases::fail;
 use crate::{check, common, context, on, start};
 use cuda_safe::manager::{CachingManager, clear_memory_manager, set_memory_manager};
 use cuda_safe::sys::CUresult;
@@ -226,5 +227,21 @@ fn ranges_and_uninitialized_memory_are_of_the_manager() {
         drop((copies, buffer, copy, stream, context));
         clear_memory_manager();
         check();
+    });
+}
+
+#[test]
+fn a_copy_to_a_whole_buffer_is_done_when_its_stream_is_idle() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<i32>::zeroed(&stream, 64).expect("memory");
+        let host = PinnedBuffer::zeroed(&context, 64).expect("memory");
+        let copy = buffer.copy_to_pinned(host).expect("a copy");
+        let running = fail("cuStreamQuery", 1, CUresult::CUDA_ERROR_NOT_READY);
+        assert!(!copy.is_done().expect("a query"));
+        drop(running);
+        stream.synchronize().expect("a wait");
+        assert!(copy.is_done().expect("a query"));
+        drop(copy.wait().expect("a wait"));
     });
 }

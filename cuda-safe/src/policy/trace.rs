@@ -258,3 +258,25 @@ impl Drop for Live<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_both_kinds_have_a_time() {
+        let time = Duration::from_micros(17);
+        let allocation = Event::Allocate {
+            time,
+            number: 1,
+            size: 64,
+            stream: 0,
+        };
+        let free = Event::Free {
+            time,
+            number: 1,
+            stream: 0,
+        };
+        assert_eq!((allocation.time(), free.time()), (time, time));
+    }
+}

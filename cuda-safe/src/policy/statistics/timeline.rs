@@ -60,3 +60,25 @@ impl Timeline {
         &self.samples
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_timeline_keeps_every_second_sample_and_adds_half_as_many() {
+        let mut timeline = Timeline::default();
+        let full = Timeline::MAX_SAMPLES as u64;
+        for millis in 0..full + 8 {
+            timeline.add(Sample {
+                time: Duration::from_millis(millis),
+                classes: Vec::new(),
+                cached: 0,
+                fragmentation: 0.0,
+            });
+        }
+        let times = timeline.samples().iter().map(|sample| sample.time);
+        let wanted = (0..full).step_by(2).chain((full..full + 8).step_by(2));
+        assert!(times.eq(wanted.map(Duration::from_millis)));
+    }
+}

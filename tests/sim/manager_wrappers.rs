@@ -1,0 +1,172 @@
+//! Wrapper managers and buffers of managers: what they pass on, and what they refuse.
+
+use crate::common;
+use crate::manager_inside::with;
+use crate::releases::fail;
+use cuda_safe::manager::{
+    AutoFreePointer, DriverManager, Fallback, FallbackManager, IpcKind, LimitManager,
+    LoggingManager, MemoryPointer, OrderedManager,
+};
+use cuda_safe::sys::CUresult;
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, MemoryPoolOptions, PinnedBuffer, Result};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A writer whose text is complete only after a flush.
+struct Buffered {
+    waiting: Vec<u8>,
+    written: Arc<Mutex<Vec<u8>>>,
+}
+
+impl io::Write for Buffered {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.waiting.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut written = self.written.lock().expect("no panic while it was locked");
+        written.append(&mut self.waiting);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_dropped_logging_manager_flushes_its_writer() {
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let of_writer = Arc::clone(&written);
+    let make = move |context: &Context| {
+        let writer = Buffered {
+            waiting: Vec::new(),
+            written: Arc::clone(&of_writer),
+        };
+        Ok(LoggingManager::new(DriverManager::new(context)?, writer))
+    };
+    with(make, |context| {
+        drop(MemoryPointer::allocate(&context, 77).expect("memory"));
+        drop(context);
+        let text = String::from_utf8(written.lock().expect("no panic").clone());
+        let text = text.expect("a log is text");
+        assert!(text.lines().any(|line| line.contains("77")), "{text:?}");
+    });
+}
+
+fn limited(context: &Context) -> Result<FallbackManager<LimitManager<DriverManager>>> {
+    let inner = LimitManager::new(DriverManager::new(context)?, 4096);
+    Ok(FallbackManager::new(inner, Fallback::Host))
+}
+
+#[test]
+fn a_part_of_fallback_memory_has_no_handle() {
+    with(limited, |context| {
+        let device = AutoFreePointer::from(MemoryPointer::allocate(&context, 64).expect("memory"));
+        let handle = device.export().expect("device memory has a handle");
+        assert_eq!(handle.handle().kind(), IpcKind::Synchronous);
+        let host = MemoryPointer::allocate(&context, 8192).expect("fallback memory");
+        let host = AutoFreePointer::from(host);
+        let part = host.part(4096, 64).expect("within");
+        let error = part.export().expect_err("host memory has no handle");
+        assert!(
+            matches!(&error, Error::Invalid(why) if matches!(**why, Invalid::NotShareable { .. })),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_trimmed_ordered_manager_returns_the_memory_of_its_pool() {
+    let make = |context: &Context| OrderedManager::with(context, MemoryPoolOptions::default());
+    with(make, |context| {
+        let manager = context.memory_manager_as::<OrderedManager>();
+        let pool = manager.expect("made").expect("the chosen manager").pool();
+        let pool = pool.expect("its own pool").clone();
+        let threshold = cuda_safe::pool::attribute::RELEASE_THRESHOLD;
+        pool.set_attribute(threshold, u64::MAX).expect("set");
+        let stream = context.stream().expect("a stream");
+        drop(MemoryPointer::allocate_on(&stream, 1 << 20).expect("memory"));
+        stream.synchronize().expect("a wait");
+        let manager = context.memory_manager_as::<OrderedManager>();
+        let manager = manager.expect("made").expect("the chosen manager");
+        let reserved = || {
+            let reserved = cuda_safe::pool::attribute::RESERVED_CURRENT;
+            pool.attribute(reserved).expect("known")
+        };
+        assert_ne!(reserved(), 0, "the pool keeps freed memory");
+        cuda_safe::manager::MemoryManager::trim(manager, 0).expect("a trim");
+        assert_eq!(reserved(), 0);
+    });
+}
+
+#[test]
+fn a_buffer_of_a_manager_is_not_bound_to_a_stream_without_that_manager() {
+    with(DriverManager::new, |context| {
+        let stream = context.stream().expect("a stream");
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+        let manager = context.memory_manager().expect("made");
+        let without = manager.expect("the chosen manager").base().context();
+        let other = without.stream().expect("a stream without a manager");
+        let rejected = buffer
+            .rebind(&other)
+            .expect_err("the memory is of the manager");
+        assert!(
+            matches!(&rejected.error, Error::Invalid(why) if **why == Invalid::OtherManager),
+            "{}",
+            rejected.error
+        );
+    });
+}
+
+#[test]
+fn a_manager_pins_no_empty_vector_and_returns_no_vector_that_it_did_not_pin() {
+    with(DriverManager::new, |context| {
+        let empty = PinnedBuffer::register(&context, Vec::<u64>::with_capacity(9));
+        let empty = empty.expect("nothing to pin");
+        assert!(empty.unregister().expect("a vector").capacity() >= 9);
+        let allocated = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
+        let rejected = allocated.unregister().expect_err("it was allocated");
+        assert!(
+            matches!(&rejected.error, Error::Invalid(why) if **why == Invalid::NotRegistered),
+            "{}",
+            rejected.error
+        );
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_child_runs_no_finalizer() {
+    static FINALIZED: AtomicUsize = AtomicUsize::new(0);
+    with(DriverManager::new, |context| {
+        let finalizer = || {
+            FINALIZED.fetch_add(1, Ordering::Relaxed);
+        };
+        // SAFETY: nothing uses the address.
+        let memory =
+            unsafe { MemoryPointer::new(&context, 0x1000, 64, None, Some(Box::new(finalizer))) };
+        let mut memory = Some(memory);
+        assert!(common::fork::in_fork(|| {
+            drop(memory.take());
+            FINALIZED.load(Ordering::Relaxed) == 0
+        }));
+        drop(memory);
+        assert_eq!(
+            FINALIZED.load(Ordering::Relaxed),
+            1,
+            "in the parent process"
+        );
+    });
+}
+
+#[test]
+fn a_failed_query_of_a_pointer_is_not_repeated() {
+    with(DriverManager::new, |context| {
+        let _refused = fail(
+            "cuPointerGetAttributes",
+            1,
+            CUresult::CUDA_ERROR_NOT_PERMITTED,
+        );
+        let error = context.pointer_info(0x1234).expect_err("it is refused");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_PERMITTED));
+    });
+}
