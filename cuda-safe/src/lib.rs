@@ -83,7 +83,7 @@
 //! (COVERAGE.md in the repository lists them). `as_raw` returns the handle of an object, and
 //! `into_raw` releases ownership of it. Many types can be made from a handle that other code
 //! created: `from_raw` takes ownership, `borrow_raw` never destroys the handle, and `from_foreign`
-//! keeps its owner alive.
+//! keeps its owner alive. [`reference::raw_handles`] lists the types.
 //!
 //! # Reference
 //!
@@ -92,6 +92,7 @@
 //! | [`reference::releases`] | what each type waits for when it is dropped; deferred releases |
 //! | [`reference::devices`] | what works between objects of different devices |
 //! | [`reference::threads`] | which types are `Send` and `Sync` |
+//! | [`reference::raw_handles`] | how objects are created from raw handles, and converted to them |
 //! | [`reference::driver_bugs`] | bugs of NVIDIA's driver, and how to avoid them |
 //!
 //! # Non-goals

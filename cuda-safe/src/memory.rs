@@ -45,6 +45,7 @@ pub use slice::{DeviceSlice, DeviceSliceMut};
 
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
+use cuda_sys::CUdeviceptr;
 
 /// Returns the size of `len` elements of `T` in bytes, or an error if no allocation can be that
 /// large.
@@ -60,6 +61,19 @@ fn bytes_of<T>(len: usize) -> Result<usize> {
             }
             .into()
         })
+}
+
+/// Checks the memory of other code, in the constructors `from_raw`, `borrow_raw` and `from_foreign`.
+///
+/// # Errors
+/// [`Invalid::TooLarge`]; [`Invalid::Handle`] if the address is 0 and the elements have bytes.
+fn expect_memory<T>(address: CUdeviceptr, len: usize) -> Result<()> {
+    let bytes = bytes_of::<T>(len)?;
+    if address == 0 && bytes != 0 {
+        let what = "device address";
+        return Err(Invalid::Handle { what, value: 0 }.into());
+    }
+    Ok(())
 }
 
 #[inline]

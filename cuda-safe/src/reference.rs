@@ -1,10 +1,13 @@
 //! Reference tables: which releases block, what works across devices, which types cross threads,
-//! and which driver bugs to know.
+//! raw handles, and which driver bugs to know.
 //!
 //! - [`releases`]: what each type waits for when it is dropped, and deferred releases.
 //! - [`devices`]: what works between objects of different devices.
 //! - [`threads`]: which types are `Send` and `Sync`.
+//! - [`raw_handles`]: how objects are created from raw handles, and converted to them.
 //! - [`driver_bugs`]: bugs of NVIDIA's driver that were found with this crate.
+
+pub mod raw_handles;
 
 pub mod releases {
     //! What each type waits for when it is dropped.

@@ -182,17 +182,18 @@ fn a_launch_allocates_nothing_and_makes_one_driver_call() {
     let (context, stream) = start();
     let raw: CUmodule = without_provenance_mut(0x3000);
     // SAFETY: as above.
-    let module = unsafe { Module::borrow_raw(raw, &context) };
+    let module = unsafe { Module::borrow_raw(raw, &context) }.expect("a module");
     // SAFETY: as above.
-    let event = unsafe { Event::borrow_raw(without_provenance_mut(0x4000), &context) };
+    let event =
+        unsafe { Event::borrow_raw(without_provenance_mut(0x4000), &context) }.expect("an event");
     let kernel: Kernel = module
         .kernel("any")
         .and_then(|kernel| kernel.typed())
         .expect("a kernel");
     // SAFETY: this driver never accesses an address.
-    let from = unsafe { DeviceBuffer::<f32>::borrow_raw(0x5000, 8, &stream) };
+    let from = unsafe { DeviceBuffer::<f32>::borrow_raw(0x5000, 8, &stream) }.expect("memory");
     // SAFETY: as above.
-    let mut to = unsafe { DeviceBuffer::<f32>::borrow_raw(0x6000, 8, &stream) };
+    let mut to = unsafe { DeviceBuffer::<f32>::borrow_raw(0x6000, 8, &stream) }.expect("memory");
     let config = LaunchConfig::linear(1, 32);
     let window = AccessPolicyWindow {
         address: from.as_raw(),

@@ -375,11 +375,12 @@ fn graphs_survive_into_raw_and_from_raw() {
         let (raw, its) = graph.expect("a graph").into_raw();
         assert_eq!(its, *context);
         // SAFETY: ownership was just released.
-        let graph = unsafe { Graph::from_raw(raw, context) };
+        let graph = unsafe { Graph::from_raw(raw, context) }.expect("a graph");
         assert_eq!(graph.as_raw(), raw);
         let (raw, _) = graph.instantiate().expect("an executable graph").into_raw();
         // SAFETY: ownership was just released.
-        let executable = unsafe { ExecutableGraph::from_raw(raw, context) };
+        let executable =
+            unsafe { ExecutableGraph::from_raw(raw, context) }.expect("an executable graph");
         // SAFETY: the graph is empty.
         unsafe { executable.launch(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");

@@ -22,7 +22,7 @@ fn every_device_reports_its_name_uuid_memory_and_capability() {
 fn typed_attributes_agree_with_the_raw_numbers() {
     let device = need!(common::gpu());
     let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT);
-    let raw = device.attribute_raw(attribute::MULTIPROCESSOR_COUNT.raw());
+    let raw = device.attribute_raw(attribute::MULTIPROCESSOR_COUNT.as_raw());
     assert_eq!(
         i64::from(sms.expect("every device has this attribute")),
         i64::from(raw.expect("every device has this attribute"))

@@ -209,7 +209,9 @@ fn a_partition_is_current_on_one_thread_even_through_several_objects() {
     let _alone = alone();
     let [one, _] = need!(two());
     // SAFETY: `one` outlives the borrowed partitions.
-    let again = || unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) };
+    let again = || {
+        unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) }.expect("a green context")
+    };
     let (second, third) = (again(), again());
     let its = one.stream().expect("a stream");
     // SAFETY: the stream outlives the borrowed stream.
@@ -237,7 +239,8 @@ fn a_borrowed_partition_is_not_destroyed() {
     let view = one.as_raw_context().expect("a view");
     assert_eq!(one.as_raw_context().expect("a view"), view, "the same");
     // SAFETY: the partition outlives the borrowed one and the stream created from it.
-    let borrowed = unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) };
+    let borrowed =
+        unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) }.expect("a green context");
     assert_eq!(borrowed, one);
     assert_eq!(borrowed.sm_count(), one.sm_count());
     let stream = borrowed.stream().expect("a stream");
@@ -248,7 +251,8 @@ fn a_borrowed_partition_is_not_destroyed() {
     let raw = other.as_raw();
     let context = other.context().clone();
     // SAFETY: the owner `other` keeps the green context alive.
-    let foreign = unsafe { GreenContext::from_foreign(raw, &context, other) };
+    let foreign =
+        unsafe { GreenContext::from_foreign(raw, &context, other) }.expect("a green context");
     let stream = foreign.stream().expect("a stream");
     drop(foreign);
     stream.synchronize().expect("its owner is alive");

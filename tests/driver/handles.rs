@@ -1,14 +1,17 @@
 //! Conversion of objects into raw handles and back, and their `Debug` output.
 
-use crate::common;
+use crate::common::{self, child};
 use crate::kernels::vector;
 use crate::need;
+use cuda_safe::green::GreenContext;
 use cuda_safe::sys::{cuEventDestroy_v2, cuModuleUnload, cuStreamDestroy_v2};
 use cuda_safe::{
-    Context, ContextFlags, CopyBatch, DeviceBuffer, Event, Library, ManagedBuffer, MappedBuffer,
-    MemoryLocation, MemoryPool, Module, PinnedBuffer, PitchedBuffer, Stream, attribute,
+    CaptureMode, Context, ContextFlags, CopyBatch, DeviceBuffer, Error, Event, ExecutableGraph,
+    Graph, Invalid, Library, ManagedBuffer, MappedBuffer, MemoryLocation, MemoryPool, Module,
+    PinnedBuffer, PitchedBuffer, Stream, attribute,
 };
 use std::collections::HashSet;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// Returns an owner that foreign objects keep alive.
@@ -66,7 +69,7 @@ fn an_event_survives_into_raw_and_from_raw() {
     let raw = context.event().expect("an event").into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the event, which is alive.
-    let foreign = unsafe { Event::from_foreign(raw, &context, keep) };
+    let foreign = unsafe { Event::from_foreign(raw, &context, keep) }.expect("an event");
     assert!(foreign.is_done().expect("alive"));
     let clone = foreign.clone();
     drop(foreign);
@@ -78,12 +81,12 @@ fn an_event_survives_into_raw_and_from_raw() {
     drop(clone);
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
-    let borrowed = unsafe { Event::borrow_raw(raw, &context) };
+    let borrowed = unsafe { Event::borrow_raw(raw, &context) }.expect("an event");
     drop(borrowed.clone());
     borrowed.synchronize().expect("alive");
     drop(borrowed);
     // SAFETY: as above, and ownership is transferred.
-    let owned = unsafe { Event::from_raw(raw, &context) };
+    let owned = unsafe { Event::from_raw(raw, &context) }.expect("an event");
     drop(owned.clone());
     owned.synchronize().expect("alive");
     let raw = owned.into_raw();
@@ -97,18 +100,18 @@ fn modules_and_libraries_survive_into_raw_and_from_raw() {
     let raw = vector(&context).into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the module, which is loaded.
-    let foreign = unsafe { Module::from_foreign(raw, &context, keep) };
+    let foreign = unsafe { Module::from_foreign(raw, &context, keep) }.expect("a module");
     let kernel = foreign.kernel("add").expect("loaded");
     drop(foreign);
     assert_eq!(Arc::strong_count(&watch), 2, "the kernel keeps it alive");
     drop(kernel);
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
-    let borrowed = unsafe { Module::borrow_raw(raw, &context) };
+    let borrowed = unsafe { Module::borrow_raw(raw, &context) }.expect("a module");
     borrowed.kernel("add").expect("loaded");
     drop(borrowed);
     // SAFETY: as above, and ownership is transferred.
-    let owned = unsafe { Module::from_raw(raw, &context) };
+    let owned = unsafe { Module::from_raw(raw, &context) }.expect("a module");
     owned.kernel("scale").expect("loaded");
     let raw = owned.into_raw();
     // SAFETY: `into_raw` released ownership of the module, which is unloaded here.
@@ -120,18 +123,142 @@ fn modules_and_libraries_survive_into_raw_and_from_raw() {
         .into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the library, which is loaded.
-    let foreign = unsafe { Library::from_foreign(raw, keep) };
+    let foreign = unsafe { Library::from_foreign(raw, keep) }.expect("a library");
     foreign.kernel(&context, "add").expect("loaded");
     drop(foreign);
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
-    let borrowed = unsafe { Library::borrow_raw(raw) };
+    let borrowed = unsafe { Library::borrow_raw(raw) }.expect("a library");
     borrowed.kernel(&context, "add").expect("loaded");
     drop(borrowed);
     // SAFETY: as above, and ownership is transferred.
-    let owned = unsafe { Library::from_raw(raw) };
+    let owned = unsafe { Library::from_raw(raw) }.expect("a library");
     assert_eq!(owned.as_raw(), raw);
     owned.kernel(&context, "add").expect("loaded");
+}
+
+#[test]
+fn a_green_context_survives_into_raw_and_from_raw() {
+    // The groups of a green context that was converted to a handle stay in use for the whole process.
+    child::in_child(&[], || {
+        let resource = need!(crate::green::resource());
+        let split = crate::green::smallest(resource);
+        let green = GreenContext::new(split.groups).expect("a green context");
+        let (primary, sm_count) = (green.context().clone(), green.sm_count());
+        let raw = green.into_raw();
+        // SAFETY: `into_raw` released ownership of the green context, which is alive.
+        let owned = unsafe { GreenContext::from_raw(raw, &primary) }.expect("a green context");
+        assert_eq!((owned.as_raw(), owned.sm_count()), (raw, sm_count));
+        let stream = owned.stream().expect("a stream");
+        drop(owned);
+        stream.synchronize().expect("the stream keeps it alive");
+        drop(stream);
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
+fn graphs_are_borrowed_or_kept_alive_by_an_owner() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+    let (raw, _) = graph.expect("a graph").into_raw();
+    let (watch, keep) = owner();
+    // SAFETY: `into_raw` released ownership of the graph, which is alive.
+    let foreign = unsafe { Graph::from_foreign(raw, &context, keep) }.expect("a graph");
+    let executable = foreign.instantiate().expect("an executable graph");
+    assert_eq!(Arc::strong_count(&watch), 2);
+    drop(foreign);
+    assert_eq!(Arc::strong_count(&watch), 1);
+    let (raw_executable, _) = executable.into_raw();
+    let (watch, keep) = owner();
+    // SAFETY: as above.
+    let foreign = unsafe { ExecutableGraph::from_foreign(raw_executable, &context, keep) };
+    // SAFETY: the graph is empty.
+    unsafe { foreign.expect("an executable graph").launch(&stream) }.expect("a launch");
+    assert_eq!(Arc::strong_count(&watch), 1);
+    // SAFETY: as above.
+    let borrowed = unsafe { ExecutableGraph::borrow_raw(raw_executable, &context) };
+    drop(borrowed.expect("an executable graph"));
+    // SAFETY: as above, and ownership is transferred.
+    drop(unsafe { ExecutableGraph::from_raw(raw_executable, &context) }.expect("it is alive"));
+    // SAFETY: as above.
+    drop(unsafe { Graph::borrow_raw(raw, &context) }.expect("a graph"));
+    // SAFETY: as above, and ownership is transferred.
+    let owned = unsafe { Graph::from_raw(raw, &context) }.expect("a graph");
+    owned.instantiate().expect("it is alive");
+}
+
+/// Checks that a constructor rejected a null handle with an error that names the object.
+#[track_caller]
+fn is_refused<T>(result: Result<T, impl Into<Error>>, what: &str) {
+    let Err(error) = result else {
+        panic!("a null {what} was accepted");
+    };
+    let error = error.into();
+    assert!(
+        matches!(&error, Error::Invalid(why) if matches!(**why, Invalid::Handle { value: 0, .. })),
+        "{error}"
+    );
+    assert!(error.to_string().contains(what), "{error}");
+}
+
+#[test]
+fn constructors_from_raw_handles_reject_null() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    macro_rules! rejects {
+        ($what:literal, $ty:ty, $($argument:expr),+) => {
+            // SAFETY: the calls are refused and access nothing.
+            is_refused(unsafe { <$ty>::from_raw($($argument),+) }, $what);
+            // SAFETY: as above.
+            is_refused(unsafe { <$ty>::borrow_raw($($argument),+) }, $what);
+            let (watch, keep) = owner();
+            // SAFETY: as above.
+            is_refused(unsafe { <$ty>::from_foreign($($argument),+, keep) }, $what);
+            assert_eq!(Arc::strong_count(&watch), 1, "the owner is dropped with the error");
+        };
+    }
+    rejects!("context", Context, null_mut());
+    rejects!("stream", Stream, null_mut(), &context);
+    rejects!("event", Event, null_mut(), &context);
+    rejects!("module", Module, null_mut(), &context);
+    rejects!("library", Library, null_mut());
+    rejects!("graph", Graph, null_mut(), &context);
+    rejects!("executable graph", ExecutableGraph, null_mut(), &context);
+    rejects!("memory pool", MemoryPool, null_mut(), &context);
+    rejects!("green context", GreenContext, null_mut(), &context);
+    rejects!("device address", DeviceBuffer<u8>, 0, 1, &stream);
+    rejects!("device address", ManagedBuffer<u8>, 0, 1, &stream);
+}
+
+#[test]
+fn memory_from_raw_that_exceeds_the_address_space_is_refused() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    // SAFETY: the calls are refused and access nothing.
+    let refused = unsafe { DeviceBuffer::<u64>::borrow_raw(0x1000, usize::MAX / 8, &stream) };
+    let error = refused.expect_err("too large");
+    assert!(error.to_string().contains("too large"), "{error}");
+}
+
+#[test]
+fn an_empty_buffer_survives_into_raw_and_from_raw() {
+    // Other tests leak objects on purpose.
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        let empty = DeviceBuffer::<u32>::zeroed(&stream, 0).expect("no memory");
+        let (address, its_stream) = empty.into_raw();
+        assert_eq!(address, 0);
+        // SAFETY: a buffer without bytes has no memory.
+        let back = unsafe { DeviceBuffer::<u32>::from_raw(address, 0, &its_stream) };
+        drop(back.expect("no memory"));
+        // SAFETY: as above.
+        let back = unsafe { ManagedBuffer::<u32>::from_raw(address, 0, &stream) };
+        drop(back.expect("no memory"));
+        assert_eq!(cuda_safe::leaked(), 0, "there was nothing to free");
+    });
 }
 
 #[test]
@@ -141,7 +268,8 @@ fn foreign_memory_is_freed_by_its_owner() {
     let buffer = DeviceBuffer::from_slice(&stream, &[5u16; 8]).expect("a copy");
     let address = buffer.as_raw();
     // SAFETY: the owner is the buffer itself, on the same stream.
-    let foreign = unsafe { DeviceBuffer::<u16>::from_foreign(address, 8, &stream, buffer) };
+    let foreign =
+        unsafe { DeviceBuffer::<u16>::from_foreign(address, 8, &stream, buffer) }.expect("memory");
     assert_eq!(foreign.to_vec().expect("a copy"), [5; 8]);
     assert_eq!(foreign.stream(), &stream);
 }

@@ -316,7 +316,8 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
         let whole = 1 << 11;
         // SAFETY: the buffer stays alive, its stream has no work on it, and the parts do not
         // overlap.
-        let mut foreign = unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) };
+        let mut foreign = unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) }
+            .expect("memory");
         scale.run(stream, &mut foreign, 10, 0).expect("a launch");
     }
     let stream = ExportedStream::joined(&home, [&side, &home, &other]).expect("joined");

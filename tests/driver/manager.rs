@@ -708,7 +708,10 @@ fn finalizers_run_once_on_any_thread() {
             };
             let kept: Box<dyn Any + Send + Sync> = Box::new(Arc::clone(&owner));
             // SAFETY: nothing accesses the address.
-            unsafe { MemoryPointer::new(&context, 512, 16, Some(kept), Some(Box::new(finalizer))) }
+            unsafe {
+                MemoryPointer::from_raw(&context, 512, 16, Some(kept), Some(Box::new(finalizer)))
+            }
+            .expect("memory")
         };
         let one = make();
         assert!(one.owner().is_some_and(|owner| owner.is::<Arc<()>>()));

@@ -142,7 +142,8 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
 
         // SAFETY: only the host uses the memory, which stays alive.
         let pinned =
-            unsafe { PinnedMemory::new(&context, start, size, owner(), Some(finalizer())) };
+            unsafe { PinnedMemory::from_raw(&context, start, size, owner(), Some(finalizer())) }
+                .expect("memory");
         assert_eq!((pinned.as_ptr(), pinned.size()), (start.as_ptr(), size));
         assert!(pinned.owner().is_some_and(|owner| owner.is::<Owner>()));
         assert!(format!("{pinned:?}").contains("is_mapped: false"));
@@ -155,21 +156,29 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
         assert_eq!(take(), ["finalizer", "owner"]);
 
         // SAFETY: as above.
-        let mapped =
-            unsafe { MappedMemory::new(&context, start, size, 4096, owner(), Some(finalizer())) };
+        let mapped = unsafe {
+            MappedMemory::from_raw(&context, start, size, 4096, owner(), Some(finalizer()))
+        }
+        .expect("memory");
         assert_eq!((mapped.as_raw(), mapped.size()), (4096, size));
         assert!(format!("{mapped:?}").contains("is_mapped: true"));
         drop(mapped);
         assert_eq!(take(), ["finalizer", "owner"]);
 
         // SAFETY: as above.
-        drop(unsafe { PinnedMemory::new(&context, start, size, owner(), None) });
+        drop(
+            unsafe { PinnedMemory::from_raw(&context, start, size, owner(), None) }
+                .expect("memory"),
+        );
         assert_eq!(take(), ["owner"]);
         // SAFETY: as above.
-        drop(unsafe { MappedMemory::new(&context, start, size, 4096, None, Some(finalizer())) });
+        drop(
+            unsafe { MappedMemory::from_raw(&context, start, size, 4096, None, Some(finalizer())) }
+                .expect("memory"),
+        );
         assert_eq!(take(), ["finalizer"]);
         // SAFETY: as above.
-        drop(unsafe { PinnedMemory::new(&context, start, size, None, None) });
+        drop(unsafe { PinnedMemory::from_raw(&context, start, size, None, None) }.expect("memory"));
         assert_eq!(take(), [""; 0], "it is borrowed");
 
         let runs = Arc::new(AtomicUsize::new(0));
@@ -179,7 +188,9 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
             panic!("on purpose");
         });
         // SAFETY: as above.
-        let pinned = unsafe { PinnedMemory::new(&context, start, size, owner(), Some(panics)) };
+        let pinned =
+            unsafe { PinnedMemory::from_raw(&context, start, size, owner(), Some(panics)) }
+                .expect("memory");
         catch_unwind(AssertUnwindSafe(|| drop(pinned))).expect_err("the finalizer's");
         assert_eq!((runs.load(Ordering::SeqCst), take()), (1, vec!["owner"]));
     });

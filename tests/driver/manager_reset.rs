@@ -161,7 +161,8 @@ fn leaves_memory_in_use<M: MemoryManager>(
     let host = PinnedMemory::allocate(&context, 1000, PinnedFlags::empty()).expect("memory");
     buffer.fill(7).expect("a fill");
     // SAFETY: the memory has this size, and nothing else uses it.
-    let mut view = unsafe { DeviceBuffer::<u8>::borrow_raw(memory.as_raw(), 1000, &stream) };
+    let mut view =
+        unsafe { DeviceBuffer::<u8>::borrow_raw(memory.as_raw(), 1000, &stream) }.expect("memory");
     view.fill(8).expect("a fill");
     // SAFETY: the memory has this size, and nothing else uses it.
     unsafe { host.as_ptr().write_bytes(9, 1000) };

@@ -206,11 +206,12 @@ fn a_buffer_survives_into_raw_and_from_raw() {
     let (address, its_stream) = buffer.into_raw();
     assert_eq!(its_stream, stream);
     // SAFETY: the address belongs to the buffer above, which released ownership.
-    let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(address, 64, &stream) };
+    let borrowed =
+        unsafe { DeviceBuffer::<u32>::borrow_raw(address, 64, &stream) }.expect("memory");
     assert_eq!(borrowed.to_vec().expect("a copy"), [7; 64]);
     drop(borrowed);
     // SAFETY: as above, and this is the only owner.
-    let back = unsafe { DeviceBuffer::<u32>::from_raw(address, 64, &stream) };
+    let back = unsafe { DeviceBuffer::<u32>::from_raw(address, 64, &stream) }.expect("memory");
     assert_eq!(back.to_vec().expect("a copy"), [7; 64]);
 }
 

@@ -82,7 +82,8 @@ fn a_stream_waits_for_a_word_that_another_stream_writes() {
         let at = |index: u64| flags.as_raw() + 4 * index;
         let result = DeviceBuffer::<u32>::zeroed_sync(&consumer, 4).expect("memory");
         // SAFETY: only the producer writes the data, before it writes the flag.
-        let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) };
+        let theirs = unsafe { DeviceBuffer::<u32>::borrow_raw(data.as_raw(), 4, &consumer) }
+            .expect("memory");
         let mut result = result;
         give(
             &consumer,

@@ -204,9 +204,10 @@ fn a_pool_survives_into_raw_and_from_raw() {
     let raw = new(&context).into_raw();
     let owner = std::sync::Arc::new(());
     // SAFETY: `into_raw` released ownership of the pool, which is alive.
-    let foreign = unsafe { MemoryPool::from_foreign(raw, &context, std::sync::Arc::clone(&owner)) };
+    let foreign = unsafe { MemoryPool::from_foreign(raw, &context, std::sync::Arc::clone(&owner)) }
+        .expect("a pool");
     // SAFETY: as above.
-    let borrowed = unsafe { MemoryPool::borrow_raw(raw, &context) };
+    let borrowed = unsafe { MemoryPool::borrow_raw(raw, &context) }.expect("a pool");
     assert_eq!(foreign, borrowed);
     let stream = context.stream().expect("a stream");
     // The location of the pool is unknown, so the driver is asked.
@@ -216,7 +217,7 @@ fn a_pool_survives_into_raw_and_from_raw() {
     assert_eq!(std::sync::Arc::strong_count(&owner), 1);
     stream.synchronize().expect("a wait");
     // SAFETY: as above, this is the only owner, and the memory of the pool is freed.
-    drop(unsafe { MemoryPool::from_raw(raw, &context) });
+    drop(unsafe { MemoryPool::from_raw(raw, &context) }.expect("a pool"));
 }
 
 #[test]

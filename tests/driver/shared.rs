@@ -77,7 +77,8 @@ fn foreign_memory_cannot_be_shared() {
     let stream = context.stream().expect("a stream");
     let memory = DeviceBuffer::from_slice(&stream, &[1u32; 4]).expect("memory");
     // SAFETY: the owner is the memory itself.
-    let foreign = unsafe { DeviceBuffer::<u32>::from_foreign(memory.as_raw(), 4, &stream, memory) };
+    let foreign = unsafe { DeviceBuffer::<u32>::from_foreign(memory.as_raw(), 4, &stream, memory) }
+        .expect("memory");
     let rejected = foreign
         .share()
         .expect_err("foreign memory cannot be shared");

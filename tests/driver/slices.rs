@@ -111,7 +111,8 @@ fn borrowed_memory_cannot_be_rebound() {
     );
     let owner = DeviceBuffer::<u32>::zeroed(&a, 4).expect("memory");
     // SAFETY: the owner outlives the borrowed buffer, which is the only one used.
-    let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(owner.as_raw(), 4, &a) };
+    let borrowed =
+        unsafe { DeviceBuffer::<u32>::borrow_raw(owner.as_raw(), 4, &a) }.expect("memory");
     let rejected = borrowed.rebind(&b).expect_err("it is borrowed");
     assert!(matches!(&rejected.error, Error::Invalid(why) if **why == Invalid::ForeignMemory));
     assert_eq!(rejected.value.to_vec().expect("a copy"), [0; 4]);

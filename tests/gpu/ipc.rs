@@ -46,7 +46,8 @@ fn second(context: &Context, open: impl Fn() -> cuda_safe::Result<IpcMemory>) ->
     let address = memory.as_raw();
     // SAFETY: the memory has this size, its owner keeps it alive, and nothing else uses it until
     // this process reports that it is done.
-    let mut buffer = unsafe { DeviceBuffer::<u8>::from_foreign(address, LEN, &stream, memory) };
+    let mut buffer =
+        unsafe { DeviceBuffer::<u8>::from_foreign(address, LEN, &stream, memory) }.expect("memory");
     let (first, mut second) = buffer.as_mut_slice().split_at(LEN / 2).expect("within");
     assert_eq!(first.as_slice().to_vec().expect("a copy"), [7; LEN / 2]);
     second.fill(9).expect("a fill");
@@ -157,7 +158,8 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
         // SAFETY: the memory has this size, and its owner keeps it alive; it is used on this
         // stream, and by a process that is waited for.
         let mut buffer =
-            unsafe { DeviceBuffer::<u8>::from_foreign(memory.as_raw(), LEN, &stream, memory) };
+            unsafe { DeviceBuffer::<u8>::from_foreign(memory.as_raw(), LEN, &stream, memory) }
+                .expect("memory");
         buffer.fill(7).expect("a fill");
         stream.synchronize().expect("a wait");
         let free_before = context.memory_info().expect("known").free;
@@ -240,7 +242,8 @@ fn a_second_process_uses_memory_of_the_first_processs_pool() {
         assert_eq!((handle.kind(), handle.offset()), (IpcKind::Pool, 4096));
         // SAFETY: as above.
         let mut buffer =
-            unsafe { DeviceBuffer::<u8>::from_foreign(memory.as_raw(), LEN, &stream, memory) };
+            unsafe { DeviceBuffer::<u8>::from_foreign(memory.as_raw(), LEN, &stream, memory) }
+                .expect("memory");
         let test = "ipc::a_second_process_uses_memory_of_the_first_processs_pool";
         for mode in ["ends", "dies", "ends"] {
             buffer.fill(7).expect("a fill");

@@ -146,7 +146,10 @@ fn deferred_releases_keep_the_owner_of_a_foreign_stream_alive() {
 fn lent_event(context: &Context) -> (CUevent, Event) {
     let raw = context.event().expect("an event").into_raw();
     // SAFETY: the event stays alive until it is destroyed below, after everything that uses it.
-    (raw, unsafe { Event::borrow_raw(raw, context) })
+    (
+        raw,
+        unsafe { Event::borrow_raw(raw, context) }.expect("an event"),
+    )
 }
 
 fn destroy_event(raw: CUevent) {
@@ -205,7 +208,8 @@ fn the_release_of_a_graph_that_retains_owned_objects_is_deferred() {
         drop((event, stream));
         let kept = context.event().expect("an event");
         // SAFETY: the handle is only compared.
-        let foreign = unsafe { Event::from_foreign(kept.as_raw(), context, kept) };
+        let foreign =
+            unsafe { Event::from_foreign(kept.as_raw(), context, kept) }.expect("an event");
         let stream = context.stream().expect("a stream");
         let other = recording_graph(&stream, &foreign);
         drop((stream, foreign));
@@ -265,7 +269,7 @@ fn the_release_of_memory_of_a_borrowed_pool_is_not_deferred() {
         let stream = context.stream().expect("a stream");
         let raw = MemoryPool::default_of(context).expect("a pool").as_raw();
         // SAFETY: the pool belongs to the device.
-        let pool = unsafe { MemoryPool::borrow_raw(raw, context) };
+        let pool = unsafe { MemoryPool::borrow_raw(raw, context) }.expect("a pool");
         let buffer = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64).expect("memory");
         drop((stream, pool));
         drop_in_host_function(context, buffer);

@@ -330,7 +330,7 @@ fn an_event_with_the_handle_of_an_earlier_one_was_recorded_in_no_capture() {
         }
         assert_eq!(cuda_safe::leaked(), 1);
         // SAFETY: the event was not destroyed, and no other object owns it.
-        let event = unsafe { Event::from_raw(raw, &context) };
+        let event = unsafe { Event::from_raw(raw, &context) }.expect("an event");
         event.record(&second).expect("it belongs to no capture");
         drop((
             one.finish().expect("a graph"),

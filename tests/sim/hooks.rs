@@ -90,6 +90,6 @@ fn the_hook_is_called_for_a_release_when_captures_may_begin_again() {
         assert_eq!(cuda_safe::leaked(), 1);
         set_report_hook(|_| {});
         // SAFETY: the fault kept the memory allocated, and nothing else frees it.
-        drop(unsafe { DeviceBuffer::<u8>::from_raw(address, 4, &stream) });
+        drop(unsafe { DeviceBuffer::<u8>::from_raw(address, 4, &stream) }.expect("memory"));
     });
 }

@@ -214,7 +214,8 @@ fn another_stream_waits_for_memory_if_none_is_left() {
         let third = MemoryPointer::allocate(&context, SMALL - 1000).expect("memory");
         assert_eq!(stats(&context).host_waits, 1);
         // SAFETY: the memory has this size, and nothing else uses it.
-        let mut view = unsafe { DeviceBuffer::borrow_raw(third.as_raw(), third.size(), &one) };
+        let mut view = unsafe { DeviceBuffer::borrow_raw(third.as_raw(), third.size(), &one) }
+            .expect("memory");
         view.fill(4).expect("a fill");
         two.synchronize().expect("a wait");
         assert!(is_filled(&view, 4));

@@ -81,7 +81,8 @@ fn memory_of_an_imported_pool_is_opened_once_and_freed_once() {
                 let address = other.as_raw();
                 // SAFETY: the memory has this size, and nothing else uses it.
                 let mut buffer =
-                    unsafe { DeviceBuffer::<u8>::from_foreign(address, 100, &stream, other) };
+                    unsafe { DeviceBuffer::<u8>::from_foreign(address, 100, &stream, other) }
+                        .expect("memory");
                 buffer.fill(3).expect("a fill");
                 assert_eq!(buffer.to_vec().expect("a copy"), [3; 100]);
             });
@@ -242,7 +243,8 @@ fn use_opened(memory: IpcMemory, context: &Context) {
     let stream = context.stream().expect("a stream");
     let (address, len) = (memory.as_raw(), memory.size());
     // SAFETY: the memory has this size, and nothing else uses it.
-    let mut buffer = unsafe { DeviceBuffer::<u8>::from_foreign(address, len, &stream, memory) };
+    let mut buffer =
+        unsafe { DeviceBuffer::<u8>::from_foreign(address, len, &stream, memory) }.expect("memory");
     buffer.fill(3).expect("a fill");
     assert_eq!(buffer.to_vec().expect("a copy"), vec![3; len]);
 }

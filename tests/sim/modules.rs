@@ -146,7 +146,7 @@ fn variables_are_freed_with_their_module() {
         let address = module.global("counter").expect("found").as_raw();
         drop(module);
         // SAFETY: the contract is violated on purpose: the variable was unloaded.
-        let stale = unsafe { DeviceBuffer::<u32>::borrow_raw(address, 1, stream) };
+        let stale = unsafe { DeviceBuffer::<u32>::borrow_raw(address, 1, stream) }.expect("memory");
         stale.to_vec().expect_err("gone");
         crate::planted::found("are not allocated");
     });

@@ -200,7 +200,8 @@ fn a_clone_is_allocated_as_the_buffer_was() {
         let of_pool = DeviceBuffer::uninit_from_pool(&pool, &stream, 8).expect("memory");
         assert_eq!(allocations(&of_pool), ["cuMemAllocFromPoolAsync"]);
         // SAFETY: the first buffer owns the memory, which has 8 bytes, and is not used meanwhile.
-        let borrowed = unsafe { DeviceBuffer::<u8>::borrow_raw(ordered.as_raw(), 8, &stream) };
+        let borrowed = unsafe { DeviceBuffer::<u8>::borrow_raw(ordered.as_raw(), 8, &stream) }
+            .expect("memory");
         assert_eq!(allocations(&borrowed), ["cuMemAllocAsync"]);
     });
 }

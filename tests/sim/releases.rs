@@ -268,7 +268,7 @@ fn a_forked_child_does_not_use_a_library_of_a_driver_started_by_other_code() {
         };
         assert!(loaded.is_success(), "{loaded}");
         // SAFETY: the library is loaded, and this process never unloads it.
-        let library = unsafe { Library::borrow_raw(raw) };
+        let library = unsafe { Library::borrow_raw(raw) }.expect("a library");
         assert!(common::fork::in_fork(|| {
             matches!(library.kernel_names(), Err(Error::Forked))
         }));

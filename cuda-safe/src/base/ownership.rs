@@ -1,5 +1,7 @@
 //! Ownership of driver handles.
 
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
 use std::any::Any;
 use std::fmt;
 
@@ -18,6 +20,17 @@ impl Ownership {
     pub(crate) fn is_owned(&self) -> bool {
         matches!(self, Self::Owned)
     }
+}
+
+/// Checks a handle of other code, in the constructors `from_raw`, `borrow_raw` and `from_foreign`.
+///
+/// # Errors
+/// [`Invalid::Handle`] if the handle is null. `what` is the kind of object.
+pub(crate) fn expect_handle<T>(what: &'static str, raw: *mut T) -> Result<()> {
+    if raw.is_null() {
+        return Err(Invalid::Handle { what, value: 0 }.into());
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Ownership {

@@ -22,8 +22,7 @@ use crate::base::call::{call, newest_or};
 use crate::base::current::with_raw_current;
 use crate::base::error::{Rejected, Result};
 use crate::base::init;
-use crate::base::invalid::Invalid;
-use crate::base::ownership::Ownership;
+use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release;
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::device::Device;
@@ -394,13 +393,7 @@ fn id_of(raw: CUcontext) -> Option<u64> {
 /// Returns the device of a live context.
 pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
     init::init()?;
-    if raw.is_null() {
-        return Err(Invalid::Handle {
-            what: "context",
-            value: 0,
-        }
-        .into());
-    }
+    expect_handle("context", raw)?;
     let mut number = 0;
     newest_or(
         // SAFETY: the pointer is to a local. (Newer drivers return an error for an invalid context.)

@@ -196,7 +196,7 @@ impl Device {
     /// [`cuDeviceGetAttribute`](fn@cuda_sys::cuDeviceGetAttribute).
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn attribute<T: AttributeValue>(&self, attribute: Attribute<T>) -> Result<T> {
-        self.attribute_raw(attribute.raw())
+        self.attribute_raw(attribute.as_raw())
             .map(T::from_raw)
             .map_err(|error| attribute.explain(error))
     }

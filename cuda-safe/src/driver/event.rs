@@ -10,7 +10,7 @@ use crate::base::call::{answer, call, newest_or, without_current};
 use crate::base::capture::{CapturedBy, Kind, Operation, State};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
-use crate::base::ownership::Ownership;
+use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Resource, release_now};
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
@@ -163,34 +163,44 @@ impl Event {
     }
 
     /// Wraps an event whose handle foreign code knows.
-    fn shared(raw: CUevent, context: &Context, ownership: Ownership) -> Self {
+    fn shared(raw: CUevent, context: &Context, ownership: Ownership) -> Result<Self> {
+        expect_handle("event", raw)?;
         let state = State::of_shared(Kind::Event, raw.addr());
-        Self {
+        Ok(Self {
             raw,
             owner: Owner::share(raw, context, ownership, state),
             context: context.clone(),
-        }
+        })
     }
 
     /// Takes ownership of `raw`. The event is destroyed when the last clone is dropped.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null.
+    ///
     /// # Safety
     /// `raw` must be a live event of `context` that no other code destroys.
-    pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Self {
+    pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Result<Self> {
         Self::shared(raw, context, Ownership::Owned)
     }
 
     /// Wraps an event that foreign code owns. It is never destroyed here.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null.
+    ///
     /// # Safety
     /// `raw` must be an event of `context` that stays alive until the last clone of the returned object
     /// is dropped.
-    pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Self {
+    pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Result<Self> {
         Self::shared(raw, context, Ownership::Borrowed)
     }
 
     /// Wraps an event that `owner` keeps alive. It is never destroyed here. `owner` is dropped after
     /// the last clone of the returned object.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null. `owner` is then dropped.
     ///
     /// # Safety
     /// `raw` must be an event of `context` that stays alive as long as `owner` does.
@@ -198,7 +208,7 @@ impl Event {
         raw: CUevent,
         context: &Context,
         owner: impl Any + Send + Sync,
-    ) -> Self {
+    ) -> Result<Self> {
         Self::shared(raw, context, Ownership::Foreign(Box::new(owner)))
     }
 

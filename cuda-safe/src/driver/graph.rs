@@ -12,10 +12,12 @@ use crate::base::capture::Operation;
 use crate::base::capture::Retain;
 use crate::base::current::ContextHandle;
 use crate::base::error::Result;
+use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Parent, Resource, release};
 use crate::driver::context::Context;
 use crate::driver::stream::{Home, Retained, Stream, same_context};
 use cuda_sys::{CUgraph, CUgraphExec};
+use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ use std::sync::Arc;
 #[doc(alias = "cuGraphDestroy")]
 pub struct Graph {
     raw: CUgraph,
+    ownership: Ownership,
     retained: RetainedObjects,
 }
 
@@ -59,6 +62,7 @@ pub struct Graph {
 /// ```
 pub struct ExecutableGraph {
     raw: CUgraphExec,
+    ownership: Ownership,
     retained: RetainedObjects,
 }
 
@@ -70,8 +74,11 @@ unsafe impl Send for ExecutableGraph {}
 impl Graph {
     /// Takes ownership of a new graph of work on a stream with this retained object.
     pub(crate) fn own(raw: CUgraph, own: Retained) -> Self {
-        let retained = RetainedObjects::of(own);
-        Self { raw, retained }
+        Self {
+            raw,
+            ownership: Ownership::Owned,
+            retained: RetainedObjects::of(own),
+        }
     }
 
     /// Adds retained objects.
@@ -82,13 +89,56 @@ impl Graph {
 
     /// Takes ownership of `raw`. The graph is destroyed when the returned object is dropped.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
     /// # Safety
     /// `raw` must be a live graph that is not a child of another graph, and no other code may destroy
     /// or use it. Its work must belong to `context`, or to contexts and green contexts that outlive the
     /// returned object and the executable graphs created from it. The events and modules that it uses
     /// must outlive them too.
-    pub unsafe fn from_raw(raw: CUgraph, context: &Context) -> Self {
-        Self::own(raw, Retained::Home(Home::Context(context.clone())))
+    pub unsafe fn from_raw(raw: CUgraph, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Owned)
+    }
+
+    /// Wraps a graph that foreign code owns, or a child graph, which belongs to its parent. It is never
+    /// destroyed here.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
+    /// # Safety
+    /// `raw` must be a live graph that stays alive until the returned object is dropped, and that no
+    /// other thread uses at the same time as the returned object. Its contexts, events and modules must
+    /// be alive as for [`from_raw`](Self::from_raw).
+    pub unsafe fn borrow_raw(raw: CUgraph, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Borrowed)
+    }
+
+    /// Wraps a graph that `owner` keeps alive. It is never destroyed here. `owner` is dropped after the
+    /// returned object.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
+    ///
+    /// # Safety
+    /// The conditions of [`borrow_raw`](Self::borrow_raw), but `owner` keeps the graph alive.
+    pub unsafe fn from_foreign(
+        raw: CUgraph,
+        context: &Context,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
+    }
+
+    /// Wraps a graph that foreign code created.
+    fn wrap(raw: CUgraph, context: &Context, ownership: Ownership) -> Result<Self> {
+        expect_handle("graph", raw)?;
+        Ok(Self {
+            raw,
+            ownership,
+            retained: RetainedObjects::of_context(context),
+        })
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
@@ -133,6 +183,7 @@ impl Graph {
         unsafe { call!(cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0)) }?;
         Ok(ExecutableGraph {
             raw,
+            ownership: Ownership::Owned,
             retained: self.retained.clone(),
         })
     }
@@ -141,15 +192,54 @@ impl Graph {
 impl ExecutableGraph {
     /// Takes ownership of `raw`. The executable graph is destroyed when the returned object is dropped.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
     /// # Safety
     /// `raw` must be a live executable graph, and no other code may destroy or use it. Its work must
     /// belong to `context`, or to contexts and green contexts that outlive the returned object. The
     /// events and modules that it uses must outlive the returned object too.
-    pub unsafe fn from_raw(raw: CUgraphExec, context: &Context) -> Self {
-        Self {
+    pub unsafe fn from_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Owned)
+    }
+
+    /// Wraps an executable graph that foreign code owns, such as PyTorch. It is never destroyed here.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
+    /// # Safety
+    /// `raw` must be a live executable graph that stays alive until the returned object is dropped, and
+    /// that no other thread uses at the same time as the returned object. Its contexts, events and
+    /// modules must be alive as for [`from_raw`](Self::from_raw).
+    pub unsafe fn borrow_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Borrowed)
+    }
+
+    /// Wraps an executable graph that `owner` keeps alive. It is never destroyed here. `owner` is
+    /// dropped after the returned object.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
+    ///
+    /// # Safety
+    /// The conditions of [`borrow_raw`](Self::borrow_raw), but `owner` keeps the executable graph alive.
+    pub unsafe fn from_foreign(
+        raw: CUgraphExec,
+        context: &Context,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
+    }
+
+    /// Wraps an executable graph that foreign code created.
+    fn wrap(raw: CUgraphExec, context: &Context, ownership: Ownership) -> Result<Self> {
+        expect_handle("executable graph", raw)?;
+        Ok(Self {
             raw,
-            retained: RetainedObjects::of(Retained::Home(Home::Context(context.clone()))),
-        }
+            ownership,
+            retained: RetainedObjects::of_context(context),
+        })
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
@@ -223,6 +313,10 @@ impl RetainedObjects {
         Self { own, others }
     }
 
+    fn of_context(context: &Context) -> Self {
+        Self::of(Retained::Home(Home::Context(context.clone())))
+    }
+
     /// Marks the handles of retained events as known to foreign code, which can find them in the graph.
     fn share_events(&self) {
         self.others.iter().for_each(|its| its.publish());
@@ -245,13 +339,17 @@ impl Parent for RetainedObjects {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        release(Resource::Graph(self.raw), &self.retained);
+        if self.ownership.is_owned() {
+            release(Resource::Graph(self.raw), &self.retained);
+        }
     }
 }
 
 impl Drop for ExecutableGraph {
     fn drop(&mut self) {
-        release(Resource::ExecutableGraph(self.raw), &self.retained);
+        if self.ownership.is_owned() {
+            release(Resource::ExecutableGraph(self.raw), &self.retained);
+        }
     }
 }
 

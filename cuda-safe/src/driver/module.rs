@@ -25,7 +25,7 @@ use crate::base::call::{answer, call, without_current};
 use crate::base::error::{DriverError, Result};
 use crate::base::init;
 use crate::base::invalid::Invalid;
-use crate::base::ownership::Ownership;
+use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Resource, release};
 use crate::driver::context::Context;
 use cuda_sys::{CUfunction, CUmodule, CUmoduleLoadingMode, CUresult};
@@ -180,23 +180,32 @@ impl Module {
     /// Takes ownership of `raw`. The module is unloaded when its last clone and its last kernel are
     /// dropped.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
     /// # Safety
     /// `raw` must be a loaded module of `context` that no other code unloads.
-    pub unsafe fn from_raw(raw: CUmodule, context: &Context) -> Self {
-        Self::own(raw, context, Ownership::Owned, None)
+    pub unsafe fn from_raw(raw: CUmodule, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Owned)
     }
 
     /// Wraps a module that foreign code owns. It is never unloaded here.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
     /// # Safety
     /// `raw` must be a module of `context` that stays loaded until the last clone of the returned
     /// object and its last kernel are dropped.
-    pub unsafe fn borrow_raw(raw: CUmodule, context: &Context) -> Self {
-        Self::own(raw, context, Ownership::Borrowed, None)
+    pub unsafe fn borrow_raw(raw: CUmodule, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Borrowed)
     }
 
     /// Wraps a module that `owner` keeps loaded. It is never unloaded here. `owner` is dropped after
     /// the last clone of the returned object and its last kernel.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
     ///
     /// # Safety
     /// `raw` must be a module of `context` that stays loaded as long as `owner` is alive.
@@ -204,8 +213,14 @@ impl Module {
         raw: CUmodule,
         context: &Context,
         owner: impl Any + Send + Sync,
-    ) -> Self {
-        Self::own(raw, context, Ownership::Foreign(Box::new(owner)), None)
+    ) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
+    }
+
+    /// Wraps a module that foreign code loaded.
+    fn wrap(raw: CUmodule, context: &Context, ownership: Ownership) -> Result<Self> {
+        expect_handle("module", raw)?;
+        Ok(Self::own(raw, context, ownership, None))
     }
 
     fn own(

@@ -10,7 +10,7 @@ use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Rejected, Result};
 use crate::base::fork;
 use crate::base::invalid::Invalid;
-use crate::base::ownership::Ownership;
+use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Parent, Resource, release};
 use crate::base::sync::MutexGuard;
 use crate::driver::context::Context;
@@ -97,25 +97,43 @@ impl GreenContext {
         Self::wrap(raw, Ownership::Owned, primary, descriptor)
     }
 
+    /// Takes ownership of `raw`. The green context is destroyed when its last clone and its last stream
+    /// are dropped, which waits for *all* running work.
+    ///
+    /// This crate does not know the SMs of such a green context: they may overlap with those of a
+    /// [split](super::SmResource::split_by_count).
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null.
+    ///
+    /// # Safety
+    /// `raw` must be a live green context on the device of `primary`, and `primary` must be that
+    /// device's primary context. No other code destroys the green context, or uses its objects after
+    /// it is destroyed. It must not be on any thread's context stack by then.
+    pub unsafe fn from_raw(raw: CUgreenCtx, primary: &Context) -> Result<Self> {
+        Self::wrap_foreign(raw, Ownership::Owned, primary)
+    }
+
     /// Wraps a green context that foreign code owns, such as PyTorch or a C library. It is never
     /// destroyed here.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null.
     ///
     /// # Safety
     /// `raw` must be a green context on the device of `primary`, and `primary` must be that device's
     /// primary context. `raw` must stay alive until the last clone of the returned object and every
     /// stream created from it are dropped. It must not be on any thread's context stack by then.
-    pub unsafe fn borrow_raw(raw: CUgreenCtx, primary: &Context) -> Self {
-        Self::wrap(
-            raw,
-            Ownership::Borrowed,
-            primary.clone(),
-            Descriptor::default(),
-        )
+    pub unsafe fn borrow_raw(raw: CUgreenCtx, primary: &Context) -> Result<Self> {
+        Self::wrap_foreign(raw, Ownership::Borrowed, primary)
     }
 
     /// Wraps a green context that `owner` keeps alive. It is never destroyed here.
     ///
     /// `owner` is dropped after the last clone of the returned object and every stream created from it.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null. `owner` is then dropped.
     ///
     /// # Safety
     /// `raw` must be a green context on the device of `primary`, and `primary` must be that device's
@@ -124,9 +142,19 @@ impl GreenContext {
         raw: CUgreenCtx,
         primary: &Context,
         owner: impl Any + Send + Sync,
-    ) -> Self {
-        let ownership = Ownership::Foreign(Box::new(owner));
-        Self::wrap(raw, ownership, primary.clone(), Descriptor::default())
+    ) -> Result<Self> {
+        Self::wrap_foreign(raw, Ownership::Foreign(Box::new(owner)), primary)
+    }
+
+    /// Wraps a green context that foreign code created.
+    fn wrap_foreign(raw: CUgreenCtx, ownership: Ownership, primary: &Context) -> Result<Self> {
+        expect_handle("green context", raw)?;
+        Ok(Self::wrap(
+            raw,
+            ownership,
+            primary.clone(),
+            Descriptor::default(),
+        ))
     }
 
     /// Returns the green context of a stream, or `None` if the stream belongs to no green context.
@@ -201,6 +229,14 @@ impl GreenContext {
     /// Returns the raw handle without giving up ownership. Do not destroy it.
     pub fn as_raw(&self) -> CUgreenCtx {
         self.inner.raw
+    }
+
+    /// Releases ownership and returns the raw handle. This crate never destroys the green context; the
+    /// green context, its groups and its primary context stay alive until the process exits.
+    pub fn into_raw(self) -> CUgreenCtx {
+        let raw = self.as_raw();
+        std::mem::forget(self);
+        raw
     }
 
     /// Returns the device.

@@ -63,7 +63,7 @@ fn grant(context: &Context, count: u32, pool: CUmemoryPool) -> Result<()> {
     // SAFETY: memory that is allocated from the pool keeps it alive, and the caller of
     // `grant_peer_access` promised that the memory is not freed during the call. No memory is
     // allocated from this object.
-    let pool = unsafe { MemoryPool::borrow_raw(pool, context) };
+    let pool = unsafe { MemoryPool::borrow_raw(pool, context) }?;
     for ordinal in 0..count {
         let peer = Device::get(ordinal)?;
         if peer != context.device()

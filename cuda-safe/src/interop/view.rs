@@ -11,6 +11,7 @@ use crate::base::invalid::Invalid;
 use crate::driver::stream::Stream;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use bytemuck::{AnyBitPattern, NoUninit};
+use cuda_sys::CUdeviceptr;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -199,7 +200,7 @@ impl<'a, T> ArrayView<'a, T> {
     }
 
     /// Returns the address of the first element. The value has no meaning for an empty array.
-    pub fn as_raw(&self) -> u64 {
+    pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
@@ -366,7 +367,7 @@ impl<'a, T> ArrayViewMut<'a, T> {
     }
 
     /// Returns the address of the first element. The value has no meaning for an empty array.
-    pub fn as_raw(&self) -> u64 {
+    pub fn as_raw(&self) -> CUdeviceptr {
         self.whole.address
     }
 

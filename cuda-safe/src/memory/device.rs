@@ -1,9 +1,9 @@
 //! Buffers in device memory.
 
 use super::allocation::{Allocation, Release};
-use super::bytes_of;
 use super::chunks::{DeviceChunksExact, DeviceChunksExactMut};
 use super::slice::{self, DeviceSlice, DeviceSliceMut};
+use super::{bytes_of, expect_memory};
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::Operation;
 use crate::base::error::{Rejected, Result};
@@ -173,20 +173,34 @@ impl<T> DeviceBuffer<T> {
     /// Takes ownership of stream-ordered memory. The memory is freed with `cuMemFreeAsync` on
     /// `stream`.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`] if the address is 0 and the buffer has bytes; [`Invalid::TooLarge`]. The
+    /// caller then keeps ownership of the memory.
+    ///
     /// # Safety
     /// - `address` is the start of an allocation made with `cuMemAllocAsync` or another
-    ///   stream-ordered allocation function, not with `cuMemAlloc`.
+    ///   stream-ordered allocation function, not with `cuMemAlloc`. It may be 0 if the buffer has no
+    ///   bytes.
     /// - The allocation holds `len` elements, is aligned for `T`, and is accessible to the stream's
     ///   device.
     /// - No other code frees or uses the memory.
     /// - The allocation and all previous uses of the memory, which may be on other streams, are
     ///   ordered before the work that is enqueued on `stream` from now on.
     /// - If kernels rely on valid values of `T`, the memory contains valid values of `T`.
-    pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
-        Self::own(address, len, stream, Release::StreamOrdered)
+    pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
+        expect_memory::<T>(address, len)?;
+        let release = match address {
+            // The address of a buffer without bytes.
+            0 => Release::Nothing,
+            _ => Release::StreamOrdered,
+        };
+        Ok(Self::own(address, len, stream, release))
     }
 
     /// Borrows memory that other code owns. The memory is never freed by this buffer.
+    ///
+    /// # Errors
+    /// See [`from_raw`](Self::from_raw).
     ///
     /// # Safety
     /// - `address` is memory that holds `len` elements, is aligned for `T`, and is accessible to
@@ -196,12 +210,16 @@ impl<T> DeviceBuffer<T> {
     /// - The allocation and all previous uses of the memory, which may be on other streams, are
     ///   ordered before the work that is enqueued on `stream` from now on.
     /// - If kernels rely on valid values of `T`, the memory contains valid values of `T`.
-    pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Self {
-        Self::own(address, len, stream, Release::Borrowed)
+    pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
+        expect_memory::<T>(address, len)?;
+        Ok(Self::own(address, len, stream, Release::Borrowed))
     }
 
     /// Uses memory that `owner` keeps allocated. The buffer never frees the memory; dropping the
     /// buffer drops `owner`.
+    ///
+    /// # Errors
+    /// See [`from_raw`](Self::from_raw). `owner` is then dropped.
     ///
     /// # Safety
     /// The requirements of [`borrow_raw`](Self::borrow_raw) apply, except that `owner` keeps the
@@ -217,8 +235,10 @@ impl<T> DeviceBuffer<T> {
         len: usize,
         stream: &Stream,
         owner: impl Any + Send + Sync,
-    ) -> Self {
-        Self::own(address, len, stream, Release::Foreign(Box::new(owner)))
+    ) -> Result<Self> {
+        expect_memory::<T>(address, len)?;
+        let release = Release::Foreign(Box::new(owner));
+        Ok(Self::own(address, len, stream, release))
     }
 
     pub(super) fn own(address: CUdeviceptr, len: usize, stream: &Stream, release: Release) -> Self {

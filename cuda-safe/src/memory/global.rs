@@ -44,6 +44,6 @@ impl Global {
         // SAFETY: the module owns the memory, and `owner` keeps the module loaded. The memory has `len`
         // elements with the required alignment. The caller guarantees that no other code uses it. If
         // `owner` is the last owner of the module, unloading the module waits for all work.
-        Ok(unsafe { DeviceBuffer::from_foreign(self.address, len, stream, owner) })
+        unsafe { DeviceBuffer::from_foreign(self.address, len, stream, owner) }
     }
 }

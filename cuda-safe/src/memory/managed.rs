@@ -6,8 +6,8 @@ mod range;
 pub use range::{Advice, ManagedRange, RangeInfo};
 
 use super::allocation::{Allocation, Managed, Release};
-use super::bytes_of;
 use super::slice::{self, DeviceSlice, DeviceSliceMut, within};
+use super::{bytes_of, expect_memory};
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::Operation;
 use crate::base::error::{Rejected, Result};
@@ -147,20 +147,27 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// Takes ownership of managed memory. The memory is freed with `cuMemFree`.
     ///
     /// # Errors
-    /// An error from the driver if [`CONCURRENT_MANAGED_ACCESS`] cannot be queried. The caller then
-    /// keeps ownership of the memory.
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if the address is 0 and the buffer has bytes;
+    /// [`Invalid::TooLarge`](crate::Invalid::TooLarge); an error from the driver if
+    /// [`CONCURRENT_MANAGED_ACCESS`] cannot be queried. The caller then keeps ownership of the memory.
     ///
     /// # Safety
     /// - `address` is the start of an allocation made with `cuMemAllocManaged` that holds `len`
-    ///   elements and is aligned for `T`.
+    ///   elements and is aligned for `T`. It may be 0 if the buffer has no bytes.
     /// - No other code frees or uses the memory.
     /// - All previous uses of the memory on devices are ordered before the work that is enqueued on
     ///   `stream` from now on.
     /// - On a device without [`CONCURRENT_MANAGED_ACCESS`], the memory is not attached to all
     ///   streams (`CU_MEM_ATTACH_GLOBAL`).
     pub unsafe fn from_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
+        expect_memory::<T>(address, len)?;
         let concurrent = concurrent_access(stream)?;
-        Ok(Self::own(address, len, stream, Release::Sync, concurrent))
+        let release = match address {
+            // The address of a buffer without bytes.
+            0 => Release::Nothing,
+            _ => Release::Sync,
+        };
+        Ok(Self::own(address, len, stream, release, concurrent))
     }
 
     /// Borrows managed memory that other code owns. The memory is never freed by this buffer.
@@ -176,6 +183,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// - The memory stays allocated, and no other code uses it, until this buffer has been dropped
     ///   and the work enqueued on `stream` before the drop has completed.
     pub unsafe fn borrow_raw(address: CUdeviceptr, len: usize, stream: &Stream) -> Result<Self> {
+        expect_memory::<T>(address, len)?;
         let concurrent = concurrent_access(stream)?;
         let release = Release::Borrowed;
         Ok(Self::own(address, len, stream, release, concurrent))
@@ -197,7 +205,8 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
         stream: &Stream,
         owner: O,
     ) -> Result<Self, Rejected<O>> {
-        match concurrent_access(stream) {
+        let known = expect_memory::<T>(address, len);
+        match known.and_then(|()| concurrent_access(stream)) {
             Ok(concurrent) => {
                 let release = Release::Foreign(Box::new(owner));
                 Ok(Self::own(address, len, stream, release, concurrent))

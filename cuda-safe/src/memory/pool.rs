@@ -34,7 +34,7 @@ use super::{DeviceBuffer, MemoryLocation, bytes_of};
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::Operation;
 use crate::base::error::Result;
-use crate::base::ownership::Ownership;
+use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Resource, release};
 use crate::base::report::count_leak;
 use crate::driver::context::Context;
@@ -169,29 +169,38 @@ impl MemoryPool {
 
     /// Takes ownership of `raw`. The pool is destroyed when the last clone is dropped.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
     /// # Safety
     /// `raw` is a live pool that no other code destroys. If other code allocates memory from the
     /// pool or frees memory of the pool, these frees must complete before the last clone of this
     /// object and the last memory allocated through it are dropped.
-    pub unsafe fn from_raw(raw: CUmemoryPool, context: &Context) -> Self {
-        Self::own(raw, context, None, Ownership::Owned)
+    pub unsafe fn from_raw(raw: CUmemoryPool, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Owned)
     }
 
     /// Borrows a pool that other code owns, such as one from
     /// [`Device::memory_pool`](crate::Device::memory_pool). The pool is never destroyed by this
     /// object.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
     /// # Safety
     /// `raw` is a pool that stays alive until the last clone of this object and all memory
     /// allocated through it have been dropped, and the frees of this memory have completed. If the
     /// pool is set as the current pool of a device, or if the ownership of some of its memory is
     /// released, the pool must stay alive until the process ends.
-    pub unsafe fn borrow_raw(raw: CUmemoryPool, context: &Context) -> Self {
-        Self::own(raw, context, None, Ownership::Borrowed)
+    pub unsafe fn borrow_raw(raw: CUmemoryPool, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Borrowed)
     }
 
     /// Uses a pool that `owner` keeps alive. This object never destroys the pool; `owner` is
     /// dropped after the last clone.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
     ///
     /// # Safety
     /// `raw` is a pool that stays alive as long as `owner`.
@@ -199,8 +208,14 @@ impl MemoryPool {
         raw: CUmemoryPool,
         context: &Context,
         owner: impl Any + Send + Sync,
-    ) -> Self {
-        Self::own(raw, context, None, Ownership::Foreign(Box::new(owner)))
+    ) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
+    }
+
+    /// Wraps a pool that other code created.
+    fn wrap(raw: CUmemoryPool, context: &Context, ownership: Ownership) -> Result<Self> {
+        expect_handle("memory pool", raw)?;
+        Ok(Self::own(raw, context, None, ownership))
     }
 
     /// Wraps a default pool of the driver.
@@ -274,7 +289,7 @@ impl MemoryPool {
     pub fn attribute<T: PoolValue, A>(&self, attribute: PoolAttribute<T, A>) -> Result<T> {
         // As large as the largest attribute. Smaller ones leave the rest zero.
         let mut value = 0u64;
-        let (place, raw) = ((&raw mut value).cast(), attribute.raw());
+        let (place, raw) = ((&raw mut value).cast(), attribute.as_raw());
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointer is to a local variable that is large
             // enough for every attribute.
@@ -316,7 +331,7 @@ impl MemoryPool {
 
     fn set<T: PoolValue, A>(&self, attribute: PoolAttribute<T, A>, value: T) -> Result<()> {
         let mut value = u64::from_ne_bytes(value.to_bytes());
-        let (place, raw) = ((&raw mut value).cast(), attribute.raw());
+        let (place, raw) = ((&raw mut value).cast(), attribute.as_raw());
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointer is to a local variable that holds the
             // value and is as large as the largest attribute.

@@ -135,14 +135,15 @@ impl Store {
         };
         // SAFETY: the library's memory lives longer, and the finalizer does not call the driver.
         let memory = unsafe {
-            MemoryPointer::new(
+            MemoryPointer::from_raw(
                 context,
                 address,
                 PART,
                 Some(owner),
                 Some(Box::new(finalizer)),
             )
-        };
+        }
+        .expect("memory");
         (memory, vec![finalized, freed])
     }
 
@@ -279,7 +280,8 @@ fn pinned(context: &Context, is_mapped: bool) -> Held {
 
 fn fill(address: u64, size: usize, stream: &Stream) {
     // SAFETY: the memory has this many bytes, which nothing else reads.
-    let mut bytes = unsafe { DeviceBuffer::<u8>::borrow_raw(address, size, stream) };
+    let mut bytes =
+        unsafe { DeviceBuffer::<u8>::borrow_raw(address, size, stream) }.expect("memory");
     bytes.fill(0xee).expect("a fill");
 }
 

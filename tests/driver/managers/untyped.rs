@@ -57,6 +57,7 @@ impl Untyped {
         // SAFETY: the memory has this many elements, and other work uses them only before or after
         // that work.
         unsafe { DeviceBuffer::borrow_raw(self.memory.as_raw(), self.len(), stream) }
+            .expect("memory")
     }
 
     pub(super) fn address(&self) -> u64 {

@@ -19,7 +19,7 @@ pub(super) struct Loose {
 fn on(memory: &MemoryPointer, stream: &Stream) -> DeviceBuffer<u32> {
     // SAFETY: the memory has this many elements, and the kernels of each stream are enqueued after
     // those of the previous one.
-    unsafe { DeviceBuffer::borrow_raw(memory.as_raw(), memory.size() / 4, stream) }
+    unsafe { DeviceBuffer::borrow_raw(memory.as_raw(), memory.size() / 4, stream) }.expect("memory")
 }
 
 /// Returns the order of a stream or `Order::NONE`. Uses raw handles only if `shows_handles` is

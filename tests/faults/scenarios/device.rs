@@ -22,7 +22,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     assert!(device.total_memory()? > 0);
     assert!(device.compute_capability()? >= (5, 0));
     assert_eq!(device.attribute(attribute::WARP_SIZE)?, 32);
-    device.attribute_raw(attribute::ECC_ENABLED.raw())?;
+    device.attribute_raw(attribute::ECC_ENABLED.as_raw())?;
     for attribute in [attribute::CLOCK_RATE, attribute::L2_CACHE_SIZE] {
         assert!(device.attribute(attribute)? > 0);
     }

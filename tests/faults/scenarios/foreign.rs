@@ -62,26 +62,26 @@ fn objects(trace: &mut Trace, context: &Context) -> Result<()> {
 
     let handle = raw::event(context)?;
     // SAFETY: the event was just created, and its ownership is transferred.
-    let event = unsafe { Event::from_raw(handle, context) };
+    let event = unsafe { Event::from_raw(handle, context) }?;
     event.record(&foreign)?;
     drop(stream);
     // SAFETY: the owner is the event itself.
-    unsafe { Event::from_foreign(event.as_raw(), context, event.clone()) }.synchronize()?;
+    unsafe { Event::from_foreign(event.as_raw(), context, event.clone()) }?.synchronize()?;
     // SAFETY: `event` outlives the borrowed event.
-    unsafe { Event::borrow_raw(event.as_raw(), context) }.is_done()?;
+    unsafe { Event::borrow_raw(event.as_raw(), context) }?.is_done()?;
 
     let handle = raw::module(context, VECTOR)?;
     // SAFETY: the module was just created, and its ownership is transferred.
-    let module = unsafe { Module::from_raw(handle, context) };
+    let module = unsafe { Module::from_raw(handle, context) }?;
     // SAFETY: the owner is the module itself.
-    let add = unsafe { Module::from_foreign(handle, context, module) }.kernel("add")?;
+    let add = unsafe { Module::from_foreign(handle, context, module) }?.kernel("add")?;
     add.parameters()?;
 
     let handle = raw::library(VECTOR)?;
     // SAFETY: the library was just created, and its ownership is transferred.
-    let library = unsafe { Library::from_raw(handle) };
+    let library = unsafe { Library::from_raw(handle) }?;
     // SAFETY: the owner is the library itself.
-    let scale = unsafe { Library::from_foreign(handle, library) }.kernel(context, "scale")?;
+    let scale = unsafe { Library::from_foreign(handle, library) }?.kernel(context, "scale")?;
     scale.parameters()?;
     foreign.synchronize()?;
     trace.drop((event, foreign, add, scale));
@@ -91,15 +91,15 @@ fn objects(trace: &mut Trace, context: &Context) -> Result<()> {
 fn memory(trace: &mut Trace, stream: &Stream) -> Result<()> {
     let address = raw::memory(stream, 64)?;
     // SAFETY: the memory was just allocated, and its ownership is transferred.
-    let mut buffer = unsafe { DeviceBuffer::<u32>::from_raw(address, 16, stream) };
+    let mut buffer = unsafe { DeviceBuffer::<u32>::from_raw(address, 16, stream) }?;
     buffer.fill(7)?;
     let (address, its_stream) = buffer.into_raw();
     // SAFETY: the buffer released ownership.
-    let owner = unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &its_stream) };
+    let owner = unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &its_stream) }?;
     // SAFETY: `owner` keeps the memory alive, and is dropped on that stream.
-    let foreign = unsafe { DeviceBuffer::<u32>::from_foreign(address, 16, stream, owner) };
+    let foreign = unsafe { DeviceBuffer::<u32>::from_foreign(address, 16, stream, owner) }?;
     // SAFETY: `foreign` outlives the borrowed buffer.
-    let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(address, 16, stream) };
+    let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(address, 16, stream) }?;
     assert_eq!(borrowed.to_vec()?, [7; 16]);
     trace.drop((borrowed, foreign));
     Ok(())

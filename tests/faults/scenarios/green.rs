@@ -282,7 +282,7 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
     assert_eq!(partition.as_raw_context()?, raw);
     let (green, owner) = (partition.as_raw(), partition.clone());
     // SAFETY: the owner keeps the partition alive.
-    let foreign = unsafe { GreenContext::from_foreign(green, &context, owner) };
+    let foreign = unsafe { GreenContext::from_foreign(green, &context, owner) }?;
     let stream = foreign.stream()?;
     trace.drop((foreign, plain));
     stream.synchronize()?;

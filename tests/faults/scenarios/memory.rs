@@ -40,7 +40,7 @@ pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
     assert!(empty.to_vec()?.is_empty());
     let (address, its_stream) = words.into_raw();
     // SAFETY: the buffer released ownership.
-    let back = unsafe { DeviceBuffer::<f32>::from_raw(address, 5, &its_stream) };
+    let back = unsafe { DeviceBuffer::<f32>::from_raw(address, 5, &its_stream) }?;
     trace.drop((stream, its_stream, context));
     assert_eq!(back.to_vec()?, [1.5; 5]);
     trace.drops_from_here();

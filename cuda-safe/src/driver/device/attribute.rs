@@ -44,7 +44,7 @@ impl<T> Attribute<T> {
     }
 
     /// Returns the C constant of the attribute.
-    pub fn raw(&self) -> CUdevice_attribute {
+    pub fn as_raw(&self) -> CUdevice_attribute {
         self.raw
     }
 

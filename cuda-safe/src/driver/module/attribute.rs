@@ -40,7 +40,7 @@ pub struct KernelAttribute<T, const SETTABLE: bool = false> {
 
 impl<T, const SETTABLE: bool> KernelAttribute<T, SETTABLE> {
     /// Returns the driver's number for the attribute.
-    pub fn raw(&self) -> CUfunction_attribute {
+    pub fn as_raw(&self) -> CUfunction_attribute {
         self.raw
     }
 

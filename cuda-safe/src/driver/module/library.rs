@@ -6,7 +6,7 @@ use crate::base::call::call;
 use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Result};
 use crate::base::init;
-use crate::base::ownership::Ownership;
+use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Parent, Resource, release};
 use crate::driver::context::Context;
 use core::ffi::c_void;
@@ -184,30 +184,45 @@ impl Library {
     /// Takes ownership of `raw`. The library is unloaded when its last clone and its last kernel are
     /// dropped.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
     /// # Safety
     /// `raw` must be a loaded library that no other code unloads. Memory that the loading code passed
     /// to the driver to keep (log buffers, or a binary that the driver uses in place) must stay valid
     /// until the library is unloaded, or until the process exits if unloading fails.
-    pub unsafe fn from_raw(raw: CUlibrary) -> Self {
-        Self::own(raw, Ownership::Owned, None, None)
+    pub unsafe fn from_raw(raw: CUlibrary) -> Result<Self> {
+        Self::wrap(raw, Ownership::Owned)
     }
 
     /// Wraps a library that foreign code owns. It is never unloaded here.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
     /// # Safety
     /// `raw` must be a library that stays loaded until the last clone of the returned object and its
     /// last kernel are dropped.
-    pub unsafe fn borrow_raw(raw: CUlibrary) -> Self {
-        Self::own(raw, Ownership::Borrowed, None, None)
+    pub unsafe fn borrow_raw(raw: CUlibrary) -> Result<Self> {
+        Self::wrap(raw, Ownership::Borrowed)
     }
 
     /// Wraps a library that `owner` keeps loaded. It is never unloaded here. `owner` is dropped after
     /// the last clone of the returned object and its last kernel.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
+    ///
     /// # Safety
     /// `raw` must be a library that stays loaded as long as `owner` is alive.
-    pub unsafe fn from_foreign(raw: CUlibrary, owner: impl Any + Send + Sync) -> Self {
-        Self::own(raw, Ownership::Foreign(Box::new(owner)), None, None)
+    pub unsafe fn from_foreign(raw: CUlibrary, owner: impl Any + Send + Sync) -> Result<Self> {
+        Self::wrap(raw, Ownership::Foreign(Box::new(owner)))
+    }
+
+    /// Wraps a library that foreign code loaded.
+    fn wrap(raw: CUlibrary, ownership: Ownership) -> Result<Self> {
+        expect_handle("library", raw)?;
+        Ok(Self::own(raw, ownership, None, None))
     }
 
     /// Releases ownership and returns the raw handle. This crate never unloads the library; it stays

@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::base::fork;
 use crate::base::report::count_leak;
 use crate::driver::context::Context;
-use crate::memory::PinnedFlags;
+use crate::memory::{PinnedFlags, bytes_of, expect_memory};
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
 use std::fmt;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// or unregisters the memory.
 ///
 /// Whether the drop waits for running work depends on the manager or on the
-/// [finalizer](PinnedMemory::new).
+/// [finalizer](PinnedMemory::from_raw).
 pub struct HostPointer {
     block: HostBlock,
     id: u64,
@@ -103,7 +103,7 @@ impl HostPointer {
     }
 
     /// Returns the owner that is kept alive, if there is one: the owner of memory that was registered,
-    /// or the one given to [`PinnedMemory::new`].
+    /// or the one given to [`PinnedMemory::from_raw`].
     pub fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.owner.as_deref()
     }
@@ -187,18 +187,24 @@ impl PinnedMemory {
     /// No manager is involved. A panic in the finalizer unwinds into the dropping thread. In a forked
     /// child, the finalizer does not run and the owner is not dropped.
     ///
+    /// # Errors
+    /// [`Invalid::TooLarge`](crate::Invalid::TooLarge). The finalizer is then dropped without running,
+    /// and `owner` is dropped.
+    ///
     /// # Safety
     /// `start` points to `size` bytes of page-locked memory, which stay valid until the finalizer runs
     /// or the owner is dropped; if there is neither, forever. The finalizer may run on any thread, also
     /// where the driver refuses calls.
-    pub unsafe fn new(
+    pub unsafe fn from_raw(
         context: &Context,
         start: NonNull<u8>,
         size: usize,
         owner: Option<Box<dyn Any + Send + Sync>>,
         finalizer: Option<Finalizer>,
-    ) -> Self {
-        Self(Arc::new(foreign(context, start, size, 0, owner, finalizer)))
+    ) -> Result<Self> {
+        bytes_of::<u8>(size)?;
+        let memory = foreign(context, start, size, 0, owner, finalizer);
+        Ok(Self(Arc::new(memory)))
     }
 
     /// Allocates host memory with the context's manager. [`PinnedFlags::MAPPED`] is ignored.
@@ -236,21 +242,26 @@ impl PinnedMemory {
 impl MappedMemory {
     /// Takes ownership of page-locked memory that other code has mapped for the device, at the device
     /// address `address`. When the last clone is dropped, `finalizer` runs once, and then `owner` is
-    /// dropped. See [`PinnedMemory::new`].
+    /// dropped. See [`PinnedMemory::from_raw`].
+    ///
+    /// # Errors
+    /// See [`PinnedMemory::from_raw`]. [`Invalid::Handle`](crate::Invalid::Handle) if the device address
+    /// is 0 and the size is not.
     ///
     /// # Safety
-    /// See [`PinnedMemory::new`]. In addition, the memory is accessible to the context at `address` for
+    /// See [`PinnedMemory::from_raw`]. In addition, the memory is accessible to the context at `address` for
     /// the same time.
-    pub unsafe fn new(
+    pub unsafe fn from_raw(
         context: &Context,
         start: NonNull<u8>,
         size: usize,
         address: CUdeviceptr,
         owner: Option<Box<dyn Any + Send + Sync>>,
         finalizer: Option<Finalizer>,
-    ) -> Self {
+    ) -> Result<Self> {
+        expect_memory::<u8>(address, size)?;
         let memory = foreign(context, start, size, address, owner, finalizer);
-        Self(Arc::new(memory))
+        Ok(Self(Arc::new(memory)))
     }
 
     /// Allocates mapped host memory with the context's manager.

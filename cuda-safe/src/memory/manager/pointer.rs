@@ -8,6 +8,7 @@ use crate::base::invalid::Invalid;
 use crate::base::report::count_leak;
 use crate::driver::context::Context;
 use crate::driver::stream::{Stream, same_context};
+use crate::memory::expect_memory;
 use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
 use std::fmt;
@@ -170,25 +171,30 @@ impl MemoryPointer {
     /// Takes ownership of device memory of other code. When this is dropped, `finalizer` runs once, and
     /// then `owner` is dropped. A panic in the finalizer unwinds into the dropping thread.
     ///
+    /// # Errors
+    /// [`Invalid::Handle`] if the address is 0 and the size is not; [`Invalid::TooLarge`]. The finalizer
+    /// is then dropped without running, and `owner` is dropped.
+    ///
     /// # Safety
     /// There are `size` bytes at `address`, accessible to the context, until the finalizer runs or the
     /// owner is dropped. The finalizer may run on any thread, at any time, also where the driver
     /// refuses calls.
-    pub unsafe fn new(
+    pub unsafe fn from_raw(
         context: &Context,
         address: CUdeviceptr,
         size: usize,
         owner: Option<Box<dyn Any + Send + Sync>>,
         finalizer: Option<Finalizer>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self> {
+        expect_memory::<u8>(address, size)?;
+        Ok(Self {
             address,
             size,
             id: new_id(),
             end: finalizer.map_or(End::Nothing, End::Function),
             owner,
             context: context.clone(),
-        }
+        })
     }
 
     /// Returns the device address of the first byte.

@@ -51,7 +51,7 @@ pub enum HighWater {}
 
 impl<T, A> PoolAttribute<T, A> {
     /// Returns the driver's constant for the attribute.
-    pub fn raw(&self) -> CUmemPool_attribute {
+    pub fn as_raw(&self) -> CUmemPool_attribute {
         self.raw
     }
 
